@@ -1,0 +1,74 @@
+/// \file
+/// Python pickles, read symbolically and written.
+///
+/// The machine knows the opcodes of protocols 0x80 0x02 to 0x05 that data needs. It can call nothing, because there is
+/// nothing to call: globals stay names, REDUCE and NEWOBJ become kCall nodes. Opcodes INST, OBJ, EXT*, text PERSID and
+/// out-of-band buffers are refused. Source of the format: CPython's Lib/pickletools.py.
+///
+/// Limits are checked before each allocation: a length against the bytes left, a count against what was pushed, memo
+/// indices against a growing table no larger than the number of opcodes, total memory against `max_bytes`.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/core/arena.h"
+#include "libshard/core/value.h"
+
+namespace shard::pickle {
+
+struct LoadOptions {
+  std::string file;    ///< For messages.
+  /// Asked once per global met; false refuses it (kCorruption, naming module and name).
+  std::function<bool(std::string_view module, std::string_view name)> allow;
+  std::size_t max_bytes = 0;    ///< Of arena memory; 0: 64 times the input, at least 1 MiB.
+  bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
+};
+
+/// Reads one pickle from the front of `data`. String and bytes values point into `data`: the caller keeps it alive
+/// (Arena::adopt). `consumed`, when given, receives the number of bytes up to and with STOP.
+/// \throws Error kCorruption (kind bad_pickle, forbidden_global)  with the byte position.
+/// \throws Error kUnsupported  a protocol above 5.
+Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed = nullptr);
+
+/// The globals that a torch-made file may name: torch's own weights_only list, ShardedTensor, DTensor and DCP classes
+/// under every module root, collections, argparse.Namespace, pathlib, numpy scalars, dtypes and arrays.
+bool is_known_global(std::string_view module, std::string_view name);
+
+struct DumpOptions {
+  int protocol = 2;  ///< 2 (torch.save) or 4 (.metadata).
+  /// Called for each kTensor: writes what stands for it. Gets the dumper to write values through.
+  std::function<void(class Dumper&, const Value&)> tensor;
+};
+
+/// Writes values as a pickle that means the same. Values met twice are memoized, so sharing survives; module names
+/// `builtins` become `__builtin__` at protocol 2, as CPython does.
+class Dumper {
+ public:
+  explicit Dumper(DumpOptions options);
+  ~Dumper();
+  void value(const Value& value);
+  /// Pieces, for DumpOptions::tensor: the usual opcodes, strings and globals memoized by text.
+  void global(std::string_view module, std::string_view name);
+  void string(std::string_view text);
+  void integer(std::int64_t number);
+  void boolean(bool value);
+  void none();
+  void empty_tuple();
+  void mark();
+  void tuple();                  ///< Of all since the mark.
+  void op(std::uint8_t opcode);  ///< REDUCE, BINPERSID, ...
+  /// STOP, and the bytes. \pre called once, last.
+  std::string finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shard::pickle

@@ -1,0 +1,67 @@
+/// \file
+/// Tensors inside torch.save pickles: from rebuild calls to views of storages, and back. Shared by torch and dcp.
+///
+/// Source: torch/_utils.py, torch/_tensor.py, torch/serialization.py of torch 2.11.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/pickle/pickle.h"
+#include "libshard/catalog/catalog.h"
+
+namespace shard::torch_save {
+
+/// A tensor as a pickle describes it. Views point into the pickle's arena.
+struct TensorView {
+  DType dtype{};
+  Dims shape, strides;
+  std::int64_t first = 0;          ///< Elements from the storage's begin.
+  std::string_view key;            ///< Of the storage: record `data/<key>`.
+  std::string_view location;       ///< "cpu", "cuda:0", ...
+  std::int64_t storage_bytes = 0;
+  bool requires_grad = false;
+  bool conj = false, neg = false;
+};
+
+/// What `value` says if it is a call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3; nothing if it is
+/// something else. \throws Error kCorruption  a malformed one: wrong arguments, overflow, a view that leaves its
+/// storage, a storage class that contradicts.
+std::optional<TensorView> as_tensor(Arena& arena, const Value& value);
+
+/// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass) if `value` rebuilds
+/// one, else empty. Such values are listed and refused by name, never dropped.
+std::string_view unsupported_tensor_kind(const Value& value);
+
+/// Pickles `root` as data.pkl (protocol 2): for each kTensor, `view` says the tensor (key, dtype, ...). Emits
+/// _rebuild_tensor_v2, or _rebuild_tensor_v3 with an untyped storage for the dtypes that torch writes so.
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view);
+
+/// A complete torch.save zip laid out, as torch 2.11 writes one: data.pkl, .format_version, .storage_alignment,
+/// byteorder, data/<key>..., version, .data/serialization_id.
+class SavedZip {
+ public:
+  /// `storage_bytes[i]` is the size of `data/<i>`.
+  SavedZip(std::string folder, std::string data_pkl, std::span<const std::int64_t> storage_bytes);
+  ~SavedZip();
+  std::int64_t total_bytes() const;
+  std::int64_t data_offset(std::size_t storage) const;  ///< From the zip's first byte.
+  /// All bytes but the storages' own, as pieces (offset from the zip's first byte, content).
+  struct Span {
+    std::int64_t offset;
+    std::string content;
+  };
+  std::vector<Span> frame(std::span<const std::uint32_t> storage_crcs) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+
+}  // namespace shard::torch_save

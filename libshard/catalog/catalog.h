@@ -1,0 +1,148 @@
+/// \file
+/// Catalog: the metadata of a checkpoint. What is stored where, and which logical tensor each stored box belongs to.
+///
+/// Two levels. A StoredTensor is what a header or a pickle describes: dtype, shape, strides, over a Storage (a run of
+/// bytes of one file). A Chunk maps a box of a logical Tensor onto a storage as a strided view. Most formats have one
+/// chunk per stored tensor; a fused or strided layout has several. Stored elements that no chunk covers are padding.
+///
+/// The same type describes a source (made by a reader) and a target (made by `make_target`, its places filled in by a
+/// writer). All entries are flat arrays that refer to each other by index, 190 bytes a tensor, so that a million
+/// tensors stay cheap.
+///
+/// Units: offsets, sizes, strides and `first` count ELEMENTS of the tensor's dtype; names that end in `_bytes`, and
+/// Storage::offset and Storage::bytes, count bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/core/arena.h"
+#include "libshard/core/dtype.h"
+#include "libshard/core/value.h"
+
+namespace shard {
+
+inline constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;
+
+/// One step of the way to a leaf: a dict key or a list index.
+struct PathPart {
+  std::string_view key;     ///< Meaningful when !is_index.
+  std::int64_t index = 0;   ///< Meaningful when is_index: a list index or an integer dict key.
+  bool is_index = false;
+};
+using Path = std::span<const PathPart>;
+
+struct File {
+  std::string path;        ///< Relative to the checkpoint's root; for a source of single files its base name.
+  std::int64_t bytes = 0;  ///< The whole file.
+  int rank = -1;           ///< The rank that wrote it, or -1.
+};
+
+/// A run of bytes of one file that holds elements.
+struct Storage {
+  std::int64_t offset = -1;  ///< First byte in the file; -1 until located (source) or placed (target).
+  std::int64_t bytes = 0;
+  std::uint32_t file = 0;
+  std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
+  bool plain = true;           ///< False: not plain little-endian elements (compressed, big-endian): no byte places.
+  bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
+};
+
+struct StoredTensor {
+  Dims shape;
+  Dims strides;            ///< Elements. Always set; row-major where the format has no strides.
+  std::int64_t first = 0;  ///< Elements from the storage's begin to this tensor's first element.
+  std::uint32_t storage = 0;
+  std::int32_t rank = -1;  ///< The rank that wrote it, or -1.
+  DType dtype{};
+  bool requires_grad = false;
+};
+
+/// A box of a tensor and where its elements lie: element (i0, i1, ...) of the box is number
+/// `first + sum(i[d] * strides[d])` of the storage.
+struct Chunk {
+  Dims offsets;  ///< Of the box in the tensor.
+  Dims sizes;
+  Dims strides;
+  std::int64_t first = 0;
+  std::uint32_t stored = 0;  ///< Index into Catalog::stored; that says storage, dtype and rank.
+};
+
+struct Tensor {
+  std::string_view name;
+  Path path;  ///< Empty when it says no more than `name`.
+  Dims shape;
+  std::uint32_t first_chunk = 0;  ///< Its chunks are chunks[first_chunk, first_chunk + chunk_count), by offsets, rank.
+  std::uint32_t chunk_count = 0;
+  std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype.
+  std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
+  DType dtype{};
+  std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
+};
+
+/// A leaf that is no tensor, or an empty container.
+struct Object {
+  std::string_view name;
+  Path path;
+  Value* value = nullptr;
+  std::int32_t rank = -1;
+};
+
+/// Target only: bytes that move as they are because several tensors share them (torch to torch).
+struct StorageCopy {
+  std::uint32_t from_storage, to_storage;
+  std::int64_t from_bytes, to_bytes;  ///< Where in each storage.
+  std::int64_t bytes;
+};
+
+struct Catalog {
+  std::string format;          ///< "safetensors", "torch", "dcp", ...
+  std::string format_version;  ///< For people; may be empty.
+  std::optional<std::int64_t> world_size;
+
+  std::vector<File> files;
+  std::vector<Storage> storages;
+  std::vector<StoredTensor> stored;
+  std::vector<Chunk> chunks;
+  std::vector<Tensor> tensors;  ///< By name, then rank.
+  std::vector<Object> objects;  ///< By name, then rank.
+  std::vector<StorageCopy> storage_copies;
+  std::vector<std::string> locations{"cpu"};
+
+  std::map<std::string, std::string> metadata;  ///< safetensors' __metadata__ and the like.
+  Value* root = nullptr;  ///< The container tree with kTensor leaves, where the format has one (torch), else null.
+  std::vector<std::string> warnings;  ///< For `warnings` and stderr; facts that a user would want to know.
+
+  std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Holds all views above.
+  std::vector<std::shared_ptr<Arena>> borrowed;              ///< Arenas of catalogs that this one's views point into.
+
+  std::span<const Chunk> chunks_of(const Tensor& tensor) const {
+    return std::span(chunks).subspan(tensor.first_chunk, tensor.chunk_count);
+  }
+  /// The tensor of that name (of the lowest rank), or null.
+  const Tensor* find(std::string_view name) const;
+  std::int64_t logical_bytes() const;  ///< Aliases counted once.
+  std::int64_t stored_bytes() const;   ///< Elements' bytes of every chunk, aliases once, each replica.
+};
+
+/// Adds a tensor that is one chunk of one stored tensor of a storage. Appends to all arrays; does not sort.
+/// \returns the tensor's index before sorting.
+/// \throws Error kCorruption  shape or bytes overflow, or the view leaves its storage.
+std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
+
+/// Makes a freshly filled catalog ready for use: sorts tensors and objects by name and rank and chunks by offsets and
+/// rank (renumbering kTensor values under `root`), finds aliases, and checks what readers must not have to: bounds of
+/// every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover the tensor
+/// exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against Storage::bytes.
+///
+/// \throws Error kCorruption  of kind gap, overlap, out_of_bounds or shape_mismatch, naming the tensor and the place.
+/// Cost: n log n in tensors and chunks.
+void finish_catalog(Catalog& catalog);
+
+}  // namespace shard

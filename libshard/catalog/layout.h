@@ -1,0 +1,92 @@
+/// \file
+/// Layout: the rule that says which boxes of each tensor exist, and who holds them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/box.h"
+
+namespace shard {
+
+/// DTensor placements of one mesh axis.
+struct Placement {
+  enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
+  int dim = 0;                    ///< Negative counts from the end.
+  std::int64_t split_factor = 1;  ///< kStridedShard only.
+};
+/// "R", "S(0)", "_S(0,2)", ... \throws Error kInvalidArgument
+Placement parse_placement(std::string_view text);
+std::string to_string(const Placement& placement);
+
+struct MeshAxis {
+  std::string name;
+  std::int64_t size;
+};
+/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument
+std::vector<MeshAxis> parse_mesh(std::string_view text);
+
+/// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk; --ranks N [--dim D].
+struct RanksLayout {
+  std::int64_t ranks = 1;
+  int dim = 0;
+};
+/// --mesh with --place, and layout documents: the first rule that matches a name says its placements.
+struct MeshLayout {
+  struct Rule {
+    std::string source;                              ///< As the user wrote it, for messages.
+    std::function<bool(std::string_view)> matches;
+    std::vector<Placement> placements;               ///< One per axis, slowest first.
+  };
+  std::vector<MeshAxis> mesh;
+  std::vector<Rule> rules;  ///< No match: replicated on all axes.
+  std::string file_path;    ///< A layout document's files.path template, or empty.
+};
+/// The boxes that another checkpoint has: --like. The catalog must outlive the layout.
+struct LikeLayout {
+  const Catalog* like;
+};
+/// Whole tensors in N files balanced by bytes, in name order; --shards N.
+struct ShardsLayout {
+  std::int64_t shards;
+};
+/// Whole tensors, greedily, up to `bytes` per file; --max-shard-size.
+struct SizeLayout {
+  std::int64_t bytes;
+};
+/// The source's own boxes and ranks (`convert` into a format that can hold them).
+struct KeepLayout {};
+/// Whole tensors in one file.
+struct WholeLayout {};
+
+using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
+
+/// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh`, `files.path`, and `rules` with `id`,
+/// `match` (RE2, whole name) and `shard`.
+/// \throws Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep.
+/// \throws Error kUnsupported      any other key, by name.
+MeshLayout parse_layout_document(std::string_view json, const std::string& file);
+
+/// What one rank holds of one tensor, in the order of its local elements.
+struct RankPiece {
+  std::int64_t rank = 0;
+  std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
+  std::vector<Box> boxes;                 ///< Of the tensor; concatenated they are the local tensor. None when empty.
+  std::vector<std::vector<std::int64_t>> local_offsets;  ///< Of each box in the local tensor.
+  bool replica = false;                   ///< A lower rank holds the same.
+};
+
+/// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
+/// A placement on a dimension that the tensor lacks is R. Arithmetic of torch's Shard and _StridedShard
+/// (torch/distributed/tensor/placement_types.py).
+std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
+                             std::span<const Placement> placements);
+
+}  // namespace shard

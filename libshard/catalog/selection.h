@@ -1,0 +1,52 @@
+/// \file
+/// Which tensors and objects of a source take part, under which names and as which dtype. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+
+namespace shard {
+
+/// True when `glob` matches the whole `name`: `*` stays inside one dotted part, `**` crosses, `?` is one character
+/// other than a dot, `[...]` a class. Bytewise. Cost: O(|glob| * |name|).
+bool glob_match(std::string_view glob, std::string_view name);
+
+/// What the selection options of the command line say, in the order in which they apply.
+struct SelectionOptions {
+  std::vector<std::string> include, exclude;  ///< Globs over source names.
+  std::vector<std::string> strip_prefix;
+  std::vector<std::string> add_prefix;
+  std::vector<std::string> rename;            ///< "REGEX=REPLACEMENT", RE2, \1, all matches.
+  std::vector<std::string> cast;              ///< "GLOB=DTYPE" over resulting names; first match wins.
+  bool keep_objects = true;
+};
+
+struct SelectedTensor {
+  std::uint32_t source;  ///< Index into the source's tensors.
+  std::string_view name;
+  Path path;             ///< Empty when it says no more than `name`.
+  DType dtype;           ///< Wanted.
+};
+struct SelectedObject {
+  std::uint32_t source;
+  std::string_view name;
+  Path path;
+};
+struct Selection {
+  std::vector<SelectedTensor> tensors;  ///< By resulting name, then source rank.
+  std::vector<SelectedObject> objects;  ///< Empty with `drop`.
+  bool renamed = false;    ///< Some name changed: containers are rebuilt from paths.
+  std::shared_ptr<Arena> arena;
+};
+
+/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added, else its path is
+/// the one key of its new name.
+/// \throws Error kInvalidArgument  a malformed rule, a prefix that no name has, a glob of `cast` that matches nothing,
+///   two tensors with one resulting name, a cast of integers or bools not named exactly.
+/// \throws Error kUnsupported  a cast that does not exist (float4, float6, quantized, bits); two source paths share a
+///   name that would have to be told apart.
+Selection select(const Catalog& source, const SelectionOptions& options);
+
+}  // namespace shard

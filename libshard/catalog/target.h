@@ -1,0 +1,43 @@
+/// \file
+/// From a source catalog, a selection and a layout to the catalog of what shall be written. Pure.
+#pragma once
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/layout.h"
+#include "libshard/catalog/selection.h"
+
+namespace shard {
+
+/// What a format can hold; each format has one constant of these.
+struct FormatTraits {
+  std::string_view name;
+  bool pieces = false;           ///< Boxes of tensors, not only whole ones.
+  bool one_box_per_item = false; ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
+  bool keeps_replicas = false;   ///< Each rank stores its copy; else the lowest rank's only.
+  bool keeps_empty = false;      ///< Empty pieces are written.
+  bool uncut_on_all = false;     ///< Uncut tensors and objects in every rank's file; else on rank 0.
+  bool objects = false;          ///< Non-tensor values.
+  bool sharing = false;          ///< Shared storages, strides, views (torch).
+  bool many_files = true;        ///< --shards and --max-shard-size.
+};
+
+/// Builds the target: tensors (with `source` set) in name order, stored tensors, chunks, storages with `bytes`, and
+/// files with a rank, in file order. Paths, sizes and places of files, and Storage::offset, are for the writer to fill.
+///
+/// A tensor of the same dtype that shares its storage with another one stays shared where `traits.sharing` allows: its
+/// storage becomes the union of the spans that the selected views use, listed in `storage_copies`. Elsewhere every
+/// name is stored in full and row-major. `root` is the source's tree without what was not selected, or, when names
+/// changed or there was none, one rebuilt from the paths (dicts with string and integer keys become dicts, runs of
+/// indices from 0 become lists); null where the format holds no objects.
+///
+/// \throws Error kInvalidArgument  a layout that does not fit: --like lacks a name or has another shape, a --place that
+///   matches nothing or has the wrong number of placements, a dimension out of range for every tensor.
+/// \throws Error kUnsupported  a layout of pieces for a format without them, objects for a format without them (the
+///   first few named), a cut inside a byte, per-rank tensors that differ, two paths with one name (except where the
+///   tree is kept).
+/// \throws Error kCorruption  ranks hold different values under one name and one would have to be chosen.
+/// Ownership: borrows the source's arena and the selection's.
+Catalog make_target(const Catalog& source, const Selection& selection, const Layout& layout,
+                    const FormatTraits& traits);
+
+}  // namespace shard

@@ -1,0 +1,73 @@
+/// \file
+/// Memory that lives as long as a catalog: names, shapes and values of a million tensors without a million frees.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace shard {
+
+/// A shape, offsets or strides: a pointer to [count, d0, d1, ...] in an Arena. 8 bytes, copied freely.
+/// Ownership: a view; the Arena that made it must live. Default: no dimensions.
+class Dims {
+ public:
+  Dims() = default;
+  int size() const { return static_cast<int>(data_[0]); }
+  bool empty() const { return data_[0] == 0; }
+  std::int64_t operator[](int i) const { return data_[1 + i]; }
+  const std::int64_t* begin() const { return data_ + 1; }
+  const std::int64_t* end() const { return data_ + 1 + data_[0]; }
+  std::span<const std::int64_t> span() const { return {begin(), end()}; }
+  operator std::span<const std::int64_t>() const { return span(); }
+  friend bool operator==(Dims a, Dims b) {
+    return a.data_ == b.data_ ||
+           (a.data_[0] == b.data_[0] &&
+            std::memcmp(a.begin(), b.begin(), static_cast<std::size_t>(a.data_[0]) * sizeof(std::int64_t)) == 0);
+  }
+
+ private:
+  friend class Arena;
+  explicit Dims(const std::int64_t* data) : data_(data) {}
+  static constexpr std::int64_t kNone[1] = {0};
+  const std::int64_t* data_ = kNone;
+};
+
+/// Bump allocator; frees everything at its own end.
+/// Threads: not safe to allocate from two; what was allocated may be read by all.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  void* allocate(std::size_t bytes, std::size_t align) { return pool_.allocate(bytes, align); }
+  /// `n` value-initialised objects that need no destructor.
+  template <class T>
+  std::span<T> array(std::size_t n) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    T* data = static_cast<T*>(allocate(n * sizeof(T), alignof(T)));
+    std::uninitialized_value_construct_n(data, n);
+    return {data, n};
+  }
+  std::string_view copy(std::string_view text);
+  /// Equal neighbours share memory: a run of tensors of one shape costs one copy.
+  Dims dims(std::span<const std::int64_t> values);
+  Dims zeros(int n);
+  /// Keeps `owner` alive as long as the arena, so that views into it may be stored.
+  void adopt(std::shared_ptr<const void> owner) { adopted_.push_back(std::move(owner)); }
+
+ private:
+  std::pmr::monotonic_buffer_resource pool_{1 << 12};
+  std::vector<std::shared_ptr<const void>> adopted_;
+  Dims recent_[64];
+  Dims zeros_[16];
+};
+
+}  // namespace shard

@@ -1,0 +1,40 @@
+/// \file
+/// Boxes: half-open ranges of elements in every dimension, as offsets and sizes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "libshard/core/arena.h"
+
+namespace shard {
+
+/// The most dimensions that any reader accepts (torch's own limit for most operators).
+inline constexpr int kMaxDims = 64;
+
+/// A box that owns its numbers, for arithmetic; catalogs store Dims.
+struct Box {
+  int dims = 0;
+  std::array<std::int64_t, kMaxDims> offset;  ///< Only the first `dims` are meaningful.
+  std::array<std::int64_t, kMaxDims> size;
+
+  Box() = default;
+  Box(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes);
+  std::int64_t numel() const;  ///< 1 for no dimensions; the sizes were checked before.
+  bool empty() const { return numel() == 0; }
+};
+
+/// The common part of two boxes of equal dimensions; empty (all sizes 0) where there is none.
+Box intersect(const Box& a, const Box& b);
+/// "[0:4, 0:16]", for messages.
+std::string to_string(const Box& box);
+/// "[4, 16]", for messages.
+std::string to_string(std::span<const std::int64_t> dims);
+/// Row-major strides in elements of a shape, into `out` (same length).
+void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64_t> out);
+/// True when `strides` walk `sizes` row-major without gaps (dimensions of size 1 may have any stride, as in torch).
+bool is_row_major(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
+
+}  // namespace shard

@@ -1,0 +1,22 @@
+/// \file
+/// Arithmetic on sizes that were read from a file: every step is checked, none wraps.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "libshard/core/dtype.h"
+
+namespace shard {
+
+/// \throws Error kCorruption  the result does not fit 63 bits, or an operand is negative.
+std::int64_t checked_add(std::int64_t a, std::int64_t b);
+std::int64_t checked_mul(std::int64_t a, std::int64_t b);
+/// The number of elements of a shape; 1 for no dimensions.
+/// \throws Error kCorruption  a negative dimension, or the product does not fit 63 bits.
+std::int64_t checked_numel(std::span<const std::int64_t> shape);
+/// Bytes of `elements` packed elements.
+/// \throws Error kCorruption  it does not fit 63 bits, or sub-byte elements end inside a byte.
+std::int64_t checked_bytes(std::int64_t elements, DType dtype);
+
+}  // namespace shard

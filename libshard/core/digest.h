@@ -1,0 +1,39 @@
+/// \file
+/// Hashes: CRC-32 (zip), XXH3-128 and SHA-256 (digests). Thin covers over ISA-L, zlib, libxxhash and OpenSSL.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shard {
+
+/// CRC-32 (IEEE, as in zip), continued from `crc`.
+std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc = 0);
+/// CRC-32 of A followed by B, from those of A and B and B's length.
+std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b);
+
+enum class HashAlgorithm { kXxh3_128, kSha256 };
+/// "xxh3_128" or "sha256"; \throws Error kInvalidArgument
+HashAlgorithm parse_hash_algorithm(std::string_view name);
+std::string_view hash_name(HashAlgorithm algorithm);
+
+/// A running hash. Threads: one each.
+class Hasher {
+ public:
+  explicit Hasher(HashAlgorithm algorithm);
+  ~Hasher();
+  Hasher(Hasher&&) noexcept;
+  void update(std::span<const std::byte> data);
+  void update(std::string_view text);
+  std::string finish_hex();  ///< Lower-case; XXH3-128 in its canonical (big-endian) form. Called once, last.
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shard

@@ -1,0 +1,37 @@
+/// \file
+/// Runs a plan: bounded memory, several workers, the first error stops all.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <stop_token>
+
+#include "libshard/io/reader.h"
+#include "libshard/plan/plan.h"
+
+namespace shard {
+
+/// Counters that a progress bar may read while work goes on, and the result document afterwards.
+struct Progress {
+  std::atomic<std::int64_t> bytes_read{0}, bytes_written{0}, bytes_cloned{0}, cast_overflows{0};
+  std::atomic<std::int64_t> read_calls{0}, write_calls{0};
+};
+
+struct ExecuteOptions {
+  int threads = 1;
+  std::int64_t max_memory_bytes = 64 << 20;
+  bool checksums = false;   ///< Make CRC-32 of every target storage.
+  FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null.
+  std::stop_token stop;     ///< Asked between pieces; a stop ends in Error kInterrupted.
+};
+
+/// Copies every tile of `plan`. `files[i]` is the open file of target.files[i].
+/// \returns checksums of the target's storages (empty ones when not asked for).
+/// \throws Error  the first one that any worker met; the others have stopped by then.
+/// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers.
+std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
+                                   const Catalog& target, std::span<FileWriter* const> files,
+                                   const ExecuteOptions& options, Progress& progress);
+
+}  // namespace shard

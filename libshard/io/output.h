@@ -1,0 +1,42 @@
+/// \file
+/// Output: all or nothing. Files are written beside the destination and become visible in one step.
+///
+/// begin: a temporary sibling `.NAME.shardctl-XXXX` (a folder, locked) beside DST; file: a new file in it, its space
+/// allocated first; commit: sync files, sync folder, rename to DST, sync the parent. Any other end leaves DST as it was.
+/// A killed run leaves its sibling without a lock; the next run to the same DST removes such.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "libshard/io/file_system.h"
+
+namespace shard {
+
+struct OutputOptions {
+  bool folder = true;  ///< DST is a folder of files, or one file.
+  bool force = false;  ///< Replace an existing DST as a whole.
+  bool sync = true;    ///< False: --no-fsync.
+};
+
+/// Threads: `file` and the writers' write_at may be called by several; the rest by one.
+class Output {
+ public:
+  virtual ~Output() = default;  ///< Aborts unless committed: removes the temporary sibling.
+  /// A new file of exactly `bytes`. For a single-file DST the path is ignored.
+  /// Ownership: the Output owns the writer.
+  virtual FileWriter& file(const std::string& path, std::int64_t bytes) = 0;
+  /// Makes everything durable (unless --no-fsync) and visible. \throws Error kResource, kExists
+  virtual void commit() = 0;
+  virtual void abort() noexcept = 0;
+};
+
+/// Checks only: \throws Error kExists when DST is there and not `force`, or when it is, lies in, or holds one of
+/// `sources` (by identity); kResource when the parent is not a folder.
+void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
+                       const OutputOptions& options);
+
+/// Removes unlocked temporary siblings of earlier runs, then begins. \throws Error kResource, kExists
+std::unique_ptr<Output> begin_output(FileSystem& fs, const std::string& destination, const OutputOptions& options);
+
+}  // namespace shard

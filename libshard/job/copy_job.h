@@ -1,0 +1,47 @@
+/// \file
+/// The one operation behind split, gather, reshard and convert: reader -> plan -> execute -> commit.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/target.h"
+#include "libshard/exec/execute.h"
+#include "libshard/io/output.h"
+#include "libshard/io/reader.h"
+
+namespace shard {
+
+struct CopyJob {
+  Reader* reader = nullptr;
+  SelectionOptions selection;
+  Layout layout;
+  FormatTraits traits;
+  std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
+  std::string destination;
+  std::vector<std::string> sources;  ///< Paths that the destination must not touch.
+  OutputOptions output;
+  int threads = 1;
+  std::int64_t max_memory_bytes = 64 << 20;
+  bool dry_run = false;
+  std::stop_token stop;
+};
+
+/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say.
+struct CopyResult {
+  std::string format;
+  std::vector<File> files;
+  std::int64_t tensors = 0, objects = 0;
+  std::int64_t bytes_to_read = 0, bytes_to_write = 0, copies = 0, tiles = 0, memory_bytes = 0, free_bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+/// Runs the job in this process. `progress` may be read by another thread meanwhile; `on_plan` (may be empty) is told
+/// the numbers before bytes move.
+/// \throws Error  of any step; the destination is then as it was.
+CopyResult run_copy_job(FileSystem& fs, const CopyJob& job, Progress& progress,
+                        const std::function<void(const CopyResult&)>& on_plan);
+
+}  // namespace shard
