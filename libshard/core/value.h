@@ -76,16 +76,18 @@ Value* make_int(Arena& arena, std::int64_t number);
 Value* make_string(Arena& arena, std::string_view text);  ///< Copies the text.
 Value* make_tensor(Arena& arena, std::int64_t index);
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items);
+/// `module` and `text` become parts of one text "module.name", so that type_name can say both without memory of its own.
 Value* make_global(Arena& arena, std::string_view module, std::string_view name);
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments);
 
 /// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict), or an empty span of another value.
 std::span<Value*> mapping_items(const Value& value);
 bool is_mapping(const Value& value);
-/// The value under a string key of a mapping, or null.
+/// The value under a string key of a mapping, or null; of equal keys the last, as in Python. Cost: linear.
 Value* find_key(const Value& mapping, std::string_view key);
 
 /// Python's type name for JSON's `type`: "int", "str", "OrderedDict", "torch.Size", "module.Class", ...
+/// Classes of builtins and collections come without module, as do values that make_global did not make.
 std::string_view type_name(const Value& value);
 
 }  // namespace shard

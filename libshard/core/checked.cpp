@@ -1,0 +1,62 @@
+#include "libshard/core/checked.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const char* why) {
+  throw Error(ErrorCode::kCorruption, what).because(why);
+}
+
+constexpr const char* kNegative = "sizes and offsets are never negative";
+constexpr const char* kTooLarge = "the result does not fit 63 bits";
+
+}  // namespace
+
+std::int64_t checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (a < 0 || b < 0) refuse(fmt::format("{} + {}", a, b), kNegative);
+  if (__builtin_add_overflow(a, b, &sum)) refuse(fmt::format("{} + {}", a, b), kTooLarge);
+  return sum;
+}
+
+std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (a < 0 || b < 0) refuse(fmt::format("{} * {}", a, b), kNegative);
+  if (__builtin_mul_overflow(a, b, &product)) refuse(fmt::format("{} * {}", a, b), kTooLarge);
+  return product;
+}
+
+std::int64_t checked_numel(std::span<const std::int64_t> shape) {
+  const auto is_negative = [](std::int64_t n) { return n < 0; };
+  if (std::ranges::any_of(shape, is_negative)) refuse("shape " + to_string(shape), kNegative);
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;  // First: [2^40, 2^40, 0] is empty, not too large.
+  std::int64_t product = 1;
+  for (const std::int64_t n : shape) {
+    if (__builtin_mul_overflow(product, n, &product)) refuse("shape " + to_string(shape), kTooLarge);
+  }
+  return product;
+}
+
+std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
+  if (elements < 0) refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kNegative);
+  const int bits = dtype_bits(dtype);
+  const std::int64_t group = bits % 8 == 0 ? 1 : 4;  // Four 6-bit elements take three bytes.
+  if (elements % group != 0) {
+    refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), "its last element ends inside a byte");
+  }
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / group, group * bits / 8, &bytes)) {
+    refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kTooLarge);
+  }
+  return bytes;
+}
+
+}  // namespace shard

@@ -1,0 +1,102 @@
+#include "libshard/core/digest.h"
+
+#include <isa-l/crc.h>
+#include <openssl/evp.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include <array>
+#include <new>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+std::string to_hex(std::span<const unsigned char> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+void require(bool ok, const char* what) {
+  if (!ok) throw Error(ErrorCode::kResource, what);
+}
+
+}  // namespace
+
+std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc) {
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(data.data()), data.size());
+}
+
+std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b) {
+  return static_cast<std::uint32_t>(::crc32_combine(crc_a, crc_b, bytes_b));
+}
+
+HashAlgorithm parse_hash_algorithm(std::string_view name) {
+  if (name == "xxh3_128") return HashAlgorithm::kXxh3_128;
+  if (name == "sha256") return HashAlgorithm::kSha256;
+  throw Error(ErrorCode::kInvalidArgument, "unknown hash algorithm '" + std::string(name) + "'")
+      .expected("xxh3_128 or sha256")
+      .found(name);
+}
+
+std::string_view hash_name(HashAlgorithm algorithm) {
+  return algorithm == HashAlgorithm::kSha256 ? "sha256" : "xxh3_128";
+}
+
+struct Hasher::Impl {
+  struct FreeXxh3 {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  struct FreeEvp {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  std::unique_ptr<XXH3_state_t, FreeXxh3> xxh3;  // One of the two is set.
+  std::unique_ptr<EVP_MD_CTX, FreeEvp> sha256;
+};
+
+Hasher::Hasher(HashAlgorithm algorithm) : impl_(std::make_unique<Impl>()) {
+  if (algorithm == HashAlgorithm::kXxh3_128) {
+    impl_->xxh3.reset(XXH3_createState());
+    if (!impl_->xxh3) throw std::bad_alloc();
+    XXH3_128bits_reset(impl_->xxh3.get());
+    return;
+  }
+  impl_->sha256.reset(EVP_MD_CTX_new());
+  if (!impl_->sha256) throw std::bad_alloc();
+  require(EVP_DigestInit_ex(impl_->sha256.get(), EVP_sha256(), nullptr) == 1, "OpenSSL cannot start SHA-256");
+}
+
+Hasher::~Hasher() = default;
+Hasher::Hasher(Hasher&&) noexcept = default;
+
+void Hasher::update(std::span<const std::byte> data) {
+  if (data.empty()) return;
+  if (impl_->xxh3) {
+    XXH3_128bits_update(impl_->xxh3.get(), data.data(), data.size());
+  } else {
+    require(EVP_DigestUpdate(impl_->sha256.get(), data.data(), data.size()) == 1, "OpenSSL cannot go on with SHA-256");
+  }
+}
+
+void Hasher::update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
+
+std::string Hasher::finish_hex() {
+  if (impl_->xxh3) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3.get()));
+    return to_hex(canonical.digest);
+  }
+  std::array<unsigned char, 32> digest;
+  require(EVP_DigestFinal_ex(impl_->sha256.get(), digest.data(), nullptr) == 1, "OpenSSL cannot finish SHA-256");
+  return to_hex(digest);
+}
+
+}  // namespace shard

@@ -1,0 +1,111 @@
+#include "libshard/core/dtype.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace shard {
+
+namespace {
+
+enum class Class : std::uint8_t { kOther, kInteger, kFloat, kComplex };
+
+struct Info {
+  std::string_view name;
+  int bits;
+  Class kind;
+};
+
+/// In DType's order.
+constexpr std::array<Info, kDTypeCount> kInfo = {{
+    {"bool", 8, Class::kOther},
+    {"uint8", 8, Class::kInteger},
+    {"int8", 8, Class::kInteger},
+    {"uint16", 16, Class::kInteger},
+    {"int16", 16, Class::kInteger},
+    {"uint32", 32, Class::kInteger},
+    {"int32", 32, Class::kInteger},
+    {"uint64", 64, Class::kInteger},
+    {"int64", 64, Class::kInteger},
+    {"float16", 16, Class::kFloat},
+    {"bfloat16", 16, Class::kFloat},
+    {"float32", 32, Class::kFloat},
+    {"float64", 64, Class::kFloat},
+    {"complex32", 32, Class::kComplex},
+    {"complex64", 64, Class::kComplex},
+    {"complex128", 128, Class::kComplex},
+    {"float8_e4m3fn", 8, Class::kFloat},
+    {"float8_e5m2", 8, Class::kFloat},
+    {"float8_e4m3fnuz", 8, Class::kFloat},
+    {"float8_e5m2fnuz", 8, Class::kFloat},
+    {"float8_e8m0fnu", 8, Class::kFloat},
+    {"float4_e2m1fn_x2", 8, Class::kFloat},
+    {"float6_e2m3fn", 6, Class::kFloat},
+    {"float6_e3m2fn", 6, Class::kFloat},
+    {"bits8", 8, Class::kOther},
+    {"bits16", 16, Class::kOther},
+    {"bits1x8", 8, Class::kOther},
+    {"bits2x4", 8, Class::kOther},
+    {"bits4x2", 8, Class::kOther},
+    {"bcomplex32", 32, Class::kComplex},
+    {"qint8", 8, Class::kOther},
+    {"quint8", 8, Class::kOther},
+    {"qint32", 32, Class::kOther},
+    {"quint4x2", 8, Class::kOther},
+    {"quint2x4", 8, Class::kOther},
+}};
+
+/// Other spellings that people type: torch's own second names, and short ones.
+constexpr std::pair<std::string_view, DType> kAliases[] = {
+    {"bf16", DType::kBfloat16},
+    {"fp16", DType::kFloat16},
+    {"f16", DType::kFloat16},
+    {"half", DType::kFloat16},
+    {"fp32", DType::kFloat32},
+    {"f32", DType::kFloat32},
+    {"float", DType::kFloat32},
+    {"fp64", DType::kFloat64},
+    {"f64", DType::kFloat64},
+    {"double", DType::kFloat64},
+    {"u8", DType::kUint8},
+    {"u16", DType::kUint16},
+    {"u32", DType::kUint32},
+    {"u64", DType::kUint64},
+    {"i8", DType::kInt8},
+    {"i16", DType::kInt16},
+    {"i32", DType::kInt32},
+    {"i64", DType::kInt64},
+    {"short", DType::kInt16},
+    {"int", DType::kInt32},
+    {"long", DType::kInt64},
+    {"chalf", DType::kComplex32},
+    {"cfloat", DType::kComplex64},
+    {"cdouble", DType::kComplex128},
+    {"fp8_e4m3fn", DType::kFloat8E4m3fn},
+    {"f8_e4m3fn", DType::kFloat8E4m3fn},
+    {"fp8_e5m2", DType::kFloat8E5m2},
+    {"f8_e5m2", DType::kFloat8E5m2},
+};
+
+const Info& info(DType dtype) { return kInfo[static_cast<std::size_t>(dtype)]; }
+
+}  // namespace
+
+std::string_view dtype_name(DType dtype) { return info(dtype).name; }
+
+std::optional<DType> dtype_of_name(std::string_view name) {
+  if (name.starts_with("torch.")) name.remove_prefix(6);
+  const auto own = std::ranges::find(kInfo, name, &Info::name);
+  if (own != kInfo.end()) return static_cast<DType>(own - kInfo.begin());
+  for (const auto& [alias, dtype] : kAliases) {
+    if (alias == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+int dtype_bits(DType dtype) { return info(dtype).bits; }
+bool is_float(DType dtype) { return info(dtype).kind == Class::kFloat; }
+bool is_complex(DType dtype) { return info(dtype).kind == Class::kComplex; }
+bool is_integer(DType dtype) { return info(dtype).kind == Class::kInteger; }
+
+}  // namespace shard

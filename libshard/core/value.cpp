@@ -1,0 +1,166 @@
+#include "libshard/core/value.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "libshard/core/dtype.h"
+
+namespace shard {
+
+namespace {
+
+std::span<Value*> copy_items(Arena& arena, std::span<Value* const> items) {
+  const std::span<Value*> copied = arena.array<Value*>(items.size());
+  std::ranges::copy(items, copied.begin());
+  return copied;
+}
+
+bool is_mapping_class(const Value& callee) {
+  if (callee.kind != ValueKind::kGlobal || callee.module != "collections") return false;
+  return callee.text == "OrderedDict" || callee.text == "defaultdict" || callee.text == "Counter";
+}
+
+/// "module.name" of a value that make_global made (see there); the bare name of builtins, collections and of others.
+std::string_view qualified_name(const Value& global) {
+  const std::string_view module = global.module;
+  const bool bare = module.empty() || module == "builtins" || module == "__builtin__" || module == "collections";
+  if (bare || module.data() + module.size() + 1 != global.text.data()) return global.text;
+  return {module.data(), module.size() + 1 + global.text.size()};
+}
+
+std::string_view global_type_name(const Value& global) {
+  return global.module == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
+}
+
+/// The class whose object a call makes; null where the callee is no global.
+const Value* class_of_call(const Value& call) {
+  const bool rebuilds = call.is_call_of("copyreg", "_reconstructor") || call.is_call_of("copy_reg", "_reconstructor");
+  const Value* made = rebuilds && !call.items.empty() ? call.items[0] : call.callee;
+  return made != nullptr && made->kind == ValueKind::kGlobal ? made : nullptr;
+}
+
+std::string_view call_type_name(const Value& call) {
+  const Value* made = class_of_call(call);
+  if (made == nullptr) return "object";
+  if (made->module.starts_with("numpy.")) {
+    if (made->text == "scalar") return "numpy.generic";
+    if (made->text == "_reconstruct") return "numpy.ndarray";
+  }
+  return qualified_name(*made);
+}
+
+}  // namespace
+
+Value* make_value(Arena& arena, ValueKind kind) {
+  Value* value = arena.array<Value>(1).data();
+  value->kind = kind;
+  return value;
+}
+
+Value* make_int(Arena& arena, std::int64_t number) {
+  Value* value = make_value(arena, ValueKind::kInt);
+  value->number = number;
+  return value;
+}
+
+Value* make_string(Arena& arena, std::string_view text) {
+  Value* value = make_value(arena, ValueKind::kString);
+  value->text = arena.copy(text);
+  return value;
+}
+
+Value* make_tensor(Arena& arena, std::int64_t index) {
+  Value* value = make_value(arena, ValueKind::kTensor);
+  value->number = index;
+  return value;
+}
+
+Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items) {
+  Value* value = make_value(arena, kind);
+  value->items = copy_items(arena, items);
+  return value;
+}
+
+Value* make_global(Arena& arena, std::string_view module, std::string_view name) {
+  Value* value = make_value(arena, ValueKind::kGlobal);
+  const std::span<char> joined = arena.array<char>(module.size() + 1 + name.size());
+  std::ranges::copy(module, joined.begin());
+  joined[module.size()] = '.';
+  std::ranges::copy(name, joined.begin() + static_cast<std::ptrdiff_t>(module.size()) + 1);
+  value->module = {joined.data(), module.size()};
+  value->text = {joined.data() + module.size() + 1, name.size()};
+  return value;
+}
+
+Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments) {
+  Value* value = make_value(arena, ValueKind::kCall);
+  value->callee = callee;
+  value->items = copy_items(arena, arguments);
+  return value;
+}
+
+bool is_mapping(const Value& value) {
+  if (value.kind == ValueKind::kDict) return true;
+  return value.kind == ValueKind::kCall && value.callee != nullptr && is_mapping_class(*value.callee);
+}
+
+std::span<Value*> mapping_items(const Value& value) {
+  if (value.kind == ValueKind::kDict) return value.items;
+  if (!is_mapping(value)) return {};
+  if (value.extra != nullptr && !value.extra->dict_items.empty()) return value.extra->dict_items;
+  // Counter is called with its dict; so is an OrderedDict that was pickled by hand.
+  const bool has_dict = !value.items.empty() && value.items[0]->kind == ValueKind::kDict;
+  return has_dict ? value.items[0]->items : std::span<Value*>();
+}
+
+Value* find_key(const Value& mapping, std::string_view key) {
+  const std::span<Value*> items = mapping_items(mapping);
+  for (std::size_t i = items.size() / 2; i-- > 0;) {  // From the back: of equal keys Python keeps the last value.
+    const Value& candidate = *items[2 * i];
+    if (candidate.is_string() && candidate.text == key) return items[2 * i + 1];
+  }
+  return nullptr;
+}
+
+std::string_view type_name(const Value& value) {
+  switch (value.kind) {
+    case ValueKind::kNone:
+      return "NoneType";
+    case ValueKind::kBool:
+      return "bool";
+    case ValueKind::kInt:
+    case ValueKind::kLong:
+      return "int";
+    case ValueKind::kFloat:
+      return "float";
+    case ValueKind::kString:
+      return "str";
+    case ValueKind::kBytes:
+      return "bytes";
+    case ValueKind::kByteArray:
+      return "bytearray";
+    case ValueKind::kList:
+      return "list";
+    case ValueKind::kTuple:
+      return "tuple";
+    case ValueKind::kDict:
+      return "dict";
+    case ValueKind::kSet:
+      return "set";
+    case ValueKind::kFrozenSet:
+      return "frozenset";
+    case ValueKind::kGlobal:
+      return global_type_name(value);
+    case ValueKind::kCall:
+      return call_type_name(value);
+    case ValueKind::kPersid:
+      return "persistent_id";
+    case ValueKind::kTensor:
+      return "torch.Tensor";
+    case ValueKind::kOpaque:
+      return qualified_name(value);
+  }
+  return "object";
+}
+
+}  // namespace shard

@@ -1,0 +1,15 @@
+# Shared by the scripts: where the repository is, how to say what is done. Source it, do not run it.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[1]}")/.." && pwd)
+cd "$root"
+venv=${SHARD_VENV:-$root/.venv}  # The real clients' Python; SHARD_VENV points to an existing one.
+
+say() { printf '\n== %s\n' "$*"; }
+
+# Configures once and builds a preset: build PRESET [TARGET...]
+build() {
+  local preset=$1
+  shift
+  [ -f "build/$preset/build.ninja" ] || cmake --preset "$preset" >/dev/null
+  cmake --build "build/$preset" ${1:+--target "$@"} | { grep -vE '^\[[0-9]+/[0-9]+\]|^ninja: ' || true; }
+}

@@ -1,0 +1,6 @@
+#include "tests/fuzz/target.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  shard::fuzz::open_as("torch", "x.pt", {data, size}, false);
+  return 0;
+}
