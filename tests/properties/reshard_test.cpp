@@ -1,0 +1,93 @@
+// Laws that hold for any content and any layouts. The seed is printed when one does not; SHARD_SEED repeats it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/content.h"
+
+namespace shard {
+namespace {
+
+using testing::Content;
+using testing::content_reader;
+using testing::open_checkpoint;
+using testing::random_content;
+using testing::read_content;
+using testing::write_checkpoint;
+
+constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
+
+std::uint64_t seed() {
+  const char* given = std::getenv("SHARD_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+Layout random_layout(std::mt19937_64& random) {
+  if (random() % 2 == 0) return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), static_cast<int>(random() % 4) - 1};
+  MeshLayout layout;
+  MeshLayout::Rule rule{"**", [](std::string_view) { return true; }, {}};
+  for (std::uint64_t axis = 0, axes = 1 + random() % 3; axis < axes; ++axis) {
+    layout.mesh.push_back({std::string(1, static_cast<char>('a' + axis)), static_cast<std::int64_t>(1 + random() % 3)});
+    Placement placement;
+    placement.kind = static_cast<Placement::Kind>(random() % 3);
+    placement.dim = static_cast<int>(random() % 3);
+    placement.split_factor = static_cast<std::int64_t>(1 + random() % 3);
+    rule.placements.push_back(placement);
+  }
+  layout.rules.push_back(rule);
+  return layout;
+}
+
+/// The bytes of every file below a folder, by relative path.
+std::map<std::string, std::vector<std::byte>> files_below(const MemoryState& state, const FileSystem& fs, const std::string& folder) {
+  std::map<std::string, std::vector<std::byte>> files;
+  for (const std::string& path : state.paths()) {
+    if (path.starts_with(folder + "/") && fs.status(path).kind == FileKind::kFile) {
+      files[path.substr(folder.size())] = state.content(path);
+    }
+  }
+  return files;
+}
+
+TEST(Reshard, EqualsGatherThenCutByteForByte) {
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    std::mt19937_64 random(first + round);
+    const Content content = random_content(random, 5, 13, kDtypes);
+    const Layout from = random_layout(random), to = random_layout(random);
+    auto state = std::make_shared<MemoryState>();
+    const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+    fs->make_folder("/d");
+    write_checkpoint(*fs, *content_reader(content), {.format = "dcp", .destination = "/d/from", .layout = from});
+    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/from"),
+                     {.format = "dcp", .destination = "/d/direct", .layout = to, .threads = 3, .max_memory_bytes = 1 << 20});
+    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/from"),
+                     {.format = "safetensors", .destination = "/d/whole.safetensors", .single_file = true});
+    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/whole.safetensors"), {.format = "dcp", .destination = "/d/cut", .layout = to});
+    EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/direct")), content);
+    EXPECT_EQ(files_below(*state, *fs, "/d/direct"), files_below(*state, *fs, "/d/cut"));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Convert, RoundTripsOverEveryPairOfFormats) {
+  const std::uint64_t first = seed();
+  for (const char* a : {"safetensors", "torch", "dcp"}) {
+    for (const char* b : {"safetensors", "torch", "dcp"}) {
+      SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " " + a + " to " + b);
+      std::mt19937_64 random(first);
+      const Content content = random_content(random, 9, 17, std::span(kDtypes).first(4));
+      auto state = std::make_shared<MemoryState>();
+      const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+      fs->make_folder("/d");
+      const auto single = [](std::string_view format) { return format != "dcp"; };
+      write_checkpoint(*fs, *content_reader(content), {.format = a, .destination = "/d/a", .single_file = single(a)});
+      write_checkpoint(*fs, *open_checkpoint(*fs, "/d/a"), {.format = b, .destination = "/d/b", .single_file = single(b)});
+      EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/b")), content);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shard

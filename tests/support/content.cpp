@@ -1,0 +1,121 @@
+#include "tests/support/content.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/exec/tensor_reader.h"
+
+namespace shard::testing {
+namespace {
+
+class BytesFile : public RandomReader {
+ public:
+  explicit BytesFile(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) { name_ = "content"; }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    std::memcpy(out.data(), bytes_.data() + offset_bytes, out.size());
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class ContentReader : public Reader {
+ public:
+  explicit ContentReader(const Content& content) {
+    catalog_.format = "content";
+    std::vector<std::byte> bytes;
+    for (const auto& [name, tensor] : content) {
+      const auto size = static_cast<std::int64_t>(tensor.bytes.size());
+      std::vector<std::int64_t> strides(tensor.shape.size());
+      row_major_strides(tensor.shape, strides);
+      StoredTensor stored;
+      stored.shape = catalog_.arena->dims(tensor.shape);
+      stored.strides = catalog_.arena->dims(strides);
+      stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
+      stored.dtype = tensor.dtype;
+      catalog_.storages.push_back({.offset = static_cast<std::int64_t>(bytes.size()), .bytes = size});
+      add_whole_tensor(catalog_, catalog_.arena->copy(name), {}, stored);
+      bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+    }
+    catalog_.files.push_back({"content", static_cast<std::int64_t>(bytes.size()), -1});
+    finish_catalog(catalog_);
+    file_ = std::make_shared<BytesFile>(std::move(bytes));
+  }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
+
+ private:
+  Catalog catalog_;
+  std::shared_ptr<const RandomReader> file_;
+};
+
+}  // namespace
+
+ContentTensor random_tensor(std::mt19937_64& random, DType dtype, std::vector<std::int64_t> shape) {
+  ContentTensor tensor{dtype, std::move(shape), {}};
+  tensor.bytes.resize(static_cast<std::size_t>(checked_bytes(checked_numel(tensor.shape), dtype)));
+  for (std::byte& each : tensor.bytes) {
+    each = static_cast<std::byte>(random() & (dtype == DType::kBool ? 1 : 255));
+  }
+  return tensor;
+}
+
+Content random_content(std::mt19937_64& random, int tensors, std::int64_t most, std::span<const DType> dtypes) {
+  Content content;
+  for (int i = 0; i < tensors; ++i) {
+    std::vector<std::int64_t> shape(random() % 5);
+    for (std::int64_t& n : shape) n = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
+    const DType dtype = dtypes[random() % dtypes.size()];
+    content.emplace("part" + std::to_string(random() % 3) + ".w" + std::to_string(i),
+                    random_tensor(random, dtype, std::move(shape)));
+  }
+  return content;
+}
+
+std::unique_ptr<Reader> content_reader(const Content& content) { return std::make_unique<ContentReader>(content); }
+
+Content read_content(Reader& reader) {
+  std::vector<std::uint32_t> all(reader.catalog().tensors.size());
+  std::iota(all.begin(), all.end(), 0U);
+  reader.locate(all);
+  const Catalog& catalog = reader.catalog();
+  Progress progress;
+  Content content;
+  for (const std::uint32_t i : all) {
+    const Tensor& tensor = catalog.tensors[i];
+    const std::int64_t numel = checked_numel(tensor.shape);
+    ContentTensor found{tensor.dtype, {tensor.shape.begin(), tensor.shape.end()}, {}};
+    found.bytes.resize(static_cast<std::size_t>(checked_bytes(numel, tensor.dtype)));
+    TensorReader(catalog, reader, i, progress).read(0, numel, found.bytes);
+    content.emplace(tensor.name, std::move(found));
+  }
+  return content;
+}
+
+CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what) {
+  const Format& format = format_named(what.format);
+  CopyJob job;
+  job.reader = &reader;
+  job.layout = what.layout;
+  job.traits = format.traits;
+  const WriteOptions options{.single_file = what.single_file, .base_name = base_name(what.destination)};
+  job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
+  job.destination = what.destination;
+  job.output = {.folder = !what.single_file, .force = what.force, .sync = true};
+  job.threads = what.threads;
+  job.max_memory_bytes = what.max_memory_bytes;
+  Progress progress;
+  return run_copy_job(fs, job, progress, {});
+}
+
+std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format) {
+  const Source source{&fs, {path}};
+  return (format.empty() ? detect_format(source) : format_named(format)).open(source, {});
+}
+
+}  // namespace shard::testing

@@ -1,0 +1,49 @@
+/// \file
+/// Checkpoints as plain content, for tests: what a checkpoint says, apart from format and layout.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "formats/registry.h"
+#include "libshard/io/memory_file_system.h"
+#include "libshard/job/copy_job.h"
+
+namespace shard::testing {
+
+struct ContentTensor {
+  DType dtype{};
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;  ///< Row-major.
+  friend bool operator==(const ContentTensor&, const ContentTensor&) = default;
+};
+using Content = std::map<std::string, ContentTensor>;
+
+/// Random bytes of the right length (0 and 1 for bool).
+ContentTensor random_tensor(std::mt19937_64& random, DType dtype, std::vector<std::int64_t> shape);
+/// Up to `tensors` random tensors of up to 4 dimensions, each up to `most` long.
+Content random_content(std::mt19937_64& random, int tensors, std::int64_t most, std::span<const DType> dtypes);
+
+/// A reader over content: one row-major storage a tensor. Ownership: owns everything.
+std::unique_ptr<Reader> content_reader(const Content& content);
+/// Everything that a reader's tensors hold.
+Content read_content(Reader& reader);
+
+struct WriteCheckpoint {
+  std::string format;
+  std::string destination;
+  Layout layout = WholeLayout{};
+  bool single_file = false;
+  bool force = false;
+  int threads = 1;
+  std::int64_t max_memory_bytes = 64 << 20;
+};
+/// Runs a copy job from `reader`.
+CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what);
+/// Opens by `format`, or by detection when that is empty.
+std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format = "");
+
+}  // namespace shard::testing
