@@ -59,7 +59,8 @@ class FileSystem {
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;
-  /// Opens `relative` below `folder`: refuses absolute paths, "..", and links that lead out (kCorruption).
+  /// Opens `relative` below `folder`: refuses absolute paths, "..", and folders on the way that are links which lead
+  /// out (kCorruption). The file itself may be a link to a regular file anywhere: Hugging Face caches are made of such.
   virtual std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const = 0;
 
   virtual std::unique_ptr<FileWriter> create(const std::string& path) = 0;  ///< Must be new.
@@ -72,7 +73,8 @@ class FileSystem {
   /// Swaps two existing paths in one step. \returns false where the system cannot.
   virtual bool exchange(const std::string& a, const std::string& b) = 0;
   virtual void remove_all(const std::string& path) = 0;  ///< File or folder; absent is fine. Does not follow links.
-  /// Locks a folder for this process until the returned handle goes; null when another process holds it.
+  /// Locks a folder until the returned handle goes; null when somebody holds it, it is gone, or the file system has no
+  /// locks: null means "leave it alone".
   virtual std::shared_ptr<void> try_lock(const std::string& folder) = 0;
   virtual std::int64_t free_bytes(const std::string& folder) const = 0;
   /// Copies `bytes` by reference where the file system clones (FICLONERANGE). \returns false where it cannot.

@@ -1,9 +1,13 @@
 /// \file
 /// Output: all or nothing. Files are written beside the destination and become visible in one step.
 ///
-/// begin: a temporary sibling `.NAME.shardctl-XXXX` (a folder, locked) beside DST; file: a new file in it, its space
-/// allocated first; commit: sync files, sync folder, rename to DST, sync the parent. Any other end leaves DST as it was.
+/// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700) beside DST, and in it what will
+/// be DST; file: a new file there, its space allocated first; commit: sync files, sync folders, rename to DST (or swap
+/// with it), sync the parent, remove the sibling with what DST was before. Any other end leaves DST as it was.
 /// A killed run leaves its sibling without a lock; the next run to the same DST removes such.
+///
+/// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later
+/// run removes by itself. A DST that is a symbolic link is replaced as a name; what it points to stays.
 #pragma once
 
 #include <memory>
@@ -23,7 +27,8 @@ struct OutputOptions {
 class Output {
  public:
   virtual ~Output() = default;  ///< Aborts unless committed: removes the temporary sibling.
-  /// A new file of exactly `bytes`. For a single-file DST the path is ignored.
+  /// A new file of exactly `bytes`; folders in its path are made. For a single-file DST the path is ignored.
+  /// \throws Error kInvalidArgument  the path is absolute or holds ".."; kResource
   /// Ownership: the Output owns the writer.
   virtual FileWriter& file(const std::string& path, std::int64_t bytes) = 0;
   /// Makes everything durable (unless --no-fsync) and visible. \throws Error kResource, kExists
@@ -32,7 +37,8 @@ class Output {
 };
 
 /// Checks only: \throws Error kExists when DST is there and not `force`, or when it is, lies in, or holds one of
-/// `sources` (by identity); kResource when the parent is not a folder.
+/// `sources` (by identity, so hard links of a source or of a source folder's files count too); kResource when the
+/// parent is not a folder; kInvalidArgument when DST names no new thing ("/", "..").
 void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
                        const OutputOptions& options);
 

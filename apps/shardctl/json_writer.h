@@ -1,0 +1,80 @@
+/// \file
+/// JSON, written as a stream: no document is ever held in memory.
+///
+/// Strings leave as valid UTF-8 whatever comes in: what a JSON string must escape is escaped, encoded surrogates (as
+/// pickles hold them) become \uD8XX escapes, other bytes that are no UTF-8 become U+FFFD.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "apps/shardctl/text_sink.h"
+
+namespace shard::app {
+
+/// The caller opens and closes in pairs and gives every member of an object a key.
+class JsonWriter {
+ public:
+  explicit JsonWriter(TextSink& sink) : sink_(sink) {}
+
+  void begin_object() { open('{'); }
+  void end_object() { close('}'); }
+  void begin_array() { open('['); }
+  void end_array() { close(']'); }
+  /// `name` must need no escapes.
+  void key(std::string_view name) {
+    comma();
+    sink_.add('"');
+    sink_.add(name);
+    sink_.add("\": ");
+    first_ = true;
+  }
+  void string(std::string_view text);
+  /// The string, or null where it is empty.
+  void string_or_null(std::string_view text) { text.empty() ? null() : string(text); }
+  template <std::integral Integer>
+  void number(Integer value) {
+    comma();
+    sink_.add_number(value);
+  }
+  void real(double value);  ///< NaN and infinities as strings, as Python spells them.
+  void boolean(bool value) { word(value ? "true" : "false"); }
+  void null() { word("null"); }
+  void numbers(std::span<const std::int64_t> values);
+  /// Starts a new line, indented by `spaces`, before the next item.
+  void line(int spaces) {
+    if (!first_) sink_.add(',');
+    first_ = true;
+    sink_.add('\n');
+    for (int i = 0; i < spaces; ++i) sink_.add(' ');
+  }
+
+ private:
+  void comma() {
+    if (!first_) sink_.add(", ");
+    first_ = false;
+  }
+  void open(char bracket) {
+    comma();
+    sink_.add(bracket);
+    first_ = true;
+  }
+  void close(char bracket) {
+    sink_.add(bracket);
+    first_ = false;
+  }
+  void word(std::string_view text) {
+    comma();
+    sink_.add(text);
+  }
+
+  TextSink& sink_;
+  bool first_ = true;
+};
+
+/// A double as Python prints it: "10.0", "1e-05", "nan", "inf", "-inf".
+std::string real_text(double value);
+
+}  // namespace shard::app

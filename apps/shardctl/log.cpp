@@ -1,0 +1,49 @@
+#include "apps/shardctl/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include "libshard/core/error.h"
+
+namespace shard::app {
+
+struct Log::Impl {
+  std::shared_ptr<spdlog::logger> logger;
+};
+
+Log::Log(const Session& session, const Options& options) {
+  if (options.verbose == 0 && options.log_file.empty()) return;
+  std::vector<spdlog::sink_ptr> sinks;
+  if (options.verbose > 0) {
+    sinks.push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(session.err, true));
+    sinks.back()->set_level(options.verbose > 1 ? spdlog::level::debug : spdlog::level::info);
+    sinks.back()->set_pattern("shardctl: %v");
+  }
+  if (!options.log_file.empty()) {
+    try {
+      sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.log_file));
+    } catch (const spdlog::spdlog_ex& failure) {
+      throw Error(ErrorCode::kResource, std::string("cannot write the log: ") + failure.what())
+          .in_file(options.log_file)
+          .hint("give --log-file a path that can be written");
+    }
+    sinks.back()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  }
+  impl_ = std::make_unique<Impl>(Impl{std::make_shared<spdlog::logger>("shardctl", sinks.begin(), sinks.end())});
+  impl_->logger->set_level(spdlog::level::debug);
+}
+
+Log::~Log() {
+  if (impl_) impl_->logger->flush();
+}
+
+void Log::info(std::string_view text) {
+  if (impl_) impl_->logger->info("{}", printable(text));
+}
+
+void Log::debug(std::string_view text) {
+  if (impl_) impl_->logger->debug("{}", printable(text));
+}
+
+}  // namespace shard::app

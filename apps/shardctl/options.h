@@ -1,0 +1,65 @@
+/// \file
+/// What the user asked for, as plain data: one struct for all verbs, filled by parse_command_line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/selection.h"
+
+namespace shard::app {
+
+/// Where the pieces of the target go; at most one kind is given (checked by the parser).
+struct LayoutOptions {
+  std::optional<std::int64_t> ranks;
+  std::optional<int> dim;
+  std::string mesh;
+  std::vector<std::string> place;  ///< "GLOB=P[,P...]".
+  std::string layout;              ///< Path of a shardctl.layout/1 document.
+  std::string like;                ///< Path of a checkpoint.
+  std::optional<std::int64_t> shards;
+  std::string max_shard_size;
+
+  bool cuts_tensors() const { return ranks || !mesh.empty() || !layout.empty() || !like.empty(); }
+  bool cuts_files() const { return shards || !max_shard_size.empty(); }
+};
+
+struct Options {
+  std::string verb;                    ///< "inspect", ..., "help", "version"; empty for bare --help or --version.
+  std::vector<std::string> arguments;  ///< As typed, for hints that repeat the line.
+
+  bool help = false, version = false;
+  bool json = false, quiet = false;
+  int verbose = 0;  ///< Number of -v.
+  std::string log_file, color = "auto", progress = "auto";
+  int threads = 0;  ///< 0: as many as CPUs may be used.
+  std::string max_memory = "64MiB";
+
+  std::vector<std::string> sources;  ///< Paths; for `help` the verb.
+  std::string from;
+  SelectionOptions selection;
+
+  std::string output, to;
+  LayoutOptions layout;
+  bool dry_run = false, force = false, no_fsync = false;
+
+  std::string algorithm = "xxh3_128";
+
+  double atol = 0, rtol = 0;
+  std::int64_t ulp = 0;
+  bool equal_nan = false;
+  std::optional<std::int64_t> max_diffs;
+};
+
+/// "5GB" (10^9), "5GiB", "64k", "123": bytes. Letters in any case; decimals allowed ("1.5GB").
+/// \throws Error kInvalidArgument  naming `option`.
+std::int64_t parse_size(const std::string& text, const std::string& option);
+/// "16.06 GB", "812 bytes": for people.
+std::string human_bytes(std::int64_t bytes);
+/// Threads to work with: what was asked for, else the CPUs that this process may use.
+int worker_count(const Options& options);
+int usable_cpus();
+
+}  // namespace shard::app

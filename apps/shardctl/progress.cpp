@@ -1,0 +1,86 @@
+#include "apps/shardctl/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/json_writer.h"
+
+namespace shard::app {
+namespace {
+
+constexpr auto kFirst = std::chrono::seconds(1);
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+ProgressMeter::Style ProgressMeter::style_of(const Session& session, const Options& options) {
+  if (options.quiet || options.progress == "never") return Style::kNone;
+  if (options.progress == "json") return Style::kJson;
+  const bool can_redraw = session.err_is_terminal && options.verbose == 0;
+  if (options.progress == "always") return can_redraw ? Style::kRedraw : Style::kLines;
+  return can_redraw ? Style::kRedraw : Style::kNone;
+}
+
+ProgressMeter::ProgressMeter(const Session& session, const Options& options, std::string what,
+                             std::function<std::int64_t()> done)
+    : session_(session), style_(style_of(session, options)), what_(std::move(what)), done_(std::move(done)) {
+  if (style_ != Style::kNone) thread_ = std::thread([this] { run(); });
+}
+
+ProgressMeter::~ProgressMeter() { finish(); }
+
+void ProgressMeter::set_total(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  total_ = bytes;
+}
+
+void ProgressMeter::finish() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+  if (drawn_ && style_ == Style::kRedraw) session_.err << "\r\x1b[K" << std::flush;
+}
+
+void ProgressMeter::run() {
+  using std::chrono::milliseconds;
+  const auto every = style_ == Style::kRedraw ? milliseconds(100) : milliseconds(1000);
+  std::unique_lock lock(mutex_);
+  if (ended_.wait_for(lock, kFirst, [this] { return over_; })) {
+    if (style_ == Style::kJson) draw();  // One line at least, so that a reader sees the end.
+    return;
+  }
+  do draw();
+  while (!ended_.wait_for(lock, every, [this] { return over_; }));
+  if (style_ != Style::kRedraw) draw();
+}
+
+void ProgressMeter::draw() {
+  drawn_ = true;
+  const std::int64_t done = done_();
+  const double seconds = seconds_since(start_);
+  if (style_ == Style::kJson) {
+    session_.err << fmt::format("{{\"schema\": \"shardctl.progress/1\", \"what\": \"{}\", \"bytes_done\": {}, "
+                                "\"bytes_total\": {}, \"seconds\": {:.3f}}}\n",
+                                what_, done, total_, seconds)
+                 << std::flush;
+    return;
+  }
+  std::string text = fmt::format("{} {}", what_, human_bytes(done));
+  if (total_ > 0) {
+    const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
+    text += fmt::format(" of {} ({:.0f}%)", human_bytes(total_), 100 * share);
+    if (share > 0.02 && share < 1) text += fmt::format(", {:.0f} s left", seconds / share - seconds);
+  }
+  text += fmt::format(", {}/s", human_bytes(static_cast<std::int64_t>(static_cast<double>(done) / seconds)));
+  session_.err << (style_ == Style::kRedraw ? "\r\x1b[K" + text : "shardctl: " + text + "\n") << std::flush;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,45 @@
+/// \file
+/// Progress on stderr, drawn by a thread of its own: a line that redraws itself on a terminal, else lines; or JSON Lines.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "apps/shardctl/session.h"
+
+namespace shard::app {
+
+/// Starts to draw after one second; finish() (or the destructor) wipes the line. Nothing is drawn with --quiet, or with
+/// `auto` where stderr is no terminal or is a log (-v).
+class ProgressMeter {
+ public:
+  /// `done` says how many bytes are done; it is called by the meter's thread.
+  ProgressMeter(const Session& session, const Options& options, std::string what, std::function<std::int64_t()> done);
+  ~ProgressMeter();
+  void set_total(std::int64_t bytes);
+  void finish();
+
+ private:
+  enum class Style { kNone, kRedraw, kLines, kJson };
+  static Style style_of(const Session& session, const Options& options);
+  void run();
+  void draw();
+
+  const Session& session_;
+  const Style style_;
+  const std::string what_;
+  const std::function<std::int64_t()> done_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::int64_t total_ = 0;
+  bool over_ = false, drawn_ = false;
+  std::thread thread_;
+};
+
+}  // namespace shard::app

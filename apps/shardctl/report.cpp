@@ -1,0 +1,107 @@
+#include "apps/shardctl/report.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <new>
+#include <system_error>
+
+#include "apps/shardctl/json_writer.h"
+
+namespace shard::app {
+namespace {
+
+void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
+  const bool colour = colours_errors(session, options);
+  const auto paint = [&](std::string_view code, std::string_view text) {
+    return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  };
+  std::string where;
+  const std::string message = error.what();
+  if (!error.file().empty() && message.find(error.file()) == std::string::npos) where = error.file() + ": ";
+  if (!error.tensor().empty() && message.find(error.tensor()) == std::string::npos) {
+    where += "tensor '" + error.tensor() + "': ";
+  }
+  session.err << "shardctl: " << paint("1;31", label) << ' ' << printable(where + message) << '\n';
+  std::string why = error.why();
+  if (why.empty() && (!error.expected().empty() || !error.found().empty())) {
+    why = fmt::format("expected {}, found {}", error.expected().empty() ? "something else" : error.expected(),
+                      error.found().empty() ? "none" : error.found());
+  }
+  if (!why.empty()) session.err << "  " << paint("1", "why:") << "  " << printable(why) << '\n';
+  if (!error.hint().empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(error.hint()) << '\n';
+  session.err.flush();
+}
+
+void print_json(const Session& session, const Options& options, const Error& error, std::string_view code) {
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.error/1");
+  json.key("verb"), json.string_or_null(options.verb);
+  json.key("code"), json.string(code);
+  json.key("kind"), json.string_or_null(error.kind());
+  json.key("message"), json.string(error.what());
+  json.key("file"), json.string_or_null(error.file());
+  json.key("tensor"), json.string_or_null(error.tensor());
+  json.key("rank");
+  if (error.rank()) {
+    json.number(*error.rank());
+  } else {
+    json.null();
+  }
+  json.key("expected"), json.string_or_null(error.expected());
+  json.key("found"), json.string_or_null(error.found());
+  json.key("hint"), json.string_or_null(error.hint());
+  json.end_object();
+  sink.add('\n');
+}
+
+int tell(Session& session, const Options& options, const Error& error, std::string_view label, std::string_view code) {
+  print_lines(session, options, error, label);
+  if (options.json) print_json(session, options, error, code);
+  if (error.code() != ErrorCode::kInterrupted) return exit_code_for(error.code());
+  return session.stop_signal() == SIGTERM ? 143 : 130;
+}
+
+int tell_internal(Session& session, const Options& options, const std::string& what) {
+  const Error error = Error(ErrorCode::kInvalidArgument, what)
+                          .because("this is a mistake in shardctl, not in the checkpoint or the command")
+                          .hint("please report it with the command line and the output of 'shardctl version'");
+  print_lines(session, options, error, "internal error:");
+  if (options.json) print_json(session, options, error, "internal");
+  return kExitInternal;
+}
+
+}  // namespace
+
+int exit_code_for(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return 2;
+    case ErrorCode::kNotFound: return 3;
+    case ErrorCode::kCorruption: return 4;
+    case ErrorCode::kExists: return 5;
+    case ErrorCode::kResource: return 6;
+    case ErrorCode::kPeer: return 7;
+    case ErrorCode::kUnsupported: return 8;
+    case ErrorCode::kInterrupted: return 130;
+  }
+  return kExitInternal;
+}
+
+int report(Session& session, const Options& options, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return tell(session, options, error, "error:", code_name(error.code()));
+  } catch (const std::bad_alloc&) {
+    const Error error = Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");
+    return tell(session, options, error, "error:", code_name(error.code()));
+  } catch (const std::exception& error) {
+    return tell_internal(session, options, error.what());
+  } catch (...) {
+    return tell_internal(session, options, "an unknown exception");
+  }
+}
+
+}  // namespace shard::app

@@ -1,0 +1,40 @@
+/// \file
+/// Session: the world as a verb sees it. Injected, so that every verb can be tested in one process.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <stop_token>
+#include <string>
+
+#include "apps/shardctl/options.h"
+#include "libshard/io/file_system.h"
+
+namespace shard::app {
+
+struct Session {
+  FileSystem& fs;
+  std::ostream& out;  ///< Data, and nothing else.
+  std::ostream& err;  ///< Everything else.
+  bool out_is_terminal = false, err_is_terminal = false;
+  std::function<std::optional<std::string>(const std::string& name)> env;  ///< An environment variable.
+  std::stop_token stop;
+  /// The signal that asked to stop, or 0.
+  std::function<int()> stop_signal = [] { return 0; };
+  /// Told once that nothing has to be cleaned up: a signal may end the process at once. May be empty.
+  std::function<void()> end_at_once;
+};
+
+/// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
+bool colours_errors(const Session& session, const Options& options);
+
+/// A line on stderr, led by "shardctl: "; not with --quiet.
+void note(const Session& session, const Options& options, const std::string& text);
+/// "shardctl: warning: ..." on stderr; not with --quiet.
+void warn(const Session& session, const Options& options, const std::string& text);
+
+/// The text with control characters as \xHH, so that names from files cannot steer a terminal.
+std::string printable(std::string_view text);
+
+}  // namespace shard::app

@@ -1,0 +1,218 @@
+#include "apps/shardctl/value_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "libshard/core/digest.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::int64_t kExactInt = std::int64_t{1} << 53;  ///< What every JSON reader holds exactly.
+constexpr std::size_t kMaxDecimalBytes = 2048;             ///< Longer integers are printed in base 16.
+
+/// Two's complement, little-endian, as decimal text: repeated division by 10^9 of 32-bit digits.
+std::string long_text(std::string_view bytes) {
+  if (bytes.empty()) return "0";
+  if (bytes.size() > kMaxDecimalBytes) return fmt::format("<int of {} bytes>", bytes.size());
+  const bool negative = (static_cast<unsigned char>(bytes.back()) & 0x80) != 0;
+  std::vector<std::uint32_t> digits((bytes.size() + 4) / 4, negative ? 0xFFFFFFFFU : 0);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto shift = static_cast<unsigned>(8 * (i % 4));
+    digits[i / 4] &= ~(0xFFU << shift);
+    digits[i / 4] |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << shift;
+  }
+  std::uint64_t carry = 1;
+  for (std::size_t i = 0; negative && i < digits.size(); ++i) {
+    carry += static_cast<std::uint32_t>(~digits[i]);
+    digits[i] = static_cast<std::uint32_t>(carry);
+    carry >>= 32;
+  }
+  std::string text;
+  while (!digits.empty()) {
+    std::uint64_t rest = 0;
+    for (std::size_t i = digits.size(); i-- > 0;) {
+      rest = rest << 32 | digits[i];
+      digits[i] = static_cast<std::uint32_t>(rest / 1'000'000'000);
+      rest %= 1'000'000'000;
+    }
+    while (!digits.empty() && digits.back() == 0) digits.pop_back();
+    std::string part = fmt::format("{:09}", rest);
+    std::reverse(part.begin(), part.end());
+    text += part;
+  }
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.empty()) return "0";
+  if (negative) text += '-';
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\'' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result + "'";
+}
+
+/// Walks a value and hands its text, piece by piece, to `Out`: `out.add(text)` is false when enough was said.
+template <class Out>
+class Printer {
+ public:
+  Printer(const Catalog& catalog, Out& out) : catalog_(catalog), out_(out) {}
+
+  bool print(const Value* value, int depth = 0) {
+    if (value == nullptr) return out_.add("None");
+    if (depth > kMaxValueDepth || ++visits_ > kMaxValueVisits) return out_.add("...");
+    switch (value->kind) {
+      case ValueKind::kNone: return out_.add("None");
+      case ValueKind::kBool: return out_.add(value->boolean ? "True" : "False");
+      case ValueKind::kInt: return out_.add(fmt::format("{}", value->number));
+      case ValueKind::kLong: return out_.add(long_text(value->text));
+      case ValueKind::kFloat: return out_.add(real_text(value->real));
+      case ValueKind::kString: return text("", value->text);
+      case ValueKind::kBytes: return text("b", value->text);
+      case ValueKind::kByteArray: return text("bytearray b", value->text);
+      case ValueKind::kList: return items("[", value->items, "]", depth);
+      case ValueKind::kTuple: return items("(", value->items, value->items.size() == 1 ? ",)" : ")", depth);
+      case ValueKind::kSet: return items("set([", value->items, "])", depth);
+      case ValueKind::kFrozenSet: return items("frozenset([", value->items, "])", depth);
+      case ValueKind::kDict: return out_.add("{") && pairs(value->items, depth) && out_.add("}");
+      case ValueKind::kGlobal:
+      case ValueKind::kOpaque: return out_.add(value->module) && out_.add(".") && out_.add(value->text);
+      case ValueKind::kCall: return call(*value, depth);
+      case ValueKind::kPersid: return items("persistent(", value->items, ")", depth);
+      case ValueKind::kTensor: return tensor(*value);
+    }
+    return true;
+  }
+
+ private:
+  bool text(std::string_view prefix, std::string_view content) {
+    // Pieces, so that a short preview of a long text stays cheap.
+    constexpr std::size_t kPiece = 4096;
+    if (!out_.add(prefix) || !out_.add("'")) return false;
+    for (std::size_t at = 0; at < content.size(); at += kPiece) {
+      const std::string piece = quoted(content.substr(at, kPiece));
+      if (!out_.add(std::string_view(piece).substr(1, piece.size() - 2))) return false;
+    }
+    return out_.add("'");
+  }
+
+  bool items(std::string_view open, std::span<Value* const> values, std::string_view close, int depth) {
+    if (!out_.add(open)) return false;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0 && !out_.add(", ")) return false;
+      if (!print(values[i], depth + 1)) return false;
+    }
+    return out_.add(close);
+  }
+
+  bool pairs(std::span<Value* const> values, int depth) {
+    for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+      if (i > 0 && !out_.add(", ")) return false;
+      if (!print(values[i], depth + 1) || !out_.add(": ") || !print(values[i + 1], depth + 1)) return false;
+    }
+    return true;
+  }
+
+  bool call(const Value& value, int depth) {
+    if (!print(value.callee, depth + 1) || !items("(", value.items, ")", depth)) return false;
+    const CallExtra* extra = value.extra;
+    if (extra == nullptr) return true;
+    if (!extra->list_items.empty() && !items("[", extra->list_items, "]", depth)) return false;
+    if (!extra->dict_items.empty() && !(out_.add("{") && pairs(extra->dict_items, depth) && out_.add("}"))) return false;
+    if (extra->kwargs != nullptr && !(out_.add(" with ") && print(extra->kwargs, depth + 1))) return false;
+    return extra->state == nullptr || (out_.add(" in state ") && print(extra->state, depth + 1));
+  }
+
+  bool tensor(const Value& value) {
+    const auto index = static_cast<std::size_t>(value.number);
+    const bool known = value.number >= 0 && index < catalog_.tensors.size();
+    return out_.add("tensor ") && text("", known ? catalog_.tensors[index].name : std::string_view("?"));
+  }
+
+  const Catalog& catalog_;
+  Out& out_;
+  std::int64_t visits_ = 0;
+};
+
+struct Preview {
+  std::string text;
+  std::size_t limit;
+  bool add(std::string_view piece) {
+    text += piece.substr(0, limit + 1 - std::min(text.size(), limit + 1));
+    return text.size() <= limit;
+  }
+};
+
+struct Fingerprint {
+  Hasher hasher{HashAlgorithm::kXxh3_128};
+  bool add(std::string_view piece) {
+    hasher.update(piece);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit) {
+  if (value == nullptr) return {};
+  Preview preview{{}, limit};
+  if (Printer<Preview>(catalog, preview).print(value)) return preview.text;
+  preview.text.resize(limit);
+  return preview.text + "...";
+}
+
+std::string value_fingerprint(const Catalog& catalog, const Value* value) {
+  Fingerprint fingerprint;
+  if (value != nullptr) fingerprint.add(type_name(*value));
+  Printer<Fingerprint>(catalog, fingerprint).print(value);
+  return fingerprint.hasher.finish_hex();
+}
+
+std::string value_type(const Value* value) {
+  return value == nullptr ? std::string("unknown") : std::string(type_name(*value));
+}
+
+bool is_scalar(const Value* value) {
+  if (value == nullptr) return false;
+  switch (value->kind) {
+    case ValueKind::kNone:
+    case ValueKind::kBool:
+    case ValueKind::kInt:
+    case ValueKind::kLong:
+    case ValueKind::kFloat:
+    case ValueKind::kString: return true;
+    default: return false;
+  }
+}
+
+void write_value(JsonWriter& json, const Value* value) {
+  if (!is_scalar(value)) return json.null();
+  switch (value->kind) {
+    case ValueKind::kBool: return json.boolean(value->boolean);
+    case ValueKind::kFloat: return json.real(value->real);
+    case ValueKind::kString: return json.string(value->text);
+    case ValueKind::kLong: return json.string(long_text(value->text));
+    case ValueKind::kInt:
+      if (value->number > kExactInt || value->number < -kExactInt) return json.string(std::to_string(value->number));
+      return json.number(value->number);
+    default: return json.null();
+  }
+}
+
+}  // namespace shard::app

@@ -1,0 +1,27 @@
+/// \file
+/// Objects (values that are no tensors) as text and as JSON.
+#pragma once
+
+#include <string>
+
+#include "apps/shardctl/json_writer.h"
+#include "libshard/catalog/catalog.h"
+
+namespace shard::app {
+
+/// A value as Python would print it, cut with "..." after about `limit` bytes. Tensors appear by name. A null value
+/// (not read) is empty text. Cost: O(limit).
+std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit);
+
+/// A digest of the whole value: equal for equal content, whatever checkpoint it comes from.
+std::string value_fingerprint(const Catalog& catalog, const Value* value);
+
+/// JSON's `type`: Python's name; "unknown" for a value that was not read.
+std::string value_type(const Value* value);
+
+/// True for what JSON's `value` holds: none, bool, int, float, str.
+bool is_scalar(const Value* value);
+/// The JSON of `value`: a scalar (integers beyond 2^53, NaN and infinities as strings), else null.
+void write_value(JsonWriter& json, const Value* value);
+
+}  // namespace shard::app

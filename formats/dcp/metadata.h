@@ -1,0 +1,80 @@
+/// \file
+/// `.metadata` of a dcp checkpoint as plain data, read from its pickle and written as one.
+///
+/// It says which tensors there are, their dtypes and sizes, the boxes (chunks) they were cut into, and in which bytes of
+/// which file the item of each box and of each object lies. An item is a torch.save zip; what is in it, item.h says.
+///
+/// Source: torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.11; the spellings of torch 1.13 to
+/// 2.15 are read alike (README.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+
+namespace shard::dcp {
+
+/// Where one item lies.
+struct Item {
+  std::int64_t offset = 0;   ///< Bytes, in its file.
+  std::int64_t length = -1;  ///< Bytes; -1 where the metadata does not say.
+  std::uint32_t file = 0;    ///< Index into Metadata::files.
+};
+
+struct ChunkEntry {
+  Dims offsets, sizes;
+  std::uint32_t item = kNoIndex;
+};
+
+struct TensorEntry {
+  std::string_view name;  ///< The flat key.
+  Path path;              ///< Empty when it says no more than `name`.
+  Dims size;
+  DType dtype{};
+  bool requires_grad = false;
+  std::uint32_t first_chunk = 0, chunk_count = 0;  ///< Into Metadata::chunks.
+};
+
+/// A value that is no tensor, a bytes item.
+struct ObjectEntry {
+  std::string_view name;
+  Path path;
+  std::uint32_t item = kNoIndex;
+};
+
+struct Metadata {
+  std::vector<std::string> files;  ///< Names of `.distcp` files, in the order in which they are first named.
+  std::vector<Item> items;
+  std::vector<TensorEntry> tensors;
+  std::vector<ChunkEntry> chunks;
+  std::vector<ObjectEntry> objects;
+  std::string version;  ///< Metadata.version ("1.0.0"), or empty.
+  bool old_modules = false;  ///< torch.distributed._shard.checkpoint: torch up to 1.13.
+  std::vector<std::string> warnings;
+};
+
+/// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
+/// nowhere in particular yet (finish_catalog checks bounds and coverage). Names, paths and sizes are copied into `arena`.
+///
+/// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
+///   without a chunk; two places for one chunk; a file name that is not one plain name.
+/// \throws Error kUnsupported  transformed items (zstd), other tensor layouts than strided, ByteCheckpoint.
+/// Cost: linear; one hash look-up per item.
+Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file);
+
+/// The pickle, protocol 4, as torch 2.11 writes it. \pre every chunk and object has an item; all lengths are set.
+std::string dump_metadata(const Metadata& metadata);
+
+/// The rank and number in `__RANK_NUMBER.distcp`; rank -1 for other names.
+struct FileNumbers {
+  int rank = -1;
+  std::int64_t number = 0;
+};
+FileNumbers file_numbers(std::string_view name);
+
+}  // namespace shard::dcp

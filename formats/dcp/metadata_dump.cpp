@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include "formats/dcp/metadata.h"
+#include "formats/pickle/pickle.h"
+
+namespace shard::dcp {
+namespace {
+
+constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
+
+enum Opcode : std::uint8_t {
+  kReduce = 'R', kBuild = 'b', kEmptyDict = '}', kEmptyList = ']', kSetItems = 'u', kAppends = 'e',
+  kNewObject = 0x81, kTuple1 = 0x85,
+};
+
+/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata.
+class MetadataDumper {
+ public:
+  explicit MetadataDumper(const Metadata& metadata) : metadata_(metadata) {}
+
+  std::string run() {
+    begin_object(kModule, "Metadata");
+    out_.string("state_dict_metadata");
+    state_dict();
+    out_.string("planner_data");
+    planner_data();
+    out_.string("storage_data");
+    storage_data();
+    out_.string("storage_meta");
+    storage_meta();
+    out_.string("version");
+    out_.string(metadata_.version);
+    end_object();
+    return out_.finish();
+  }
+
+ private:
+  void begin_object(std::string_view module, std::string_view name) {
+    out_.global(module, name);
+    out_.empty_tuple();
+    out_.op(kNewObject);
+    begin_dict();
+  }
+  void end_object() {
+    end_dict();
+    out_.op(kBuild);
+  }
+  void begin_dict() {
+    out_.op(kEmptyDict);
+    out_.mark();
+  }
+  void end_dict() { out_.op(kSetItems); }
+
+  void size(Dims dims) {
+    out_.global("torch", "Size");
+    out_.mark();
+    for (const std::int64_t number : dims) out_.integer(number);
+    out_.tuple();
+    out_.op(kTuple1);
+    out_.op(kReduce);
+  }
+
+  void state_dict() {
+    begin_dict();
+    for (const TensorEntry& tensor : metadata_.tensors) {
+      out_.string(tensor.name);
+      this->tensor(tensor);
+    }
+    for (const ObjectEntry& object : metadata_.objects) {
+      out_.string(object.name);
+      out_.global(kModule, "BytesStorageMetadata");
+      out_.empty_tuple();
+      out_.op(kNewObject);
+    }
+    end_dict();
+  }
+
+  void tensor(const TensorEntry& tensor) {
+    begin_object(kModule, "TensorStorageMetadata");
+    out_.string("properties");
+    properties(tensor);
+    out_.string("size");
+    size(tensor.size);
+    out_.string("chunks");
+    out_.op(kEmptyList);
+    out_.mark();
+    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
+      const ChunkEntry& chunk = metadata_.chunks[tensor.first_chunk + i];
+      begin_object(kModule, "ChunkStorageMetadata");
+      out_.string("offsets");
+      size(chunk.offsets);
+      out_.string("sizes");
+      size(chunk.sizes);
+      end_object();
+    }
+    out_.op(kAppends);
+    end_object();
+  }
+
+  void properties(const TensorEntry& tensor) {
+    out_.global(kModule, "TensorProperties");
+    out_.empty_tuple();
+    out_.op(kNewObject);
+    out_.mark();
+    out_.global("torch", dtype_name(tensor.dtype));
+    out_.global("torch.serialization", "_get_layout");
+    out_.string("torch.strided");
+    out_.op(kTuple1);
+    out_.op(kReduce);
+    out_.boolean(tensor.requires_grad);
+    out_.global(kModule, "_MEM_FORMAT_ENCODING");
+    out_.integer(0);
+    out_.op(kTuple1);
+    out_.op(kReduce);
+    out_.boolean(false);
+    out_.tuple();
+    out_.op(kBuild);
+  }
+
+  void planner_data() {
+    begin_dict();
+    for (const TensorEntry& tensor : metadata_.tensors) path(tensor.name, tensor.path);
+    for (const ObjectEntry& object : metadata_.objects) path(object.name, object.path);
+    end_dict();
+  }
+
+  void path(std::string_view name, Path path) {
+    out_.string(name);
+    out_.mark();
+    if (path.empty()) out_.string(name);
+    for (const PathPart& part : path) {
+      if (part.is_index) {
+        out_.integer(part.index);
+      } else {
+        out_.string(part.key);
+      }
+    }
+    out_.tuple();
+  }
+
+  void storage_data() {
+    begin_dict();
+    for (const ObjectEntry& object : metadata_.objects) {
+      begin_index(object.name);
+      out_.none();
+      end_object();
+      place(metadata_.items[object.item]);
+    }
+    for (const TensorEntry& tensor : metadata_.tensors) {
+      for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
+        const ChunkEntry& chunk = metadata_.chunks[tensor.first_chunk + i];
+        begin_index(tensor.name);
+        out_.integer(i);
+        out_.string("offset");
+        size(chunk.offsets);
+        end_object();
+        place(metadata_.items[chunk.item]);
+      }
+    }
+    end_dict();
+  }
+
+  void begin_index(std::string_view name) {
+    begin_object(kModule, "MetadataIndex");
+    out_.string("fqn");
+    out_.string(name);
+    out_.string("index");
+  }
+
+  void place(const Item& item) {
+    begin_object("torch.distributed.checkpoint.filesystem", "_StorageInfo");
+    out_.string("relative_path");
+    out_.string(metadata_.files[item.file]);
+    out_.string("offset");
+    out_.integer(item.offset);
+    out_.string("length");
+    out_.integer(item.length);
+    end_object();
+  }
+
+  /// No checkpoint_id: it would reveal the writer's folder. No save_id: equal inputs give equal files.
+  void storage_meta() {
+    begin_object(kModule, "StorageMeta");
+    for (const std::string_view name : {"checkpoint_id", "save_id", "load_id"}) {
+      out_.string(name);
+      out_.none();
+    }
+    out_.string("modules");
+    out_.op(kEmptyList);
+    end_object();
+  }
+
+  const Metadata& metadata_;
+  pickle::Dumper out_{[] {
+    pickle::DumpOptions options;
+    options.protocol = 4;
+    return options;
+  }()};
+};
+
+}  // namespace
+
+std::string dump_metadata(const Metadata& metadata) { return MetadataDumper(metadata).run(); }
+
+}  // namespace shard::dcp

@@ -1,0 +1,366 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "formats/zip/bytes.h"
+#include "formats/zip/inflate.h"
+#include "formats/zip/zip.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+
+namespace shard::zip {
+namespace {
+
+constexpr std::int64_t kReadWhole = 8192;  // Zips up to this size are read at once.
+constexpr std::int64_t kWindow = 4096;     // Of larger ones the front and the end.
+// Deflate options (bits 1 and 2), descriptor, UTF-8. All others change how the bytes are to be read.
+constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
+constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
+
+Error damaged(std::string_view kind, const std::string& message) {
+  return Error(ErrorCode::kCorruption, "zip: " + message).of_kind(kind);
+}
+
+std::int64_t to_size(std::uint64_t number, std::string_view field) {
+  if (number > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw damaged("bad_header", fmt::format("{} {} does not fit 63 bits", field, number));
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+// The content of extra field `id`, or an empty span.
+std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id) {
+  while (extra.size() >= 4) {
+    const std::size_t bytes = load<std::uint16_t>(extra, 2);
+    if (bytes > extra.size() - 4) throw damaged("bad_header", "an extra field leaves its header");
+    if (load<std::uint16_t>(extra, 0) == id) return extra.subspan(4, bytes);
+    extra = extra.subspan(4 + bytes);
+  }
+  return {};
+}
+
+// Takes 64-bit numbers from a zip64 extra field, one for each 32-bit field that says that it is there.
+class Zip64 {
+ public:
+  explicit Zip64(std::span<const std::byte> extra) : extra_(extra) {}
+  std::int64_t value(std::uint32_t field, std::string_view what) {
+    if (field != kMax32) return field;
+    if (!found_) rest_ = find_extra(extra_, kZip64Extra);
+    found_ = true;
+    if (rest_.size() < 8) throw damaged("bad_header", fmt::format("the zip64 field lacks the {}", what));
+    const std::uint64_t number = load<std::uint64_t>(rest_, 0);
+    rest_ = rest_.subspan(8);
+    return to_size(number, what);
+  }
+
+ private:
+  std::span<const std::byte> extra_, rest_;
+  bool found_ = false;
+};
+
+void check_name(std::string_view name) {
+  const auto bad = [&](std::string_view why) {
+    return damaged("bad_header", fmt::format("record name '{}' {}", name, why)).because("names must not lead elsewhere");
+  };
+  if (name.empty()) throw damaged("bad_header", "a record has no name");
+  if (name.front() == '/') throw bad("is absolute");
+  if (name.find('\\') != name.npos) throw bad("holds a backslash");
+  if (name.find('\0') != name.npos) throw damaged("bad_header", "a record name holds a NUL byte");
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    if (name.substr(begin, end - begin) == "..") throw bad("holds '..'");
+    begin = end + 1;
+  }
+}
+
+void check_flags(std::uint16_t flags, std::string_view name) {
+  if ((flags & kEncryptionFlags) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' is encrypted", name));
+  }
+  if ((flags & ~kKnownFlags) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags));
+  }
+}
+
+// One directory entry at the front of `rest`; moves `rest` past it.
+Record take_entry(std::span<const std::byte>& rest) {
+  if (rest.size() < kDirectoryBytes) throw damaged("bad_header", "the directory ends inside an entry");
+  if (load<std::uint32_t>(rest, 0) != kDirectorySignature) {
+    throw damaged("bad_header", "a directory entry has no signature");
+  }
+  const std::size_t name_bytes = load<std::uint16_t>(rest, 28), extra_bytes = load<std::uint16_t>(rest, 30),
+                    comment_bytes = load<std::uint16_t>(rest, 32);
+  const std::size_t fixed = kDirectoryBytes, all = fixed + name_bytes + extra_bytes + comment_bytes;
+  if (all > rest.size()) throw damaged("bad_header", "the directory ends inside an entry");
+  Record record;
+  record.name.assign(reinterpret_cast<const char*>(rest.data()) + fixed, name_bytes);
+  check_name(record.name);
+  record.flags = load<std::uint16_t>(rest, 8);
+  check_flags(record.flags, record.name);
+  record.method = load<std::uint16_t>(rest, 10);
+  record.crc32 = load<std::uint32_t>(rest, 16);
+  Zip64 wide(rest.subspan(fixed + name_bytes, extra_bytes));
+  record.bytes = wide.value(load<std::uint32_t>(rest, 24), "size");
+  record.stored_bytes = wide.value(load<std::uint32_t>(rest, 20), "compressed size");
+  record.header_offset = wide.value(load<std::uint32_t>(rest, 42), "header offset");
+  if (load<std::uint16_t>(rest, 34) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' lies on another disk", record.name));
+  }
+  if (record.method == 0 && record.bytes != record.stored_bytes) {
+    throw damaged("bad_header", fmt::format("record '{}' is stored with two sizes", record.name))
+        .expected(record.bytes)
+        .found(record.stored_bytes);
+  }
+  rest = rest.subspan(all);
+  return record;
+}
+
+}  // namespace
+
+ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes)
+    : file_(std::move(file)), begin_(begin), bytes_(bytes) {
+  try {
+    if (begin < 0 || bytes < 0 || checked_add(begin, bytes) > file_->size()) {
+      throw damaged("truncated", fmt::format("bytes [{}, {}) leave the file", begin, begin + bytes))
+          .found(file_->size());
+    }
+    tail_.begin = bytes <= kReadWhole ? 0 : bytes - kWindow;
+    tail_.bytes.resize(static_cast<std::size_t>(bytes - tail_.begin));
+    file_->read_at(begin + tail_.begin, tail_.bytes);
+    const End end = read_end();
+    if (tail_.begin > 0) {
+      head_.bytes.resize(static_cast<std::size_t>(kWindow));
+      file_->read_at(begin, head_.bytes);
+    }
+    read_directory(end);
+    check_places(end.directory);
+    index_names();
+  } catch (Error& error) {
+    throw error.in_file(file_->name());
+  }
+}
+
+std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t count,
+                                           std::vector<std::byte>& scratch) const {
+  if (offset < 0 || count < 0 || offset > bytes_ || count > bytes_ - offset) {
+    throw damaged("out_of_bounds", fmt::format("{} bytes at {} leave the zip of {} bytes", count, offset, bytes_))
+        .in_file(file_->name());
+  }
+  for (const Window* window : {&head_, &tail_}) {
+    const std::int64_t size = static_cast<std::int64_t>(window->bytes.size());
+    if (offset >= window->begin && offset - window->begin + count <= size) {
+      return std::span(window->bytes)
+          .subspan(static_cast<std::size_t>(offset - window->begin), static_cast<std::size_t>(count));
+    }
+  }
+  scratch.resize(static_cast<std::size_t>(count));
+  file_->read_at(begin_ + offset, scratch);
+  return scratch;
+}
+
+ZipReader::End ZipReader::read_end() const {
+  if (bytes_ < kEndBytes) throw damaged("truncated", fmt::format("{} bytes are too few for a zip", bytes_));
+  std::vector<std::byte> scratch;
+  const std::span<const std::byte> record = view(bytes_ - kEndBytes, kEndBytes, scratch);
+  if (load<std::uint32_t>(record, 0) != kEndSignature || load<std::uint16_t>(record, 20) != 0) {
+    throw damaged("truncated", "there is no end record at the end")
+        .because("the file was cut short, or bytes were appended to it")
+        .hint("fetch it again");
+  }
+  const std::uint16_t disk = load<std::uint16_t>(record, 4), directory_disk = load<std::uint16_t>(record, 6);
+  if (disk != 0 || directory_disk != 0 || load<std::uint16_t>(record, 8) != load<std::uint16_t>(record, 10)) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  End end{load<std::uint16_t>(record, 10), load<std::uint32_t>(record, 16), load<std::uint32_t>(record, 12)};
+  std::int64_t directory_end = bytes_ - kEndBytes;
+  const std::int64_t locator = bytes_ - kEndBytes - kLocatorBytes;
+  if (locator >= kZip64EndBytes && load<std::uint32_t>(view(locator, 4, scratch), 0) == kLocatorSignature) {
+    end = read_zip64_end(locator, end);
+    directory_end = locator - kZip64EndBytes;
+  }
+  if (end.directory > directory_end || directory_end - end.directory != end.directory_bytes) {
+    throw damaged("bad_header", "the directory does not end where the end record begins")
+        .expected(directory_end)
+        .found(fmt::format("{} + {}", end.directory, end.directory_bytes));
+  }
+  if (end.entries > end.directory_bytes / kDirectoryBytes) {
+    throw damaged("bad_header", fmt::format("{} records cannot be in a directory of {} bytes", end.entries,
+                                            end.directory_bytes));
+  }
+  return end;
+}
+
+ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classic) const {
+  std::vector<std::byte> scratch;
+  const std::span<const std::byte> at = view(locator, kLocatorBytes, scratch);
+  const std::uint64_t record_offset = load<std::uint64_t>(at, 8);
+  if (load<std::uint32_t>(at, 4) != 0 || load<std::uint32_t>(at, 16) != 1) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  if (record_offset != static_cast<std::uint64_t>(locator - kZip64EndBytes)) {
+    throw damaged("bad_header", "the zip64 locator does not point at the record before it")
+        .expected(locator - kZip64EndBytes)
+        .found(std::to_string(record_offset));
+  }
+  const std::span<const std::byte> record = view(locator - kZip64EndBytes, kZip64EndBytes, scratch);
+  if (load<std::uint32_t>(record, 0) != kZip64EndSignature ||
+      load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
+    throw damaged("bad_header", "the zip64 end record has no signature or another size");
+  }
+  if (load<std::uint64_t>(record, 16) != 0 || load<std::uint64_t>(record, 24) != load<std::uint64_t>(record, 32)) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  const End end{to_size(load<std::uint64_t>(record, 32), "record count"),
+                to_size(load<std::uint64_t>(record, 48), "directory offset"),
+                to_size(load<std::uint64_t>(record, 40), "directory size")};
+  const auto agree = [](std::int64_t narrow, std::int64_t wide, std::int64_t limit) {
+    return narrow == wide || narrow == limit;
+  };
+  if (!agree(classic.entries, end.entries, 0xFFFF) || !agree(classic.directory, end.directory, kMax32) ||
+      !agree(classic.directory_bytes, end.directory_bytes, kMax32)) {
+    throw damaged("bad_header", "the zip64 end record contradicts the end record");
+  }
+  return end;
+}
+
+void ZipReader::read_directory(const End& end) {
+  std::vector<std::byte> scratch;
+  std::span<const std::byte> rest = view(end.directory, end.directory_bytes, scratch);
+  records_.reserve(static_cast<std::size_t>(end.entries));
+  for (std::int64_t i = 0; i < end.entries; ++i) {
+    records_.push_back(take_entry(rest));
+    has_checksums_ = has_checksums_ || records_.back().crc32 != 0;
+  }
+  if (!rest.empty()) {
+    throw damaged("bad_header", fmt::format("{} bytes follow the directory's {} entries", rest.size(), end.entries));
+  }
+  if (records_.empty()) return;
+  const std::string& first = records_.front().name;
+  if (const std::size_t slash = first.find('/'); slash != first.npos) folder_ = first.substr(0, slash);
+}
+
+void ZipReader::check_places(std::int64_t directory) {
+  std::vector<std::uint32_t> order(records_.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto before = [&](std::uint32_t a, std::uint32_t b) {
+    return records_[a].header_offset < records_[b].header_offset;
+  };
+  if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+  const std::int64_t front = order.empty() ? directory : records_[order.front()].header_offset;
+  if (front != 0) throw damaged("bad_header", fmt::format("{} bytes lie before the first record", front)).expected(0);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Record& record = records_[order[i]];
+    const bool last = i + 1 == order.size();
+    record.limit = last ? directory : records_[order[i + 1]].header_offset;
+    const std::int64_t least = kLocalBytes + static_cast<std::int64_t>(record.name.size());
+    if (checked_add(record.stored_bytes, least) > record.limit - record.header_offset) {
+      throw damaged(last ? "out_of_bounds" : "overlap",
+                    fmt::format("record '{}' of {} bytes at {} reaches past {}", record.name, record.stored_bytes,
+                                record.header_offset, last ? "the directory" : "the next record"))
+          .expected(fmt::format("an end up to {}", record.limit));
+    }
+  }
+}
+
+void ZipReader::index_names() {
+  by_name_.reserve(records_.size());
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    by_name_.push_back({std::hash<std::string_view>{}(records_[i].name), static_cast<std::uint32_t>(i)});
+  }
+  std::sort(by_name_.begin(), by_name_.end(), [&](const NameKey& a, const NameKey& b) {
+    return a.hash != b.hash ? a.hash < b.hash : records_[a.record].name < records_[b.record].name;
+  });
+  for (std::size_t i = 1; i < by_name_.size(); ++i) {
+    const NameKey &a = by_name_[i - 1], &b = by_name_[i];
+    if (a.hash == b.hash && records_[a.record].name == records_[b.record].name) {
+      throw damaged("duplicate_name", fmt::format("two records are named '{}'", records_[a.record].name));
+    }
+  }
+}
+
+const Record* ZipReader::find(std::string_view name) const {
+  std::string full = folder_;
+  full.append("/").append(name);
+  const std::uint64_t hash = std::hash<std::string_view>{}(full);
+  const auto found = std::partition_point(by_name_.begin(), by_name_.end(), [&](const NameKey& key) {
+    return key.hash != hash ? key.hash < hash : records_[key.record].name < full;
+  });
+  if (found == by_name_.end() || found->hash != hash || records_[found->record].name != full) return nullptr;
+  return &records_[found->record];
+}
+
+std::int64_t ZipReader::data_offset(const Record& record) const {
+  std::vector<std::byte> scratch;
+  const std::int64_t name_bytes = static_cast<std::int64_t>(record.name.size());
+  const auto wrong = [&](std::string_view what) {
+    return damaged("bad_header",
+                   fmt::format("record '{}': the local header's {} is not the directory's", record.name, what))
+        .in_file(file_->name());
+  };
+  const std::span<const std::byte> header = view(record.header_offset, kLocalBytes + name_bytes, scratch);
+  if (load<std::uint32_t>(header, 0) != kLocalSignature) throw wrong("signature");
+  if (load<std::uint16_t>(header, 6) != record.flags) throw wrong("flags");
+  if (load<std::uint16_t>(header, 8) != record.method) throw wrong("method");
+  if (load<std::uint16_t>(header, 26) != name_bytes ||
+      std::memcmp(header.data() + kLocalBytes, record.name.data(), record.name.size()) != 0) {
+    throw wrong("name");
+  }
+  const std::uint32_t crc = load<std::uint32_t>(header, 14), stored = load<std::uint32_t>(header, 18),
+                      bytes = load<std::uint32_t>(header, 22);
+  const std::int64_t extra_offset = record.header_offset + kLocalBytes + name_bytes;
+  const std::int64_t extra_bytes = load<std::uint16_t>(header, 28);
+  // With a descriptor the local numbers are zeros, as torch writes them, and the descriptor's count.
+  const bool deferred = (record.flags & kDescriptorFlag) != 0 && crc == 0 && stored == 0 && bytes == 0;
+  if (!deferred) {
+    if (crc != record.crc32) throw wrong("CRC");
+    std::vector<std::byte> extra;
+    Zip64 wide(bytes == kMax32 || stored == kMax32 ? view(extra_offset, extra_bytes, extra)
+                                                   : std::span<const std::byte>());
+    if (wide.value(bytes, "size") != record.bytes) throw wrong("size");
+    if (wide.value(stored, "compressed size") != record.stored_bytes) throw wrong("compressed size");
+  }
+  const std::int64_t data = extra_offset + extra_bytes;
+  if (record.stored_bytes > record.limit - data) {
+    throw damaged("overlap", fmt::format("record '{}' of {} bytes at {} reaches past {}", record.name,
+                                         record.stored_bytes, data, record.limit))
+        .in_file(file_->name());
+  }
+  return begin_ + data;
+}
+
+std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_bytes) const {
+  if (record.bytes > limit_bytes) {
+    throw damaged("bad_header", fmt::format("record '{}' has {} bytes, more than the {} that make sense", record.name,
+                                            record.bytes, limit_bytes))
+        .in_file(file_->name());
+  }
+  std::vector<std::byte> scratch;
+  const std::span<const std::byte> stored = view(data_offset(record) - begin_, record.stored_bytes, scratch);
+  std::vector<std::byte> content;
+  if (record.method == 0) {
+    if (stored.data() == scratch.data()) {
+      content = std::move(scratch);
+    } else {
+      content.assign(stored.begin(), stored.end());
+    }
+  } else if (record.method == 8) {
+    content = inflate(stored, record.bytes, record.name, file_->name());
+  } else {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
+        .in_file(file_->name());
+  }
+  if (has_checksums_ && crc32(content) != record.crc32) {
+    throw damaged("crc_mismatch", fmt::format("record '{}' does not match its checksum", record.name))
+        .in_file(file_->name())
+        .expected(fmt::format("{:08x}", record.crc32))
+        .found(fmt::format("{:08x}", crc32(content)))
+        .because("its bytes were changed after it was written");
+  }
+  return content;
+}
+
+}  // namespace shard::zip

@@ -1,0 +1,275 @@
+#include "libshard/exec/strided_copy.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "libshard/core/box.h"
+
+namespace shard {
+
+namespace {
+
+/// Everything below counts in bytes: a unit is one element, or a run of them that is contiguous on both sides.
+struct Dim {
+  std::int64_t size;
+  std::int64_t from;  // Strides.
+  std::int64_t to;
+};
+
+struct Walk {
+  std::array<Dim, kMaxDims> dims;  // Outermost first.
+  std::size_t count = 0;
+  std::size_t unit = 0;
+};
+
+constexpr std::size_t kLine = 64;     // Bytes of a cache line.
+constexpr std::int64_t kTile = 32;    // Units on each side of a tile that is no vector transpose.
+constexpr std::int64_t kBand = 256;   // Rows whose pages are in use at once, few enough for the TLB.
+
+// --- making the walk
+
+bool continues(const Dim& outer, const Dim& inner) {
+  return outer.from == inner.from * inner.size && outer.to == inner.to * inner.size;
+}
+
+/// Orders dimensions as the target has them, so that it is written forward, and joins those that are one on both sides.
+void order_and_merge(Walk& walk) {
+  const auto begin = walk.dims.begin();
+  std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(walk.count), [](const Dim& a, const Dim& b) {
+    return std::pair(std::abs(a.to), std::abs(a.from)) > std::pair(std::abs(b.to), std::abs(b.from));
+  });
+  std::size_t kept = 0;
+  for (std::size_t d = 0; d < walk.count; ++d) {
+    const Dim dim = walk.dims[d];
+    if (kept > 0 && continues(walk.dims[kept - 1], dim)) {
+      walk.dims[kept - 1] = {walk.dims[kept - 1].size * dim.size, dim.from, dim.to};
+    } else {
+      walk.dims[kept++] = dim;
+    }
+  }
+  walk.count = kept;
+  const auto unit = static_cast<std::int64_t>(walk.unit);
+  if (kept > 0 && walk.dims[kept - 1].from == unit && walk.dims[kept - 1].to == unit) {
+    walk.unit *= static_cast<std::size_t>(walk.dims[kept - 1].size);
+    --walk.count;
+  }
+}
+
+// --- rows of units
+
+template <std::size_t kUnit>
+void copy_row(std::int64_t n, const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
+              std::size_t unit) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::memcpy(to + i * to_stride, from + i * from_stride, kUnit == 0 ? unit : kUnit);
+  }
+}
+
+using CopyRow = void (*)(std::int64_t, const std::byte*, std::int64_t, std::byte*, std::int64_t, std::size_t);
+
+CopyRow copy_row_of(std::size_t unit) {
+  switch (unit) {
+    case 1:
+      return copy_row<1>;
+    case 2:
+      return copy_row<2>;
+    case 4:
+      return copy_row<4>;
+    case 8:
+      return copy_row<8>;
+    case 16:
+      return copy_row<16>;
+    default:
+      return copy_row<0>;
+  }
+}
+
+/// A plane in tiles: the target's rows run along `inner`, the source's along `outer`.
+void copy_tiled(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to, std::size_t unit) {
+  const CopyRow copy = copy_row_of(unit);
+  for (std::int64_t j0 = 0; j0 < outer.size; j0 += kTile) {
+    const std::int64_t j1 = std::min(j0 + kTile, outer.size);
+    for (std::int64_t i0 = 0; i0 < inner.size; i0 += kTile) {
+      const std::int64_t n = std::min(kTile, inner.size - i0);
+      for (std::int64_t j = j0; j < j1; ++j) {
+        copy(n, from + j * outer.from + i0 * inner.from, inner.from, to + j * outer.to + i0 * inner.to, inner.to, unit);
+      }
+    }
+  }
+}
+
+// --- transposes in vectors
+
+template <std::size_t kUnit>
+struct VectorOf;
+template <>
+struct VectorOf<1> {
+  using Type [[gnu::vector_size(16)]] = std::uint8_t;
+};
+template <>
+struct VectorOf<2> {
+  using Type [[gnu::vector_size(16)]] = std::uint16_t;
+};
+template <>
+struct VectorOf<4> {
+  using Type [[gnu::vector_size(16)]] = std::uint32_t;
+};
+template <>
+struct VectorOf<8> {
+  using Type [[gnu::vector_size(16)]] = std::uint64_t;
+};
+
+/// Takes units of `a` and `b` in turn, from their lower or upper halves.
+template <std::size_t kUnit, bool kUpper, class Vector, std::size_t... kIndex>
+Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
+  constexpr std::size_t kUnits = 16 / kUnit;
+  constexpr std::size_t kFirst = kUpper ? kUnits / 2 : 0;
+  return __builtin_shuffle(a, b, Vector{(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...});
+}
+
+/// Transposes kUnits rows of kUnits units: log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.
+template <std::size_t kUnit>
+void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte* to, std::size_t to_stride) {
+  if constexpr (kUnit == 16) {
+    std::memcpy(to, from, 16);
+  } else {
+    using Vector = typename VectorOf<kUnit>::Type;
+    constexpr std::size_t kUnits = 16 / kUnit;
+    constexpr auto kIndices = std::make_index_sequence<kUnits>();
+    Vector rows[kUnits];
+    for (std::size_t i = 0; i < kUnits; ++i) {
+      std::memcpy(&rows[i], from + static_cast<std::int64_t>(i) * from_stride, 16);
+    }
+    for (std::size_t step = 1; step < kUnits; step *= 2) {
+      Vector next[kUnits];
+      for (std::size_t i = 0; i < kUnits / 2; ++i) {
+        next[2 * i] = interleave<kUnit, false, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
+        next[2 * i + 1] = interleave<kUnit, true, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
+      }
+      std::memcpy(rows, next, sizeof(rows));
+    }
+    for (std::size_t i = 0; i < kUnits; ++i) std::memcpy(to + i * to_stride, &rows[i], 16);
+  }
+}
+
+/// One tile of a line by a line. Whole lines are read and whole lines are written, each once: where strides are powers
+/// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
+template <std::size_t kUnit>
+void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
+  constexpr std::size_t kSide = kLine / kUnit;
+  constexpr std::size_t kSquare = 16 / kUnit;
+  alignas(kLine) std::array<std::byte, kSide * kLine> tile;
+  for (std::size_t i = 0; i < kSide; i += kSquare) {
+    const std::byte* rows = from + static_cast<std::int64_t>(i) * from_stride;
+    for (std::size_t j = 0; j < kSide; j += kSquare) {
+      transpose_square<kUnit>(rows + j * kUnit, from_stride, tile.data() + j * kLine + i * kUnit, kLine);
+    }
+  }
+  for (std::size_t j = 0; j < kSide; ++j) {
+    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kLine, kLine);
+  }
+}
+
+/// A plane whose source is contiguous along `outer` and whose target is contiguous along `inner`.
+template <std::size_t kUnit>
+void transpose(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to) {
+  constexpr auto kSide = static_cast<std::int64_t>(kLine / kUnit);
+  const std::int64_t inner_whole = inner.size - inner.size % kSide;
+  const std::int64_t outer_whole = outer.size - outer.size % kSide;
+  for (std::int64_t band = 0; band < inner_whole; band += kBand) {
+    const std::int64_t band_end = std::min(band + kBand, inner_whole);
+    for (std::int64_t j = 0; j < outer_whole; j += kSide) {
+      for (std::int64_t i = band; i < band_end; i += kSide) {
+        transpose_tile<kUnit>(from + i * inner.from + j * outer.from, inner.from, to + i * inner.to + j * outer.to,
+                              outer.to);
+      }
+    }
+  }
+  const Dim right = {inner.size - inner_whole, inner.from, inner.to};
+  copy_tiled(outer, right, from + inner_whole * inner.from, to + inner_whole * inner.to, kUnit);
+  const Dim below = {outer.size - outer_whole, outer.from, outer.to};
+  const Dim left = {inner_whole, inner.from, inner.to};
+  copy_tiled(below, left, from + outer_whole * outer.from, to + outer_whole * outer.to, kUnit);
+}
+
+void copy_plane(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to, std::size_t unit) {
+  const auto stride = static_cast<std::int64_t>(unit);
+  const bool is_transpose = outer.from == stride && inner.to == stride;
+  if (is_transpose && unit == 1) return transpose<1>(outer, inner, from, to);
+  if (is_transpose && unit == 2) return transpose<2>(outer, inner, from, to);
+  if (is_transpose && unit == 4) return transpose<4>(outer, inner, from, to);
+  if (is_transpose && unit == 8) return transpose<8>(outer, inner, from, to);
+  if (is_transpose && unit == 16) return transpose<16>(outer, inner, from, to);
+  copy_tiled(outer, inner, from, to, unit);
+}
+
+// --- the walk
+
+/// Which dimension shares a plane with the innermost: the source's fastest, where units are smaller than a line.
+std::size_t plane_mate(const Walk& walk) {
+  const std::size_t last = walk.count - 1;
+  std::size_t mate = last - 1;
+  if (walk.unit >= kLine) return mate;
+  std::int64_t fastest = std::abs(walk.dims[last].from);
+  for (std::size_t d = 0; d < last; ++d) {
+    const std::int64_t stride = std::abs(walk.dims[d].from);
+    if (stride != 0 && stride < fastest) {
+      fastest = stride;
+      mate = d;
+    }
+  }
+  return mate;
+}
+
+/// Copies the plane of the last two dimensions for every index of those before.
+void copy_planes(const Walk& walk, const std::byte* from, std::byte* to) {
+  const std::size_t outer_count = walk.count - 2;
+  std::array<std::int64_t, kMaxDims> index{};
+  while (true) {
+    copy_plane(walk.dims[outer_count], walk.dims[outer_count + 1], from, to, walk.unit);
+    std::size_t d = outer_count;
+    for (; d > 0; --d) {
+      const Dim& dim = walk.dims[d - 1];
+      from += dim.from;
+      to += dim.to;
+      if (++index[d - 1] < dim.size) break;
+      index[d - 1] = 0;
+      from -= dim.from * dim.size;
+      to -= dim.to * dim.size;
+    }
+    if (d == 0) return;
+  }
+}
+
+}  // namespace
+
+void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from, std::span<const std::int64_t> from_strides,
+                  std::byte* to, std::span<const std::int64_t> to_strides, std::size_t element_bytes) {
+  assert(sizes.size() == from_strides.size() && sizes.size() == to_strides.size());
+  assert(sizes.size() <= static_cast<std::size_t>(kMaxDims));
+  const auto scale = static_cast<std::int64_t>(element_bytes);
+  Walk walk;
+  walk.unit = element_bytes;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return;
+    if (sizes[d] > 1) walk.dims[walk.count++] = {sizes[d], from_strides[d] * scale, to_strides[d] * scale};
+  }
+  order_and_merge(walk);
+  if (walk.count == 0) {
+    std::memcpy(to, from, walk.unit);
+  } else if (walk.count == 1) {
+    const Dim& dim = walk.dims[0];
+    copy_row_of(walk.unit)(dim.size, from, dim.from, to, dim.to, walk.unit);
+  } else {
+    const std::size_t mate = plane_mate(walk);
+    const auto first = walk.dims.begin() + static_cast<std::ptrdiff_t>(mate);
+    std::rotate(first, first + 1, walk.dims.begin() + static_cast<std::ptrdiff_t>(walk.count) - 1);
+    copy_planes(walk, from, to);
+  }
+}
+
+}  // namespace shard

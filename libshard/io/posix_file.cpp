@@ -1,0 +1,142 @@
+#include "libshard/io/posix_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace shard::posix {
+
+namespace {
+
+std::string text_of(int error_number) { return std::generic_category().message(error_number); }
+
+class PosixReader final : public RandomReader {
+ public:
+  PosixReader(Descriptor descriptor, const std::string& path, std::int64_t size)
+      : descriptor_(std::move(descriptor)), size_(size) {
+    name_ = path;
+  }
+
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    std::size_t done = 0;
+    while (done < out.size()) {
+      const std::int64_t from = offset_bytes + static_cast<std::int64_t>(done);
+      const ssize_t got =
+          retry([&] { return ::pread(descriptor_.get(), out.data() + done, out.size() - done, from); });
+      if (got < 0) fail_reading(name_, "cannot read", errno);
+      if (got == 0) throw_truncated(offset_bytes, out.size(), done);
+      done += static_cast<std::size_t>(got);
+    }
+  }
+
+  std::int64_t size() const override { return size_; }
+  int descriptor() const override { return descriptor_.get(); }
+
+ private:
+  [[noreturn]] void throw_truncated(std::int64_t offset_bytes, std::size_t wanted, std::size_t got) const {
+    const std::int64_t need = offset_bytes + static_cast<std::int64_t>(wanted);
+    const std::int64_t have = offset_bytes + static_cast<std::int64_t>(got);
+    throw Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", have, need))
+        .in_file(name_)
+        .expected(need)
+        .found(have)
+        .because("the file was cut short")
+        .hint("fetch it again")
+        .of_kind("truncated");
+  }
+
+  Descriptor descriptor_;
+  std::int64_t size_;
+};
+
+class PosixWriter final : public FileWriter {
+ public:
+  PosixWriter(Descriptor descriptor, const std::string& path) : descriptor_(std::move(descriptor)), path_(path) {}
+
+  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
+    std::size_t done = 0;
+    while (done < data.size()) {
+      const std::int64_t to = offset_bytes + static_cast<std::int64_t>(done);
+      const ssize_t put =
+          retry([&] { return ::pwrite(descriptor_.get(), data.data() + done, data.size() - done, to); });
+      if (put < 0) fail_writing(path_, "cannot write", errno);
+      done += static_cast<std::size_t>(put);
+    }
+  }
+
+  /// The system call rather than posix_fallocate: where the file system cannot reserve, glibc would write every block.
+  void allocate(std::int64_t bytes) override {
+    if (bytes == 0) return;
+    if (retry([&] { return ::fallocate(descriptor_.get(), 0, 0, bytes); }) == 0) return;
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail_writing(path_, "cannot reserve space", errno);
+    if (retry([&] { return ::ftruncate(descriptor_.get(), bytes); }) != 0) {
+      fail_writing(path_, "cannot set the size", errno);
+    }
+  }
+
+  void sync() override {
+    if (retry([&] { return ::fsync(descriptor_.get()); }) != 0) fail_writing(path_, "cannot sync", errno);
+  }
+
+  /// Never repeated: Linux has released the descriptor even when close reports EINTR.
+  void close() override {
+    if (::close(descriptor_.release()) != 0 && errno != EINTR) fail_writing(path_, "cannot close", errno);
+  }
+
+  int descriptor() const override { return descriptor_.get(); }
+
+ private:
+  Descriptor descriptor_;
+  std::string path_;
+};
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void fail_reading(const std::string& path, const char* doing, int error_number) {
+  Error error(ErrorCode::kNotFound, fmt::format("{}: {}", doing, text_of(error_number)));
+  error.in_file(path);
+  if (error_number == ENOENT) error.of_kind("missing_file");
+  if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
+  if (error_number == EIO) error.because("the disk or the network file system failed to deliver the bytes");
+  if (error_number == EMFILE || error_number == ENFILE) error.hint("raise the limit of open files (ulimit -n)");
+  throw error;
+}
+
+void fail_writing(const std::string& path, const char* doing, int error_number) {
+  const char* what = nullptr;
+  if (error_number == ENOSPC) what = "disk full";
+  if (error_number == EDQUOT) what = "disk quota exceeded";
+  if (error_number == EFBIG) what = "file too large for the file system or for this process (ulimit -f)";
+  Error error(ErrorCode::kResource, fmt::format("{}: {}", doing, what != nullptr ? what : text_of(error_number)));
+  error.in_file(path);
+  if (error_number == ENOSPC || error_number == EDQUOT) error.hint("free some space, or write to another disk");
+  if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
+    error.hint("choose a folder that you may write to");
+  }
+  throw error;
+}
+
+std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path) {
+  struct stat info {};
+  if (::fstat(descriptor.get(), &info) != 0) fail_reading(path, "cannot look at", errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kNotFound, S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is not a regular file")
+        .in_file(path)
+        .because("only regular files can be read at any place");
+  }
+  return std::make_unique<PosixReader>(std::move(descriptor), path, info.st_size);
+}
+
+std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path) {
+  return std::make_unique<PosixWriter>(std::move(descriptor), path);
+}
+
+}  // namespace shard::posix

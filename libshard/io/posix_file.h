@@ -1,0 +1,54 @@
+/// \file
+/// POSIX files and the translation of errno into Error. Inside libshard/io only.
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "libshard/core/error.h"
+#include "libshard/io/file_system.h"
+
+namespace shard::posix {
+
+/// A file descriptor that closes itself. Ownership: of the descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_;
+};
+
+/// Repeats a system call while a signal interrupts it.
+template <class Call>
+auto retry(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// Something that is read is absent or unreadable: kNotFound. `doing` as in "cannot open".
+[[noreturn]] void fail_reading(const std::string& path, const char* doing, int error_number);
+/// Something that is written cannot be: kResource.
+[[noreturn]] void fail_writing(const std::string& path, const char* doing, int error_number);
+
+/// Takes an open descriptor as a reader. \throws Error kNotFound  it is no regular file.
+std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path);
+std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path);
+
+}  // namespace shard::posix
