@@ -31,6 +31,12 @@ class JsonWriter {
     sink_.add("\": ");
     first_ = true;
   }
+  /// A key that may need escapes.
+  void member_name(std::string_view name) {
+    string(name);
+    sink_.add(": ");
+    first_ = true;
+  }
   void string(std::string_view text);
   /// The string, or null where it is empty.
   void string_or_null(std::string_view text) { text.empty() ? null() : string(text); }

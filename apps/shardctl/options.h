@@ -33,7 +33,7 @@ struct Options {
   bool help = false, version = false;
   bool json = false, quiet = false;
   int verbose = 0;  ///< Number of -v.
-  std::string log_file, color = "auto", progress = "auto";
+  std::string log_file, config, color = "auto", progress = "auto";
   int threads = 0;  ///< 0: as many as CPUs may be used.
   std::string max_memory = "64MiB";
 

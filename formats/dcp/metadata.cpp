@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "formats/pickle/pickle.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 
@@ -165,9 +166,7 @@ class Parser {
       const bool is_bytes = is(*items[i + 1], Class::kBytes);
       const std::uint32_t target = is_bytes ? static_cast<std::uint32_t>(out_.objects.size()) | kObjectBit
                                             : static_cast<std::uint32_t>(out_.tensors.size());
-      if (!names_.emplace(name, target).second) {
-        throw damaged(fmt::format("'{}' is named twice", name)).of_tensor(name).of_kind("duplicate_name");
-      }
+      names_.emplace(name, target);  // The keys of a dict differ.
       if (is_bytes) {
         out_.objects.push_back({name, {}, kNoIndex});
       } else {
@@ -271,7 +270,6 @@ class Parser {
   Path path_of(std::string_view name, const Value& tuple) {
     const std::span<Value*> parts = tuple.items;
     if (parts.empty()) throw damaged(fmt::format("planner_data: '{}' has an empty path", name)).of_tensor(name);
-    if (parts.size() == 1 && parts[0]->is_string() && parts[0]->text == name) return {};
     const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
     std::size_t at = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -290,7 +288,7 @@ class Parser {
             .found(type_name(*parts[i]));
       }
     }
-    return path;
+    return compact_path(path, name);
   }
 
   void places(const Value& storage_data) {

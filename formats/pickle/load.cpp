@@ -1,16 +1,10 @@
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <unordered_map>
 
-#include "formats/pickle/nodes.h"
+#include "formats/pickle/machine.h"
 #include "formats/pickle/opcodes.h"
-#include "formats/pickle/pickle.h"
-#include "libshard/core/error.h"
 
 namespace shard::pickle {
 
@@ -19,98 +13,7 @@ namespace {
 constexpr std::size_t kMaxLongBytes = 64 << 10;
 constexpr int kMaxProtocol = 5;
 
-/// How many bytes an opcode's length or index field takes.
-enum class Field : std::uint8_t { k1 = 1, k4 = 4, k8 = 8 };
-
-/// What Python 2 called modules and names, as far as such pickles hold data.
-std::string_view modern_module(std::string_view module) {
-  if (module == "__builtin__") return "builtins";
-  return module == "copy_reg" ? "copyreg" : module;
-}
-std::string_view modern_builtin(std::string_view name) {
-  if (name == "unicode") return "str";
-  if (name == "xrange") return "range";
-  return name == "long" ? "int" : name;
-}
-
-bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
-
-/// True for what REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
-bool is_callable(const Value& value) {
-  return value.kind == ValueKind::kGlobal || value.kind == ValueKind::kOpaque || is_getattr_call(value);
-}
-
-/// The machine of one pickle: a stack, marks, a memo. Every opcode checks what it takes before it takes it.
-class Machine {
- public:
-  Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
-      : data_(reinterpret_cast<const char*>(data.data()), data.size()), options_(options),
-        nodes_(arena, options.max_bytes != 0 ? options.max_bytes : std::max<std::size_t>(data.size() * 128, 1 << 20)) {}
-
-  Value* run();
-  std::size_t position() const { return at_; }
-  [[noreturn]] void fail(const std::string& what, ErrorCode code = ErrorCode::kCorruption) const;
-
- private:
-  // Bytes of the input.
-  std::string_view take(std::size_t count);
-  std::uint64_t unsigned_field(std::size_t bytes);
-  std::string_view counted(Field length) { return take_counted(unsigned_field(static_cast<std::size_t>(length))); }
-  std::string_view take_counted(std::uint64_t count);
-  std::string_view line();
-  std::int64_t decimal_line();
-
-  // The stack.
-  void push(Value* value) { stack_.push_back(value); }
-  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  void need(std::size_t count) const {
-    if (stack_.size() - floor() < count) fail(fmt::format("needs {} values, finds {}", count, stack_.size() - floor()));
-  }
-  Value* pop();
-  Value& top();
-  std::span<Value* const> pop_to_mark();
-  void release_mark(std::size_t size) { stack_.resize(size); }
-
-  // Groups of opcodes; each returns false if the opcode is none of its own.
-  bool scalar(std::uint8_t op);
-  bool text(std::uint8_t op);
-  bool container(std::uint8_t op);
-  bool memo(std::uint8_t op);
-  bool object(std::uint8_t op);
-  void execute(std::uint8_t op);
-
-  void push_string(std::string_view bytes);
-  void push_long(std::string_view bytes);
-  void push_tuple(std::size_t count);
-  void push_collection(ValueKind kind);
-  void append(std::span<Value* const> items);
-  void set_items(std::span<Value* const> pairs);
-  void add_items();
-  void put(std::uint64_t index);
-  void get(std::uint64_t index);
-  void push_global(std::string_view module, std::string_view name);
-  void stack_global();
-  void reduce();
-  void new_object(bool with_kwargs);
-  void build();
-  void push_call(Value* callee, Value* arguments);
-  void check_getattr(const Value& arguments) const;
-  bool push_opaque_result(const Value& callee, const Value& arguments);
-  void note_pairs(Value& owner) { paired_.push_back(&owner); }
-
-  std::string_view data_;
-  const LoadOptions& options_;
-  Nodes nodes_;
-  std::size_t at_ = 0;      ///< The next byte.
-  std::size_t op_at_ = 0;   ///< The opcode in execution, for messages.
-  std::uint64_t protocol_ = 0;
-  std::vector<Value*> stack_;
-  std::vector<std::size_t> marks_;  ///< Stack sizes.
-  std::vector<Value*> memo_;        ///< Null where nothing was put.
-  std::size_t memo_count_ = 0;
-  std::unordered_map<std::string, Value*> globals_;  ///< By "module\nname".
-  std::vector<Value*> paired_;                       ///< Dicts and calls that received keys.
-};
+}  // namespace
 
 void Machine::fail(const std::string& what, ErrorCode code) const {
   const auto op = op_at_ < data_.size() ? static_cast<std::uint8_t>(data_[op_at_]) : std::uint8_t{0};
@@ -135,8 +38,6 @@ std::uint64_t Machine::unsigned_field(std::size_t bytes) {
   return number;
 }
 
-std::string_view Machine::take_counted(std::uint64_t count) { return take(static_cast<std::size_t>(count)); }
-
 std::string_view Machine::line() {
   const std::size_t end = data_.find('\n', at_);
   if (end == std::string_view::npos) fail("a line without an end");
@@ -145,8 +46,7 @@ std::string_view Machine::line() {
   return text;
 }
 
-std::int64_t Machine::decimal_line() {
-  const std::string_view text = line();
+std::int64_t Machine::decimal(std::string_view text) const {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) fail("its line is no 64-bit decimal number");
@@ -160,20 +60,22 @@ Value* Machine::pop() {
   return value;
 }
 
-Value& Machine::top() {
-  need(1);
-  return *stack_.back();
-}
-
-/// The values above the last mark, which is removed; they stay on the stack's memory until release_mark or a push.
-std::span<Value* const> Machine::pop_to_mark() {
+std::size_t Machine::marked() {
   if (marks_.empty()) fail("no mark is on the stack");
-  const std::span<Value* const> items = std::span(stack_).subspan(marks_.back());
+  const std::size_t count = stack_.size() - marks_.back();
   marks_.pop_back();
-  return items;
+  return count;
 }
 
 Value* Machine::run() {
+  try {
+    return run_opcodes();
+  } catch (const BudgetSpent&) {
+    fail("needs more memory than a pickle of this size may");
+  }
+}
+
+Value* Machine::run_opcodes() {
   if (data_.empty()) fail("the pickle is empty");
   const auto first = static_cast<std::uint8_t>(data_[0]);
   if (first != kOpProto) {
@@ -184,7 +86,7 @@ Value* Machine::run() {
   at_ = 1;
   protocol_ = unsigned_field(1);
   if (protocol_ < 2 || protocol_ > kMaxProtocol) {
-    fail(fmt::format("protocol {}; shardctl reads 2 to {}", protocol_, kMaxProtocol), ErrorCode::kUnsupported);
+    fail(fmt::format("protocol {}; known are 2 to {}", protocol_, kMaxProtocol), ErrorCode::kUnsupported);
   }
   for (;;) {
     op_at_ = at_;
@@ -192,12 +94,12 @@ Value* Machine::run() {
     if (op == kOpStop) break;
     execute(op);
   }
-  Value* root = pop();
-  if (!stack_.empty() || !marks_.empty()) fail(fmt::format("{} values are left below the result", stack_.size()));
+  need(1);
+  if (stack_.size() != 1 || !marks_.empty()) fail(fmt::format("{} values are left below the result", stack_.size() - 1));
   for (Value* owner : paired_) {
     drop_repeated_keys(owner->kind == ValueKind::kDict ? owner->items : owner->extra->dict_items);
   }
-  return root;
+  return stack_[0];
 }
 
 void Machine::execute(std::uint8_t op) {
@@ -218,8 +120,8 @@ bool Machine::scalar(std::uint8_t op) {
     case kOpBinInt1: push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(1)))); return true;
     case kOpBinInt2: push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(2)))); return true;
     case kOpBinInt: push(nodes_.integer(static_cast<std::int32_t>(unsigned_field(4)))); return true;
-    case kOpLong1: push_long(counted(Field::k1)); return true;
-    case kOpLong4: push_long(counted(Field::k4)); return true;
+    case kOpLong1: push_long(counted(1)); return true;
+    case kOpLong4: push_long(counted(4)); return true;
     case kOpBinFloat: {
       Value* value = nodes_.make(ValueKind::kFloat);
       value->real = std::bit_cast<double>(__builtin_bswap64(unsigned_field(8)));
@@ -227,9 +129,9 @@ bool Machine::scalar(std::uint8_t op) {
       return true;
     }
     case kOpInt: {  // Python 2 wrote integers between 32 and 64 bits, and older bools, as text.
-      const bool is_bool = data_.substr(at_, 2) == "00" || data_.substr(at_, 2) == "01";
-      const std::int64_t number = decimal_line();
-      push(is_bool ? nodes_.boolean(number != 0) : nodes_.integer(number));
+      const std::string_view digits = line();
+      const bool is_bool = digits == "00" || digits == "01";
+      push(is_bool ? nodes_.boolean(digits == "01") : nodes_.integer(decimal(digits)));
       return true;
     }
     default: return false;
@@ -249,19 +151,19 @@ void Machine::push_long(std::string_view bytes) {
 
 bool Machine::text(std::uint8_t op) {
   switch (op) {
-    case kOpShortBinUnicode: push_string(counted(Field::k1)); return true;
-    case kOpBinUnicode: push_string(counted(Field::k4)); return true;
-    case kOpBinUnicode8: push_string(counted(Field::k8)); return true;
+    case kOpShortBinUnicode: push_string(counted(1)); return true;
+    case kOpBinUnicode: push_string(counted(4)); return true;
+    case kOpBinUnicode8: push_string(counted(8)); return true;
     case kOpShortBinString:
     case kOpBinString: {  // Python 2's str: text as torch decodes it, else bytes.
-      const std::string_view bytes = counted(op == kOpBinString ? Field::k4 : Field::k1);
+      const std::string_view bytes = counted(op == kOpBinString ? 4 : 1);
       push(nodes_.make_text(is_python_utf8(bytes) ? ValueKind::kString : ValueKind::kBytes, bytes));
       return true;
     }
-    case kOpShortBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(Field::k1))); return true;
-    case kOpBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(Field::k4))); return true;
-    case kOpBinBytes8: push(nodes_.make_text(ValueKind::kBytes, counted(Field::k8))); return true;
-    case kOpByteArray8: push(nodes_.make_text(ValueKind::kByteArray, counted(Field::k8))); return true;
+    case kOpShortBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(1))); return true;
+    case kOpBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(4))); return true;
+    case kOpBinBytes8: push(nodes_.make_text(ValueKind::kBytes, counted(8))); return true;
+    case kOpByteArray8: push(nodes_.make_text(ValueKind::kByteArray, counted(8))); return true;
     default: return false;
   }
 }
@@ -271,61 +173,11 @@ void Machine::push_string(std::string_view bytes) {
   push(nodes_.make_text(ValueKind::kString, bytes));
 }
 
-bool Machine::container(std::uint8_t op) {
-  switch (op) {
-    case kOpMark: marks_.push_back(stack_.size()); return true;
-    case kOpEmptyTuple: push(nodes_.empty_tuple()); return true;
-    case kOpEmptyList: push(nodes_.make(ValueKind::kList)); return true;
-    case kOpEmptyDict: push(nodes_.make(ValueKind::kDict)); return true;
-    case kOpEmptySet: push(nodes_.make(ValueKind::kSet)); return true;
-    case kOpTuple1: push_tuple(1); return true;
-    case kOpTuple2: push_tuple(2); return true;
-    case kOpTuple3: push_tuple(3); return true;
-    case kOpTuple: push_collection(ValueKind::kTuple); return true;
-    case kOpList: push_collection(ValueKind::kList); return true;
-    case kOpDict: push_collection(ValueKind::kDict); return true;
-    case kOpFrozenSet: push_collection(ValueKind::kFrozenSet); return true;
-    case kOpAppend: {
-      Value* item = pop();
-      append({&item, 1});
-      return true;
-    }
-    case kOpAppends: append(pop_to_mark()); return true;
-    case kOpSetItem: {
-      need(3);
-      const std::array<Value*, 2> pair = {stack_[stack_.size() - 2], stack_.back()};
-      release_mark(stack_.size() - 2);
-      set_items(pair);
-      return true;
-    }
-    case kOpSetItems: set_items(pop_to_mark()); return true;
-    case kOpAddItems: add_items(); return true;
-    default: return false;
-  }
+Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed) {
+  Machine machine(arena, data, options);
+  Value* root = machine.run();
+  if (consumed != nullptr) *consumed = machine.position();
+  return root;
 }
-
-void Machine::push_tuple(std::size_t count) {
-  need(count);
-  Value* tuple = nodes_.make(ValueKind::kTuple);
-  tuple->items = nodes_.fixed(std::span(stack_).last(count));
-  stack_.resize(stack_.size() - count);
-  push(tuple);
-}
-
-void Machine::push_collection(ValueKind kind) {
-  const std::span<Value* const> items = pop_to_mark();
-  if (kind == ValueKind::kDict && items.size() % 2 != 0) fail("a key without a value");
-  Value* made = nodes_.make(kind);
-  if (kind == ValueKind::kTuple || kind == ValueKind::kFrozenSet) {
-    made->items = nodes_.fixed(items);
-  } else {
-    nodes_.append(made->items, items);
-  }
-  if (kind == ValueKind::kDict) note_pairs(*made);
-  stack_.resize(stack_.size() - items.size());
-  push(made);
-}
-
-}  // namespace
 
 }  // namespace shard::pickle

@@ -5,6 +5,8 @@
 #include <compare>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace shard::pickle {
 
@@ -67,6 +69,8 @@ bool few_keys_differ(std::span<Value* const> pairs) {
   return true;
 }
 
+constexpr std::size_t kLeastBytes = 4096;  // Enough for the shared nodes.
+
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
 /// The length of the character at `at`, 0 if it is malformed.
@@ -86,11 +90,12 @@ std::size_t character_length(std::string_view text, std::size_t at) {
   return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
 }
 
-std::size_t capacity_of(std::size_t size) { return size == 0 ? 0 : std::bit_ceil(size); }
+/// Small arrays take what they need, rounded up to a pair: most never grow. Others double.
+std::size_t capacity_of(std::size_t size) { return size <= 16 ? size + size % 2 : std::bit_ceil(size); }
 
 }  // namespace
 
-Nodes::Nodes(Arena& arena, std::size_t max_bytes) : arena_(arena), left_(max_bytes) {
+Nodes::Nodes(Arena& arena, std::size_t max_bytes) : arena_(arena), left_(std::max(max_bytes, kLeastBytes)) {
   none_ = make(ValueKind::kNone);
   true_ = make(ValueKind::kBool);
   true_->boolean = true;
@@ -103,14 +108,16 @@ void Nodes::charge(std::size_t bytes) {
   left_ -= bytes;
 }
 
+void Nodes::refill(std::size_t bytes) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const std::size_t wanted = std::max(bytes, block_bytes_);
+  charge(wanted);
+  block_ = {static_cast<std::byte*>(arena_.allocate(wanted, alignof(Value*))), wanted};
+  block_bytes_ = std::min(block_bytes_ * 2, kMostBytes);
+}
+
 Value* Nodes::make(ValueKind kind) {
-  if (slab_.empty()) {
-    charge(slab_size_ * sizeof(Value));
-    slab_ = arena_.array<Value>(slab_size_);
-    slab_size_ = std::min<std::size_t>(slab_size_ * 2, 512);
-  }
-  Value* value = slab_.data();
-  slab_ = slab_.subspan(1);
+  Value* value = std::construct_at(room_for<Value>(1));
   value->kind = kind;
   return value;
 }
@@ -139,26 +146,21 @@ Value* Nodes::integer(std::int64_t number) {
 }
 
 CallExtra& Nodes::extra_of(Value& call) {
-  if (call.extra == nullptr) {
-    charge(sizeof(CallExtra));
-    call.extra = arena_.array<CallExtra>(1).data();
-  }
+  if (call.extra == nullptr) call.extra = std::construct_at(room_for<CallExtra>(1));
   return *call.extra;
 }
 
 std::span<Value*> Nodes::fixed(std::span<Value* const> items) {
-  charge(items.size_bytes());
-  const std::span<Value*> copy = arena_.array<Value*>(items.size());
-  std::ranges::copy(items, copy.begin());
-  return copy;
+  Value** copy = room_for<Value*>(items.size());
+  std::ranges::copy(items, copy);
+  return {copy, items.size()};
 }
 
 void Nodes::append(std::span<Value*>& array, std::span<Value* const> items) {
   const std::size_t size = array.size() + items.size();
   Value** data = array.data();
   if (size > capacity_of(array.size())) {
-    charge(capacity_of(size) * sizeof(Value*));
-    data = arena_.array<Value*>(capacity_of(size)).data();
+    data = room_for<Value*>(capacity_of(size));
     std::ranges::copy(array, data);
   }
   std::ranges::copy(items, data + array.size());

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
+#include <type_traits>
 
 #include "libshard/core/arena.h"
 #include "libshard/core/value.h"
@@ -17,8 +17,8 @@ namespace shard::pickle {
 /// Thrown by Nodes where the budget is spent; the machine turns it into an Error with the position.
 struct BudgetSpent {};
 
-/// None, bools, small and often repeated integers are one node each, for they never change. Lists and dicts grow in
-/// amortised constant time: an array's capacity is its size rounded up to a power of two, so it is not stored.
+/// None, bools and repeated integers share a node, for they never change. Lists and dicts grow in amortised constant
+/// time: an array's capacity follows from its size, so it is not stored.
 class Nodes {
  public:
   Nodes(Arena& arena, std::size_t max_bytes);
@@ -39,11 +39,23 @@ class Nodes {
 
  private:
   void charge(std::size_t bytes);
+  /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of the
+  /// arena each.
+  template <class T>
+  T* room_for(std::size_t count) {
+    static_assert(alignof(T) == alignof(Value*) && std::is_trivially_destructible_v<T>);
+    const std::size_t bytes = count * sizeof(T);
+    if (bytes > block_.size()) refill(bytes);
+    void* room = block_.data();
+    block_ = block_.subspan(bytes);
+    return static_cast<T*>(room);
+  }
+  void refill(std::size_t bytes);
 
   Arena& arena_;
   std::size_t left_;
-  std::span<Value> slab_;
-  std::size_t slab_size_ = 16;  ///< Grows, so that a small pickle takes little memory.
+  std::span<std::byte> block_;
+  std::size_t block_bytes_ = 1024;  ///< Grows, so that a small pickle takes little memory.
   Value *none_, *true_, *false_, *empty_tuple_;
   std::array<Value*, 1024> recent_ints_{};  ///< By hash.
 };

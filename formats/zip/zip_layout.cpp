@@ -16,14 +16,14 @@ std::int64_t zip64_bytes(std::int64_t bytes, std::int64_t header) {
   return wide_size || wide_offset ? 4 + (wide_size ? 16 : 0) + (wide_offset ? 8 : 0) : 0;
 }
 
-void store_zip64(std::string& out, std::int64_t bytes, std::int64_t header) {
+void store_zip64(std::string& out, std::int64_t bytes, std::int64_t compressed, std::int64_t header) {
   const std::int64_t all = zip64_bytes(bytes, header);
   if (all == 0) return;
   store(out, kZip64Extra);
   store(out, static_cast<std::uint16_t>(all - 4));
   if (bytes >= kMax32) {
     store(out, bytes);
-    store(out, bytes);
+    store(out, compressed);
   }
   if (header >= kMax32) store(out, header);
 }
@@ -68,7 +68,7 @@ void store_local_header(std::string& out, const std::string& name, std::int64_t 
   store(out, static_cast<std::uint16_t>(name.size()));
   store(out, static_cast<std::uint16_t>(extra));
   out += name;
-  store_zip64(out, bytes, header);
+  store_zip64(out, bytes, 0, header);  // The compressed size is not known yet when torch writes this.
   out += "FB";
   store(out, static_cast<std::uint16_t>(padding));
   out.append(static_cast<std::size_t>(padding), 'Z');
@@ -88,7 +88,7 @@ void store_directory_entry(std::string& out, const std::string& name, std::int64
   out.append(2 + 2 + 2 + 4, '\0');  // Comment, disk, attributes.
   store(out, narrow(header));
   out += name;
-  store_zip64(out, bytes, header);
+  store_zip64(out, bytes, bytes, header);
 }
 
 void store_end(std::string& out, std::int64_t entries, std::int64_t directory, std::int64_t directory_bytes) {

@@ -35,6 +35,7 @@ struct PathPart {
   std::string_view key;     ///< Meaningful when !is_index.
   std::int64_t index = 0;   ///< Meaningful when is_index: a list index or an integer dict key.
   bool is_index = false;
+  bool is_int_key = false;  ///< With is_index: an integer dict key, not the index of a list or tuple.
 };
 using Path = std::span<const PathPart>;
 

@@ -15,7 +15,8 @@
 
 namespace shard {
 
-/// A shape, offsets or strides: a pointer to [count, d0, d1, ...] in an Arena. 8 bytes, copied freely.
+/// A shape, offsets or strides: a pointer to [count, d0, d1, ...] in an Arena. 8 bytes, copied freely. A range, so it
+/// converts to std::span.
 /// Ownership: a view; the Arena that made it must live. Default: no dimensions.
 class Dims {
  public:
@@ -26,7 +27,6 @@ class Dims {
   const std::int64_t* begin() const { return data_ + 1; }
   const std::int64_t* end() const { return data_ + 1 + data_[0]; }
   std::span<const std::int64_t> span() const { return {begin(), end()}; }
-  operator std::span<const std::int64_t>() const { return span(); }
   friend bool operator==(Dims a, Dims b) {
     return a.data_ == b.data_ ||
            (a.data_[0] == b.data_[0] &&

@@ -107,5 +107,6 @@ int dtype_bits(DType dtype) { return info(dtype).bits; }
 bool is_float(DType dtype) { return info(dtype).kind == Class::kFloat; }
 bool is_complex(DType dtype) { return info(dtype).kind == Class::kComplex; }
 bool is_integer(DType dtype) { return info(dtype).kind == Class::kInteger; }
+bool is_castable(DType dtype) { return dtype < DType::kFloat4E2m1fnX2; }  // The enum names the castable ones first.
 
 }  // namespace shard

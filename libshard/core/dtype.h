@@ -30,5 +30,7 @@ int dtype_bits(DType dtype);
 bool is_float(DType dtype);    ///< Real floating point of any width (float4 and float6 too).
 bool is_complex(DType dtype);
 bool is_integer(DType dtype);  ///< Signed and unsigned; not bool.
+/// True when elements of it can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
+bool is_castable(DType dtype);
 
 }  // namespace shard

@@ -7,10 +7,12 @@
 #include <type_traits>
 
 #include "libshard/exec/small_float.h"
+#include "libshard/exec/strided_copy.h"
 
 // Every conversion goes through one of four wide types that holds all values of the source exactly: float, double,
 // int64 or uint64. `widen` makes them, `narrow` makes targets of them; between stands a block that stays in the first
-// cache. So n sources and m targets need 4 m + n loops instead of n m.
+// cache. So n sources and m targets need 4 m + n loops instead of n m. Compiled with -fno-trapping-math: nobody looks
+// at floating-point exceptions here, and without them the compiler may compute both sides of a choice in vectors.
 
 namespace shard {
 
@@ -30,7 +32,7 @@ struct BitsOf {
   using Type = typename T::Bits;
 };
 template <class T>
-  requires kIsNative<T>
+requires kIsNative<T>
 struct BitsOf<T> {
   using Type = T;
 };
@@ -74,9 +76,10 @@ Integer truncate(Real value) {
   return fits ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
 }
 
-/// C++ leaves a float out of the integer's range undefined. Chosen here is what torch gives on x86: narrow types are cut
-/// from an int32 (uint8 from an int64), uint64 is made of two halves of its range. For uint32 torch itself gives two
-/// answers (vectorised or not) outside [-2^31, 2^32); here it is the low half of an int64.
+/// C++ leaves a float out of the integer's range undefined. Chosen here is what torch gives on x86: narrow types are
+/// cut from an int32 (uint8 from an int64), uint64 is made of two halves of its range. For uint32 torch itself gives
+/// two answers (vectorised or not) outside [-2^31, 2^32); here it is the low half of an int64. NaN of the fnuz types
+/// and of float8_e8m0fnu becomes 0 in torch; here it is like any other NaN.
 template <std::integral To, std::floating_point Real>
 To to_integer(Real value) {
   if constexpr (std::is_same_v<To, std::int64_t>) {
@@ -288,8 +291,6 @@ DType part_of(DType dtype) {
   switch (dtype) {
     case DType::kComplex32:
       return DType::kFloat16;
-    case DType::kBcomplex32:
-      return DType::kBfloat16;
     case DType::kComplex64:
       return DType::kFloat32;
     case DType::kComplex128:
@@ -297,6 +298,12 @@ DType part_of(DType dtype) {
     default:
       return dtype;
   }
+}
+
+void copy_strided(std::size_t n, const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
+                  std::size_t element_bytes) {
+  const auto size = static_cast<std::int64_t>(n);
+  strided_copy({&size, 1}, from, {&from_stride, 1}, to, {&to_stride, 1}, element_bytes);
 }
 
 /// Complex to real: the real parts. To bool: whether either part is not zero.
@@ -312,7 +319,7 @@ std::int64_t cast_from_complex(DType part, const std::byte* in, DType to, std::b
       cast_real(part, source, to, parts, 2 * n);
       for (std::size_t i = 0; i < n; ++i) target[i] = parts[2 * i] | parts[2 * i + 1];
     } else {
-      for (std::size_t i = 0; i < n; ++i) std::memcpy(parts + i * part_bytes, source + 2 * i * part_bytes, part_bytes);
+      copy_strided(n, source, 2, parts, 1, part_bytes);
       overflowed += cast_real(part, parts, to, target, n);
     }
   }
@@ -328,25 +335,20 @@ std::int64_t cast_to_complex(DType from, const std::byte* in, DType part, std::b
     overflowed += cast_real(from, in + done * bytes_of(from), part, parts, n);
     std::byte* target = out + done * 2 * part_bytes;
     std::memset(target, 0, 2 * n * part_bytes);
-    for (std::size_t i = 0; i < n; ++i) std::memcpy(target + 2 * i * part_bytes, parts + i * part_bytes, part_bytes);
+    copy_strided(n, parts, 1, target, 2, part_bytes);
   }
   return overflowed;
 }
 
-/// Numbers of any sort; only bool, integers, floats of 8 bits and more, and complex types have values that convert.
-bool is_number(DType dtype) {
-  if (dtype == DType::kFloat4E2m1fnX2 || dtype_bits(dtype) < 8) return false;
-  return dtype == DType::kBool || is_integer(dtype) || is_float(dtype) || is_complex(dtype);
-}
-
 }  // namespace
 
-bool can_cast(DType from, DType to) { return is_number(from) && is_number(to); }
+bool can_cast(DType from, DType to) { return is_castable(from) && is_castable(to); }
 
 std::int64_t cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   assert(can_cast(from, to));
   const std::size_t elements = in.size() / bytes_of(from);
   assert(in.size() == elements * bytes_of(from) && out.size() == elements * bytes_of(to));
+  if (elements == 0) return 0;
   const DType from_part = part_of(from);
   const DType to_part = part_of(to);
   if (is_complex(from) && is_complex(to)) return cast_real(from_part, in.data(), to_part, out.data(), 2 * elements);

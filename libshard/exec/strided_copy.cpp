@@ -26,9 +26,9 @@ struct Walk {
   std::size_t unit = 0;
 };
 
-constexpr std::size_t kLine = 64;     // Bytes of a cache line.
-constexpr std::int64_t kTile = 32;    // Units on each side of a tile that is no vector transpose.
-constexpr std::int64_t kBand = 256;   // Rows whose pages are in use at once, few enough for the TLB.
+constexpr std::size_t kLine = 64;    // Bytes of a cache line.
+constexpr std::int64_t kTile = 32;   // Units on each side of a tile that is no vector transpose.
+constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
 
 // --- making the walk
 
@@ -247,8 +247,9 @@ void copy_planes(const Walk& walk, const std::byte* from, std::byte* to) {
 
 }  // namespace
 
-void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from, std::span<const std::int64_t> from_strides,
-                  std::byte* to, std::span<const std::int64_t> to_strides, std::size_t element_bytes) {
+void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
+                  std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
+                  std::size_t element_bytes) {
   assert(sizes.size() == from_strides.size() && sizes.size() == to_strides.size());
   assert(sizes.size() <= static_cast<std::size_t>(kMaxDims));
   const auto scale = static_cast<std::int64_t>(element_bytes);

@@ -49,8 +49,9 @@ std::string normal(const std::string& path) {
 
 void collect(const std::string& folder, const Node& node, std::vector<std::string>& out) {
   for (const auto& [name, entry] : node.entries) {
-    out.push_back(folder + "/" + name);
-    collect(out.back(), *entry, out);
+    const std::string path = folder + "/" + name;
+    out.push_back(path);
+    collect(path, *entry, out);
   }
 }
 
@@ -359,6 +360,10 @@ int MemoryState::open_files() const { return impl->open_files; }
 void MemoryState::without_exchange(bool missing) {
   const std::scoped_lock lock(impl->mutex);
   impl->no_exchange = missing;
+}
+
+std::unique_ptr<FileSystem> make_memory_file_system(std::shared_ptr<MemoryState> state) {
+  return std::make_unique<MemoryFileSystem>(std::move(state));
 }
 
 }  // namespace shard

@@ -1,7 +1,8 @@
 /// \file
 /// From two catalogs to the copies between them: tiles. Pure: opens no file, touches no byte.
 ///
-/// A Unit is one tensor (or one shared storage) to be filled. Its box is cut into tiles by a regular grid, so tiles are
+/// A Unit is one tensor (or one shared storage) to be filled. Where all its pieces are whole runs of rows it is a line of
+/// bytes, and small neighbours of that kind are joined into one unit. A unit's box is cut into tiles by a regular grid, so tiles are
 /// numbers, not memory: a terabyte's plan is as small as its metadata. A worker that takes a tile reads all source runs
 /// of it and writes all its target runs; between them the elements are permuted in memory. The grid is chosen so that
 /// the runs on both sides are long within the memory budget.
@@ -10,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -22,6 +25,7 @@ namespace shard {
 struct Piece {
   Dims offsets, sizes, strides;
   std::int64_t first = 0;  ///< Elements from the storage's begin.
+  std::int64_t reach = 0;  ///< The largest end in the first cut dimension among the pieces up to this one.
   std::uint32_t storage = 0;
 };
 
@@ -32,7 +36,7 @@ struct Unit {
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; replicas removed.
   std::uint32_t to_begin = 0, to_count = 0;      ///< Into Plan::to_pieces; replicas kept, each is written.
   std::int64_t first_tile = 0, tile_count = 0;
-  std::uint32_t tensor = kNoIndex;               ///< Of the target catalog; kNoIndex for a shared storage.
+  std::uint32_t tensor = kNoIndex;               ///< Of the target catalog; kNoIndex for a shared storage or joined tensors.
 };
 
 struct Plan {
@@ -40,6 +44,7 @@ struct Plan {
   std::vector<Piece> from_pieces, to_pieces;
   std::int64_t tile_count = 0;
   std::int64_t tile_bytes = 0;     ///< The largest tile's buffer.
+  std::int64_t memory_bytes = 0;   ///< What all workers' buffers take at most; within PlanOptions::max_memory_bytes.
   std::int64_t bytes_to_read = 0, bytes_to_write = 0;
   std::int64_t copies = 0;         ///< Pairs of a source and a target piece that meet.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
@@ -58,18 +63,26 @@ struct Plan {
 Box tile_box(const Unit& unit, std::int64_t number);
 
 /// The pieces of a sorted run that may meet `box`: a contiguous range of indices found by binary search on the first
-/// dimension that is cut. The caller intersects each.
+/// dimension that is cut. The caller intersects each. \pre set_reach was called
 std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces, const Box& box);
 
 struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< All buffers of all workers together.
   int threads = 1;
+  bool checksums = false;  ///< The copies will be summed by target storage: none may reach over two storages.
 };
+
+/// A worker's second buffer, beside its tile's: elements that are permuted or cast pass through it. At most 1 MiB.
+std::int64_t staging_bytes(std::int64_t max_memory_bytes);
+
+/// Sets `reach` of a sorted run of pieces.
+void set_reach(std::span<Piece> pieces);
 
 /// Plans the copies that fill `target` (from make_target, placed or not) from `source`.
 /// Every needed source byte is read once (of replicas the lowest rank's), every target byte written once.
 /// \pre target.tensors[i].source is set; both catalogs were finished; the source is located or will be before it runs.
-/// \throws Error kUnsupported      a cut inside a byte (float6).
+///   Small tensors are joined only where source and target have their places.
+/// \throws Error kUnsupported      a cut inside a byte (float6); elements that are not stored plainly.
 /// \throws Error kInvalidArgument  max_memory is below 1 MiB.
 /// Ownership: views into both catalogs' arenas; they must outlive the plan.
 /// Cost: n log n in chunks; 1,000,000 chunks in under 2 s.

@@ -1,0 +1,61 @@
+#include "apps/shardctl/app.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/help.h"
+#include "apps/shardctl/report.h"
+#include "apps/shardctl/verbs.h"
+
+namespace shard::app {
+namespace {
+
+struct Verb {
+  std::string_view name;
+  int (*run)(Session&, const Options&);
+};
+constexpr std::array<Verb, 9> kVerbs{{{"inspect", run_inspect},
+                                      {"split", run_copy},
+                                      {"gather", run_copy},
+                                      {"reshard", run_copy},
+                                      {"convert", run_copy},
+                                      {"diff", run_diff},
+                                      {"digest", run_digest},
+                                      {"env", run_env},
+                                      {"version", run_version}}};
+
+int dispatch(Session& session, const Options& options) {
+  if (options.help) return run_help(session, options);
+  if (options.version) return run_version_line(session);
+  for (const Verb& verb : kVerbs) {
+    if (verb.name == options.verb) return verb.run(session, options);
+  }
+  session.err << short_help();
+  return exit_code_for(ErrorCode::kInvalidArgument);
+}
+
+/// A reader that closed the pipe has seen enough; any other failure to write the data is one.
+void check_stdout(Session& session) {
+  errno = 0;
+  session.out.flush();
+  if (session.out.good() || errno == EPIPE) return;
+  throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(errno));
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& arguments, Session& session) {
+  Options options;
+  try {
+    parse_command_line(arguments, session, options);
+    const int code = dispatch(session, options);
+    check_stdout(session);
+    return code;
+  } catch (...) {
+    return report(session, options, std::current_exception());
+  }
+}
+
+}  // namespace shard::app

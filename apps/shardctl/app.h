@@ -1,0 +1,16 @@
+/// \file
+/// The whole program but the process around it: tests call this with streams and a file system of their own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/session.h"
+
+namespace shard::app {
+
+/// Runs one command line (without the program's name). Never throws.
+/// \returns the exit code.
+int run(const std::vector<std::string>& arguments, Session& session);
+
+}  // namespace shard::app

@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "apps/shardctl/block_reader.h"
+#include "apps/shardctl/inspect_numbers.h"
+#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/parallel.h"
+#include "apps/shardctl/progress.h"
+#include "apps/shardctl/source.h"
+#include "apps/shardctl/verbs.h"
+#include "libshard/core/digest.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::int64_t kBlockBytes = 1 << 20;
+
+std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, HashAlgorithm algorithm,
+                      Progress& progress) {
+  BlockReader reader(source.catalog(), *source.reader, tensor, progress);
+  Hasher hasher(algorithm);
+  const std::int64_t step = reader.block_elements(kBlockBytes);
+  for (std::int64_t begin = 0; begin < reader.elements(); begin += step) {
+    hasher.update(reader.read(begin, std::min(begin + step, reader.elements())));
+  }
+  return hasher.finish_hex();
+}
+
+std::vector<std::string> all_digests(Session& session, const Options& options, const OpenSource& source,
+                                     const Selection& selection) {
+  const HashAlgorithm algorithm = parse_hash_algorithm(options.algorithm);
+  std::vector<std::string> digests(selection.tensors.size());
+  Progress progress;
+  ProgressMeter meter(session, options, "digest", [&] { return progress.bytes_read.load(); });
+  meter.set_total(totals(source.catalog(), selection).logical_bytes);
+  for_each_index(digests.size(), worker_count(options), session.stop, [&](std::size_t i) {
+    digests[i] = digest_of(source, selection.tensors[i], algorithm, progress);
+  });
+  return digests;
+}
+
+/// Over the lines `name TAB dtype TAB d0,d1,... TAB digest LF` of all tensors, sorted by name.
+std::string checkpoint_digest(const Catalog& catalog, const Selection& selection,
+                              const std::vector<std::string>& digests, HashAlgorithm algorithm) {
+  Hasher hasher(algorithm);
+  std::string line;
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    const SelectedTensor& tensor = selection.tensors[i];
+    line.assign(tensor.name).append("\t").append(dtype_name(tensor.dtype)).append("\t");
+    const Dims shape = catalog.tensors[tensor.source].shape;
+    for (int d = 0; d < shape.size(); ++d) line.append(d == 0 ? "" : ",").append(std::to_string(shape[d]));
+    line.append("\t").append(digests[i]).append("\n");
+    hasher.update(line);
+  }
+  return hasher.finish_hex();
+}
+
+void print_json(Session& session, const Options& options, const Catalog& catalog, const Selection& selection,
+                const std::vector<std::string>& digests, const std::string& checkpoint) {
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.digest/1");
+  json.key("algorithm"), json.string(options.algorithm);
+  json.key("checkpoint"), json.string(checkpoint);
+  json.key("tensors"), json.begin_array();
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    const SelectedTensor& tensor = selection.tensors[i];
+    json.line(2);
+    json.begin_object();
+    json.key("name"), json.string(tensor.name);
+    json.key("dtype"), json.string(dtype_name(tensor.dtype));
+    json.key("shape"), json.numbers(catalog.tensors[tensor.source].shape);
+    json.key("digest"), json.string(digests[i]);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  sink.add('\n');
+}
+
+}  // namespace
+
+int run_digest(Session& session, const Options& options) {
+  if (session.end_at_once) session.end_at_once();
+  Log log(session, options);
+  OpenSource source = open_source(session, options, options.sources, log);
+  SelectionOptions tensors_only = options.selection;
+  tensors_only.keep_objects = false;
+  const Selection selection = choose(source.catalog(), tensors_only);
+  source.reader->locate(source_indices(selection));
+  const std::vector<std::string> digests = all_digests(session, options, source, selection);
+  const std::string checkpoint =
+      checkpoint_digest(source.catalog(), selection, digests, parse_hash_algorithm(options.algorithm));
+  if (options.json) {
+    print_json(session, options, source.catalog(), selection, digests, checkpoint);
+    return 0;
+  }
+  TextSink sink(session.out);
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    sink.add(fmt::format("{}  {}\n", digests[i], printable(selection.tensors[i].name)));
+  }
+  sink.add(fmt::format("# {}  checkpoint\n", checkpoint));
+  return 0;
+}
+
+}  // namespace shard::app

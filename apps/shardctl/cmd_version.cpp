@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/verbs.h"
+#include "apps/shardctl/versions.h"
+#include "formats/registry.h"
+
+namespace shard::app {
+namespace {
+
+void print_json(Session& session) {
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.version/1");
+  json.key("version"), json.string(own_version());
+  json.key("compiler"), json.string(compiler());
+  json.key("formats"), json.begin_array();
+  for (const Format& format : formats()) json.string(format.traits.name);
+  json.end_array();
+  json.key("libraries"), json.begin_object();
+  for (const auto& [name, version] : library_versions()) json.key(name), json.string(version);
+  json.end_object();
+  json.end_object();
+  sink.add('\n');
+}
+
+}  // namespace
+
+int run_version_line(Session& session) {
+  session.out << "shardctl " << own_version() << '\n';
+  return 0;
+}
+
+int run_version(Session& session, const Options& options) {
+  if (options.json) {
+    print_json(session);
+    return 0;
+  }
+  run_version_line(session);
+  session.out << fmt::format("{:<15}{}\n", "compiler", compiler());
+  std::string names;
+  for (const Format& format : formats()) names += fmt::format("{}{}", names.empty() ? "" : ", ", format.traits.name);
+  session.out << fmt::format("{:<15}{}\n", "formats", names);
+  for (const auto& [name, version] : library_versions()) session.out << fmt::format("{:<15}{}\n", name, version);
+  return 0;
+}
+
+}  // namespace shard::app

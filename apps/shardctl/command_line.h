@@ -1,0 +1,29 @@
+/// \file
+/// From argv, the environment and a configuration file to Options.
+///
+/// An option that is not on the command line is looked up in the environment (SHARDCTL_ and its long name in capitals,
+/// dashes as underscores), then in the file that --config names: keys are long names, under the section of a verb or
+/// above the first section.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/options.h"
+#include "apps/shardctl/session.h"
+
+namespace shard::app {
+
+/// Fills `options`. What is known about --json, --color and --quiet is filled in before anything can fail, so that the
+/// failure can be told as asked for.
+/// \throws Error kInvalidArgument  usage, with the nearest word where one is near; kUnsupported  a verb or option that
+///   this build does not have.
+void parse_command_line(const std::vector<std::string>& arguments, const Session& session, Options& options);
+
+/// The text of `shardctl help VERB`; of --help where `verb` is empty.
+std::string help_text(const std::string& verb);
+
+/// The command line again with `added` at its end, quoted for a shell: for hints.
+std::string repeat_command(const Options& options, const std::string& added);
+
+}  // namespace shard::app

@@ -1,0 +1,31 @@
+/// \file
+/// Numbers about tensors that `inspect` and the summaries say.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/selection.h"
+
+namespace shard::app {
+
+/// Bytes of `elements` packed elements. \pre checked by finish_catalog.
+std::int64_t packed_bytes(std::int64_t elements, DType dtype);
+/// Elements of a shape. \pre checked by finish_catalog.
+std::int64_t element_count(std::span<const std::int64_t> shape);
+
+struct Totals {
+  std::int64_t logical_bytes = 0;  ///< Aliases once.
+  std::int64_t stored_bytes = 0;   ///< Every chunk, aliases once, each replica.
+};
+Totals totals(const Catalog& catalog, const Selection& selection);
+
+/// Where a chunk's elements lie in their file; `known` is false where no plain place can be said.
+struct Place {
+  bool known = false;
+  std::int64_t offset_bytes = 0, span_bytes = 0;
+};
+Place place_of(const Catalog& catalog, const Chunk& chunk);
+
+}  // namespace shard::app

@@ -1,0 +1,30 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "apps/shardctl/app.h"
+#include "apps/shardctl/signals.h"
+
+namespace {
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  shard::app::SignalWatch signals;
+  shard::app::Session session{shard::posix_file_system(),
+                              std::cout,
+                              std::cerr,
+                              isatty(STDOUT_FILENO) == 1,
+                              isatty(STDERR_FILENO) == 1,
+                              environment,
+                              signals.token(),
+                              [&signals] { return signals.signal(); },
+                              [&signals] { signals.end_at_once(); }};
+  return shard::app::run({argv + 1, argv + argc}, session);
+}

@@ -1,0 +1,107 @@
+#include "apps/shardctl/render_copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/json_writer.h"
+
+namespace shard::app {
+namespace {
+
+std::string plural(std::int64_t count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+std::int64_t total_bytes(const CopyResult& result) {
+  std::int64_t bytes = 0;
+  for (const File& file : result.files) bytes += file.bytes;
+  return bytes;
+}
+
+void write_head(JsonWriter& json, const char* schema, const Options& options, const std::string& source,
+                const CopyResult& result) {
+  json.key("schema"), json.string(schema);
+  json.key("verb"), json.string(options.verb);
+  json.key("source"), json.string(source);
+  json.key("output"), json.string(options.output);
+  json.key("format"), json.string(result.format);
+  json.key("files"), json.begin_array();
+  for (const File& file : result.files) {
+    json.line(2);
+    json.begin_object();
+    json.key("path"), json.string(file.path);
+    json.key("bytes"), json.number(file.bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.line(1);
+  json.key("tensors"), json.number(result.tensors);
+  json.key("objects"), json.number(result.objects);
+}
+
+void write_warnings(JsonWriter& json, const CopyResult& result) {
+  json.key("warnings"), json.begin_array();
+  for (const std::string& warning : result.warnings) json.string(warning);
+  json.end_array();
+}
+
+void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  write_head(json, "shardctl.plan/1", options, source, plan);
+  json.key("bytes_to_read"), json.number(plan.bytes_to_read);
+  json.key("bytes_to_write"), json.number(plan.bytes_to_write);
+  json.key("copies"), json.number(plan.copies);
+  json.key("tiles"), json.number(plan.tiles);
+  json.key("memory_bytes"), json.number(plan.memory_bytes);
+  json.key("free_bytes"), json.number(plan.free_bytes);
+  write_warnings(json, plan);
+  json.end_object();
+  sink.add('\n');
+}
+
+}  // namespace
+
+void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
+  if (options.json) return plan_json(session, options, source, plan);
+  TextSink sink(session.out);
+  std::size_t width = 0;
+  for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
+  sink.add(fmt::format("{} {} -> {} ({}): {}, {}\n", options.verb, printable(source), printable(options.output),
+                       plan.format, plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
+  for (const File& file : plan.files) sink.add(fmt::format("  {:>{}}  {}\n", file.bytes, width, printable(file.path)));
+  sink.add(fmt::format("read        {}\n", human_bytes(plan.bytes_to_read)));
+  sink.add(fmt::format("write       {} in {}\n", human_bytes(total_bytes(plan)),
+                       plural(static_cast<std::int64_t>(plan.files.size()), "file")));
+  sink.add(fmt::format("copies      {} in {}\n", plan.copies, plural(plan.tiles, "tile")));
+  sink.add(fmt::format("memory      {}\n", human_bytes(plan.memory_bytes)));
+  sink.add(fmt::format("free disk   {}\n", human_bytes(plan.free_bytes)));
+  if (total_bytes(plan) > plan.free_bytes) sink.add("the disk has not enough room\n");
+}
+
+void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
+                   const Progress& progress, double seconds) {
+  if (!options.json) {
+    note(session, options,
+         fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb, options.output,
+                     plural(result.tensors, "tensor"), plural(result.objects, "object"),
+                     human_bytes(total_bytes(result)),
+                     plural(static_cast<std::int64_t>(result.files.size()), "file"), seconds));
+    return;
+  }
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  write_head(json, "shardctl.result/1", options, source, result);
+  json.key("bytes_read"), json.number(progress.bytes_read.load());
+  json.key("bytes_written"), json.number(progress.bytes_written.load());
+  json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+  json.key("seconds"), json.real(seconds);
+  write_warnings(json, result);
+  json.end_object();
+  sink.add('\n');
+}
+
+}  // namespace shard::app

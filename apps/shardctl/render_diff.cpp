@@ -1,0 +1,160 @@
+#include "apps/shardctl/render_diff.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/value_text.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::size_t kObjectPreview = 200;
+
+std::vector<std::int64_t> index_of(std::int64_t element, Dims shape) {
+  std::vector<std::int64_t> index(static_cast<std::size_t>(shape.size()));
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    index[static_cast<std::size_t>(d)] = element % shape[d];
+    element /= shape[d];
+  }
+  return index;
+}
+
+Dims shape_in(const Catalog& catalog, const SelectedTensor& tensor) { return catalog.tensors[tensor.source].shape; }
+
+std::string shape_text(Dims shape) { return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", ")); }
+
+std::string object_text(const Catalog& catalog, const SelectedObject* object) {
+  return object == nullptr ? "absent" : value_text(catalog, catalog.objects[object->source].value, kObjectPreview);
+}
+
+std::string value_line(const TensorPair& pair, Dims shape) {
+  const ValueDifference& v = pair.values;
+  std::string line = fmt::format("values {}: {} of {} differ", printable(pair.a->name), v.differing, v.elements);
+  if (v.max_abs) line += fmt::format(", max abs {}, rel {}", real_text(*v.max_abs), real_text(*v.max_rel));
+  if (v.max_ulp) line += fmt::format(", ulp {}", *v.max_ulp);
+  return line + fmt::format(", first at [{}]\n", fmt::join(index_of(v.first, shape), ", "));
+}
+
+/// Calls `print` for the first `limit` items and says how many there are beyond.
+template <class List, class Print>
+void list_some(TextSink& sink, const List& list, std::size_t limit, const char* what, const Print& print) {
+  for (std::size_t i = 0; i < std::min(limit, list.size()); ++i) sink.add(print(list[i]));
+  if (list.size() > limit) sink.add(fmt::format("... {} more: {}\n", list.size() - limit, what));
+}
+
+template <class Print>
+void json_list(JsonWriter& json, std::string_view name, std::size_t size, std::size_t limit, const Print& print) {
+  json.line(1);
+  json.key(name), json.begin_array();
+  for (std::size_t i = 0; i < std::min(size, limit); ++i) print(i);
+  json.end_array();
+}
+
+void optional_real(JsonWriter& json, std::string_view name, const std::optional<double>& value) {
+  json.key(name);
+  if (value) {
+    json.real(*value);
+  } else {
+    json.null();
+  }
+}
+
+void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {
+  json.begin_object();
+  json.key("name"), json.string(pair.a->name);
+  json.key("elements"), json.number(pair.values.elements);
+  json.key("differing"), json.number(pair.values.differing);
+  optional_real(json, "max_abs", pair.values.max_abs);
+  optional_real(json, "max_rel", pair.values.max_rel);
+  json.key("max_ulp");
+  if (pair.values.max_ulp) {
+    json.number(*pair.values.max_ulp);
+  } else {
+    json.null();
+  }
+  json.key("first_index"), json.numbers(index_of(pair.values.first, shape));
+  json.end_object();
+}
+
+void write_side(JsonWriter& json, std::string_view side, const Catalog& catalog, const SelectedObject* object) {
+  if (object == nullptr) return;
+  const Value* value = catalog.objects[object->source].value;
+  json.key(side);
+  if (is_scalar(value)) {
+    write_value(json, value);
+  } else {
+    json.string(value_text(catalog, value, kObjectPreview));
+  }
+}
+
+}  // namespace
+
+void render_text(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
+                 std::size_t limit) {
+  TextSink sink(session.out);
+  const auto only = [](const char* side) {
+    return [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}\n", side, printable(tensor->name)); };
+  };
+  list_some(sink, difference.only_in_a, limit, "only in A", only("A"));
+  list_some(sink, difference.only_in_b, limit, "only in B", only("B"));
+  list_some(sink, difference.dtype, limit, "dtype", [](const TensorPair& pair) {
+    return fmt::format("dtype {}: {} and {}\n", printable(pair.a->name), dtype_name(pair.a->dtype),
+                       dtype_name(pair.b->dtype));
+  });
+  list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
+    return fmt::format("shape {}: {} and {}\n", printable(pair.a->name), shape_text(shape_in(a, *pair.a)),
+                       shape_text(shape_in(b, *pair.b)));
+  });
+  list_some(sink, difference.values, limit, "values",
+            [&](const TensorPair& pair) { return value_line(pair, shape_in(a, *pair.a)); });
+  list_some(sink, difference.objects, limit, "objects", [&](const ObjectPair& pair) {
+    const auto name = pair.a != nullptr ? pair.a->name : pair.b->name;
+    return fmt::format("object {}: {} and {}\n", printable(name), printable(object_text(a, pair.a)),
+                       printable(object_text(b, pair.b)));
+  });
+}
+
+void render_json(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
+                 std::size_t limit) {
+  TextSink sink(session.out);
+  JsonWriter json(sink);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.diff/1");
+  json.key("equal"), json.boolean(difference.equal());
+  json_list(json, "only_in_a", difference.only_in_a.size(), limit,
+            [&](std::size_t i) { json.string(difference.only_in_a[i]->name); });
+  json_list(json, "only_in_b", difference.only_in_b.size(), limit,
+            [&](std::size_t i) { json.string(difference.only_in_b[i]->name); });
+  json_list(json, "dtype", difference.dtype.size(), limit, [&](std::size_t i) {
+    const TensorPair& pair = difference.dtype[i];
+    json.begin_object();
+    json.key("name"), json.string(pair.a->name);
+    json.key("a"), json.string(dtype_name(pair.a->dtype));
+    json.key("b"), json.string(dtype_name(pair.b->dtype));
+    json.end_object();
+  });
+  json_list(json, "shape", difference.shape.size(), limit, [&](std::size_t i) {
+    const TensorPair& pair = difference.shape[i];
+    json.begin_object();
+    json.key("name"), json.string(pair.a->name);
+    json.key("a"), json.numbers(shape_in(a, *pair.a));
+    json.key("b"), json.numbers(shape_in(b, *pair.b));
+    json.end_object();
+  });
+  json_list(json, "values", difference.values.size(), limit,
+            [&](std::size_t i) { write_values(json, difference.values[i], shape_in(a, *difference.values[i].a)); });
+  json_list(json, "objects", difference.objects.size(), limit, [&](std::size_t i) {
+    const ObjectPair& pair = difference.objects[i];
+    json.begin_object();
+    json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
+    write_side(json, "a", a, pair.a);
+    write_side(json, "b", b, pair.b);
+    json.end_object();
+  });
+  json.end_object();
+  sink.add('\n');
+}
+
+}  // namespace shard::app

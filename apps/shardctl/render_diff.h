@@ -1,0 +1,43 @@
+/// \file
+/// The answer of `diff`, and how it is printed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/compare.h"
+#include "apps/shardctl/source.h"
+
+namespace shard::app {
+
+struct TensorPair {
+  const SelectedTensor* a = nullptr;
+  const SelectedTensor* b = nullptr;
+  ValueDifference values;  ///< Filled where dtypes and shapes are equal.
+};
+/// An object that differs; one of the two is null where the name is absent on that side.
+struct ObjectPair {
+  const SelectedObject* a = nullptr;
+  const SelectedObject* b = nullptr;
+};
+
+struct Difference {
+  std::vector<const SelectedTensor*> only_in_a, only_in_b;
+  std::vector<TensorPair> dtype, shape, values;
+  std::vector<ObjectPair> objects;
+  std::int64_t tensors = 0;  ///< Compared.
+
+  bool equal() const {
+    return only_in_a.empty() && only_in_b.empty() && dtype.empty() && shape.empty() && values.empty() &&
+           objects.empty();
+  }
+};
+
+/// Lines, at most `limit` of each kind.
+void render_text(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
+                 std::size_t limit);
+/// One `shardctl.diff/1`, its lists cut at `limit`.
+void render_json(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
+                 std::size_t limit);
+
+}  // namespace shard::app

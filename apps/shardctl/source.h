@@ -1,0 +1,38 @@
+/// \file
+/// Opening what the user named, and choosing from it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/log.h"
+#include "apps/shardctl/session.h"
+#include "formats/registry.h"
+#include "libshard/catalog/selection.h"
+
+namespace shard::app {
+
+struct OpenSource {
+  std::string label;  ///< As the user wrote it; several paths joined by spaces.
+  std::vector<std::string> paths;
+  const Format* format = nullptr;
+  std::unique_ptr<Reader> reader;
+
+  const Catalog& catalog() const { return reader->catalog(); }
+};
+
+/// Opens a checkpoint as --from says, or as its content does. Reads metadata only.
+OpenSource open_source(const Session& session, const Options& options, const std::vector<std::string>& paths, Log& log);
+
+/// `select`, or all as it is where the options choose nothing (then names may repeat).
+/// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.
+Selection choose(const Catalog& catalog, const SelectionOptions& options);
+
+/// \throws Error kInvalidArgument  a glob of `include` matches nothing in any of the catalogs, with the nearest name.
+void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
+
+/// The indices of the chosen tensors in the source, for Reader::locate.
+std::vector<std::uint32_t> source_indices(const Selection& selection);
+
+}  // namespace shard::app

@@ -1,0 +1,34 @@
+#include "apps/shardctl/versions.h"
+
+#include <fmt/core.h>
+#include <openssl/crypto.h>
+#include <oneapi/tbb/version.h>
+#include <spdlog/version.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include <CLI/Version.hpp>
+#include <nlohmann/detail/abi_macros.hpp>
+
+namespace shard::app {
+
+std::string own_version() { return SHARD_VERSION; }
+
+std::string compiler() { return fmt::format("g++ {}, C++{}", __VERSION__, __cplusplus / 100 % 100); }
+
+std::vector<std::pair<std::string, std::string>> library_versions() {
+  const unsigned xxhash = XXH_versionNumber();
+  return {
+      {"cli11", CLI11_VERSION},
+      {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+      {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                    NLOHMANN_JSON_VERSION_PATCH)},
+      {"onetbb", TBB_runtime_version()},
+      {"openssl", OpenSSL_version(OPENSSL_FULL_VERSION_STRING)},
+      {"spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},
+      {"xxhash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100)},
+      {"zlib", zlibVersion()},
+  };
+}
+
+}  // namespace shard::app

@@ -1,0 +1,16 @@
+/// \file
+/// Versions: of shardctl, of the compiler, of the libraries that it runs with.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shard::app {
+
+std::string own_version();  ///< "0.1.0"
+std::string compiler();     ///< "g++ 12.2.0, C++20"
+/// Name and version; those of shared libraries are of the one that was loaded.
+std::vector<std::pair<std::string, std::string>> library_versions();
+
+}  // namespace shard::app

@@ -1,0 +1,237 @@
+#include "formats/dcp/flatten.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <unordered_map>
+
+#include "libshard/core/error.h"
+
+namespace shard::dcp {
+namespace {
+
+// A Parameter is written as the tensor that it wraps, as torch's own DCP does.
+const Value& unwrapped(const Value& value) {
+  const bool is_parameter = value.is_call_of("torch._utils", "_rebuild_parameter") ||
+                            value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
+  return is_parameter && !value.items.empty() ? *value.items[0] : value;
+}
+
+std::string path_text(Path path) {
+  std::string text;
+  for (const PathPart& part : path) {
+    text += text.empty() ? "[" : ", ";
+    text += part.is_index ? std::to_string(part.index) : fmt::format("'{}'", part.key);
+  }
+  return text + "]";
+}
+
+/// Losses of one kind: the first place, and how many more.
+struct Loss {
+  std::string first;
+  std::int64_t count = 0;
+};
+
+class Flattener {
+ public:
+  explicit Flattener(const Catalog& catalog) : catalog_(catalog) {}
+
+  Flat run() {
+    if (catalog_.root == nullptr) {
+      from_lists();
+    } else {
+      for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) by_name_.emplace(catalog_.tensors[i].name, i);
+      from_root();
+    }
+    warn();
+    return std::move(out_);
+  }
+
+ private:
+  enum LossKind { kIntegerKeys, kEmptyDict, kMappingType, kMetadataState, kTuple, kListTop, kLossKinds };
+
+  void from_lists() {
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      set_path(catalog_.tensors[i].name, catalog_.tensors[i].path);
+      leaf(nullptr, i);
+    }
+    for (const Object& object : catalog_.objects) {
+      set_path(object.name, object.path);
+      leaf(object.value, kNoIndex);
+    }
+  }
+
+  void set_path(std::string_view name, Path path) {
+    path_.assign(path.begin(), path.end());
+    if (path_.empty()) path_.push_back({name, 0, false});
+  }
+
+  void from_root() {
+    const Value& root = unwrapped(*catalog_.root);
+    if (is_mapping(root)) return mapping(root, 0);
+    if (root.kind != ValueKind::kList && root.kind != ValueKind::kTuple) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("the checkpoint is a bare {}, and dcp holds a dict",
+                                                       type_name(root)))
+          .hint("give it a name with --add-prefix NAME");
+    }
+    lose(kListTop);
+    for (std::size_t i = 0; i < root.items.size(); ++i) {
+      enter(catalog_.arena->copy(std::to_string(i)), *root.items[i], 0);
+    }
+  }
+
+  void enter(std::string_view key, const Value& value, int depth) {
+    path_.push_back({key, 0, false});
+    visit(value, depth + 1);
+    path_.pop_back();
+  }
+
+  void visit(const Value& wrapped, int depth) {
+    step(depth);
+    const Value& value = unwrapped(wrapped);
+    if (value.kind == ValueKind::kTensor) {
+      const auto named = by_name_.find(joined());
+      leaf(nullptr, named != by_name_.end() ? named->second : static_cast<std::uint32_t>(value.number));
+    } else if (is_mapping(value)) {
+      mapping(value, depth);
+    } else if (is_descended(value, depth)) {
+      if (value.kind == ValueKind::kTuple) lose(kTuple);
+      for (std::size_t i = 0; i < value.items.size(); ++i) {
+        path_.push_back({{}, static_cast<std::int64_t>(i), true});
+        visit(*value.items[i], depth + 1);
+        path_.pop_back();
+      }
+    } else {
+      check_storable(value, depth);
+      leaf(&value, kNoIndex);
+    }
+  }
+
+  void mapping(const Value& value, int depth) {
+    const std::span<Value*> items = mapping_items(value);
+    if (value.kind == ValueKind::kCall) {
+      lose(value.extra != nullptr && value.extra->state != nullptr ? kMetadataState : kMappingType);
+    }
+    if (items.empty()) lose(kEmptyDict);
+    for (std::size_t i = 0; i < items.size(); i += 2) enter(key_text(*items[i]), *items[i + 1], depth);
+  }
+
+  // str(key), as torch makes it.
+  std::string_view key_text(const Value& key) {
+    if (key.is_string()) return key.text;
+    lose(kIntegerKeys);
+    if (key.kind == ValueKind::kInt) return catalog_.arena->copy(std::to_string(key.number));
+    if (key.kind == ValueKind::kBool) return key.boolean ? "True" : "False";
+    if (key.kind == ValueKind::kNone) return "None";
+    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' has a key of type {}, which dcp cannot name", joined(),
+                                                     type_name(key)));
+  }
+
+  bool is_descended(const Value& value, int depth) {
+    step(depth);
+    if (value.kind == ValueKind::kTuple) return holds_tensor(value, depth);
+    if (value.kind != ValueKind::kList) return false;
+    for (const Value* item : value.items) {
+      const Value& inner = unwrapped(*item);
+      if (inner.kind == ValueKind::kTensor || is_mapping(inner) || is_descended(inner, depth + 1)) return true;
+    }
+    return false;
+  }
+
+  bool holds_tensor(const Value& wrapped, int depth) {
+    step(depth);
+    const Value& value = unwrapped(wrapped);
+    if (value.kind == ValueKind::kTensor) return true;
+    const std::span<Value*> items = is_mapping(value) ? mapping_items(value) : value.items;
+    for (const Value* item : items) {
+      if (holds_tensor(*item, depth + 1)) return true;
+    }
+    return false;
+  }
+
+  void check_storable(const Value& value, int depth) {
+    step(depth);
+    const bool is_tensor = value.kind == ValueKind::kTensor || value.kind == ValueKind::kPersid;
+    if (is_tensor || value.kind == ValueKind::kOpaque) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("object '{}' holds {}, which dcp cannot store in an object", joined(),
+                              is_tensor ? std::string("a tensor") : fmt::format("a {}", type_name(value))))
+          .of_tensor(joined())
+          .hint("leave it out with --exclude, or all objects with --objects drop");
+    }
+    for (const Value* item : value.items) check_storable(*item, depth + 1);
+    if (value.extra == nullptr) return;
+    for (const Value* item : value.extra->list_items) check_storable(*item, depth + 1);
+    for (const Value* item : value.extra->dict_items) check_storable(*item, depth + 1);
+    if (value.extra->state != nullptr) check_storable(*value.extra->state, depth + 1);
+  }
+
+  void step(int depth) {
+    if (depth > kMaxValueDepth || ++visits_ > kMaxValueVisits) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}': containers are nested too deeply", joined()));
+    }
+  }
+
+  const std::string& joined() {
+    joined_.clear();
+    for (std::size_t i = 0; i < path_.size(); ++i) {
+      if (i > 0) joined_ += '.';
+      if (path_[i].is_index) {
+        fmt::format_to(std::back_inserter(joined_), "{}", path_[i].index);
+      } else {
+        joined_ += path_[i].key;
+      }
+    }
+    return joined_;
+  }
+
+  void leaf(const Value* value, std::uint32_t tensor) {
+    if (value == nullptr && tensor == kNoIndex) return;
+    const std::span<PathPart> path = catalog_.arena->array<PathPart>(path_.size());
+    std::copy(path_.begin(), path_.end(), path.begin());
+    const std::string_view name = catalog_.arena->copy(joined());
+    const auto [known, fresh] = names_.emplace(name, out_.leaves.size());
+    if (!fresh) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} have one name in dcp, '{}'",
+                                                       path_text(out_.leaves[known->second].path), path_text(path), name))
+          .of_tensor(name)
+          .hint("rename one of them with --rename")
+          .of_kind("duplicate_name");
+    }
+    out_.leaves.push_back({name, path, value, tensor});
+  }
+
+  void lose(LossKind kind) {
+    Loss& loss = losses_[kind];
+    if (loss.count++ == 0) loss.first = path_.empty() ? "the top" : fmt::format("'{}'", joined());
+  }
+
+  void warn() {
+    constexpr std::array<std::string_view, kLossKinds> kTexts{
+        "integer keys become strings in {}", "an empty dict vanishes: {}",
+        "OrderedDict and other mappings become dict: {}", "the _metadata of {} is lost, and OrderedDict becomes dict",
+        "a tuple that holds tensors becomes a list: {}", "the list at {} becomes a dict"};
+    for (std::size_t i = 0; i < kTexts.size(); ++i) {
+      if (losses_[i].count == 0) continue;
+      std::string line = "dcp: " + fmt::format(fmt::runtime(kTexts[i]), losses_[i].first);
+      const std::int64_t more = losses_[i].count - 1;
+      if (more > 0) line += fmt::format(" (and {} more)", more);
+      out_.warnings.push_back(std::move(line));
+    }
+  }
+
+  const Catalog& catalog_;
+  Flat out_;
+  std::vector<PathPart> path_;
+  std::string joined_;
+  std::array<Loss, kLossKinds> losses_;
+  std::int64_t visits_ = 0;
+  std::unordered_map<std::string_view, std::uint32_t> by_name_;
+  std::unordered_map<std::string_view, std::size_t> names_;
+};
+
+}  // namespace
+
+Flat flatten(const Catalog& catalog) { return Flattener(catalog).run(); }
+
+}  // namespace shard::dcp

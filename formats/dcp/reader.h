@@ -1,0 +1,20 @@
+/// \file
+/// Opens dcp checkpoints. What is read when: `.metadata` and the files' sizes at open; the front and the end of items in
+/// `locate`; bytes items in `load_objects`.
+#pragma once
+
+#include <memory>
+
+#include "formats/registry.h"
+
+namespace shard::dcp {
+
+/// A folder with `.metadata`, or one that torch.distributed.checkpoint wrote and that lacks it.
+bool detect(const Source& source);
+
+/// \throws Error kNotFound     `.metadata` or a file that it names is absent.
+/// \throws Error kCorruption   see parse_metadata; a file is shorter than its items say; chunks do not cover a tensor.
+/// \throws Error kUnsupported  see parse_metadata; saved without collectives.
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
+
+}  // namespace shard::dcp

@@ -1,0 +1,166 @@
+#include "formats/foreign.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <regex>
+
+#include "formats/zip/zip.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr std::int64_t kHeadBytes = 4096;
+constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
+
+/// A kind that is told by the first bytes of a file.
+struct Magic {
+  std::string_view bytes;
+  std::string_view what;
+};
+constexpr std::array kMagics{
+    Magic{"GGUF"sv, "a GGUF file"},
+    Magic{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
+    Magic{"PYTORCH1"sv, "a preview TorchScript archive"},
+    Magic{kLegacyTorch, "a torch.save file of torch 1.5 or older"},
+    Magic{"\x93NUMPY"sv, "a NumPy array"},
+};
+
+/// A kind that is told by a name in a folder.
+struct Mark {
+  std::string_view name;
+  std::string_view what;
+};
+constexpr std::array kMarks{
+    Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
+    Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
+    Mark{"latest_checkpointed_iteration.txt", "a Megatron-LM checkpoint"},
+    Mark{"zero_to_fp32.py", "a DeepSpeed checkpoint"},
+    Mark{"mp_rank_00_model_states.pt", "a DeepSpeed checkpoint"},
+    Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
+    Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
+};
+
+/// The first bytes of a file, or nothing where there is no readable file.
+std::string head_of(const FileSystem& fs, const std::string& path) {
+  if (fs.status(path).kind != FileKind::kFile) return {};
+  const auto file = fs.open(path);
+  std::string head(static_cast<std::size_t>(std::min(file->size(), kHeadBytes)), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(head)));
+  return head;
+}
+
+Error unsupported(std::string_view what, const std::string& path) {
+  return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
+}
+
+bool is_torch_script(const FileSystem& fs, const std::string& path) {
+  try {
+    const std::shared_ptr<const RandomReader> file = fs.open(path);
+    const zip::ZipReader zip(file, 0, file->size());
+    return std::ranges::any_of(zip.records(), [&](const zip::Record& record) {
+      const std::string_view name(record.name);
+      return name.ends_with("/constants.pkl") || name.starts_with(zip.folder() + "/code/");
+    });
+  } catch (const Error&) {
+    return false;  // A damaged zip: the torch reader says how.
+  }
+}
+
+std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& path) {
+  const std::string head = head_of(fs, path);
+  if (head.starts_with("PK\x03\x04") && is_torch_script(fs, path)) return unsupported("a TorchScript archive", path);
+  if (head.starts_with("version https://git-lfs.github.com/")) {
+    return Error(ErrorCode::kCorruption, "this is a Git LFS pointer, not the file itself")
+        .in_file(path)
+        .hint("fetch the content with: git lfs pull");
+  }
+  return std::nullopt;
+}
+
+/// Its metadata is a pickle of its own class, and the items beside it are bare bytes.
+std::optional<Error> look_alike_folder(const FileSystem& fs, const std::string& folder) {
+  const std::string path = join_path(folder, ".metadata");
+  if (head_of(fs, path).find("bytecheckpoint.checkpointer.meta_type") == std::string::npos) return std::nullopt;
+  return unsupported("a ByteCheckpoint checkpoint", folder);
+}
+
+bool any_matches(const std::vector<std::string>& names, const char* pattern) {
+  const std::regex expression(pattern);
+  return std::ranges::any_of(names, [&](const std::string& name) { return std::regex_match(name, expression); });
+}
+
+std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& folder) {
+  const std::vector<std::string> names = fs.list(folder);
+  for (const Mark& mark : kMarks) {
+    if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
+  }
+  if (any_matches(names, R"(__\d+\.metadata)")) {
+    return unsupported("a DCP checkpoint saved without collectives (one .metadata per rank)", folder);
+  }
+  if (any_matches(names, R"(.*\.distcp)")) {
+    return Error(ErrorCode::kNotFound, "the folder holds .distcp files, but its .metadata is missing")
+        .in_file(join_path(folder, ".metadata"))
+        .because("a save writes .metadata last: it was interrupted, or the file was not copied (its name is hidden)")
+        .hint("fetch .metadata from where the checkpoint was saved")
+        .of_kind("missing_file");
+  }
+  if (any_matches(names, R"(model_world_size_\d+_rank_\d+\.pt)")) {
+    return unsupported("a set of per-rank FSDP files", folder);
+  }
+  if (any_matches(names, R"(.*\.gguf)")) return unsupported("a folder of GGUF files", folder);
+  if (any_matches(names, R"(.*\.(h5|hdf5))")) return unsupported("a folder of HDF5 files", folder);
+  return std::nullopt;
+}
+
+/// tar of torch 0.1: POSIX marks tar at byte 257, the first member names the kind.
+bool is_torch_tar(std::string_view head) {
+  return head.size() > 262 && head.substr(257, 5) == "ustar" &&
+         (head.starts_with("storages") || head.starts_with("sys_info") || head.starts_with("pickle") ||
+          head.starts_with("tensors") || head.starts_with("./"));
+}
+
+std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path) {
+  const std::string head = head_of(fs, path);
+  for (const Magic& magic : kMagics) {
+    if (head.starts_with(magic.bytes)) return unsupported(magic.what, path);
+  }
+  if (is_torch_tar(head)) return unsupported("a torch.save tar archive of torch 0.1", path);
+  return std::nullopt;
+}
+
+bool is_torch_file(const FileSystem& fs, const std::string& path) {
+  const std::string head = head_of(fs, path);
+  return head.starts_with("PK\x03\x04") || head.starts_with(kLegacyTorch);
+}
+
+}  // namespace
+
+std::optional<Error> foreign_look_alike(const Source& source) {
+  for (const std::string& path : source.paths) {
+    const bool is_folder = source.fs->status(path).kind == FileKind::kFolder;
+    auto error = is_folder ? look_alike_folder(*source.fs, path) : look_alike_file(*source.fs, path);
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> foreign_kind(const Source& source) {
+  const FileSystem& fs = *source.fs;
+  if (source.paths.size() > 1 &&
+      std::ranges::all_of(source.paths, [&](const std::string& path) { return is_torch_file(fs, path); })) {
+    return unsupported("a set of torch.save files, one per rank", source.paths.front());
+  }
+  for (const std::string& path : source.paths) {
+    const bool is_folder = fs.status(path).kind == FileKind::kFolder;
+    if (auto error = is_folder ? foreign_folder(fs, path) : foreign_file(fs, path)) return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace shard

@@ -1,0 +1,259 @@
+// What the machine does to containers, the memo, and objects.
+
+#include <array>
+
+#include "formats/pickle/machine.h"
+#include "formats/pickle/opcodes.h"
+
+namespace shard::pickle {
+
+namespace {
+
+/// What Python 2 called modules and names, as far as such pickles hold data.
+std::string_view modern_module(std::string_view module) {
+  if (module == "__builtin__") return "builtins";
+  return module == "copy_reg" ? "copyreg" : module;
+}
+std::string_view modern_builtin(std::string_view name) {
+  if (name == "unicode") return "str";
+  if (name == "xrange") return "range";
+  return name == "long" ? "int" : name;
+}
+
+bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
+
+/// True for what REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
+bool is_callable(const Value& value) {
+  return value.kind == ValueKind::kGlobal || value.kind == ValueKind::kOpaque || is_getattr_call(value);
+}
+
+/// True for an object that took or may take items and state: a call, but not one that only looks up a name.
+bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !is_getattr_call(value); }
+
+}  // namespace
+
+bool Machine::container(std::uint8_t op) {
+  switch (op) {
+    case kOpMark: marks_.push_back(stack_.size()); return true;
+    case kOpEmptyTuple: push(nodes_.empty_tuple()); return true;
+    case kOpEmptyList: push(nodes_.make(ValueKind::kList)); return true;
+    case kOpEmptyDict: push(nodes_.make(ValueKind::kDict)); return true;
+    case kOpEmptySet: push(nodes_.make(ValueKind::kSet)); return true;
+    case kOpTuple1: push_collection(ValueKind::kTuple, 1); return true;
+    case kOpTuple2: push_collection(ValueKind::kTuple, 2); return true;
+    case kOpTuple3: push_collection(ValueKind::kTuple, 3); return true;
+    case kOpTuple: push_collection(ValueKind::kTuple, marked()); return true;
+    case kOpList: push_collection(ValueKind::kList, marked()); return true;
+    case kOpDict: push_collection(ValueKind::kDict, marked()); return true;
+    case kOpFrozenSet: push_collection(ValueKind::kFrozenSet, marked()); return true;
+    case kOpAppend: append(1); return true;
+    case kOpAppends: append(marked()); return true;
+    case kOpSetItem: set_items(2); return true;
+    case kOpSetItems: set_items(marked()); return true;
+    case kOpAddItems: add_items(marked()); return true;
+    default: return false;
+  }
+}
+
+void Machine::push_collection(ValueKind kind, std::size_t count) {
+  need(count);
+  if (kind == ValueKind::kDict && count % 2 != 0) fail("a key without a value");
+  Value* made = nodes_.make(kind);
+  if (kind == ValueKind::kTuple || kind == ValueKind::kFrozenSet) {
+    made->items = nodes_.fixed(last(count));
+  } else {
+    nodes_.append(made->items, last(count));
+  }
+  if (kind == ValueKind::kDict) paired_.push_back(made);
+  drop(count);
+  push(made);
+}
+
+void Machine::append(std::size_t count) {
+  Value& target = below(count);
+  if (target.kind == ValueKind::kList) {
+    nodes_.append(target.items, last(count));
+  } else if (is_object(target)) {
+    nodes_.append(nodes_.extra_of(target).list_items, last(count));
+  } else if (target.kind != ValueKind::kOpaque) {
+    fail("appends to what is no list");
+  }
+  drop(count);
+}
+
+void Machine::set_items(std::size_t count) {
+  Value& target = below(count);
+  if (count % 2 != 0) fail("a key without a value");
+  if (target.kind != ValueKind::kOpaque) {
+    if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of what is no dict");
+    std::span<Value*>& pairs = target.kind == ValueKind::kDict ? target.items : nodes_.extra_of(target).dict_items;
+    if (pairs.empty() && count != 0) paired_.push_back(&target);
+    nodes_.append(pairs, last(count));
+  }
+  drop(count);
+}
+
+void Machine::add_items(std::size_t count) {
+  Value& target = below(count);
+  if (target.kind != ValueKind::kSet) fail("adds items to what is no set");
+  nodes_.append(target.items, last(count));
+  drop(count);
+}
+
+bool Machine::memo(std::uint8_t op) {
+  switch (op) {
+    case kOpBinPut: put(unsigned_field(1)); return true;
+    case kOpLongBinPut: put(unsigned_field(4)); return true;
+    case kOpPut: put(static_cast<std::uint64_t>(decimal(line()))); return true;
+    case kOpMemoize: put(memo_count_); return true;
+    case kOpBinGet: get(unsigned_field(1)); return true;
+    case kOpLongBinGet: get(unsigned_field(4)); return true;
+    case kOpGet: get(static_cast<std::uint64_t>(decimal(line()))); return true;
+    case kOpPop:  // Of a mark, if that is what lies on top.
+      if (!marks_.empty() && stack_.size() == marks_.back()) marks_.pop_back();
+      else pop();
+      return true;
+    case kOpPopMark: drop(marked()); return true;
+    case kOpDup: push(&below(0)); return true;
+    default: return false;
+  }
+}
+
+void Machine::put(std::uint64_t index) {
+  // Picklers count up, so an index past the bytes read so far is damage; this bounds the table by the input.
+  if (index > at_) fail(fmt::format("memo index {} is out of turn", index));
+  if (index >= memo_.size()) memo_.resize(static_cast<std::size_t>(index) + 1, nullptr);
+  Value*& entry = memo_[static_cast<std::size_t>(index)];
+  if (entry == nullptr) ++memo_count_;
+  entry = &below(0);
+}
+
+void Machine::get(std::uint64_t index) {
+  if (index >= memo_.size() || memo_[static_cast<std::size_t>(index)] == nullptr) {
+    fail(fmt::format("memo index {} holds nothing", index));
+  }
+  push(memo_[static_cast<std::size_t>(index)]);
+}
+
+bool Machine::object(std::uint8_t op) {
+  switch (op) {
+    case kOpGlobal: {
+      const std::string_view module = line();
+      push_global(module, line());
+      return true;
+    }
+    case kOpStackGlobal: stack_global(); return true;
+    case kOpBinPersid: {
+      need(1);
+      Value* id = nodes_.make(ValueKind::kPersid);
+      id->items = nodes_.fixed(last(1));
+      stack_.back() = id;
+      return true;
+    }
+    case kOpReduce: reduce(); return true;
+    case kOpNewObj: new_object(nullptr); return true;
+    case kOpNewObjEx: {
+      Value* kwargs = pop();
+      if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are no dict");
+      new_object(kwargs);
+      return true;
+    }
+    case kOpBuild: build(); return true;
+    default: return false;
+  }
+}
+
+void Machine::stack_global() {
+  const Value& name = below(0);
+  const Value& module = below(1);
+  if (!name.is_string() || !module.is_string()) fail("module and name are no strings");
+  drop(2);
+  push_global(module.text, name.text);
+}
+
+void Machine::push_global(std::string_view module, std::string_view name) {
+  if (protocol_ < 3) {
+    module = modern_module(module);
+    if (module == "builtins") name = modern_builtin(name);
+  }
+  std::string key = fmt::format("{}\n{}", module, name);
+  if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
+  if (!is_python_utf8(key)) fail("a global's name that is no UTF-8");
+  const bool allowed = options_.allow && options_.allow(module, name);
+  if (!allowed && !options_.opaque_unknown) {
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("pickle, byte {} ({}): it names {}.{}, which is not on the list of what a checkpoint may hold",
+                            op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name))
+        .in_file(options_.file)
+        .of_kind("forbidden_global")
+        .found(fmt::format("{}.{}", module, name))
+        .because("loading it in Python would import and may run that code; nothing was run here")
+        .hint("--unknown-globals opaque lists such values as opaque objects and still runs nothing");
+  }
+  Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
+  globals_.emplace(std::move(key), global);
+  push(global);
+}
+
+void Machine::reduce() {
+  const Value& arguments = below(0);
+  const Value& callee = below(1);
+  if (arguments.kind != ValueKind::kTuple) fail("arguments that are no tuple");
+  if (!is_callable(callee)) fail("calls what is no class or function by name");
+  if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
+  push_call(false, nullptr);
+}
+
+/// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else
+/// is accepted: not of values, not of another getattr, no methods.
+void Machine::check_getattr(const Value& arguments) const {
+  const bool two = arguments.items.size() == 2 && arguments.items[1]->is_string();
+  if (!two) fail("getattr without a class and a name");
+  const ValueKind of = arguments.items[0]->kind;
+  if (of == ValueKind::kOpaque) return;
+  if (of != ValueKind::kGlobal) fail("getattr of what is no class by name");
+  const std::string_view name = arguments.items[1]->text;
+  const auto is_word = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; };
+  const bool is_member = !name.empty() && name[0] >= 'A' && name[0] <= 'Z' && std::ranges::all_of(name, is_word);
+  if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
+}
+
+void Machine::new_object(Value* kwargs) {
+  if (below(0).kind != ValueKind::kTuple) fail("arguments that are no tuple");
+  if (!is_callable(below(1))) fail("makes an object of what is no class by name");
+  if (below(1).is_global("builtins", "getattr")) fail("getattr is no class");
+  push_call(true, kwargs);
+}
+
+/// Replaces callee and arguments, the last two values, by the call; an opaque class makes opaque objects.
+void Machine::push_call(bool is_new, Value* kwargs) {
+  Value* callee = &below(1);
+  const std::span<Value*> arguments = below(0).items;
+  const bool names_class = callee->is_global("builtins", "getattr") || callee->is_global("copyreg", "_reconstructor");
+  const Value* made_of = names_class && !arguments.empty() ? arguments[0] : callee;
+  drop(2);
+  if (made_of->kind == ValueKind::kOpaque) {
+    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made_of->text);
+    opaque->module = made_of->module;
+    return push(opaque);
+  }
+  Value* call = nodes_.make(ValueKind::kCall);
+  call->callee = callee;
+  call->items = arguments;
+  if (is_new) nodes_.extra_of(*call).is_new = true;
+  if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
+  push(call);
+}
+
+void Machine::build() {
+  Value& target = below(1);
+  if (target.kind != ValueKind::kOpaque) {
+    if (!is_object(target)) fail("sets the state of what is no object");
+    Value*& state = nodes_.extra_of(target).state;
+    if (state != nullptr) fail("sets the state of an object twice");
+    state = &below(0);
+  }
+  drop(1);
+}
+
+}  // namespace shard::pickle

@@ -1,0 +1,328 @@
+#include "formats/safetensors/header.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "formats/safetensors/json_cursor.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::safetensors {
+
+namespace {
+
+constexpr const char* kBadHeader = "bad_header";
+/// The least text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
+constexpr std::size_t kLeastEntryBytes = 48;
+
+constexpr std::array kDTypes{
+    HeaderDType{"BOOL", DType::kBool},
+    HeaderDType{"F4", DType::kFloat4E2m1fnX2},
+    HeaderDType{"F6_E2M3", DType::kFloat6E2m3fn},
+    HeaderDType{"F6_E3M2", DType::kFloat6E3m2fn},
+    HeaderDType{"U8", DType::kUint8},
+    HeaderDType{"I8", DType::kInt8},
+    HeaderDType{"F8_E5M2", DType::kFloat8E5m2},
+    HeaderDType{"F8_E4M3", DType::kFloat8E4m3fn},
+    HeaderDType{"F8_E8M0", DType::kFloat8E8m0fnu},
+    HeaderDType{"F8_E4M3FNUZ", DType::kFloat8E4m3fnuz},
+    HeaderDType{"F8_E5M2FNUZ", DType::kFloat8E5m2fnuz},
+    HeaderDType{"I16", DType::kInt16},
+    HeaderDType{"U16", DType::kUint16},
+    HeaderDType{"F16", DType::kFloat16},
+    HeaderDType{"BF16", DType::kBfloat16},
+    HeaderDType{"I32", DType::kInt32},
+    HeaderDType{"U32", DType::kUint32},
+    HeaderDType{"F32", DType::kFloat32},
+    HeaderDType{"C64", DType::kComplex64},
+    HeaderDType{"F64", DType::kFloat64},
+    HeaderDType{"I64", DType::kInt64},
+    HeaderDType{"U64", DType::kUint64},
+};
+
+std::uint64_t read_length(const RandomReader& file) {
+  std::array<std::byte, kLengthBytes> raw;
+  file.read_at(0, raw);
+  std::uint64_t length = 0;
+  for (std::size_t i = raw.size(); i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(raw[i]);
+  return length;
+}
+
+[[noreturn]] void throw_truncated(const std::string& file, const std::string& message, std::int64_t expected,
+                                  std::int64_t found) {
+  throw Error(ErrorCode::kCorruption, message)
+      .in_file(file)
+      .expected(expected)
+      .found(found)
+      .because(fmt::format("the file was cut short ({} bytes missing)", expected - found))
+      .hint("fetch it again")
+      .of_kind("truncated");
+}
+
+/// One walk over one header.
+class HeaderParser {
+ public:
+  HeaderParser(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
+               std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry)
+      : file_(file),
+        data_begin_(kLengthBytes + header.bytes),
+        data_bytes_(file_bytes - data_begin_),
+        metadata_(metadata),
+        on_entry_(entry),
+        json_(header.text.get(), header.text.get() + header.bytes, file, kBadHeader) {
+    ranges_.reserve(max_entries(header));
+  }
+
+  void run() {
+    json_.enter_object();
+    bool is_first = true, has_metadata = false;
+    std::string_view key;
+    while (json_.next_key(key, is_first)) {
+      const bool is_temporary = json_.has_escapes();
+      if (is_temporary) key = name_ = json_.decode(key);
+      if (key != "__metadata__") {
+        read_tensor(key, is_temporary);
+        continue;
+      }
+      if (std::exchange(has_metadata, true)) json_.fail("__metadata__ is there twice");
+      read_metadata();
+    }
+    json_.finish();
+    check_ranges();
+  }
+
+ private:
+  struct Fields {
+    std::string_view dtype;
+    std::int64_t begin = 0, end = 0;
+    bool has_dtype = false, has_shape = false, has_offsets = false;
+  };
+
+  std::string text(std::string_view raw) const { return json_.has_escapes() ? json_.decode(raw) : std::string(raw); }
+
+  void read_metadata() {
+    if (json_.take_null()) return;
+    json_.enter_object();
+    bool is_first = true;
+    std::string_view raw;
+    while (json_.next_key(raw, is_first)) {
+      const std::string key = text(raw);
+      const std::string_view value = json_.string();
+      if (!metadata_.try_emplace(key, text(value)).second) {
+        throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ holds the key '{}' twice", key))
+            .in_file(file_)
+            .of_kind("duplicate_name");
+      }
+    }
+  }
+
+  void read_tensor(std::string_view name, bool is_temporary) {
+    const Fields fields = read_fields(name);
+    try {
+      add_tensor(name, is_temporary, fields);
+    } catch (Error& error) {
+      throw Error(error.in_file(file_).of_tensor(name));
+    }
+  }
+
+  Fields read_fields(std::string_view name) {
+    Fields fields;
+    json_.enter_object();
+    bool is_first = true;
+    std::string_view raw;
+    while (json_.next_key(raw, is_first)) {
+      std::string decoded;
+      if (json_.has_escapes()) raw = decoded = json_.decode(raw);
+      if (raw == "dtype") {
+        once(fields.has_dtype, name, raw);
+        fields.dtype = json_.string();
+        if (json_.has_escapes()) fields.dtype = dtype_ = json_.decode(fields.dtype);
+      } else if (raw == "shape") {
+        once(fields.has_shape, name, raw);
+        read_shape();
+      } else if (raw == "data_offsets") {
+        once(fields.has_offsets, name, raw);
+        read_offsets(fields);
+      } else {
+        json_.skip();  // As the reference does: later versions may say more.
+      }
+    }
+    if (!fields.has_dtype) fail_field(name, "dtype", "lacks");
+    if (!fields.has_shape) fail_field(name, "shape", "lacks");
+    if (!fields.has_offsets) fail_field(name, "data_offsets", "lacks");
+    return fields;
+  }
+
+  [[noreturn]] void fail_field(std::string_view tensor, std::string_view field, const char* what) const {
+    throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' {} {}", tensor, what, field))
+        .in_file(file_)
+        .of_tensor(tensor)
+        .of_kind(kBadHeader);
+  }
+
+  void once(bool& seen, std::string_view tensor, std::string_view field) const {
+    if (std::exchange(seen, true)) fail_field(tensor, field, "has two fields");
+  }
+
+  void read_shape() {
+    shape_.clear();
+    json_.enter_array();
+    for (bool is_first = true; json_.next_element(is_first);) shape_.push_back(json_.integer());
+  }
+
+  void read_offsets(Fields& fields) {
+    json_.enter_array();
+    bool is_first = true;
+    if (!json_.next_element(is_first)) json_.fail("data_offsets needs two numbers");
+    fields.begin = json_.integer();
+    if (!json_.next_element(is_first)) json_.fail("data_offsets needs two numbers");
+    fields.end = json_.integer();
+    if (json_.next_element(is_first)) json_.fail("data_offsets needs two numbers");
+  }
+
+  DType dtype_of(std::string_view name) const {
+    const auto* found = std::ranges::find(kDTypes, name, &HeaderDType::name);
+    if (found != kDTypes.end()) return found->dtype;
+    throw Error(ErrorCode::kCorruption, fmt::format("the dtype '{}' is not one of safetensors", name))
+        .of_kind(kBadHeader);
+  }
+
+  /// The bytes that the shape asks for; turns F4's shape into torch's.
+  std::int64_t size_of(DType dtype) {
+    if (shape_.size() > static_cast<std::size_t>(kMaxDims)) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} dimensions, at most {} are read", shape_.size(), kMaxDims));
+    }
+    const std::int64_t elements = checked_numel(shape_);
+    if (dtype != DType::kFloat4E2m1fnX2) return checked_bytes(elements, dtype);
+    if (elements % 2 != 0) {
+      throw Error(ErrorCode::kCorruption, fmt::format("{} elements of F4 end inside a byte", elements))
+          .of_kind("shape_mismatch");
+    }
+    if (shape_.empty() || shape_.back() % 2 != 0) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("F4 of shape {} has an odd last dimension", to_string(shape_)))
+          .because("two neighbours of the last dimension share a byte");
+    }
+    shape_.back() /= 2;
+    return elements / 2;
+  }
+
+  void add_tensor(std::string_view name, bool is_temporary, const Fields& fields) {
+    const DType dtype = dtype_of(fields.dtype);
+    if (fields.end < fields.begin) {
+      throw Error(ErrorCode::kCorruption, fmt::format("data_offsets [{}, {}] run backwards", fields.begin, fields.end))
+          .of_kind(kBadHeader);
+    }
+    const std::int64_t stored = fields.end - fields.begin;
+    const std::int64_t needed = size_of(dtype);
+    if (needed != stored) {
+      throw Error(ErrorCode::kCorruption, fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}",
+                                                      to_string(shape_), dtype_name(dtype), needed, fields.begin,
+                                                      fields.end, stored))
+          .expected(needed)
+          .found(stored)
+          .of_kind("shape_mismatch");
+    }
+    ranges_.emplace_back(fields.begin, fields.end);
+    on_entry_({name, is_temporary, dtype, shape_, checked_add(data_begin_, fields.begin), stored});
+  }
+
+  /// Sorted by place, each range begins where the one before ends, and the last ends with the file.
+  void check_ranges() {
+    if (!std::ranges::is_sorted(ranges_)) std::ranges::sort(ranges_);
+    std::int64_t at = 0;
+    for (const auto& [begin, end] : ranges_) {
+      if (begin > at) fail_range("gap", fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
+      if (begin < at) fail_range("overlap", fmt::format("two tensors hold byte {} of the data", begin));
+      at = end;
+    }
+    if (at > data_bytes_) {
+      throw_truncated(file_, fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_), at,
+                      data_bytes_);
+    }
+    if (at < data_bytes_) {
+      throw Error(ErrorCode::kCorruption, fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_))
+          .in_file(file_)
+          .expected(at)
+          .found(data_bytes_)
+          .because(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes_ - at))
+          .of_kind("gap");
+    }
+  }
+
+  [[noreturn]] void fail_range(const char* kind, const std::string& what) const {
+    throw Error(ErrorCode::kCorruption, what).in_file(file_).of_kind(kind);
+  }
+
+  const std::string& file_;
+  std::int64_t data_begin_, data_bytes_;
+  std::map<std::string, std::string>& metadata_;
+  const std::function<void(const HeaderEntry&)>& on_entry_;
+  JsonCursor json_;
+  std::string name_, dtype_;         ///< Decoded ones.
+  std::vector<std::int64_t> shape_;  ///< Of the tensor at hand.
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;
+};
+
+}  // namespace
+
+std::span<const HeaderDType> header_dtypes() { return kDTypes; }
+
+HeaderText read_header_text(const RandomReader& file) {
+  if (file.size() < kLengthBytes) {
+    throw_truncated(file.name(), fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
+                    kLengthBytes, file.size());
+  }
+  const std::uint64_t length = read_length(file);
+  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
+    throw Error(ErrorCode::kCorruption, fmt::format("header says it is {} bytes long, at most {} are allowed", length,
+                                                    kMaxHeaderBytes))
+        .in_file(file.name())
+        .because("this is no safetensors file, or its first bytes are damaged")
+        .expected(fmt::format("at most {}", kMaxHeaderBytes))
+        .found(std::to_string(length))
+        .of_kind(kBadHeader);
+  }
+  const auto bytes = static_cast<std::int64_t>(length);
+  if (bytes > file.size() - kLengthBytes) {
+    throw_truncated(file.name(), fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
+                    kLengthBytes + bytes, file.size());
+  }
+  const auto size = static_cast<std::size_t>(bytes);
+  const std::shared_ptr<char[]> text = std::make_shared_for_overwrite<char[]>(size + 1);
+  file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
+  text[size] = '\0';
+  if (text[0] != '{') {
+    throw Error(ErrorCode::kCorruption, "header does not begin with '{'").in_file(file.name()).of_kind(kBadHeader);
+  }
+  return {text, bytes};
+}
+
+std::size_t max_entries(const HeaderText& header) {
+  const auto bytes = static_cast<std::size_t>(header.bytes);
+  const auto braces = static_cast<std::size_t>(std::count(header.text.get(), header.text.get() + bytes, '{'));
+  return std::min(braces, bytes / kLeastEntryBytes);
+}
+
+void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
+                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry) {
+  HeaderParser(header, file, file_bytes, metadata, entry).run();
+}
+
+bool looks_like_header(const RandomReader& file) {
+  if (file.size() <= kLengthBytes) return false;
+  const std::uint64_t length = read_length(file);
+  if (length == 0 || length > static_cast<std::uint64_t>(std::min(kMaxHeaderBytes, file.size() - kLengthBytes))) {
+    return false;
+  }
+  std::byte first;
+  file.read_at(kLengthBytes, {&first, 1});
+  return first == std::byte{'{'};
+}
+
+}  // namespace shard::safetensors

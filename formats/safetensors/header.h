@@ -1,0 +1,70 @@
+/// \file
+/// The header of a safetensors file: read with every rule of the reference reader, and written as it writes.
+///
+///     u64 N, little-endian | N bytes of JSON, spaces at its end | data
+///     {"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}
+///
+/// Source: safetensors 0.8.0, safetensors/src/tensor.rs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "libshard/core/dtype.h"
+#include "libshard/io/file_system.h"
+
+namespace shard::safetensors {
+
+inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
+inline constexpr std::int64_t kLengthBytes = 8;  ///< Of the number in front of the header.
+
+/// A dtype as headers spell it.
+struct HeaderDType {
+  std::string_view name;
+  DType dtype;
+};
+/// In the reference's enum order, by which its writer sorts.
+std::span<const HeaderDType> header_dtypes();
+
+/// One tensor of a header. Views are valid during the call that hands it out, `name` as long as the header's text
+/// unless `name_is_temporary`.
+struct HeaderEntry {
+  std::string_view name;
+  bool name_is_temporary = false;          ///< It had escapes.
+  DType dtype{};
+  std::span<const std::int64_t> shape;     ///< torch's: F4's last dimension is half the header's.
+  std::int64_t offset = 0;                 ///< First byte in the file.
+  std::int64_t bytes = 0;
+};
+
+/// The text of a header, kept for the names in it.
+struct HeaderText {
+  std::shared_ptr<const char[]> text;  ///< `bytes` characters and a NUL.
+  std::int64_t bytes = 0;
+};
+
+/// Reads the header's text. Checks its length before anything is allocated.
+/// \throws Error kCorruption (kind truncated, bad_header)
+HeaderText read_header_text(const RandomReader& file);
+
+/// An upper bound of the number of tensors, for reserving; never more than the text has room for.
+std::size_t max_entries(const HeaderText& header);
+
+/// Parses a header: calls `entry` for each tensor in the order of the text, fills `metadata`, and checks that the
+/// tensors' bytes follow each other without holes up to the end of the file of `file_bytes`.
+/// \throws Error kCorruption (kind truncated, bad_header, shape_mismatch, gap, overlap, out_of_bounds, duplicate_name
+///   for doubled metadata keys; doubled tensors are for the caller to see)
+/// \throws Error kUnsupported  F4 with an odd last dimension, more than kMaxDims dimensions.
+/// Cost: one pass; 16 bytes of memory a tensor.
+void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
+                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry);
+
+/// True when `file` begins as a safetensors file does: a plausible length, then '{'.
+bool looks_like_header(const RandomReader& file);
+
+}  // namespace shard::safetensors

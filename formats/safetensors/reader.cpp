@@ -1,0 +1,236 @@
+#include "formats/safetensors/reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/source_files.h"
+#include "formats/safetensors/weight_map.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/io/open_files.h"
+
+namespace shard::safetensors {
+
+namespace {
+
+constexpr std::size_t kNamedInWarnings = 5;
+
+/// "a, b, c and 7 more".
+std::string first_few(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), kNamedInWarnings);
+  const std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "));
+  return names.size() == shown ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
+/// Makes room for `more` entries without moving the vector for every small file.
+template <class T>
+void make_room(std::vector<T>& vector, std::size_t more) {
+  const std::size_t needed = vector.size() + more;
+  if (needed > vector.capacity()) vector.reserve(std::max(needed, vector.size() * 2));
+}
+
+class SafetensorsReader final : public Reader {
+ public:
+  SafetensorsReader(const Source& source, const OpenOptions& options)
+      : fs_(*source.fs),
+        findings_(*options.findings),
+        source_(find_source_files(source)),
+        files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
+    catalog_.format = "safetensors";
+    if (source_.index.empty()) {
+      for (std::size_t i = 0; i < source_.names.size(); ++i) try_file(source_.names[i], source_.shown[i], kNoIndex);
+    } else {
+      read_indexed();
+    }
+    warn("other files of the folder are not read or copied", source_.others);
+    finish_catalog(catalog_);
+    check_duplicates();
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}  // Headers hold all places.
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
+
+ private:
+  std::unique_ptr<RandomReader> open_file(const std::string& name) const {
+    return source_.folder.empty() ? fs_.open(name) : fs_.open_below(source_.folder, name);
+  }
+
+  /// Reads one file's header. What is wrong with it is a finding, and then the file is left out.
+  /// \returns whether it was read.
+  bool try_file(const std::string& name, const std::string& shown, std::uint32_t index_file) {
+    const auto index = static_cast<std::uint32_t>(catalog_.files.size());
+    const std::size_t tensors = catalog_.tensors.size();
+    paths_.push_back(name);
+    catalog_.files.push_back({shown, 0, -1});
+    try {
+      read_file(index, index_file);
+      return true;
+    } catch (Error& error) {
+      error.in_file(shown);
+      if (error.code() == ErrorCode::kUnsupported) throw;
+      forget_tensors_from(tensors);
+      findings_.report(error);
+      return false;
+    }
+  }
+
+  /// All four arrays grow by one with each tensor.
+  void forget_tensors_from(std::size_t count) {
+    catalog_.tensors.resize(count);
+    catalog_.chunks.resize(count);
+    catalog_.stored.resize(count);
+    catalog_.storages.resize(count);
+  }
+
+  void read_file(std::uint32_t index, std::uint32_t index_file) {
+    const std::shared_ptr<const RandomReader> opened = files_.get(index);
+    File& file = catalog_.files[index];
+    file.bytes = opened->size();
+    const HeaderText header = read_header_text(*opened);
+    catalog_.arena->adopt(header.text);
+    const std::size_t entries = max_entries(header);
+    make_room(catalog_.storages, entries);
+    make_room(catalog_.stored, entries);
+    make_room(catalog_.chunks, entries);
+    make_room(catalog_.tensors, entries);
+    std::map<std::string, std::string> metadata;
+    parse_header(header, file.path, file.bytes, metadata, [&](const HeaderEntry& entry) {
+      if (index_file == kNoIndex || is_wanted(entry.name, index_file)) add_tensor(entry, index);
+    });
+    merge_metadata(metadata, file.path);
+  }
+
+  void add_tensor(const HeaderEntry& entry, std::uint32_t file) {
+    StoredTensor stored;
+    set_shape(entry.shape, stored);
+    stored.dtype = entry.dtype;
+    stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
+    catalog_.storages.push_back({.offset = entry.offset, .bytes = entry.bytes, .file = file});
+    const std::string_view name = entry.name_is_temporary ? catalog_.arena->copy(entry.name) : entry.name;
+    add_whole_tensor(catalog_, name, {}, stored);
+  }
+
+  void set_shape(std::span<const std::int64_t> shape, StoredTensor& stored) {
+    std::array<std::int64_t, kMaxDims> strides;
+    const std::span<std::int64_t> used(strides.data(), shape.size());
+    row_major_strides(shape, used);
+    stored.shape = catalog_.arena->dims(shape);
+    stored.strides = catalog_.arena->dims(used);
+  }
+
+  void merge_metadata(const std::map<std::string, std::string>& metadata, const std::string& file) {
+    if (metadata.contains("DCP_SHARDING_INFO")) {
+      throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, which this build cannot read")
+          .in_file(file)
+          .because("its __metadata__ holds DCP_SHARDING_INFO: the tensors in it are pieces");
+    }
+    for (const auto& [key, value] : metadata) {
+      const auto [at, is_new] = catalog_.metadata.try_emplace(key, value);
+      if (!is_new && at->second != value) {
+        catalog_.warnings.push_back(
+            fmt::format("__metadata__ '{}' differs in {}; the value of an earlier file is kept", key, file));
+      }
+    }
+  }
+
+  void read_indexed() {
+    map_ = read_weight_map(*fs_.open(source_.index));
+    catalog_.arena->adopt(map_.arena);
+    std::vector<bool> is_read;
+    for (std::uint32_t i = 0; i < map_.files.size(); ++i) is_read.push_back(try_indexed_file(i));
+    check_index(is_read);
+    std::vector<std::string> outside;
+    std::ranges::set_difference(source_.names, map_.files, std::back_inserter(outside));
+    warn("files that the index does not name are left out", outside);
+    warn("tensors that the index does not list are read from its files", unlisted_);
+    warn("tensors in another file than the index says are left out there", elsewhere_);
+  }
+
+  void warn(const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, first_few(names)));
+  }
+
+  /// \returns whether its tensors are known now.
+  bool try_indexed_file(std::uint32_t index_file) {
+    const std::string& name = map_.files[index_file];
+    const std::string path = join_path(source_.folder, name);
+    const bool is_listed = std::ranges::binary_search(source_.names, name);
+    if (is_listed || fs_.status(path).kind != FileKind::kAbsent) return try_file(name, name, index_file);
+    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is not there", name))
+                         .in_file(path)
+                         .hint("fetch the missing file")
+                         .of_kind("missing_file"));
+    return false;
+  }
+
+  /// As transformers does, all tensors of a listed file are taken; where the index places one elsewhere, it decides.
+  bool is_wanted(std::string_view name, std::uint32_t index_file) {
+    WeightMapEntry* entry = map_.find(name);
+    if (entry == nullptr) {
+      unlisted_.emplace_back(name);
+      return true;
+    }
+    if (entry->file != index_file) {
+      elsewhere_.emplace_back(name);
+      return false;
+    }
+    entry->seen = true;
+    return true;
+  }
+
+  /// Files that were not read are findings already, not each of their tensors.
+  void check_index(const std::vector<bool>& is_read) {
+    for (const WeightMapEntry& entry : map_.entries) {
+      if (entry.seen || !is_read[entry.file]) continue;
+      const std::string& file = map_.files[entry.file];
+      findings_.report(Error(ErrorCode::kCorruption,
+                             fmt::format("the index places '{}' in {}, whose header lacks it", entry.name, file))
+                           .in_file(base_name(source_.index))
+                           .of_tensor(entry.name)
+                           .of_kind("index_mismatch"));
+    }
+  }
+
+  std::string_view file_of(const Tensor& tensor) const {
+    const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
+    return catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path;
+  }
+
+  void check_duplicates() {
+    const std::vector<Tensor>& tensors = catalog_.tensors;
+    for (std::size_t i = 1; i < tensors.size(); ++i) {
+      if (tensors[i].name != tensors[i - 1].name) continue;
+      const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
+      Error error(ErrorCode::kCorruption,
+                  first == second ? fmt::format("tensor '{}' is there twice", tensors[i].name)
+                                  : fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second));
+      error.in_file(second).of_tensor(tensors[i].name).of_kind("duplicate_name");
+      if (first != second) error.hint("name the files that belong together, or add their index");
+      findings_.report(error);
+    }
+  }
+
+  const FileSystem& fs_;
+  Findings& findings_;
+  SourceFiles source_;
+  std::vector<std::string> paths_;  ///< Of each file of the catalog, to be opened again.
+  mutable OpenFiles files_;
+  Catalog catalog_;
+  WeightMap map_;  ///< Empty without an index.
+  std::vector<std::string> unlisted_, elsewhere_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open_safetensors(const Source& source, const OpenOptions& options) {
+  return std::make_unique<SafetensorsReader>(source, options);
+}
+
+}  // namespace shard::safetensors

@@ -1,0 +1,17 @@
+/// \file
+/// The safetensors Reader. Bytes, limits and refusals: README.md beside this file.
+#pragma once
+
+#include <memory>
+
+#include "formats/registry.h"
+
+namespace shard::safetensors {
+
+/// Opens one file, several, a folder with or without index, or an index.
+/// \throws Error kCorruption, kNotFound, kUnsupported  see parse_header and read_weight_map; besides kCorruption of
+///   kind index_mismatch (the index names a tensor that its file lacks) and duplicate_name (a tensor twice),
+///   kUnsupported for shards of dcp-hf.
+std::unique_ptr<Reader> open_safetensors(const Source& source, const OpenOptions& options);
+
+}  // namespace shard::safetensors

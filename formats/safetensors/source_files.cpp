@@ -1,0 +1,123 @@
+#include "formats/safetensors/source_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "formats/safetensors/header.h"
+#include "libshard/core/error.h"
+
+namespace shard::safetensors {
+
+namespace {
+
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kUsualIndex = "model.safetensors.index.json";
+constexpr std::size_t kProbeBytes = 64 << 10;
+
+bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
+bool is_index_name(std::string_view name) { return name.ends_with(kIndexSuffix) && !name.starts_with('.'); }
+
+/// The index of a folder's names, or empty.
+std::string choose_index(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> indices;
+  std::ranges::copy_if(names, std::back_inserter(indices), is_index_name);
+  if (indices.empty()) return {};
+  if (indices.size() == 1) return indices.front();
+  if (std::ranges::find(indices, kUsualIndex) != indices.end()) return std::string(kUsualIndex);
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("the folder has {} indices: {}, {}", indices.size(), indices[0], indices[1]))
+      .in_file(folder)
+      .hint("name the index file itself as the source");
+}
+
+SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
+  SourceFiles files;
+  files.folder = folder;
+  const std::vector<std::string> names = fs.list(folder);
+  const std::string index = choose_index(folder, names);
+  if (!index.empty()) files.index = join_path(folder, index);
+  for (const std::string& name : names) {
+    if (is_data_name(name)) {
+      files.names.push_back(name);
+    } else if (name != index && !name.starts_with('.')) {
+      files.others.push_back(name);
+    }
+  }
+  if (files.names.empty() && index.empty()) {
+    throw Error(ErrorCode::kNotFound, "the folder holds no .safetensors file").in_file(folder).of_kind("missing_file");
+  }
+  files.shown = files.names;
+  return files;
+}
+
+/// An index named directly: its folder's data files, without the folder's other files being of interest.
+SourceFiles from_index(const FileSystem& fs, const std::string& path) {
+  SourceFiles files;
+  files.folder = parent_path(path);
+  files.index = path;
+  for (const std::string& name : fs.list(files.folder)) {
+    if (is_data_name(name)) files.names.push_back(name);
+  }
+  files.shown = files.names;
+  return files;
+}
+
+/// Base names where they differ, else the paths as given.
+std::vector<std::string> shown_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  std::ranges::transform(paths, std::back_inserter(names), [](const std::string& path) { return base_name(path); });
+  const bool differ = std::set<std::string>(names.begin(), names.end()).size() == names.size();
+  return differ ? names : paths;
+}
+
+bool is_index_file(const RandomReader& file) {
+  std::string text(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), kProbeBytes)), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' && text.find("\"weight_map\"") != std::string::npos &&
+         text.find(".safetensors\"") != std::string::npos;
+}
+
+bool is_safetensors_folder(const FileSystem& fs, const std::string& folder) {
+  const std::vector<std::string> names = fs.list(folder);
+  if (std::ranges::any_of(names, is_index_name)) return true;
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    if (!is_data_name(name)) return false;
+    const std::string path = join_path(folder, name);
+    return fs.status(path).kind == FileKind::kFile && looks_like_header(*fs.open(path));
+  });
+}
+
+}  // namespace
+
+SourceFiles find_source_files(const Source& source) {
+  if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
+  const std::string& first = source.paths.front();
+  if (source.paths.size() == 1) {
+    if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
+    const auto file = source.fs->open(first);
+    if (!looks_like_header(*file) && is_index_file(*file)) return from_index(*source.fs, first);
+  }
+  SourceFiles files;
+  files.names = source.paths;
+  files.shown = shown_names(source.paths);
+  return files;
+}
+
+bool is_safetensors(const Source& source) {
+  const FileSystem& fs = *source.fs;
+  if (source.paths.size() == 1) {
+    const FileKind kind = fs.status(source.paths.front()).kind;
+    if (kind == FileKind::kFolder) return is_safetensors_folder(fs, source.paths.front());
+    const auto file = fs.open(source.paths.front());
+    return looks_like_header(*file) || is_index_file(*file);
+  }
+  return std::ranges::all_of(source.paths, [&](const std::string& path) {
+    return fs.status(path).kind == FileKind::kFile && looks_like_header(*fs.open(path));
+  });
+}
+
+}  // namespace shard::safetensors

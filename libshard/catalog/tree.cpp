@@ -1,0 +1,139 @@
+#include "libshard/catalog/tree.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/tree_walk.h"
+#include "libshard/catalog/visited.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+void check_walk(int depth, std::int64_t visits) {
+  if (depth <= kMaxValueDepth && visits <= kMaxValueVisits) return;
+  const bool deep = depth > kMaxValueDepth;
+  throw Error(ErrorCode::kCorruption, deep ? fmt::format("containers nest deeper than {}", kMaxValueDepth)
+                                           : fmt::format("containers hold more than {} entries", kMaxValueVisits))
+      .because("no checkpoint does; a container that holds itself, or one that many share, may")
+      .of_kind("bad_pickle");
+}
+
+namespace {
+
+std::string key_text(const Value& key, int depth = 0) {
+  switch (key.kind) {
+    case ValueKind::kNone:
+      return "None";
+    case ValueKind::kBool:
+      return key.boolean ? "True" : "False";
+    case ValueKind::kInt:
+      return std::to_string(key.number);
+    case ValueKind::kFloat: {
+      const std::string text = fmt::format("{}", key.real);
+      return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+    }
+    case ValueKind::kString:
+      return std::string(key.text);
+    case ValueKind::kTuple: {
+      if (depth >= 8) return "(...)";
+      std::vector<std::string> items;
+      for (const Value* item : key.items) items.push_back(key_text(*item, depth + 1));
+      return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
+    }
+    default:
+      return std::string(type_name(key));
+  }
+}
+
+}  // namespace
+
+bool is_container(const Value& value) {
+  return is_mapping(value) || value.kind == ValueKind::kList || value.kind == ValueKind::kTuple;
+}
+
+std::span<Value*> container_items(const Value& value) {
+  return is_mapping(value) ? mapping_items(value) : value.items;
+}
+
+PathPart key_part(Arena& arena, const Value& key) {
+  PathPart part;
+  if (key.kind == ValueKind::kInt) {
+    part.index = key.number;
+    part.is_index = part.is_int_key = true;
+  } else {
+    part.key = key.is_string() ? key.text : arena.copy(key_text(key));
+  }
+  return part;
+}
+
+void TreePosition::push(const PathPart& part) {
+  lengths_.push_back(name_.size());
+  if (!parts_.empty()) name_ += '.';
+  if (part.is_index) {
+    fmt::format_to(std::back_inserter(name_), "{}", part.index);
+  } else {
+    name_ += part.key;
+  }
+  parts_.push_back(part);
+  check_walk(static_cast<int>(parts_.size()), ++visits_);
+}
+
+void TreePosition::pop() {
+  parts_.pop_back();
+  name_.resize(lengths_.back());
+  lengths_.pop_back();
+}
+
+namespace {
+
+class LeafWalk {
+ public:
+  LeafWalk(Arena& arena, const std::function<bool(const Value&)>& is_leaf,
+           const std::function<void(const TreeLeaf&)>& visit)
+      : arena_(arena), is_leaf_(is_leaf), visit_(visit) {}
+
+  void walk(Value& value) {
+    const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
+    if (items.empty() || is_leaf_(value)) return emit(value);
+    if (is_mapping(value)) {
+      for (std::size_t i = 0; i + 1 < items.size(); i += 2) descend(key_part(arena_, *items[i]), *items[i + 1]);
+    } else {
+      for (std::size_t i = 0; i < items.size(); ++i) descend(index_part(i), *items[i]);
+    }
+  }
+
+ private:
+  void descend(const PathPart& part, Value& child) {
+    position_.push(part);
+    walk(child);
+    position_.pop();
+  }
+  void emit(Value& value) {
+    const std::span<PathPart> path = arena_.array<PathPart>(position_.parts().size());
+    std::ranges::copy(position_.parts(), path.begin());
+    // One key needs no copy of its text: it lies in an arena already.
+    const bool one_key = path.size() == 1 && !path[0].is_index;
+    visit_({&value, path, one_key ? path[0].key : arena_.copy(position_.name())});
+  }
+
+  Arena& arena_;
+  const std::function<bool(const Value&)>& is_leaf_;
+  const std::function<void(const TreeLeaf&)>& visit_;
+  TreePosition position_;
+};
+
+}  // namespace
+
+void visit_leaves(Arena& arena, Value& root, const std::function<bool(const Value&)>& is_leaf,
+                  const std::function<void(const TreeLeaf&)>& visit) {
+  LeafWalk(arena, is_leaf, visit).walk(root);
+}
+
+Path compact_path(Path full, std::string_view name) {
+  const bool says_no_more = full.size() == 1 && !full[0].is_index && full[0].key == name && !name.empty();
+  return says_no_more ? Path() : full;
+}
+
+}  // namespace shard

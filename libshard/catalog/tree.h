@@ -1,0 +1,56 @@
+/// \file
+/// The container tree of a checkpoint: walking it leaf by leaf, pruning it to a selection, rebuilding it from paths.
+///
+/// A tree may be a DAG and, in a hostile file, a cycle (see value.h): every walk is bounded by kMaxValueDepth and
+/// kMaxValueVisits and ends with Error kCorruption beyond them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "libshard/catalog/catalog.h"
+
+namespace shard {
+
+/// A tensor, an object or an empty container, and the way to it.
+struct TreeLeaf {
+  Value* value;
+  Path path;              ///< Full, also when it equals the single key `name`. In the arena.
+  std::string_view name;  ///< The path joined by '.', unescaped. In the arena.
+};
+
+/// Calls `visit` for every leaf under `root`, in the tree's order, depth first. Mappings, lists and tuples are descended;
+/// leaves are values for which `is_leaf` is true, scalars, sets, calls that are no mapping, and empty containers. Keys
+/// that are neither string nor integer go by their text ("True", "1.5", "(1, 2)"). A root that is itself a leaf has the
+/// empty name and path. A node that is shared is visited under each of its names.
+/// \throws Error kCorruption  too deep, or too many steps.
+void visit_leaves(Arena& arena, Value& root, const std::function<bool(const Value&)>& is_leaf,
+                  const std::function<void(const TreeLeaf&)>& visit);
+
+/// `full`, or nothing when it is one string key that equals `name`. The key "" stays: the empty name with no path is
+/// the root itself.
+Path compact_path(Path full, std::string_view name);
+
+/// What becomes of a leaf of a pruned or rebuilt tree.
+struct TreeEntry {
+  std::string_view name;
+  Path path;                       ///< Compact or full.
+  std::uint32_t tensor = kNoIndex; ///< The number that its kTensor value shall have; kNoIndex for an object.
+  Value* object = nullptr;         ///< Where `tensor` is kNoIndex.
+};
+
+/// The tree under `root` with only the leaves of `entries`, found by name and path; kTensor values get their entry's
+/// number. Containers in which nothing changed are shared with `root`; changed ones are copied. A container that lost
+/// all that it held vanishes, the root becomes an empty dict. A list that lost an element other than its last ones
+/// becomes a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a catalog.
+/// Ownership: the result lies in `arena` and in that of `root`. Cost: linear in leaves.
+Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries);
+
+/// A tree made of paths alone: dicts in the order of `entries`; list indices that run from 0 become a list, others
+/// integer keys. A single entry of the empty name and path is the root itself.
+/// \throws Error kInvalidArgument  two entries with one path, or one inside another, naming both.
+Value* tree_of_paths(Arena& arena, std::span<const TreeEntry> entries);
+
+}  // namespace shard

@@ -1,0 +1,37 @@
+/// \file
+/// What walks over container trees share: children of containers, keys as path parts, the position of a walk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+
+namespace shard {
+
+/// True for mappings, lists and tuples: what a path leads through.
+bool is_container(const Value& value);
+/// Key-value pairs of a mapping, elements of a list or tuple.
+std::span<Value*> container_items(const Value& value);
+/// A dict key as a path part; text that is no string's lies in `arena`.
+PathPart key_part(Arena& arena, const Value& key);
+inline PathPart index_part(std::size_t index) { return {{}, static_cast<std::int64_t>(index), true}; }
+
+/// The path and name of the node that a walk is at. \throws Error kCorruption  from push: too deep, too many steps.
+class TreePosition {
+ public:
+  void push(const PathPart& part);
+  void pop();
+  const std::vector<PathPart>& parts() const { return parts_; }
+  std::string_view name() const { return name_; }
+
+ private:
+  std::vector<PathPart> parts_;
+  std::vector<std::size_t> lengths_;
+  std::string name_;
+  std::int64_t visits_ = 0;
+};
+
+}  // namespace shard

@@ -1,0 +1,50 @@
+/// \file
+/// The only memory that workers use for bytes: a sum that is never exceeded. Inside libshard/exec only.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace shard {
+
+/// Threads: safe. Served in the order of asking, so that a large request is not passed by small ones for ever.
+class BufferPool {
+ public:
+  explicit BufferPool(std::int64_t limit_bytes) : limit_(limit_bytes) {}
+
+ private:
+  friend class Buffer;
+  void take(std::int64_t bytes);
+  void give_back(std::int64_t bytes);
+  bool has_waiting();
+
+  const std::int64_t limit_;
+  std::int64_t used_ = 0;
+  std::uint64_t next_ticket_ = 0, turn_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+/// A worker's buffer. Kept from tile to tile while it is large enough and nobody waits for memory.
+class Buffer {
+ public:
+  explicit Buffer(BufferPool& pool) : pool_(pool) {}
+  ~Buffer() { release(); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  /// At least `bytes`; what it held is lost. Waits until the pool has them.
+  std::span<std::byte> ensure(std::int64_t bytes);
+
+ private:
+  void release();
+
+  BufferPool& pool_;
+  std::unique_ptr<std::byte[]> data_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace shard

@@ -1,0 +1,64 @@
+#include "libshard/exec/checksums.h"
+
+#include "libshard/core/digest.h"
+
+namespace shard {
+
+namespace {
+
+/// CRC-32 of `bytes` zeros, by doubling.
+std::uint32_t crc32_of_zeros(std::int64_t bytes) {
+  constexpr std::byte kZero[1] = {};
+  std::uint32_t crc = 0, power = crc32(kZero);
+  for (std::int64_t length = 1; bytes > 0; bytes >>= 1, length <<= 1) {
+    if ((bytes & 1) != 0) crc = crc32_combine(crc, power, length);
+    if (bytes > 1) power = crc32_combine(power, power, length);
+  }
+  return crc;
+}
+
+}  // namespace
+
+StorageChecksums::StorageChecksums(const std::vector<Storage>& storages) : runs_(storages.size()) {
+  bytes_.reserve(storages.size());
+  for (const Storage& storage : storages) bytes_.push_back(storage.bytes);
+}
+
+void StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc) {
+  const std::scoped_lock lock(mutex_);
+  Runs& runs = runs_[storage];
+  auto after = runs.lower_bound(offset_bytes);
+  if (after != runs.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second.bytes == offset_bytes) {
+      crc = crc32_combine(before->second.crc, crc, bytes);
+      offset_bytes = before->first;
+      bytes += before->second.bytes;
+      runs.erase(before);
+    }
+  }
+  if (after != runs.end() && after->first == offset_bytes + bytes) {
+    crc = crc32_combine(crc, after->second.crc, after->second.bytes);
+    bytes += after->second.bytes;
+    after = runs.erase(after);
+  }
+  runs.emplace_hint(after, offset_bytes, Run{bytes, crc});
+}
+
+std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {
+  std::uint32_t crc = 0;
+  std::int64_t done = 0;
+  const auto skip_to = [&](std::int64_t offset) {
+    if (offset > done) crc = crc32_combine(crc, crc32_of_zeros(offset - done), offset - done);
+    done = offset;
+  };
+  for (const auto& [offset, run] : runs_[storage]) {
+    skip_to(offset);
+    crc = crc32_combine(crc, run.crc, run.bytes);
+    done += run.bytes;
+  }
+  skip_to(bytes_[storage]);
+  return crc;
+}
+
+}  // namespace shard

@@ -1,0 +1,84 @@
+#include "libshard/exec/clones.h"
+
+#include <algorithm>
+#include <set>
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kBlock = 4096;  // What file systems clone by.
+constexpr std::int64_t kLeast = 1 << 20;
+
+class Cloner {
+ public:
+  Cloner(const Catalog& source, const Reader& reader, const Catalog& target, std::span<FileWriter* const> files,
+         FileSystem& fs, Progress& progress)
+      : source_(source), reader_(reader), target_(target), files_(files), fs_(fs), progress_(progress) {}
+
+  std::vector<std::pair<std::int64_t, std::int64_t>> clone(std::span<const Piece> from, std::span<const Piece> to) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> done;
+    for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
+      const std::int64_t from_end = from[i].offsets[0] + from[i].sizes[0], to_end = to[j].offsets[0] + to[j].sizes[0];
+      const std::int64_t begin = std::max(from[i].offsets[0], to[j].offsets[0]);
+      clone(from[i], to[j], begin, std::min(from_end, to_end), done);
+      if (from_end <= to_end) ++i;
+      if (to_end <= from_end) ++j;
+    }
+    return done;
+  }
+
+ private:
+  void clone(const Piece& from, const Piece& to, std::int64_t begin, std::int64_t end,
+             std::vector<std::pair<std::int64_t, std::int64_t>>& done) {
+    if (end - begin < kLeast) return;
+    const Storage& read = source_.storages[from.storage];
+    const Storage& written = target_.storages[to.storage];
+    const std::int64_t from_bytes = read.offset + from.first - from.offsets[0];  // Where the line's byte 0 would be.
+    const std::int64_t to_bytes = written.offset + to.first - to.offsets[0];
+    if ((from_bytes - to_bytes) % kBlock != 0 || refused_.contains({read.file, written.file})) return;
+    begin = (to_bytes + begin + kBlock - 1) / kBlock * kBlock - to_bytes;
+    end = (to_bytes + end) / kBlock * kBlock - to_bytes;
+    const std::shared_ptr<const RandomReader> file = reader_.file(read.file);
+    if (!fs_.clone_range(*file, from_bytes + begin, *files_[written.file], to_bytes + begin, end - begin)) {
+      refused_.emplace(read.file, written.file);
+      return;
+    }
+    progress_.bytes_cloned.fetch_add(end - begin, std::memory_order_relaxed);
+    done.emplace_back(begin, end);
+  }
+
+  const Catalog& source_;
+  const Reader& reader_;
+  const Catalog& target_;
+  std::span<FileWriter* const> files_;
+  FileSystem& fs_;
+  Progress& progress_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> refused_;
+};
+
+bool is_line_without_replicas(const Plan& plan, const Unit& unit) {
+  if (unit.shape.size() != 1 || unit.from != DType::kUint8 || unit.to != DType::kUint8) return false;
+  std::int64_t end = 0;
+  for (const Piece& piece : plan.to(unit)) {
+    if (piece.offsets[0] != end) return false;
+    end += piece.sizes[0];
+  }
+  return true;
+}
+
+}  // namespace
+
+Clones clone_runs(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
+                  std::span<FileWriter* const> files, FileSystem& cloner, Progress& progress) {
+  Clones clones;
+  Cloner each(source, reader, target, files, cloner, progress);
+  for (const Unit& unit : plan.units) {
+    if (unit.shape.size() != 1 || unit.shape[0] < kLeast || !is_line_without_replicas(plan, unit)) continue;
+    auto done = each.clone(plan.from(unit), plan.to(unit));
+    if (!done.empty()) clones.ranges.emplace(unit.first_tile, std::move(done));
+  }
+  return clones;
+}
+
+}  // namespace shard

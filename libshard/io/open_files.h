@@ -1,0 +1,35 @@
+/// \file
+/// Open files of a checkpoint by index: opened on first use, a few hundred kept, so that a checkpoint of thousands of
+/// files does not meet the limit of descriptors.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "libshard/io/file_system.h"
+
+namespace shard {
+
+/// Threads: safe; the opener is called under a lock.
+class OpenFiles {
+ public:
+  using Opener = std::function<std::unique_ptr<RandomReader>(std::uint32_t index)>;
+  explicit OpenFiles(Opener opener, std::size_t limit = 256) : opener_(std::move(opener)), limit_(limit) {}
+
+  /// The file of that index; when too many are open, the one that was opened first is let go (readers that still hold
+  /// it keep it open). \throws Error  what the opener throws.
+  std::shared_ptr<const RandomReader> get(std::uint32_t index);
+
+ private:
+  Opener opener_;
+  std::size_t limit_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<const RandomReader>> open_;
+  std::deque<std::uint32_t> order_;
+};
+
+}  // namespace shard

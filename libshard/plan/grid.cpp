@@ -1,0 +1,159 @@
+#include "libshard/plan/grid.h"
+
+#include <algorithm>
+
+#include "libshard/core/checked.h"
+#include "libshard/plan/order.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr double kCallsPerByte = 2400e-9;        // A little below the floor of 2,500 per GB.
+constexpr std::size_t kSample = 2048;            // Pieces that an estimate looks at.
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+/// Doubles the side whose run is the shorter one until `elements` are used up.
+void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t elements, Numbers& tile) {
+  std::fill_n(tile.begin(), shape.size(), std::int64_t{1});
+  const auto grow = [&](const Order& order, bool really) {  // Returns the run's length along `order`.
+    std::int64_t run = 1;
+    for (int i = shape.size(); i-- > 0;) {
+      const int d = order[at(i)];
+      std::int64_t& side = tile[at(d)];
+      if (side < shape[d] && really) side = std::min(shape[d], side * 2);
+      run *= side;
+      if (side < shape[d] || really) break;
+    }
+    return run;
+  };
+  for (std::int64_t used = 1; used * 2 <= elements;) {
+    const Numbers before = tile;
+    grow(grow(from, false) <= grow(to, false) ? from : to, true);
+    used = 1;
+    for (int d = 0; d < shape.size(); ++d) used *= tile[at(d)];
+    if (used > elements) tile = before;
+    if (std::equal(before.begin(), before.begin() + shape.size(), tile.begin())) return;
+  }
+}
+
+/// Elements of the longest run in the storage of a box of `sizes` with `strides`.
+std::int64_t run_length(Dims sizes, Dims strides, const Numbers& tile) {
+  std::int64_t run = 1;
+  std::uint64_t merged = 0;
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (int d = sizes.size(); d-- > 0;) {
+      const std::int64_t n = std::min(sizes[d], tile[at(d)]);
+      if (n == 1 || strides[d] != run || (merged >> d & 1) != 0) continue;
+      run *= n;
+      merged |= std::uint64_t{1} << d;
+      grew = true;
+    }
+  }
+  return run;
+}
+
+/// I/O calls that one piece needs when each run takes one call, of at most `longest` elements.
+double calls_of(const Piece& piece, const Numbers& tile, std::int64_t longest) {
+  double meetings = 1, elements = 1;
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    const std::int64_t side = tile[at(d)];
+    const std::int64_t last = piece.offsets[d] + piece.sizes[d] - 1;
+    meetings *= static_cast<double>(last / side - piece.offsets[d] / side + 1);
+    elements *= static_cast<double>(std::min(piece.sizes[d], side));
+  }
+  const std::int64_t run = std::min(run_length(piece.sizes, piece.strides, tile), longest);
+  return meetings * std::max(1.0, elements / static_cast<double>(run));
+}
+
+double calls_of(std::span<const Piece> pieces, const Numbers& tile, std::int64_t longest) {
+  const std::size_t step = pieces.size() / kSample + 1;
+  double calls = 0;
+  for (std::size_t i = 0; i < pieces.size(); i += step) calls += calls_of(pieces[i], tile, longest);
+  return calls * static_cast<double>(step);
+}
+
+/// Tries tiles of one size and keeps the best so far.
+class TileSearch {
+ public:
+  TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
+      : shape_(unit.shape), from_(from), to_(to), from_order_(order_of(from.front().strides.span())),
+        to_order_(order_of(to.front().strides.span())), element_bytes_(dtype_bits(unit.from) / 8) {
+    permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
+    const bool is_line = shape_.size() == 1;  // Read straight into its place, whatever the length.
+    longest_read_ = is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
+    longest_write_ = unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / (dtype_bits(unit.to) / 8));
+  }
+
+  void try_size(std::int64_t bytes) {
+    const std::int64_t elements = std::max<std::int64_t>(1, bytes / element_bytes_);
+    Numbers tile;
+    fill_slab(shape_.span(), to_order_, elements, tile);
+    keep_better(tile);
+    if (!permuted_) return;
+    fill_slab(shape_.span(), from_order_, elements, tile);
+    keep_better(tile);
+    fill_balanced(shape_, from_order_, to_order_, elements, tile);
+    keep_better(tile);
+  }
+  double calls() const { return calls_; }
+  std::span<const std::int64_t> best() const { return std::span(best_).first(at(shape_.size())); }
+
+ private:
+  /// A larger tile must be worth it: the smaller one stays in the CPU's cache.
+  void keep_better(const Numbers& tile) {
+    const double calls = calls_of(from_, tile, longest_read_) + calls_of(to_, tile, longest_write_);
+    if (calls >= 0.95 * calls_) return;
+    calls_ = calls;
+    best_ = tile;
+  }
+
+  Dims shape_;
+  std::span<const Piece> from_, to_;
+  Order from_order_, to_order_;
+  std::int64_t element_bytes_, longest_read_ = 0, longest_write_ = 0;
+  bool permuted_ = false;
+  double calls_ = 1e300;
+  Numbers best_{};
+};
+
+}  // namespace
+
+std::int64_t staging_bytes(std::int64_t max_memory_bytes) {
+  return std::clamp(max_memory_bytes / 8 / 4096 * 4096, kMiB / 8, kMiB);
+}
+
+TileLimits tile_limits(const PlanOptions& options) {
+  const std::int64_t staging = staging_bytes(options.max_memory_bytes);
+  const std::int64_t least = std::min(options.max_memory_bytes, 2 * kMiB);
+  const std::int64_t share = std::max(options.max_memory_bytes / std::max(options.threads, 1), least);
+  return {share - staging - kTilePadding, options.max_memory_bytes - staging - kTilePadding, staging};
+}
+
+Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
+                 const TileLimits& limits) {
+  const std::int64_t bytes = checked_numel(unit.shape) * (dtype_bits(unit.from) / 8);
+  if (bytes <= std::min(kMiB, limits.share_bytes)) return unit.shape;
+  TileSearch search(unit, from, to, limits.staging_bytes);
+  for (std::int64_t size = std::min(kMiB, limits.share_bytes);; size *= 2) {
+    // Both limits are tried as they are, not only the powers of two next to them.
+    if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes);
+    search.try_size(std::min(size, limits.full_bytes));
+    if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;
+    if (size >= limits.full_bytes || size / 2 >= bytes) break;
+  }
+  return arena.dims(search.best());
+}
+
+std::int64_t count_tiles(const Unit& unit) {
+  std::int64_t count = 1;
+  for (int d = 0; d < unit.shape.size(); ++d) {
+    count = checked_mul(count, (unit.shape[d] + unit.tile[d] - 1) / unit.tile[d]);
+  }
+  return count;
+}
+
+}  // namespace shard

@@ -1,0 +1,28 @@
+/// \file
+/// The choice of a unit's tiles. Inside libshard/plan only.
+#pragma once
+
+#include "libshard/plan/plan.h"
+
+namespace shard {
+
+inline constexpr std::int64_t kTilePadding = 64;  ///< Between a tile and the staging buffer.
+
+/// What a tile's buffer may take.
+struct TileLimits {
+  std::int64_t share_bytes;    ///< So that every worker can hold one tile at once.
+  std::int64_t full_bytes;     ///< So that one worker alone fits in memory.
+  std::int64_t staging_bytes;  ///< The longest read of what must be permuted.
+};
+TileLimits tile_limits(const PlanOptions& options);
+
+/// The tile of `unit` that needs few I/O calls: about 1 MiB where the runs are long, up to `full_bytes` where they are
+/// short. Slabs in the order of either side's strides; where the two orders differ also tiles with sides in balance.
+/// Cost: bounded, whatever the number of pieces.
+Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
+                 const TileLimits& limits);
+
+/// The number of tiles of a unit whose `shape` and `tile` are set. \throws Error kCorruption  more than 63 bits.
+std::int64_t count_tiles(const Unit& unit);
+
+}  // namespace shard

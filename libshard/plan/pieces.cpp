@@ -1,0 +1,153 @@
+#include "libshard/plan/pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+bool is_empty(const Chunk& chunk) {
+  return std::ranges::any_of(chunk.sizes, [](std::int64_t n) { return n == 0; });
+}
+
+void append(const Catalog& catalog, const Tensor& tensor, bool keep_replicas, std::vector<Piece>& out) {
+  const Chunk* last = nullptr;
+  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
+    if (is_empty(chunk)) continue;
+    // Sorted by offsets, and chunks that are not equal do not overlap: equal begins mean equal boxes.
+    if (!keep_replicas && last != nullptr && last->offsets == chunk.offsets) continue;
+    last = &chunk;
+    out.push_back({.offsets = chunk.offsets, .sizes = chunk.sizes, .strides = chunk.strides, .first = chunk.first,
+                   .storage = catalog.stored[chunk.stored].storage});
+  }
+}
+
+/// Whether a box is one run of the row-major elements of `shape`: 1 long, then cut once, then whole.
+bool is_run_of_rows(Dims shape, Dims sizes) {
+  int d = 0;
+  while (d < sizes.size() && sizes[d] == 1) ++d;
+  for (++d; d < sizes.size(); ++d) {
+    if (sizes[d] != shape[d]) return false;
+  }
+  return true;
+}
+
+bool is_line_piece(Dims shape, const Piece& piece) {
+  return is_run_of_rows(shape, piece.sizes) && is_row_major(piece.sizes, piece.strides);
+}
+
+Piece line_piece(Arena& arena, const Piece& piece, std::int64_t offset, std::int64_t size, std::int64_t first) {
+  constexpr std::int64_t kOne[] = {1};
+  Piece line = piece;
+  line.offsets = arena.dims(std::span(&offset, 1));
+  line.sizes = arena.dims(std::span(&size, 1));
+  line.strides = arena.dims(kOne);
+  line.first = first;
+  return line;
+}
+
+Piece flattened(Arena& arena, Dims shape, const Piece& piece) {
+  std::int64_t offset = 0, size = 1;
+  for (int d = 0; d < shape.size(); ++d) {
+    offset = offset * shape[d] + piece.offsets[d];
+    size *= piece.sizes[d];
+  }
+  return line_piece(arena, piece, offset, size, piece.first);
+}
+
+Dims one_dim(Arena& arena, std::int64_t n) { return arena.dims(std::span(&n, 1)); }
+
+constexpr std::int64_t kGroup = 4, kGroupBytes = 3;  // Four 6-bit elements.
+
+bool in_groups(std::int64_t n) { return n % kGroup == 0; }
+std::int64_t group_bytes(std::int64_t n) { return n / kGroup * kGroupBytes; }
+
+/// Whether a piece's rows and cuts begin and end on whole groups.
+bool is_cut_in_groups(const Piece& piece) {
+  const int last = piece.sizes.size() - 1;
+  if (last < 0 || !in_groups(piece.first) || !in_groups(piece.offsets[last]) || !in_groups(piece.sizes[last])) return false;
+  for (int d = 0; d < last; ++d) {
+    if (piece.sizes[d] > 1 && !in_groups(piece.strides[d])) return false;
+  }
+  return piece.strides[last] == 1;
+}
+
+Piece grouped(Arena& arena, const Piece& piece) {
+  std::array<std::int64_t, kMaxDims> numbers;
+  const auto scale = [&](Dims dims, int from) {
+    for (int d = 0; d < dims.size(); ++d) {
+      numbers[static_cast<std::size_t>(d)] = d < from ? dims[d] : group_bytes(dims[d]);
+    }
+    return arena.dims(std::span(numbers).first(static_cast<std::size_t>(dims.size())));
+  };
+  Piece bytes = piece;
+  const int last = piece.sizes.size() - 1;
+  bytes.offsets = scale(piece.offsets, last);
+  bytes.sizes = scale(piece.sizes, last);
+  bytes.strides = scale(piece.strides, 0);  // The last becomes 0, put right next.
+  std::ranges::copy(bytes.strides.span(), numbers.begin());
+  numbers[static_cast<std::size_t>(last)] = 1;
+  bytes.strides = arena.dims(std::span(numbers).first(static_cast<std::size_t>(last + 1)));
+  bytes.first = group_bytes(piece.first);
+  return bytes;
+}
+
+[[noreturn]] void refuse_cut(std::string_view tensor, const Piece& piece) {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("chunk {} is a cut inside a byte", to_string(Box(piece.offsets, piece.sizes))))
+      .of_tensor(tensor)
+      .because("four 6-bit elements share three bytes, so that pieces must begin and end on multiples of four")
+      .hint("choose a layout that keeps this tensor whole, or cut another dimension");
+}
+
+}  // namespace
+
+void append_source_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out) {
+  append(catalog, tensor, false, out);
+}
+
+void append_target_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out) {
+  append(catalog, tensor, true, out);
+}
+
+bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+  const auto fits = [&](const Piece& piece) { return is_line_piece(shape, piece); };
+  if (!std::ranges::all_of(from, fits) || !std::ranges::all_of(to, fits)) return false;
+  for (Piece& piece : from) piece = flattened(arena, shape, piece);
+  for (Piece& piece : to) piece = flattened(arena, shape, piece);
+  shape = one_dim(arena, checked_numel(shape.span()));
+  return true;
+}
+
+void count_in_bytes(Arena& arena, std::string_view tensor, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+  const bool is_line = flatten(arena, shape, from, to);
+  for (const std::span<Piece> side : {from, to}) {
+    for (Piece& piece : side) {
+      if (!is_cut_in_groups(piece)) refuse_cut(tensor, piece);
+      piece = grouped(arena, piece);
+    }
+  }
+  std::array<std::int64_t, kMaxDims> sizes;
+  std::ranges::copy(shape.span(), sizes.begin());
+  const auto dims = static_cast<std::size_t>(is_line ? 1 : shape.size());
+  sizes[dims - 1] = group_bytes(sizes[dims - 1]);
+  shape = arena.dims(std::span(sizes).first(dims));
+}
+
+void scale_line(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to, std::int64_t element_bytes) {
+  for (const std::span<Piece> side : {from, to}) {
+    for (Piece& piece : side) {
+      piece = line_piece(arena, piece, piece.offsets[0] * element_bytes, piece.sizes[0] * element_bytes,
+                         piece.first * element_bytes);
+    }
+  }
+  shape = one_dim(arena, checked_mul(shape[0], element_bytes));
+}
+
+}  // namespace shard

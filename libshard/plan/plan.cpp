@@ -1,0 +1,262 @@
+#include "libshard/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/plan/grid.h"
+#include "libshard/plan/pieces.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kJoinedBytes = 1 << 20;  // Small neighbours are joined up to one ordinary tile.
+
+/// What is to be filled, ordered by the place that it goes to.
+struct Job {
+  std::uint32_t file;
+  std::int64_t place;
+  std::uint32_t index;  ///< Into the target's tensors or storage_copies.
+  bool is_copy;
+  auto operator<=>(const Job&) const = default;
+};
+
+std::int64_t bytes_of(std::span<const Piece> pieces, DType dtype) {
+  std::int64_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    bytes = checked_add(bytes, checked_mul(checked_numel(piece.sizes), dtype_bits(dtype) / 8));
+  }
+  return bytes;
+}
+
+class Planner {
+ public:
+  Planner(const Catalog& source, const Catalog& target, const PlanOptions& options)
+      : source_(source), target_(target), options_(options), limits_(tile_limits(options)) {}
+
+  Plan run() {
+    for (const Job& job : jobs()) {
+      Unit unit = job.is_copy ? begin_copy(target_.storage_copies[job.index]) : begin_tensor(job.index);
+      if (unit.to_count == 0) continue;
+      const bool is_small = is_joinable(unit);
+      if (!is_small || !is_open_ || !join(unit)) plan_.units.push_back(unit);
+      is_open_ = is_small;
+    }
+    for (Unit& unit : plan_.units) finish(unit);
+    const std::int64_t at_once = std::min<std::int64_t>(options_.threads, plan_.tile_count);
+    if (at_once > 0) {
+      plan_.memory_bytes = std::min(options_.max_memory_bytes, at_once * (plan_.tile_bytes + limits_.staging_bytes + kTilePadding));
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  std::vector<Job> jobs() const {
+    std::vector<Job> jobs;
+    jobs.reserve(target_.tensors.size() + target_.storage_copies.size());
+    for (std::uint32_t i = 0; i < target_.tensors.size(); ++i) {
+      const Tensor& tensor = target_.tensors[i];
+      if (tensor.chunk_count == 0 || tensor.alias_of != kNoIndex) continue;
+      const Chunk& chunk = target_.chunks[tensor.first_chunk];
+      const std::uint32_t storage = target_.stored[chunk.stored].storage;
+      if (!target_.storages[storage].whole_copy) jobs.push_back(job_at(storage, chunk.first, i, false));
+    }
+    for (std::uint32_t i = 0; i < target_.storage_copies.size(); ++i) {
+      const StorageCopy& copy = target_.storage_copies[i];
+      jobs.push_back(job_at(copy.to_storage, copy.to_bytes, i, true));
+    }
+    std::ranges::sort(jobs);
+    return jobs;
+  }
+
+  Job job_at(std::uint32_t storage, std::int64_t first, std::uint32_t index, bool is_copy) const {
+    const Storage& place = target_.storages[storage];
+    const bool is_placed = place.offset >= 0;
+    return {place.file, is_placed ? place.offset + (is_copy ? first : 0) : storage, index, is_copy};
+  }
+
+  Unit begin_unit() const {
+    Unit unit;
+    unit.from_begin = static_cast<std::uint32_t>(plan_.from_pieces.size());
+    unit.to_begin = static_cast<std::uint32_t>(plan_.to_pieces.size());
+    return unit;
+  }
+
+  void count_pieces(Unit& unit) const {
+    unit.from_count = static_cast<std::uint32_t>(plan_.from_pieces.size()) - unit.from_begin;
+    unit.to_count = static_cast<std::uint32_t>(plan_.to_pieces.size()) - unit.to_begin;
+  }
+
+  std::span<Piece> from_of(const Unit& unit) {
+    return std::span(plan_.from_pieces).subspan(unit.from_begin, unit.from_count);
+  }
+  std::span<Piece> to_of(const Unit& unit) { return std::span(plan_.to_pieces).subspan(unit.to_begin, unit.to_count); }
+
+  Unit begin_tensor(std::uint32_t index) {
+    const Tensor& wanted = target_.tensors[index];
+    const Tensor& stored = source_.tensors[wanted.source];
+    Unit unit = begin_unit();
+    unit.from = stored.dtype;
+    unit.to = wanted.dtype;
+    unit.shape = wanted.shape;
+    unit.tensor = index;
+    append_target_pieces(target_, wanted, plan_.to_pieces);
+    if (plan_.to_pieces.size() > unit.to_begin) append_source_pieces(source_, stored, plan_.from_pieces);
+    count_pieces(unit);
+    check_plain(unit, stored.name);
+    if (unit.to_count != 0) simplify(unit);
+    return unit;
+  }
+
+  void check_plain(const Unit& unit, std::string_view tensor) {
+    for (const Piece& piece : from_of(unit)) {
+      const Storage& storage = source_.storages[piece.storage];
+      if (storage.plain) continue;
+      throw Error(ErrorCode::kUnsupported, "its elements cannot be copied as they are stored")
+          .in_file(source_.files[storage.file].path)
+          .of_tensor(tensor)
+          .because("they are compressed, big-endian, or marked as conjugate or negative");
+    }
+  }
+
+  Unit begin_copy(const StorageCopy& copy) {
+    Unit unit = begin_unit();
+    if (copy.bytes == 0) return unit;
+    constexpr std::int64_t kOne[] = {1};
+    Arena& arena = *plan_.arena;
+    unit.from = unit.to = DType::kUint8;
+    unit.shape = arena.dims(std::span(&copy.bytes, 1));
+    Piece piece{.offsets = arena.zeros(1), .sizes = unit.shape, .strides = arena.dims(kOne)};
+    piece.storage = copy.from_storage;
+    piece.first = copy.from_bytes;
+    plan_.from_pieces.push_back(piece);
+    piece.storage = copy.to_storage;
+    piece.first = copy.to_bytes;
+    plan_.to_pieces.push_back(piece);
+    count_pieces(unit);
+    return unit;
+  }
+
+  /// Makes a line, if possible of bytes, of a tensor whose pieces allow it.
+  void simplify(Unit& unit) {
+    Arena& arena = *plan_.arena;
+    if (dtype_bits(unit.from) % 8 != 0) {
+      count_in_bytes(arena, target_.tensors[unit.tensor].name, unit.shape, from_of(unit), to_of(unit));
+      unit.from = unit.to = DType::kUint8;
+    } else if (flatten(arena, unit.shape, from_of(unit), to_of(unit)) && unit.from == unit.to) {
+      scale_line(arena, unit.shape, from_of(unit), to_of(unit), dtype_bits(unit.from) / 8);
+      unit.from = unit.to = DType::kUint8;
+    }
+  }
+
+  /// Joins a small line of bytes to the one before it, and pieces that are neighbours in their file to one piece:
+  /// a thousand small tensors then take a few reads and writes. \returns false where the two are too much for one tile.
+  bool join(const Unit& unit) {
+    Unit& joined = plan_.units.back();
+    const std::int64_t begin = joined.shape[0];
+    if (begin + unit.shape[0] > std::min(kJoinedBytes, limits_.share_bytes)) return false;
+    join_pieces(plan_.from_pieces, joined.from_begin + joined.from_count, begin, source_, true);
+    join_pieces(plan_.to_pieces, joined.to_begin + joined.to_count, begin, target_, !options_.checksums);
+    count_pieces(joined);
+    const std::int64_t bytes = begin + unit.shape[0];
+    joined.shape = plan_.arena->dims(std::span(&bytes, 1));
+    joined.tensor = kNoIndex;
+    return true;
+  }
+
+  bool is_joinable(const Unit& unit) {
+    if (unit.from != DType::kUint8 || unit.to != DType::kUint8 || unit.shape.size() != 1) return false;
+    if (unit.shape[0] > kJoinedBytes / 2) return false;
+    const auto is_located = [](const Catalog& catalog, const Piece& piece) {
+      return catalog.storages[piece.storage].offset >= 0;
+    };
+    std::int64_t end = 0;
+    for (const Piece& piece : to_of(unit)) {
+      if (piece.offsets[0] != end || !is_located(target_, piece)) return false;  // A replica.
+      end += piece.sizes[0];
+    }
+    return std::ranges::all_of(from_of(unit), [&](const Piece& piece) { return is_located(source_, piece); });
+  }
+
+  /// Appends pieces [from, end) to those before, moved by `begin` bytes.
+  void join_pieces(std::vector<Piece>& pieces, std::uint32_t from, std::int64_t begin, const Catalog& catalog,
+                   bool over_storages) {
+    std::size_t kept = from;
+    for (std::size_t i = from; i < pieces.size(); ++i) {
+      Piece piece = pieces[i];
+      Piece& last = pieces[kept - 1];
+      const std::int64_t offset = piece.offsets[0] + begin;
+      piece.offsets = plan_.arena->dims(std::span(&offset, 1));
+      if (are_neighbours(catalog, last, piece) && (over_storages || last.storage == piece.storage)) {
+        const std::int64_t size = last.sizes[0] + piece.sizes[0];
+        last.sizes = plan_.arena->dims(std::span(&size, 1));
+      } else {
+        pieces[kept++] = piece;
+      }
+    }
+    pieces.resize(kept);
+  }
+
+  static bool are_neighbours(const Catalog& catalog, const Piece& a, const Piece& b) {
+    const Storage& in_a = catalog.storages[a.storage];
+    const Storage& in_b = catalog.storages[b.storage];
+    return in_a.file == in_b.file && in_a.offset + a.first + a.sizes[0] == in_b.offset + b.first;
+  }
+
+  void finish(Unit& unit) {
+    const std::span<Piece> from = from_of(unit), to = to_of(unit);
+    set_reach(from);
+    set_reach(to);
+    unit.tile = choose_tile(*plan_.arena, unit, from, to, limits_);
+    unit.first_tile = plan_.tile_count;
+    unit.tile_count = count_tiles(unit);
+    plan_.tile_count = checked_add(plan_.tile_count, unit.tile_count);
+    plan_.tile_bytes = std::max(plan_.tile_bytes, checked_numel(unit.tile.span()) * (dtype_bits(unit.from) / 8));
+    plan_.bytes_to_read = checked_add(plan_.bytes_to_read, bytes_of(from, unit.from));
+    plan_.bytes_to_write = checked_add(plan_.bytes_to_write, bytes_of(to, unit.to));
+    plan_.copies += count_meetings(from, to);
+  }
+
+  const Catalog& source_;
+  const Catalog& target_;
+  const PlanOptions& options_;
+  const TileLimits limits_;
+  bool is_open_ = false;  ///< The last unit takes small neighbours.
+  Plan plan_;
+};
+
+}  // namespace
+
+const Unit& Plan::unit_of(std::int64_t tile) const {
+  const auto after = std::ranges::upper_bound(units, tile, {}, &Unit::first_tile);
+  return *(after - 1);
+}
+
+Box tile_box(const Unit& unit, std::int64_t number) {
+  Box box;
+  box.dims = unit.shape.size();
+  for (int d = box.dims; d-- > 0;) {
+    const auto i = static_cast<std::size_t>(d);
+    const std::int64_t tiles = (unit.shape[d] + unit.tile[d] - 1) / unit.tile[d];
+    box.offset[i] = number % tiles * unit.tile[d];
+    box.size[i] = std::min(unit.tile[d], unit.shape[d] - box.offset[i]);
+    number /= tiles;
+  }
+  return box;
+}
+
+Plan plan_copies(const Catalog& source, const Catalog& target, const PlanOptions& options) {
+  constexpr std::int64_t kLeastMemory = 1 << 20;
+  if (options.max_memory_bytes < kLeastMemory) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--max-memory {} is too little", options.max_memory_bytes))
+        .expected("at least 1MiB")
+        .found(options.max_memory_bytes);
+  }
+  return Planner(source, target, options).run();
+}
+
+}  // namespace shard

@@ -1,0 +1,115 @@
+#include "libshard/core/value.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace shard {
+namespace {
+
+class ValueTest : public ::testing::Test {
+ protected:
+  Value* text(std::string_view text) { return make_string(arena_, text); }
+  Value* number(std::int64_t number) { return make_int(arena_, number); }
+  Value* dict(const std::vector<Value*>& items) { return make_list(arena_, ValueKind::kDict, items); }
+  Value* call(std::string_view module, std::string_view name, const std::vector<Value*>& arguments = {}) {
+    return make_call(arena_, make_global(arena_, module, name), arguments);
+  }
+  void add_items(Value* object, const std::vector<Value*>& items) {
+    object->extra = arena_.array<CallExtra>(1).data();
+    object->extra->dict_items = make_list(arena_, ValueKind::kDict, items)->items;
+  }
+  Arena arena_;
+};
+
+using Makers = ValueTest;
+using MappingItems = ValueTest;
+using FindKey = ValueTest;
+using TypeName = ValueTest;
+
+TEST_F(Makers, GlobalKeepsModuleAndNameApart) {
+  const Value* global = make_global(arena_, "torch._utils", "_rebuild_tensor_v2");
+  EXPECT_EQ(global->module, "torch._utils");
+  EXPECT_EQ(global->text, "_rebuild_tensor_v2");
+  EXPECT_TRUE(global->is_global("torch._utils", "_rebuild_tensor_v2"));
+}
+
+TEST_F(Makers, CallKnowsWhomItCalls) {
+  const Value* made = call("torch", "Size", {number(3)});
+  EXPECT_TRUE(made->is_call_of("torch", "Size"));
+  EXPECT_FALSE(made->is_call_of("torch", "device"));
+  ASSERT_EQ(made->items.size(), 1U);
+  EXPECT_EQ(made->items[0]->number, 3);
+}
+
+TEST_F(Makers, TensorCarriesItsIndex) {
+  const Value* tensor = make_tensor(arena_, 42);
+  EXPECT_EQ(tensor->kind, ValueKind::kTensor);
+  EXPECT_EQ(tensor->number, 42);
+}
+
+TEST_F(MappingItems, OfADictAreItsItems) { EXPECT_EQ(mapping_items(*dict({text("a"), number(1)})).size(), 2U); }
+
+TEST_F(MappingItems, OfAnOrderedDictAreWhatWasAddedToIt) {
+  Value* ordered = call("collections", "OrderedDict");
+  add_items(ordered, {text("a"), number(1), text("b"), number(2)});
+  EXPECT_EQ(mapping_items(*ordered).size(), 4U);
+}
+
+TEST_F(MappingItems, OfACounterAreThoseOfItsArgument) {
+  EXPECT_EQ(mapping_items(*call("collections", "Counter", {dict({text("a"), number(1)})})).size(), 2U);
+}
+
+TEST_F(MappingItems, OfOtherValuesAreNone) {
+  EXPECT_TRUE(mapping_items(*number(1)).empty());
+  EXPECT_TRUE(mapping_items(*call("argparse", "Namespace", {dict({text("a"), number(1)})})).empty());
+  EXPECT_FALSE(is_mapping(*make_list(arena_, ValueKind::kList, {})));
+}
+
+TEST_F(FindKey, GivesTheValue) {
+  EXPECT_EQ(find_key(*dict({text("a"), number(1), text("b"), number(2)}), "b")->number, 2);
+}
+
+TEST_F(FindKey, GivesTheLastOfEqualKeysAsPythonDoes) {
+  EXPECT_EQ(find_key(*dict({text("a"), number(1), text("a"), number(2)}), "a")->number, 2);
+}
+
+TEST_F(FindKey, GivesNullForAnAbsentKey) { EXPECT_EQ(find_key(*dict({number(1), number(2)}), "1"), nullptr); }
+
+TEST_F(TypeName, OfPlainValuesIsPythons) {
+  EXPECT_EQ(type_name(*make_value(arena_, ValueKind::kNone)), "NoneType");
+  EXPECT_EQ(type_name(*number(1)), "int");
+  EXPECT_EQ(type_name(*text("a")), "str");
+  EXPECT_EQ(type_name(*make_value(arena_, ValueKind::kFrozenSet)), "frozenset");
+  EXPECT_EQ(type_name(*make_tensor(arena_, 0)), "torch.Tensor");
+}
+
+TEST_F(TypeName, OfAnObjectIsItsClass) {
+  EXPECT_EQ(type_name(*call("torch", "Size")), "torch.Size");
+  EXPECT_EQ(type_name(*call("pathlib", "PosixPath")), "pathlib.PosixPath");
+  EXPECT_EQ(type_name(*call("argparse", "Namespace")), "argparse.Namespace");
+}
+
+TEST_F(TypeName, OfBuiltinsAndCollectionsHasNoModule) {
+  EXPECT_EQ(type_name(*call("collections", "OrderedDict")), "OrderedDict");
+  EXPECT_EQ(type_name(*call("builtins", "complex")), "complex");
+}
+
+TEST_F(TypeName, OfAReconstructedObjectIsTheClassNamedFirst) {
+  EXPECT_EQ(type_name(*call("copyreg", "_reconstructor", {make_global(arena_, "m", "Config")})), "m.Config");
+}
+
+TEST_F(TypeName, OfNumpyRebuildersIsNumpys) {
+  EXPECT_EQ(type_name(*call("numpy._core.multiarray", "_reconstruct")), "numpy.ndarray");
+  EXPECT_EQ(type_name(*call("numpy.core.multiarray", "scalar")), "numpy.generic");
+}
+
+TEST_F(TypeName, OfAGlobalIsTypeOrDtype) {
+  EXPECT_EQ(type_name(*make_global(arena_, "torch", "bfloat16")), "torch.dtype");
+  EXPECT_EQ(type_name(*make_global(arena_, "m", "Config")), "type");
+}
+
+TEST_F(TypeName, OfACallOfNoGlobalIsObject) { EXPECT_EQ(type_name(*make_call(arena_, text("x"), {})), "object"); }
+
+}  // namespace
+}  // namespace shard

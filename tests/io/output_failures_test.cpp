@@ -1,0 +1,103 @@
+/// Every call of a whole output, failed in turn: afterwards the destination is the old one, or, only when commit()
+/// returned, the new one.
+#include <gtest/gtest.h>
+
+#include "libshard/core/error.h"
+#include "libshard/io/memory_file_system.h"
+#include "libshard/io/output.h"
+#include "tests/support/bytes.h"
+
+namespace shard {
+namespace {
+
+using test::as_span;
+using test::as_text;
+
+struct Case {
+  const char* name;
+  bool folder, force, exchange;
+};
+
+class OutputFailures : public testing::TestWithParam<Case> {
+ protected:
+  struct Outcome {
+    bool committed = false, failed = false;
+    std::string content;  ///< Of the destination: "old", "new", "none" or something mixed.
+    std::vector<std::string> left;
+    int open_files = 0;
+    bool remove_failed = false;
+  };
+
+  static std::string new_file(const std::string& folder) { return GetParam().folder ? folder + "/a.bin" : folder; }
+
+  static void run(FileSystem& fs) {
+    const auto output = begin_output(fs, "/out", {.folder = GetParam().folder, .force = GetParam().force});
+    output->file("a.bin", 3).write_at(0, as_span("new"));
+    if (GetParam().folder) output->file("sub/b.bin", 3).write_at(0, as_span("new"));
+    output->commit();
+  }
+
+  static std::string content_of(const MemoryState& state) {
+    std::string all;
+    for (const std::string& path : state.paths()) {
+      if (!path.starts_with("/out")) continue;
+      try {
+        const std::string text = as_text(state.content(path));
+        if (all.find(text) == all.npos) all += text;
+      } catch (const Error&) {  // A folder.
+      }
+    }
+    return all.empty() ? "none" : all;
+  }
+
+  static Outcome outcome_of(std::int64_t failing_call) {
+    const auto state = std::make_shared<MemoryState>();
+    state->without_exchange(!GetParam().exchange);
+    if (GetParam().force) state->put(new_file("/out"), as_span("old"));
+    const auto fs = make_memory_file_system(state);
+    state->fail_at(failing_call);
+    Outcome outcome;
+    try {
+      run(*fs);
+      outcome.committed = true;
+    } catch (const Error&) {
+    }
+    outcome.failed = state->calls() > failing_call;
+    outcome.content = content_of(*state);
+    outcome.open_files = state->open_files();
+    for (const std::string& path : state->paths()) {
+      if (path.starts_with("/.out")) outcome.left.push_back(path);
+    }
+    const std::vector<std::string> log = state->log();
+    outcome.remove_failed = outcome.failed && log[static_cast<std::size_t>(failing_call)].starts_with("remove");
+    return outcome;
+  }
+};
+
+TEST_P(OutputFailures, DestinationIsOldOrCommittedAndNothingLeaks) {
+  const std::string old = GetParam().force ? "old" : "none";
+  std::int64_t call = 0;
+  for (;; ++call) {
+    const Outcome outcome = outcome_of(call);
+    ASSERT_EQ(outcome.content, outcome.committed ? "new" : old) << "call " << call;
+    ASSERT_EQ(outcome.open_files, 0) << "call " << call;
+    ASSERT_TRUE(outcome.left.empty() || outcome.remove_failed) << "call " << call;
+    if (!outcome.failed) {
+      ASSERT_TRUE(outcome.committed);
+      break;
+    }
+  }
+  EXPECT_GT(call, 12);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OutputFailures,
+                         testing::Values(Case{"Folder", true, false, true},
+                                         Case{"FolderForce", true, true, true},
+                                         Case{"FolderForceBySteps", true, true, false},
+                                         Case{"File", false, false, true},
+                                         Case{"FileForce", false, true, true},
+                                         Case{"FileForceBySteps", false, true, false}),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace shard

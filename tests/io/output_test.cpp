@@ -1,0 +1,217 @@
+#include "libshard/io/output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "libshard/io/memory_file_system.h"
+#include "tests/support/bytes.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::as_span;
+using test::as_text;
+using testing::ElementsAre;
+
+class OutputTest : public testing::Test {
+ protected:
+  void write_file(Output& output, const std::string& path, std::string_view content) {
+    output.file(path, static_cast<std::int64_t>(content.size())).write_at(0, as_span(content));
+  }
+  void write_folder(const std::string& destination, const OutputOptions& options) {
+    const auto output = begin_output(*fs, destination, options);
+    write_file(*output, "a.bin", "new");
+    output->commit();
+  }
+  /// The log without what only looks.
+  std::vector<std::string> changes() const {
+    std::vector<std::string> lines = state->log();
+    std::erase_if(lines, [](const std::string& line) { return line.starts_with("status") || line.starts_with("list"); });
+    for (std::string& line : lines) hide_random_digits(line);
+    return lines;
+  }
+  static void hide_random_digits(std::string& line) {
+    constexpr std::string_view kMark = ".shardctl-";
+    for (std::size_t at = line.find(kMark); at != line.npos; at = line.find(kMark, at + kMark.size())) {
+      line.replace(at + kMark.size(), 8, "X");
+    }
+  }
+
+  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
+  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+};
+
+TEST_F(OutputTest, NothingIsVisibleBeforeCommit) {
+  const auto output = begin_output(*fs, "/out", {});
+  write_file(*output, "a.bin", "new");
+  EXPECT_EQ(fs->status("/out").kind, FileKind::kAbsent);
+}
+
+TEST_F(OutputTest, CommitShowsTheFolderAndLeavesNothingElse) {
+  write_folder("/out", {});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+  EXPECT_EQ(as_text(state->content("/out/a.bin")), "new");
+}
+
+TEST_F(OutputTest, CommitSyncsFilesThenFoldersThenRenamesThenSyncsTheParent) {
+  write_folder("/out", {});
+  EXPECT_THAT(changes(), ElementsAre("make_folder /.out.shardctl-X", "lock /.out.shardctl-X",
+                                     "make_folder /.out.shardctl-X/out", "create /.out.shardctl-X/out/a.bin",
+                                     "allocate /.out.shardctl-X/out/a.bin 3", "write /.out.shardctl-X/out/a.bin 0 3",
+                                     "sync /.out.shardctl-X/out/a.bin", "close /.out.shardctl-X/out/a.bin",
+                                     "open_up_folder /.out.shardctl-X/out", "sync_folder /.out.shardctl-X/out",
+                                     "rename /.out.shardctl-X/out /out", "sync_folder /", "remove /.out.shardctl-X"));
+}
+
+TEST_F(OutputTest, WithoutSyncNothingIsSynced) {
+  write_folder("/out", {.sync = false});
+  EXPECT_THAT(changes(), testing::Not(testing::Contains(testing::StartsWith("sync"))));
+}
+
+TEST_F(OutputTest, ASingleFileTakesTheDestinationsName) {
+  const auto output = begin_output(*fs, "/out.bin", {.folder = false});
+  write_file(*output, "ignored", "new");
+  output->commit();
+  EXPECT_THAT(state->paths(), ElementsAre("/out.bin"));
+  EXPECT_EQ(as_text(state->content("/out.bin")), "new");
+}
+
+TEST_F(OutputTest, FilesMayLieInSubFolders) {
+  const auto output = begin_output(*fs, "/out", {});
+  write_file(*output, "x/y/a", "1");
+  write_file(*output, "x/b", "2");
+  output->commit();
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/x", "/out/x/b", "/out/x/y", "/out/x/y/a"));
+}
+
+TEST_F(OutputTest, AFilePathThatLeadsOutIsRefused) {
+  const auto output = begin_output(*fs, "/out", {});
+  for (const char* path : {"../a", "/a", "x/../../a", "x//a", ""}) {
+    test::expect_error(ErrorCode::kInvalidArgument, "no file name", [&] { output->file(path, 1); });
+  }
+}
+
+TEST_F(OutputTest, SlashesAfterTheDestinationDoNotMatter) {
+  write_folder("/out//", {});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+}
+
+TEST_F(OutputTest, ADestinationInTheWorkingFolderNeedsNoPath) {
+  write_folder("out", {});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+}
+
+TEST_F(OutputTest, ForceReplacesTheDestinationAsAWhole) {
+  state->put("/out/old.bin", as_span("old"));
+  write_folder("/out", {.force = true});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+}
+
+TEST_F(OutputTest, ForceReplacesByStepsWhereNamesCannotBeSwapped) {
+  state->without_exchange();
+  state->put("/out/old.bin", as_span("old"));
+  write_folder("/out", {.force = true});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+}
+
+TEST_F(OutputTest, ForceReplacesAFileByAFolder) {
+  state->put("/out", as_span("old"));
+  write_folder("/out", {.force = true});
+  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
+}
+
+TEST_F(OutputTest, AnExistingDestinationIsRefusedWithoutForce) {
+  state->put("/out/old.bin", as_span("old"));
+  test::expect_error(ErrorCode::kExists, "--force", [&] { begin_output(*fs, "/out", {}); });
+}
+
+TEST_F(OutputTest, ADestinationThatAppearsMeanwhileIsNotReplaced) {
+  const auto output = begin_output(*fs, "/out", {});
+  write_file(*output, "a.bin", "new");
+  state->put("/out/other.bin", as_span("other"));
+  test::expect_error(ErrorCode::kExists, "exists", [&] { output->commit(); });
+  EXPECT_EQ(as_text(state->content("/out/other.bin")), "other");
+}
+
+TEST_F(OutputTest, AbortLeavesNothing) {
+  const auto output = begin_output(*fs, "/out", {});
+  write_file(*output, "a.bin", "new");
+  output->abort();
+  EXPECT_THAT(state->paths(), ElementsAre());
+  EXPECT_EQ(state->open_files(), 0);
+}
+
+TEST_F(OutputTest, GoingAwayAborts) {
+  begin_output(*fs, "/out", {})->file("a.bin", 3);
+  EXPECT_THAT(state->paths(), ElementsAre());
+}
+
+TEST_F(OutputTest, UnlockedSiblingsOfTheSameNameAreRemoved) {
+  state->put("/.out.shardctl-0123abcd/out/a.bin", as_span("left"));
+  const auto output = begin_output(*fs, "/out", {});
+  EXPECT_EQ(fs->status("/.out.shardctl-0123abcd").kind, FileKind::kAbsent);
+}
+
+TEST_F(OutputTest, SiblingsInUseOrOfOtherNamesStay) {
+  for (const char* name : {"/.out.shardctl-0123abcd/f", "/.out2.shardctl-0123abcd/f", "/.out.shardctl-old-0123abcd/f",
+                           "/.out.shardctl-0123/f"}) {
+    state->put(name, as_span("x"));
+  }
+  const auto lock = fs->try_lock("/.out.shardctl-0123abcd");
+  begin_output(*fs, "/out", {});
+  EXPECT_EQ(state->paths().size(), 8U);
+}
+
+TEST_F(OutputTest, TwoRunsToOneDestinationDoNotDisturbEachOther) {
+  const auto first = begin_output(*fs, "/out", {});
+  write_file(*first, "a.bin", "first");
+  const auto second = begin_output(*fs, "/out", {});
+  write_file(*second, "a.bin", "second");
+  first->commit();
+  test::expect_error(ErrorCode::kExists, "exists", [&] { second->commit(); });
+  EXPECT_EQ(as_text(state->content("/out/a.bin")), "first");
+}
+
+TEST_F(OutputTest, TheParentMustBeAFolder) {
+  test::expect_error(ErrorCode::kResource, "mkdir -p", [&] { begin_output(*fs, "/no/out", {}); });
+}
+
+TEST_F(OutputTest, NamesThatNothingCanBeMadeOfAreRefused) {
+  for (const char* path : {"/", "..", "a/..", "."}) {
+    test::expect_error(ErrorCode::kInvalidArgument, "names no", [&] { check_destination(*fs, path, {}, {}); });
+  }
+}
+
+class CheckDestination : public OutputTest {
+ protected:
+  CheckDestination() { state->put("/data/src/a.bin", as_span("x")); }
+  void expect_overlap(const std::string& destination, const std::string& source, const std::string& words) {
+    test::expect_error(ErrorCode::kExists, words,
+                       [&] { check_destination(*fs, destination, {source}, {.force = true}); });
+  }
+};
+
+TEST_F(CheckDestination, RefusesTheSourceItself) {
+  expect_overlap("/data/src", "/data/src/", "is the source");
+  expect_overlap("/data/./src", "/data/src", "is the source");
+}
+
+TEST_F(CheckDestination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/out", "/data/src", "lies in"); }
+
+TEST_F(CheckDestination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "lies in"); }
+
+TEST_F(CheckDestination, RefusesAFolderThatHoldsTheSource) {
+  expect_overlap("/data", "/data/src", "holds the source");
+  expect_overlap("/data/src", "/data/src/a.bin", "holds the source");
+}
+
+TEST_F(CheckDestination, AllowsAPlaceBesideTheSource) {
+  EXPECT_NO_THROW(check_destination(*fs, "/data/out", {"/data/src"}, {}));
+  EXPECT_NO_THROW(check_destination(*fs, "/data/src/out", {"/data/src/a.bin"}, {}));
+}
+
+}  // namespace
+}  // namespace shard

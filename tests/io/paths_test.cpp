@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include "libshard/io/file_system.h"
+
+namespace shard {
+namespace {
+
+TEST(JoinPath, PutsOneSlashBetween) {
+  EXPECT_EQ(join_path("a", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("/", "b"), "/b");
+}
+
+TEST(JoinPath, AnEmptyFolderAddsNothing) { EXPECT_EQ(join_path("", "b"), "b"); }
+
+TEST(JoinPath, AnAbsoluteNameStandsAlone) { EXPECT_EQ(join_path("a", "/b"), "/b"); }
+
+TEST(BaseName, IsTheLastPartWithOrWithoutSlashesAfterIt) {
+  EXPECT_EQ(base_name("/a/b"), "b");
+  EXPECT_EQ(base_name("/a/b//"), "b");
+  EXPECT_EQ(base_name("b"), "b");
+  EXPECT_EQ(base_name("/"), "/");
+}
+
+TEST(ParentPath, IsAllBeforeTheLastPart) {
+  EXPECT_EQ(parent_path("/a/b"), "/a");
+  EXPECT_EQ(parent_path("/a/b/"), "/a");
+  EXPECT_EQ(parent_path("/a"), "/");
+  EXPECT_EQ(parent_path("a//b"), "a");
+  EXPECT_EQ(parent_path("a"), ".");
+}
+
+}  // namespace
+}  // namespace shard
