@@ -20,7 +20,7 @@ USES |= {
     "formats/pickle": {"libshard/core"},
     "formats/zip": {"libshard/core", "libshard/io"},
     "formats/safetensors": LIBSHARD | {"formats"},
-    "formats/torch": LIBSHARD | {"formats", "formats/pickle", "formats/zip"},
+    "formats/torch": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/safetensors"},  # weight_map
     "formats/dcp": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
 }
 FORMATS = {folder for folder in USES if folder.startswith("formats/")}

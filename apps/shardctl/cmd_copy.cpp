@@ -1,5 +1,3 @@
-#include "apps/shardctl/verbs.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +8,8 @@
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
-#include "formats/torch/tensor_pickle.h"
+#include "apps/shardctl/value_text.h"
+#include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
@@ -34,17 +33,12 @@ std::vector<SelectedObject> chosen_objects(const Catalog& catalog, const Selecti
 
 /// Sparse, quantized and other tensors that are no plain arrays stand among the objects; they are never dropped.
 void refuse_foreign_tensors(const Catalog& catalog, const Options& options) {
-  const auto kind_of = [&](std::size_t i) {
-    const Value* value = catalog.objects[i].value;
-    return value == nullptr ? std::string_view() : torch_save::unsupported_tensor_kind(*value);
-  };
-  bool some = false;
-  for (std::size_t i = 0; i < catalog.objects.size() && !some; ++i) some = !kind_of(i).empty();
-  if (!some) return;
+  const auto is_foreign = [](const Object& object) { return !foreign_tensor(object.value).empty(); };
+  if (std::none_of(catalog.objects.begin(), catalog.objects.end(), is_foreign)) return;
   for (const SelectedObject& object : chosen_objects(catalog, options.selection)) {
-    const std::string_view kind = kind_of(object.source);
+    const std::string kind = foreign_tensor(catalog.objects[object.source].value);
     if (kind.empty()) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is a {} tensor, which cannot be written", object.name, kind))
+    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is a {}, which cannot be written", object.name, kind))
         .of_tensor(object.name)
         .hint(repeat_command(options, fmt::format("--exclude '{}'", object.name)));
   }

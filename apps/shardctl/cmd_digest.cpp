@@ -101,7 +101,7 @@ int run_digest(Session& session, const Options& options) {
   for (std::size_t i = 0; i < digests.size(); ++i) {
     sink.add(fmt::format("{}  {}\n", digests[i], printable(selection.tensors[i].name)));
   }
-  sink.add(fmt::format("# {}  checkpoint\n", checkpoint));
+  sink.add(fmt::format("checkpoint {}\n", checkpoint));
   return 0;
 }
 

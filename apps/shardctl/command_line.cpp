@@ -452,9 +452,13 @@ std::string help_text(const std::string& verb) {
 }
 
 std::string repeat_command(const Options& options, const std::string& added) {
-  std::string line = "shardctl";
-  for (const std::string& word : options.arguments) line += " " + shell_quoted(word);
-  return line + " " + added;
+  std::string line = "shardctl", rest;
+  bool only_words = false;
+  for (const std::string& word : options.arguments) {
+    only_words = only_words || word == "--";  // What is added must stand before: it is an option.
+    (only_words ? rest : line) += " " + shell_quoted(word);
+  }
+  return line + " " + added + rest;
 }
 
 }  // namespace shard::app

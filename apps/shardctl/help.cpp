@@ -47,8 +47,8 @@ constexpr std::array<VerbHelp, 10> kVerbs{{
      "  shardctl diff before.pt after.pt --rtol 1e-5 --atol 1e-8\n"
      "  shardctl diff a b --json | jq -r '.values[].name'\n"},
     {"digest", "digest SRC... [options]", "one hash per tensor and one per checkpoint",
-     "The same for any layout and format. A line a tensor (digest, two spaces, name), and at last one of the checkpoint:\n"
-     "'digest  checkpoint' preceded by '# '. Objects are not in it.",
+     "The same for any layout and format. A line a tensor (digest, two spaces, name), and at last the word checkpoint\n"
+     "and the digest of all. Objects are not in it.",
      "  shardctl digest ckpt\n"
      "  shardctl digest ckpt --algorithm sha256\n"
      "  shardctl digest ckpt | tail -n 1\n"},

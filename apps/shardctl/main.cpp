@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include "apps/shardctl/app.h"
 #include "apps/shardctl/signals.h"

@@ -69,7 +69,9 @@ MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
     throw usage(fmt::format("--place '{}' is not GLOB=P[,P...]", text)).hint("for example --place '**.weight=R,S(0)'");
   }
   const std::string glob = text.substr(0, equals);
-  MeshLayout::Rule rule{text, [glob](std::string_view name) { return glob_match(glob, name); }, {}};
+  MeshLayout::Rule rule;
+  rule.source = text;
+  rule.matches = [glob](std::string_view name) { return glob_match(glob, name); };
   int depth = 0;
   std::string word;
   const std::string list = text.substr(equals + 1) + ",";

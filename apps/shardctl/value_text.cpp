@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 
 namespace shard::app {
@@ -184,8 +185,18 @@ std::string value_fingerprint(const Catalog& catalog, const Value* value) {
   return fingerprint.hasher.finish_hex();
 }
 
+std::string foreign_tensor(const Value* value) {
+  if (value == nullptr) return {};
+  const std::string_view kind = torch_save::unsupported_tensor_kind(*value);
+  if (kind.empty() || value->kind == ValueKind::kPersid) return std::string(kind);
+  return fmt::format("{} tensor", kind);
+}
+
 std::string value_type(const Value* value) {
-  return value == nullptr ? std::string("unknown") : std::string(type_name(*value));
+  if (value == nullptr) return "unknown";
+  const std::string_view kind = torch_save::unsupported_tensor_kind(*value);
+  if (kind.empty()) return std::string(type_name(*value));
+  return value->kind == ValueKind::kPersid ? "torch.storage" : fmt::format("torch.Tensor ({})", kind);
 }
 
 bool is_scalar(const Value* value) {

@@ -16,7 +16,12 @@ std::string value_text(const Catalog& catalog, const Value* value, std::size_t l
 /// A digest of the whole value: equal for equal content, whatever checkpoint it comes from.
 std::string value_fingerprint(const Catalog& catalog, const Value* value);
 
-/// JSON's `type`: Python's name; "unknown" for a value that was not read.
+/// "sparse tensor", "quantized tensor", ... for a value that is a tensor after all, of a kind that cannot be written;
+/// else empty.
+std::string foreign_tensor(const Value* value);
+
+/// JSON's `type`: Python's name; "torch.Tensor (sparse)" and the like for a foreign tensor; "unknown" for a value that
+/// was not read.
 std::string value_type(const Value* value);
 
 /// True for what JSON's `value` holds: none, bool, int, float, str.

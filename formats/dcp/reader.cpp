@@ -340,6 +340,9 @@ bool detect(const Source& source) {
 }
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
+  if (source.paths.size() == 1 && source.fs->status(source.paths[0]).kind == FileKind::kAbsent) {
+    throw Error(ErrorCode::kNotFound, "no such folder").in_file(source.paths[0]).of_kind("missing_file");
+  }
   if (source.paths.size() != 1 || source.fs->status(source.paths[0]).kind != FileKind::kFolder) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
         .hint("name the folder that holds .metadata");

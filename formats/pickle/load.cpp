@@ -1,7 +1,6 @@
 #include <array>
 #include <bit>
 #include <charconv>
-#include <cstring>
 
 #include "formats/pickle/machine.h"
 #include "formats/pickle/opcodes.h"
@@ -22,20 +21,12 @@ void Machine::fail(const std::string& what, ErrorCode code) const {
   throw Error(code, fmt::format("pickle, byte {} ({}): {}", op_at_, opcode, what)).in_file(options_.file).of_kind("bad_pickle");
 }
 
-std::string_view Machine::take(std::size_t count) {
-  if (count > data_.size() - at_) {
-    fail(fmt::format("wants {} bytes, but only {} are left", count, data_.size() - at_));
-  }
-  const std::string_view taken = data_.substr(at_, count);
-  at_ += count;
-  return taken;
+void Machine::fail_short(std::size_t count) const {
+  fail(fmt::format("wants {} bytes, but only {} are left", count, data_.size() - at_));
 }
 
-std::uint64_t Machine::unsigned_field(std::size_t bytes) {
-  static_assert(std::endian::native == std::endian::little);
-  std::uint64_t number = 0;
-  std::memcpy(&number, take(bytes).data(), bytes);
-  return number;
+void Machine::fail_shallow(std::size_t count) const {
+  fail(fmt::format("needs {} values, finds {}", count, stack_.size() - floor()));
 }
 
 std::string_view Machine::line() {
@@ -51,13 +42,6 @@ std::int64_t Machine::decimal(std::string_view text) const {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) fail("its line is no 64-bit decimal number");
   return number;
-}
-
-Value* Machine::pop() {
-  need(1);
-  Value* value = stack_.back();
-  stack_.pop_back();
-  return value;
 }
 
 std::size_t Machine::marked() {
@@ -103,39 +87,85 @@ Value* Machine::run_opcodes() {
 }
 
 void Machine::execute(std::uint8_t op) {
-  if (memo(op) || scalar(op) || text(op) || container(op) || object(op)) return;
-  if (op == kOpFrame) {
-    const std::uint64_t length = unsigned_field(8);
-    if (length > data_.size() - at_) fail(fmt::format("a frame of {} bytes, but {} are left", length, data_.size() - at_));
-    return;
+  switch (op) {
+    case kOpMemoize: return put(memo_count_);
+    case kOpBinPut: return put(unsigned_field(1));
+    case kOpLongBinPut: return put(unsigned_field(4));
+    case kOpPut: return put(static_cast<std::uint64_t>(decimal(line())));
+    case kOpBinGet: return get(unsigned_field(1));
+    case kOpLongBinGet: return get(unsigned_field(4));
+    case kOpGet: return get(static_cast<std::uint64_t>(decimal(line())));
+
+    case kOpNone: return push(nodes_.none());
+    case kOpNewTrue: return push(nodes_.boolean(true));
+    case kOpNewFalse: return push(nodes_.boolean(false));
+    case kOpBinInt1: return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(1))));
+    case kOpBinInt2: return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(2))));
+    case kOpBinInt: return push(nodes_.integer(static_cast<std::int32_t>(unsigned_field(4))));
+    case kOpInt: return push_int_line();
+    case kOpLong1: return push_long(counted(1));
+    case kOpLong4: return push_long(counted(4));
+    case kOpBinFloat: return push_float();
+
+    case kOpShortBinUnicode: return push_string(counted(1));
+    case kOpBinUnicode: return push_string(counted(4));
+    case kOpBinUnicode8: return push_string(counted(8));
+    case kOpShortBinString: return push_old_string(counted(1));
+    case kOpBinString: return push_old_string(counted(4));
+    case kOpShortBinBytes: return push(nodes_.make_text(ValueKind::kBytes, counted(1)));
+    case kOpBinBytes: return push(nodes_.make_text(ValueKind::kBytes, counted(4)));
+    case kOpBinBytes8: return push(nodes_.make_text(ValueKind::kBytes, counted(8)));
+    case kOpByteArray8: return push(nodes_.make_text(ValueKind::kByteArray, counted(8)));
+
+    case kOpMark: return marks_.push_back(stack_.size());
+    case kOpEmptyTuple: return push(nodes_.empty_tuple());
+    case kOpEmptyList: return push(nodes_.make(ValueKind::kList));
+    case kOpEmptyDict: return push(nodes_.make(ValueKind::kDict));
+    case kOpEmptySet: return push(nodes_.make(ValueKind::kSet));
+    case kOpTuple1: return push_collection(ValueKind::kTuple, 1);
+    case kOpTuple2: return push_collection(ValueKind::kTuple, 2);
+    case kOpTuple3: return push_collection(ValueKind::kTuple, 3);
+    case kOpTuple: return push_collection(ValueKind::kTuple, marked());
+    case kOpList: return push_collection(ValueKind::kList, marked());
+    case kOpDict: return push_collection(ValueKind::kDict, marked());
+    case kOpFrozenSet: return push_collection(ValueKind::kFrozenSet, marked());
+    case kOpAppend: return append(1);
+    case kOpAppends: return append(marked());
+    case kOpSetItem: return set_items(2);
+    case kOpSetItems: return set_items(marked());
+    case kOpAddItems: return add_items(marked());
+
+    case kOpGlobal: return global_line();
+    case kOpStackGlobal: return stack_global();
+    case kOpBinPersid: return persistent_id();
+    case kOpReduce: return reduce();
+    case kOpNewObj: return new_object(nullptr);
+    case kOpNewObjEx: return new_object_with_keywords();
+    case kOpBuild: return build();
+
+    case kOpPop: return pop_value_or_mark();
+    case kOpPopMark: return drop(marked());
+    case kOpDup: return push(&below(0));
+    case kOpFrame: return check_frame(unsigned_field(8));
+    default: fail(op_name(op).empty() ? "no opcode of Python's" : "an opcode that no checkpoint needs; it is refused");
   }
-  fail(op_name(op).empty() ? "no opcode of Python's" : "an opcode that no checkpoint needs; it is refused");
 }
 
-bool Machine::scalar(std::uint8_t op) {
-  switch (op) {
-    case kOpNone: push(nodes_.none()); return true;
-    case kOpNewTrue: push(nodes_.boolean(true)); return true;
-    case kOpNewFalse: push(nodes_.boolean(false)); return true;
-    case kOpBinInt1: push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(1)))); return true;
-    case kOpBinInt2: push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(2)))); return true;
-    case kOpBinInt: push(nodes_.integer(static_cast<std::int32_t>(unsigned_field(4)))); return true;
-    case kOpLong1: push_long(counted(1)); return true;
-    case kOpLong4: push_long(counted(4)); return true;
-    case kOpBinFloat: {
-      Value* value = nodes_.make(ValueKind::kFloat);
-      value->real = std::bit_cast<double>(__builtin_bswap64(unsigned_field(8)));
-      push(value);
-      return true;
-    }
-    case kOpInt: {  // Python 2 wrote integers between 32 and 64 bits, and older bools, as text.
-      const std::string_view digits = line();
-      const bool is_bool = digits == "00" || digits == "01";
-      push(is_bool ? nodes_.boolean(digits == "01") : nodes_.integer(decimal(digits)));
-      return true;
-    }
-    default: return false;
-  }
+void Machine::check_frame(std::uint64_t length) const {
+  if (length > data_.size() - at_) fail(fmt::format("a frame of {} bytes, but {} are left", length, data_.size() - at_));
+}
+
+void Machine::push_float() {
+  Value* value = nodes_.make(ValueKind::kFloat);
+  value->real = std::bit_cast<double>(__builtin_bswap64(unsigned_field(8)));
+  push(value);
+}
+
+/// Python 2 wrote integers between 32 and 64 bits, and older bools, as text.
+void Machine::push_int_line() {
+  const std::string_view digits = line();
+  const bool is_bool = digits == "00" || digits == "01";
+  push(is_bool ? nodes_.boolean(digits == "01") : nodes_.integer(decimal(digits)));
 }
 
 void Machine::push_long(std::string_view bytes) {
@@ -149,23 +179,9 @@ void Machine::push_long(std::string_view bytes) {
   push(nodes_.integer(std::bit_cast<std::int64_t>(full)));
 }
 
-bool Machine::text(std::uint8_t op) {
-  switch (op) {
-    case kOpShortBinUnicode: push_string(counted(1)); return true;
-    case kOpBinUnicode: push_string(counted(4)); return true;
-    case kOpBinUnicode8: push_string(counted(8)); return true;
-    case kOpShortBinString:
-    case kOpBinString: {  // Python 2's str: text as torch decodes it, else bytes.
-      const std::string_view bytes = counted(op == kOpBinString ? 4 : 1);
-      push(nodes_.make_text(is_python_utf8(bytes) ? ValueKind::kString : ValueKind::kBytes, bytes));
-      return true;
-    }
-    case kOpShortBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(1))); return true;
-    case kOpBinBytes: push(nodes_.make_text(ValueKind::kBytes, counted(4))); return true;
-    case kOpBinBytes8: push(nodes_.make_text(ValueKind::kBytes, counted(8))); return true;
-    case kOpByteArray8: push(nodes_.make_text(ValueKind::kByteArray, counted(8))); return true;
-    default: return false;
-  }
+/// Python 2's str: text, as torch decodes it, or else bytes.
+void Machine::push_old_string(std::string_view bytes) {
+  push(nodes_.make_text(is_python_utf8(bytes) ? ValueKind::kString : ValueKind::kBytes, bytes));
 }
 
 void Machine::push_string(std::string_view bytes) {

@@ -32,29 +32,6 @@ bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !i
 
 }  // namespace
 
-bool Machine::container(std::uint8_t op) {
-  switch (op) {
-    case kOpMark: marks_.push_back(stack_.size()); return true;
-    case kOpEmptyTuple: push(nodes_.empty_tuple()); return true;
-    case kOpEmptyList: push(nodes_.make(ValueKind::kList)); return true;
-    case kOpEmptyDict: push(nodes_.make(ValueKind::kDict)); return true;
-    case kOpEmptySet: push(nodes_.make(ValueKind::kSet)); return true;
-    case kOpTuple1: push_collection(ValueKind::kTuple, 1); return true;
-    case kOpTuple2: push_collection(ValueKind::kTuple, 2); return true;
-    case kOpTuple3: push_collection(ValueKind::kTuple, 3); return true;
-    case kOpTuple: push_collection(ValueKind::kTuple, marked()); return true;
-    case kOpList: push_collection(ValueKind::kList, marked()); return true;
-    case kOpDict: push_collection(ValueKind::kDict, marked()); return true;
-    case kOpFrozenSet: push_collection(ValueKind::kFrozenSet, marked()); return true;
-    case kOpAppend: append(1); return true;
-    case kOpAppends: append(marked()); return true;
-    case kOpSetItem: set_items(2); return true;
-    case kOpSetItems: set_items(marked()); return true;
-    case kOpAddItems: add_items(marked()); return true;
-    default: return false;
-  }
-}
-
 void Machine::push_collection(ValueKind kind, std::size_t count) {
   need(count);
   if (kind == ValueKind::kDict && count % 2 != 0) fail("a key without a value");
@@ -100,25 +77,6 @@ void Machine::add_items(std::size_t count) {
   drop(count);
 }
 
-bool Machine::memo(std::uint8_t op) {
-  switch (op) {
-    case kOpBinPut: put(unsigned_field(1)); return true;
-    case kOpLongBinPut: put(unsigned_field(4)); return true;
-    case kOpPut: put(static_cast<std::uint64_t>(decimal(line()))); return true;
-    case kOpMemoize: put(memo_count_); return true;
-    case kOpBinGet: get(unsigned_field(1)); return true;
-    case kOpLongBinGet: get(unsigned_field(4)); return true;
-    case kOpGet: get(static_cast<std::uint64_t>(decimal(line()))); return true;
-    case kOpPop:  // Of a mark, if that is what lies on top.
-      if (!marks_.empty() && stack_.size() == marks_.back()) marks_.pop_back();
-      else pop();
-      return true;
-    case kOpPopMark: drop(marked()); return true;
-    case kOpDup: push(&below(0)); return true;
-    default: return false;
-  }
-}
-
 void Machine::put(std::uint64_t index) {
   // Picklers count up, so an index past the bytes read so far is damage; this bounds the table by the input.
   if (index > at_) fail(fmt::format("memo index {} is out of turn", index));
@@ -135,32 +93,26 @@ void Machine::get(std::uint64_t index) {
   push(memo_[static_cast<std::size_t>(index)]);
 }
 
-bool Machine::object(std::uint8_t op) {
-  switch (op) {
-    case kOpGlobal: {
-      const std::string_view module = line();
-      push_global(module, line());
-      return true;
-    }
-    case kOpStackGlobal: stack_global(); return true;
-    case kOpBinPersid: {
-      need(1);
-      Value* id = nodes_.make(ValueKind::kPersid);
-      id->items = nodes_.fixed(last(1));
-      stack_.back() = id;
-      return true;
-    }
-    case kOpReduce: reduce(); return true;
-    case kOpNewObj: new_object(nullptr); return true;
-    case kOpNewObjEx: {
-      Value* kwargs = pop();
-      if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are no dict");
-      new_object(kwargs);
-      return true;
-    }
-    case kOpBuild: build(); return true;
-    default: return false;
+/// Of a mark, if that is what lies on top.
+void Machine::pop_value_or_mark() {
+  if (!marks_.empty() && stack_.size() == marks_.back()) {
+    marks_.pop_back();
+  } else {
+    need(1);
+    drop(1);
   }
+}
+
+void Machine::persistent_id() {
+  need(1);
+  Value* id = nodes_.make(ValueKind::kPersid);
+  id->items = nodes_.fixed(last(1));
+  stack_.back() = id;
+}
+
+void Machine::global_line() {
+  const std::string_view module = line();
+  push_global(module, line());
 }
 
 void Machine::stack_global() {
@@ -180,24 +132,26 @@ void Machine::push_global(std::string_view module, std::string_view name) {
   if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
   if (!is_python_utf8(key)) fail("a global's name that is no UTF-8");
   const bool allowed = options_.allow && options_.allow(module, name);
-  if (!allowed && !options_.opaque_unknown) {
-    throw Error(ErrorCode::kCorruption,
-                fmt::format("pickle, byte {} ({}): it names {}.{}, which is not on the list of what a checkpoint may hold",
-                            op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name))
-        .in_file(options_.file)
-        .of_kind("forbidden_global")
-        .found(fmt::format("{}.{}", module, name))
-        .because("loading it in Python would import and may run that code; nothing was run here")
-        .hint("--unknown-globals opaque lists such values as opaque objects and still runs nothing");
-  }
+  if (!allowed && !options_.opaque_unknown) forbid(module, name);
   Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
   globals_.emplace(std::move(key), global);
   push(global);
 }
 
+void Machine::forbid(std::string_view module, std::string_view name) const {
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("pickle, byte {} ({}): names {}.{}, which is not on the list of what a checkpoint may hold",
+                          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name))
+      .in_file(options_.file)
+      .of_kind("forbidden_global")
+      .found(fmt::format("{}.{}", module, name))
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
+      .hint("--unknown-globals opaque lists such values as opaque objects and still runs nothing");
+}
+
 void Machine::reduce() {
-  const Value& arguments = below(0);
   const Value& callee = below(1);
+  const Value& arguments = below(0);
   if (arguments.kind != ValueKind::kTuple) fail("arguments that are no tuple");
   if (!is_callable(callee)) fail("calls what is no class or function by name");
   if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
@@ -216,6 +170,13 @@ void Machine::check_getattr(const Value& arguments) const {
   const auto is_word = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; };
   const bool is_member = !name.empty() && name[0] >= 'A' && name[0] <= 'Z' && std::ranges::all_of(name, is_word);
   if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
+}
+
+void Machine::new_object_with_keywords() {
+  Value* kwargs = &below(0);
+  if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are no dict");
+  drop(1);
+  new_object(kwargs);
 }
 
 void Machine::new_object(Value* kwargs) {

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,9 +35,20 @@ class Machine {
 
  private:
   // Bytes of the input.
-  std::string_view take(std::size_t count);
-  std::uint64_t unsigned_field(std::size_t bytes);
+  std::string_view take(std::size_t count) {
+    if (count > data_.size() - at_) fail_short(count);
+    const std::string_view taken = data_.substr(at_, count);
+    at_ += count;
+    return taken;
+  }
+  std::uint64_t unsigned_field(std::size_t bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    std::uint64_t number = 0;
+    std::memcpy(&number, take(bytes).data(), bytes);
+    return number;
+  }
   std::string_view counted(std::size_t length_bytes) { return take(unsigned_field(length_bytes)); }
+  [[noreturn]] void fail_short(std::size_t count) const;
   std::string_view line();
   std::int64_t decimal(std::string_view text) const;
 
@@ -43,9 +56,9 @@ class Machine {
   void push(Value* value) { stack_.push_back(value); }
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   void need(std::size_t count) const {
-    if (stack_.size() - floor() < count) fail(fmt::format("needs {} values, finds {}", count, stack_.size() - floor()));
+    if (stack_.size() - floor() < count) fail_shallow(count);
   }
-  Value* pop();
+  [[noreturn]] void fail_shallow(std::size_t count) const;
   std::size_t marked();                    ///< Removes the last mark; the number of values above it, which stay.
   std::span<Value* const> last(std::size_t count) const { return std::span(stack_).last(count); }
   void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
@@ -54,30 +67,36 @@ class Machine {
     return *stack_[stack_.size() - count - 1];
   }
 
-  // Groups of opcodes; each returns false if the opcode is none of its own.
-  bool scalar(std::uint8_t op);
-  bool text(std::uint8_t op);
-  bool container(std::uint8_t op);
-  bool memo(std::uint8_t op);
-  bool object(std::uint8_t op);
-  void execute(std::uint8_t op);
   Value* run_opcodes();
+  void execute(std::uint8_t op);
+  void check_frame(std::uint64_t length) const;
 
-  void push_string(std::string_view bytes);
+  void push_float();
+  void push_int_line();
   void push_long(std::string_view bytes);
+  void push_string(std::string_view bytes);
+  void push_old_string(std::string_view bytes);
+
   void push_collection(ValueKind kind, std::size_t count);
   void append(std::size_t count);
   void set_items(std::size_t count);
   void add_items(std::size_t count);
+
   void put(std::uint64_t index);
   void get(std::uint64_t index);
+  void pop_value_or_mark();
+
   void push_global(std::string_view module, std::string_view name);
+  [[noreturn]] void forbid(std::string_view module, std::string_view name) const;
+  void global_line();
   void stack_global();
+  void persistent_id();
   void reduce();
   void new_object(Value* kwargs);  ///< Null: none.
-  void build();
+  void new_object_with_keywords();
   void push_call(bool is_new, Value* kwargs);
   void check_getattr(const Value& arguments) const;
+  void build();
 
   std::string_view data_;
   const LoadOptions& options_;

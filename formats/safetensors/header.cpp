@@ -273,16 +273,16 @@ class HeaderParser {
 
 std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
-HeaderText read_header_text(const RandomReader& file) {
+HeaderText read_header_text(const RandomReader& file, const std::string& shown) {
   if (file.size() < kLengthBytes) {
-    throw_truncated(file.name(), fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
+    throw_truncated(shown, fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
     throw Error(ErrorCode::kCorruption, fmt::format("header says it is {} bytes long, at most {} are allowed", length,
                                                     kMaxHeaderBytes))
-        .in_file(file.name())
+        .in_file(shown)
         .because("this is no safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))
         .found(std::to_string(length))
@@ -290,7 +290,7 @@ HeaderText read_header_text(const RandomReader& file) {
   }
   const auto bytes = static_cast<std::int64_t>(length);
   if (bytes > file.size() - kLengthBytes) {
-    throw_truncated(file.name(), fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
+    throw_truncated(shown, fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
                     kLengthBytes + bytes, file.size());
   }
   const auto size = static_cast<std::size_t>(bytes);
@@ -298,7 +298,7 @@ HeaderText read_header_text(const RandomReader& file) {
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
   text[size] = '\0';
   if (text[0] != '{') {
-    throw Error(ErrorCode::kCorruption, "header does not begin with '{'").in_file(file.name()).of_kind(kBadHeader);
+    throw Error(ErrorCode::kCorruption, "header does not begin with '{'").in_file(shown).of_kind(kBadHeader);
   }
   return {text, bytes};
 }

@@ -48,9 +48,9 @@ struct HeaderText {
   std::int64_t bytes = 0;
 };
 
-/// Reads the header's text. Checks its length before anything is allocated.
+/// Reads the header's text. Checks its length before anything is allocated. `shown` names the file in messages.
 /// \throws Error kCorruption (kind truncated, bad_header)
-HeaderText read_header_text(const RandomReader& file);
+HeaderText read_header_text(const RandomReader& file, const std::string& shown);
 
 /// An upper bound of the number of tensors, for reserving; never more than the text has room for.
 std::size_t max_entries(const HeaderText& header);

@@ -93,7 +93,7 @@ class SafetensorsReader final : public Reader {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     File& file = catalog_.files[index];
     file.bytes = opened->size();
-    const HeaderText header = read_header_text(*opened);
+    const HeaderText header = read_header_text(*opened, file.path);
     catalog_.arena->adopt(header.text);
     const std::size_t entries = max_entries(header);
     make_room(catalog_.storages, entries);

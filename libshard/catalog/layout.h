@@ -22,7 +22,7 @@ struct Placement {
   int dim = 0;                    ///< Negative counts from the end.
   std::int64_t split_factor = 1;  ///< kStridedShard only.
 };
-/// "R", "S(0)", "_S(0,2)", ... \throws Error kInvalidArgument
+/// "R", "S(0)", "_S(0,2)", ...; spaces between the parts do not matter. \throws Error kInvalidArgument
 Placement parse_placement(std::string_view text);
 std::string to_string(const Placement& placement);
 
@@ -30,7 +30,9 @@ struct MeshAxis {
   std::string name;
   std::int64_t size;
 };
-/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument
+/// A mesh has at most this many ranks.
+inline constexpr std::int64_t kMaxRanks = 1 << 20;
+/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  also for an axis twice, or more than kMaxRanks ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 
 /// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk; --ranks N [--dim D].
@@ -44,6 +46,7 @@ struct MeshLayout {
     std::string source;                              ///< As the user wrote it, for messages.
     std::function<bool(std::string_view)> matches;
     std::vector<Placement> placements;               ///< One per axis, slowest first.
+    std::vector<std::size_t> order;                  ///< Axes in the order of cutting; empty: slowest first, as torch.
   };
   std::vector<MeshAxis> mesh;
   std::vector<Rule> rules;  ///< No match: replicated on all axes.
@@ -68,8 +71,9 @@ struct WholeLayout {};
 
 using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
 
-/// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh`, `files.path`, and `rules` with `id`,
-/// `match` (RE2, whole name) and `shard`.
+/// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh` (axes slowest first), `files.path`, and
+/// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each cut
+/// by the rule of torch.chunk. Axes that a rule does not name hold replicas.
 /// \throws Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep.
 /// \throws Error kUnsupported      any other key, by name.
 MeshLayout parse_layout_document(std::string_view json, const std::string& file);
@@ -85,8 +89,9 @@ struct RankPiece {
 
 /// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
 /// A placement on a dimension that the tensor lacks is R. Arithmetic of torch's Shard and _StridedShard
-/// (torch/distributed/tensor/placement_types.py).
+/// (torch/distributed/tensor/placement_types.py). `order` is that of MeshLayout::Rule.
+/// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
-                             std::span<const Placement> placements);
+                             std::span<const Placement> placements, std::span<const std::size_t> order = {});
 
 }  // namespace shard

@@ -2,7 +2,9 @@
 /// Which tensors and objects of a source take part, under which names and as which dtype. Pure.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -10,7 +12,7 @@
 namespace shard {
 
 /// True when `glob` matches the whole `name`: `*` stays inside one dotted part, `**` crosses, `?` is one character
-/// other than a dot, `[...]` a class. Bytewise. Cost: O(|glob| * |name|).
+/// other than a dot, `[...]` a class (`[!...]` what is not in it, a dot never). Bytewise. Cost: O(|glob| * |name|).
 bool glob_match(std::string_view glob, std::string_view name);
 
 /// What the selection options of the command line say, in the order in which they apply.
@@ -18,8 +20,10 @@ struct SelectionOptions {
   std::vector<std::string> include, exclude;  ///< Globs over source names.
   std::vector<std::string> strip_prefix;
   std::vector<std::string> add_prefix;
-  std::vector<std::string> rename;            ///< "REGEX=REPLACEMENT", RE2, \1, all matches.
-  std::vector<std::string> cast;              ///< "GLOB=DTYPE" over resulting names; first match wins.
+  std::vector<std::string> rename;            ///< "REGEX=REPLACEMENT", RE2, \1, all matches. Cut at the first '=' that
+                                              ///< has no backslash before it: `\=` in the pattern is a plain '='.
+  std::vector<std::string> cast;              ///< "GLOB=DTYPE" over resulting names; first match wins. Globs with
+                                              ///< wildcards pass integers and bools by.
   bool keep_objects = true;
 };
 
@@ -38,13 +42,13 @@ struct Selection {
   std::vector<SelectedTensor> tensors;  ///< By resulting name, then source rank.
   std::vector<SelectedObject> objects;  ///< Empty with `drop`.
   bool renamed = false;    ///< Some name changed: containers are rebuilt from paths.
-  std::shared_ptr<Arena> arena;
+  std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 };
 
-/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added, else its path is
-/// the one key of its new name.
+/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added (to a source without
+/// any paths a prefix adds text, not a container), else its path is the one key of its new name.
 /// \throws Error kInvalidArgument  a malformed rule, a prefix that no name has, a glob of `cast` that matches nothing,
-///   two tensors with one resulting name, a cast of integers or bools not named exactly.
+///   two tensors with one resulting name.
 /// \throws Error kUnsupported  a cast that does not exist (float4, float6, quantized, bits); two source paths share a
 ///   name that would have to be told apart.
 Selection select(const Catalog& source, const SelectionOptions& options);

@@ -46,10 +46,11 @@ struct TreeEntry {
 /// all that it held vanishes, the root becomes an empty dict. A list that lost an element other than its last ones
 /// becomes a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a catalog.
 /// Ownership: the result lies in `arena` and in that of `root`. Cost: linear in leaves.
+/// \throws Error kCorruption  too deep, or too many steps.
 Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries);
 
-/// A tree made of paths alone: dicts in the order of `entries`; list indices that run from 0 become a list, others
-/// integer keys. A single entry of the empty name and path is the root itself.
+/// A tree made of paths alone. Dicts hold string keys in bytewise order, then integer keys by value; list indices that
+/// run from 0 become a list, others integer keys. A single entry of the empty name and path is the root itself.
 /// \throws Error kInvalidArgument  two entries with one path, or one inside another, naming both.
 Value* tree_of_paths(Arena& arena, std::span<const TreeEntry> entries);
 

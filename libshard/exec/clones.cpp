@@ -57,14 +57,13 @@ class Cloner {
   std::set<std::pair<std::uint32_t, std::uint32_t>> refused_;
 };
 
-bool is_line_without_replicas(const Plan& plan, const Unit& unit) {
-  if (unit.shape.size() != 1 || unit.from != DType::kUint8 || unit.to != DType::kUint8) return false;
+bool has_replicas(const Plan& plan, const Unit& unit) {
   std::int64_t end = 0;
   for (const Piece& piece : plan.to(unit)) {
-    if (piece.offsets[0] != end) return false;
+    if (piece.offsets[0] != end) return true;
     end += piece.sizes[0];
   }
-  return true;
+  return false;
 }
 
 }  // namespace
@@ -74,7 +73,7 @@ Clones clone_runs(const Plan& plan, const Catalog& source, const Reader& reader,
   Clones clones;
   Cloner each(source, reader, target, files, cloner, progress);
   for (const Unit& unit : plan.units) {
-    if (unit.shape.size() != 1 || unit.shape[0] < kLeast || !is_line_without_replicas(plan, unit)) continue;
+    if (!unit.is_line || unit.shape[0] < kLeast || has_replicas(plan, unit)) continue;
     auto done = each.clone(plan.from(unit), plan.to(unit));
     if (!done.empty()) clones.ranges.emplace(unit.first_tile, std::move(done));
   }

@@ -201,6 +201,10 @@ class Worker {
 
 }  // namespace
 
+void check_stop(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
+}
+
 std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
                                    const Catalog& target, std::span<FileWriter* const> files,
                                    const ExecuteOptions& options, Progress& progress) {

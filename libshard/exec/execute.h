@@ -23,8 +23,11 @@ struct ExecuteOptions {
   std::int64_t max_memory_bytes = 64 << 20;
   bool checksums = false;   ///< Make CRC-32 of every target storage.
   FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null.
-  std::stop_token stop;     ///< Asked between pieces; a stop ends in Error kInterrupted.
+  std::stop_token stop{};   ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
+
+/// \throws Error kInterrupted  a stop was asked for.
+void check_stop(const std::stop_token& stop);
 
 /// Copies every tile of `plan`. `files[i]` is the open file of target.files[i].
 /// \returns checksums of the target's storages (empty ones when not asked for).

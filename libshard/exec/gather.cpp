@@ -74,10 +74,6 @@ struct Gatherer::Request {
   }
 };
 
-void check_stop(const std::stop_token& stop) {
-  if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
-}
-
 const RandomReader& Gatherer::file(std::uint32_t index) {
   if (index != open_index_) {
     open_file_ = reader_.file(index);

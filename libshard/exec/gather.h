@@ -20,9 +20,6 @@ struct Place {
   Box box() const { return Box(offsets, sizes); }
 };
 
-/// Throws Error kInterrupted when a stop was asked for.
-void check_stop(const std::stop_token& stop);
-
 /// Threads: one each; the reader and the counters are shared.
 class Gatherer {
  public:

@@ -50,6 +50,7 @@ struct TensorReader::Impl {
       count_in_bytes(arena, tensor.name, shape, pieces, {});
     } else if (flatten(arena, shape, pieces, {})) {
       scale_line(arena, shape, pieces, {}, dtype_bits(dtype) / 8);
+      is_line = true;
     } else {
       is_in_bytes = false;
     }
@@ -76,7 +77,7 @@ struct TensorReader::Impl {
   Gatherer gatherer;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;
-  bool is_in_bytes = false;
+  bool is_in_bytes = false, is_line = false;
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
 };
@@ -94,7 +95,7 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
   // Lines are read straight into their place; only what is permuted needs the second buffer.
-  const std::int64_t staging = impl.shape.size() == 1 ? unit : std::min(kStaging, (last - first) * unit);
+  const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);
   if (static_cast<std::int64_t>(impl.staging.size()) < staging) impl.staging.resize(static_cast<std::size_t>(staging));
   Box box;
   box.dims = impl.shape.size();

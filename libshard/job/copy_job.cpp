@@ -7,7 +7,6 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/gather.h"
 
 namespace shard {
 

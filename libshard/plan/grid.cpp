@@ -79,12 +79,12 @@ double calls_of(std::span<const Piece> pieces, const Numbers& tile, std::int64_t
 /// Tries tiles of one size and keeps the best so far.
 class TileSearch {
  public:
+  /// A line is read straight into its place, whatever the length.
   TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
       : shape_(unit.shape), from_(from), to_(to), from_order_(order_of(from.front().strides.span())),
         to_order_(order_of(to.front().strides.span())), element_bytes_(dtype_bits(unit.from) / 8) {
     permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
-    const bool is_line = shape_.size() == 1;  // Read straight into its place, whatever the length.
-    longest_read_ = is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
+    longest_read_ = unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
     longest_write_ = unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / (dtype_bits(unit.to) / 8));
   }
 

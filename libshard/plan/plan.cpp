@@ -129,6 +129,7 @@ class Planner {
     constexpr std::int64_t kOne[] = {1};
     Arena& arena = *plan_.arena;
     unit.from = unit.to = DType::kUint8;
+    unit.is_line = true;
     unit.shape = arena.dims(std::span(&copy.bytes, 1));
     Piece piece{.offsets = arena.zeros(1), .sizes = unit.shape, .strides = arena.dims(kOne)};
     piece.storage = copy.from_storage;
@@ -150,6 +151,7 @@ class Planner {
     } else if (flatten(arena, unit.shape, from_of(unit), to_of(unit)) && unit.from == unit.to) {
       scale_line(arena, unit.shape, from_of(unit), to_of(unit), dtype_bits(unit.from) / 8);
       unit.from = unit.to = DType::kUint8;
+      unit.is_line = true;
     }
   }
 
@@ -169,8 +171,7 @@ class Planner {
   }
 
   bool is_joinable(const Unit& unit) {
-    if (unit.from != DType::kUint8 || unit.to != DType::kUint8 || unit.shape.size() != 1) return false;
-    if (unit.shape[0] > kJoinedBytes / 2) return false;
+    if (!unit.is_line || unit.shape[0] > kJoinedBytes / 2) return false;
     const auto is_located = [](const Catalog& catalog, const Piece& piece) {
       return catalog.storages[piece.storage].offset >= 0;
     };

@@ -31,6 +31,7 @@ struct Piece {
 
 struct Unit {
   DType from{}, to{};  ///< Equal: the bytes move as they are.
+  bool is_line = false;  ///< One dimension of bytes that move as they are, each piece one run of its storage.
   Dims shape;          ///< Of the whole unit.
   Dims tile;           ///< Of a full tile; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; replicas removed.

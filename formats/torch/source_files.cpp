@@ -1,0 +1,118 @@
+#include "formats/torch/source_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/zip/bytes.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_save {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
+constexpr std::string_view kIndexSuffix = ".bin.index.json";
+constexpr std::string_view kUsualIndex = "pytorch_model.bin.index.json";
+constexpr std::string_view kSingle = "pytorch_model.bin";
+constexpr std::size_t kProbeBytes = 64 << 10;
+constexpr std::size_t kNameProbeBytes = 512;
+
+bool is_index_name(std::string_view name) { return name.ends_with(kIndexSuffix) && !name.starts_with('.'); }
+bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(".bin"); }
+
+std::string head_of(const RandomReader& file, std::size_t bytes) {
+  std::string head(static_cast<std::size_t>(std::min(file.size(), static_cast<std::int64_t>(bytes))), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(head)));
+  return head;
+}
+
+// torch puts every record into one top folder; other zips (.npz) do not.
+bool is_saved_zip(const RandomReader& file) {
+  const std::string head = head_of(file, static_cast<std::size_t>(zip::kLocalBytes) + kNameProbeBytes);
+  const auto bytes = std::as_bytes(std::span(head));
+  if (bytes.size() < static_cast<std::size_t>(zip::kLocalBytes)) return false;
+  if (zip::load<std::uint32_t>(bytes, 0) != zip::kLocalSignature) return false;
+  const std::size_t name_bytes = zip::load<std::uint16_t>(bytes, 26);
+  return std::string_view(head).substr(static_cast<std::size_t>(zip::kLocalBytes), name_bytes).find('/') !=
+         std::string_view::npos;
+}
+
+bool is_index_file(const RandomReader& file) {
+  const std::string text = head_of(file, kProbeBytes);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' && text.find("\"weight_map\"") != std::string::npos &&
+         text.find(".bin\"") != std::string::npos;
+}
+
+std::string choose_index(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> indices;
+  std::ranges::copy_if(names, std::back_inserter(indices), is_index_name);
+  if (indices.empty()) return {};
+  if (indices.size() == 1) return indices.front();
+  if (std::ranges::find(indices, kUsualIndex) != indices.end()) return std::string(kUsualIndex);
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("the folder has {} indices: {}, {}", indices.size(), indices[0], indices[1]))
+      .in_file(folder)
+      .hint("name the index file itself as the source");
+}
+
+SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
+  const std::vector<std::string> names = fs.list(folder);
+  SourceFiles files;
+  files.folder = folder;
+  if (const std::string index = choose_index(folder, names); !index.empty()) {
+    files.index = join_path(folder, index);
+    std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
+    return files;
+  }
+  if (std::ranges::find(names, kSingle) != names.end()) {
+    files.names.emplace_back(kSingle);
+    return files;
+  }
+  const bool has_parts = std::ranges::any_of(names, is_part_name);
+  throw Error(ErrorCode::kNotFound, has_parts ? "the folder holds parts of a checkpoint, but not their index"
+                                              : "the folder holds no pytorch_model.bin")
+      .in_file(join_path(folder, has_parts ? kUsualIndex : kSingle))
+      .of_kind("missing_file");
+}
+
+}  // namespace
+
+bool is_legacy_save(const RandomReader& file) { return head_of(file, kLegacyMagic.size()) == kLegacyMagic; }
+
+SourceFiles find_source_files(const Source& source) {
+  if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
+  const std::string& first = source.paths.front();
+  if (source.paths.size() > 1) {
+    throw Error(ErrorCode::kUnsupported, "several torch.save files without an index are one per rank")
+        .in_file(first)
+        .because("this build reads one file, or a folder with an index");
+  }
+  if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
+  SourceFiles files;
+  const auto file = source.fs->open(first);
+  if (!is_saved_zip(*file) && is_index_file(*file)) {
+    files.folder = parent_path(first);
+    files.index = first;
+  } else {
+    files.names = {first};
+  }
+  return files;
+}
+
+bool is_torch(const Source& source) {
+  if (source.paths.size() != 1) return false;
+  const std::string& path = source.paths.front();
+  if (source.fs->status(path).kind == FileKind::kFolder) {
+    return std::ranges::any_of(source.fs->list(path), [](const std::string& name) {
+      return is_index_name(name) || name == kSingle || is_part_name(name);
+    });
+  }
+  const auto file = source.fs->open(path);
+  return is_saved_zip(*file) || is_index_file(*file);
+}
+
+}  // namespace shard::torch_save

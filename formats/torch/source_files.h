@@ -1,0 +1,29 @@
+/// \file
+/// Which files a torch source consists of: one torch.save file, or Hugging Face's folder of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/registry.h"
+
+namespace shard::torch_save {
+
+struct SourceFiles {
+  std::string folder;              ///< What `names` lie in; empty when they are paths as given.
+  std::vector<std::string> names;  ///< Data files; with an index those that it names are read instead.
+  std::string index;               ///< Path of the index, or empty.
+};
+
+/// \throws Error kNotFound     nothing there, or parts without their index.
+/// \throws Error kCorruption   several indices and none of the usual name.
+/// \throws Error kUnsupported  several files without an index: one per rank.
+SourceFiles find_source_files(const Source& source);
+
+/// True when the content says torch: see Format::detect. Legacy files are not claimed.
+bool is_torch(const Source& source);
+
+/// True for the first bytes of torch.save before 1.6: a pickled magic number.
+bool is_legacy_save(const RandomReader& file);
+
+}  // namespace shard::torch_save

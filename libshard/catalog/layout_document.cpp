@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "libshard/catalog/layout.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxDepth = 32;
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
+
+/// Parses, and notes the keys of `mesh` in the document's order, which says which axis is slowest.
+json parse(std::string_view text, std::vector<std::string>& mesh_axes) {
+  std::string top_key;
+  const auto note = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kMaxDepth) throw wrong(fmt::format("nests deeper than {}", kMaxDepth));
+    if (event != json::parse_event_t::key) return true;
+    if (depth == 1) top_key = parsed.get<std::string>();
+    if (depth == 2 && top_key == "mesh") mesh_axes.push_back(parsed.get<std::string>());
+    return true;
+  };
+  try {
+    return json::parse(text, note);
+  } catch (const json::exception& error) {
+    throw wrong("not JSON").because(error.what());
+  }
+}
+
+void check_keys(const json& object, const char* where, std::initializer_list<std::string_view> known) {
+  if (!object.is_object()) throw wrong(fmt::format("{} is no object", where)).found(object.type_name());
+  for (const auto& [key, value] : object.items()) {
+    if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
+    throw Error(ErrorCode::kUnsupported, fmt::format("layout document: key '{}' of {} is not supported", key, where))
+        .expected(fmt::format("{}", fmt::join(known, ", ")))
+        .found(key);
+  }
+}
+
+std::string text_at(const json& object, const char* key, const char* where) {
+  const auto found = object.find(key);
+  if (found == object.end()) return {};
+  if (!found->is_string()) throw wrong(fmt::format("{}.{} is no string", where, key)).found(found->type_name());
+  return found->get<std::string>();
+}
+
+std::vector<MeshAxis> read_mesh(const json& document, const std::vector<std::string>& axes) {
+  const auto mesh = document.find("mesh");
+  if (mesh == document.end()) throw wrong("key 'mesh' is missing");
+  if (!mesh->is_object() || mesh->empty()) throw wrong("mesh is no object of axes and sizes").found(mesh->type_name());
+  if (mesh->size() != axes.size()) throw wrong("an axis of mesh is there twice");
+  std::vector<MeshAxis> read;
+  std::int64_t ranks = 1;
+  for (const std::string& name : axes) {
+    const json& size = mesh->at(name);
+    const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() >= 1 &&
+                      size.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxRanks / ranks);
+    if (!fits) {
+      throw wrong(fmt::format("mesh.{} is no size", name))
+          .expected(fmt::format("an integer of at least 1, and at most {} ranks in all", kMaxRanks))
+          .found(size.dump());
+    }
+    ranks *= size.get<std::int64_t>();
+    read.push_back({name, size.get<std::int64_t>()});
+  }
+  return read;
+}
+
+std::size_t read_axis(const json& cut, const std::vector<MeshAxis>& mesh, const std::string& where) {
+  const std::string name = text_at(cut, "axis", where.c_str());
+  const auto axis = std::ranges::find(mesh, name, &MeshAxis::name);
+  if (axis == mesh.end()) throw wrong(fmt::format("{} names axis '{}', which mesh lacks", where, name)).found(name);
+  return static_cast<std::size_t>(axis - mesh.begin());
+}
+
+int read_dim(const json& cut, const std::string& where) {
+  const auto dim = cut.find("dim");
+  const bool is_integer = dim != cut.end() && dim->is_number_integer();
+  const bool fits = is_integer && (dim->is_number_unsigned() ? dim->get<std::uint64_t>() < std::uint64_t{kMaxDims}
+                                                             : dim->get<std::int64_t>() >= -kMaxDims);
+  if (!fits) throw wrong(where + ".dim is no dimension");
+  return dim->get<int>();
+}
+
+/// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
+void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where, MeshLayout::Rule& rule) {
+  if (!shard.is_array()) throw wrong(where + ".shard is no list").found(shard.type_name());
+  for (const json& cut : shard) {
+    check_keys(cut, (where + ".shard").c_str(), {"axis", "dim"});
+    const std::size_t axis = read_axis(cut, mesh, where + ".shard");
+    if (std::ranges::find(rule.order, axis) != rule.order.end()) {
+      throw wrong(fmt::format("{}.shard names axis '{}' twice", where, mesh[axis].name));
+    }
+    rule.order.push_back(axis);
+    rule.placements[axis] = {Placement::kShard, read_dim(cut, where + ".shard"), 1};
+  }
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
+    if (std::ranges::find(rule.order, axis) == rule.order.end()) rule.order.push_back(axis);
+  }
+}
+
+MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number) {
+  std::string where = fmt::format("rules[{}]", number);
+  check_keys(object, where.c_str(), {"id", "match", "shard"});
+  if (const std::string id = text_at(object, "id", where.c_str()); !id.empty()) where = fmt::format("rule '{}'", id);
+  if (!object.contains("match")) throw wrong(where + " has no key 'match'");
+  MeshLayout::Rule rule;
+  rule.source = text_at(object, "match", where.c_str());
+  rule.placements.resize(mesh.size());
+  RE2::Options options;
+  options.set_log_errors(false);
+  const auto pattern = std::make_shared<const RE2>(rule.source, options);
+  if (!pattern->ok()) throw wrong(where + ".match is no regular expression").because(pattern->error());
+  rule.matches = [pattern](std::string_view name) {
+    return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern);
+  };
+  if (object.contains("shard")) read_shard(object["shard"], mesh, where, rule);
+  return rule;
+}
+
+}  // namespace
+
+MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
+  std::vector<std::string> axes;
+  const json document = parse(text, axes);
+  if (!document.is_object()) throw wrong("is no object").found(document.type_name());
+  const std::string schema = text_at(document, "schema", "the document");
+  if (schema != "shardctl.layout/1") throw wrong("wrong schema").expected("shardctl.layout/1").found(schema);
+  check_keys(document, "the document", {"schema", "name", "mesh", "files", "rules"});
+  text_at(document, "name", "the document");
+  MeshLayout layout;
+  layout.mesh = read_mesh(document, axes);
+  if (const auto files = document.find("files"); files != document.end()) {
+    check_keys(*files, "files", {"path"});
+    layout.file_path = text_at(*files, "path", "files");
+  }
+  const auto rules = document.find("rules");
+  if (rules == document.end()) return layout;
+  if (!rules->is_array()) throw wrong("rules is no list").found(rules->type_name());
+  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size()));
+  return layout;
+} catch (Error& error) {
+  throw error.in_file(file);
+}
+
+}  // namespace shard

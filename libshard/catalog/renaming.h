@@ -1,0 +1,45 @@
+/// \file
+/// Names and paths under --strip-prefix, --add-prefix and --rename.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/selection.h"
+
+namespace shard {
+
+struct NamedPath {
+  std::string_view name;
+  Path path;
+};
+
+/// The options' renaming rules, compiled.
+class Renaming {
+ public:
+  /// `nested`: some path of the source has several parts, so that a prefix that is added becomes a container.
+  /// \throws Error kInvalidArgument  a malformed --rename.
+  Renaming(const SelectionOptions& options, bool nested, Arena& arena);
+  ~Renaming();
+  bool changes_names() const;
+  /// What an entry is called. New names and paths lie in the arena.
+  NamedPath apply(NamedPath entry);
+  /// \throws Error kInvalidArgument  a prefix to strip that no entry had.
+  void check_used() const;
+
+ private:
+  struct Rule;
+  void strip(NamedPath& entry, std::size_t prefix);
+  void add(NamedPath& entry, std::string_view prefix);
+
+  const SelectionOptions& options_;
+  const bool nested_;
+  Arena& arena_;
+  std::vector<Rule> rules_;
+  std::vector<bool> used_;  ///< Of strip_prefix.
+  std::string scratch_;
+};
+
+}  // namespace shard

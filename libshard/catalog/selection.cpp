@@ -1,0 +1,201 @@
+#include "libshard/catalog/selection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "libshard/catalog/renaming.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+bool has_wildcard(std::string_view glob) { return glob.find_first_of("*?[") != std::string_view::npos; }
+
+bool matches_any(const std::vector<std::string>& globs, std::string_view name) {
+  return std::ranges::any_of(globs, [&](const std::string& glob) { return glob_match(glob, name); });
+}
+
+bool takes_part(const SelectionOptions& options, std::string_view name) {
+  return (options.include.empty() || matches_any(options.include, name)) && !matches_any(options.exclude, name);
+}
+
+/// Edit distance, or `limit` where it is not below that. Cost: |a| * |b|.
+std::size_t distance(std::string_view a, std::string_view b, std::size_t limit) {
+  const std::size_t apart = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
+  if (apart >= limit) return limit;
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return std::min(row.back(), limit);
+}
+
+std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string_view name) {
+  std::string_view nearest;
+  std::size_t best = std::max<std::size_t>(2, name.size() / 2);
+  for (const SelectedTensor& tensor : tensors) {
+    const std::size_t found = distance(name, tensor.name, best);
+    if (found < best) {
+      best = found;
+      nearest = tensor.name;
+    }
+  }
+  return std::string(nearest);
+}
+
+struct CastRule {
+  std::string_view text, glob;
+  DType dtype;
+  bool exact;
+  bool used = false;
+};
+
+std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
+  std::vector<CastRule> rules;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}' is malformed", text))
+          .expected("GLOB=DTYPE")
+          .found(text);
+    }
+    const std::string_view glob = std::string_view(text).substr(0, equals);
+    const std::optional<DType> dtype = dtype_of_name(std::string_view(text).substr(equals + 1));
+    if (!dtype) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}': '{}' is no dtype", text, text.substr(equals + 1)))
+          .expected("a torch dtype such as bfloat16, float32, float8_e4m3fn")
+          .found(text.substr(equals + 1));
+    }
+    rules.push_back({text, glob, *dtype, !has_wildcard(glob)});
+  }
+  return rules;
+}
+
+/// The first rule that matches decides; a pattern passes integers and bools by, as those are ids and masks mostly.
+DType wanted_dtype(std::vector<CastRule>& rules, std::string_view name, DType dtype) {
+  const bool is_number = !is_integer(dtype) && dtype != DType::kBool;
+  std::optional<DType> wanted;
+  for (CastRule& rule : rules) {
+    if (wanted && rule.used) continue;
+    if (!(rule.exact ? rule.glob == name : glob_match(rule.glob, name))) continue;
+    rule.used = true;
+    if (!wanted && (is_number || rule.exact)) wanted = rule.dtype;
+  }
+  return wanted.value_or(dtype);
+}
+
+void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTensor>& tensors) {
+  std::vector<CastRule> rules = parse_casts(texts);
+  if (rules.empty()) return;
+  for (SelectedTensor& tensor : tensors) {
+    const DType wanted = wanted_dtype(rules, tensor.name, tensor.dtype);
+    if (wanted != tensor.dtype && !(is_castable(tensor.dtype) && is_castable(wanted))) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}': no cast from {} to {}", tensor.name,
+                                                       dtype_name(tensor.dtype), dtype_name(wanted)))
+          .of_tensor(tensor.name);
+    }
+    tensor.dtype = wanted;
+  }
+  const auto unused = std::ranges::find(rules, false, &CastRule::used);
+  if (unused == rules.end()) return;
+  Error error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}' matches no tensor", unused->text));
+  const std::string nearest = nearest_name(tensors, unused->glob);
+  if (!nearest.empty()) error.hint(fmt::format("did you mean '{}={}'?", nearest, dtype_name(unused->dtype)));
+  throw error.found(unused->glob);
+}
+
+bool same_path(Path a, Path b) {
+  return std::ranges::equal(a, b, [](const PathPart& x, const PathPart& y) {
+    return x.is_index == y.is_index && (x.is_index ? x.index == y.index : x.key == y.key);
+  });
+}
+
+/// Neighbours of one name are fine where they had one name before: then rank or path tells them apart.
+template <class Entry, class Of>
+void check_names(const std::vector<Entry>& entries, const std::vector<Of>& source, const char* what) {
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    const Entry &a = entries[i - 1], &b = entries[i];
+    if (a.name != b.name) continue;
+    const Of &from_a = source[a.source], &from_b = source[b.source];
+    if (from_a.name != from_b.name) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}s '{}' and '{}' would both be named '{}'", what, from_a.name, from_b.name, a.name))
+          .of_tensor(a.name)
+          .of_kind("duplicate_name");
+    }
+    if (from_a.rank == from_b.rank && same_path(a.path, b.path)) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("two {}s are named '{}', and renaming would make their paths one too", what, from_a.name))
+          .of_tensor(a.name)
+          .of_kind("duplicate_name");
+    }
+  }
+}
+
+template <class Entry>
+void sort_by_name(std::vector<Entry>& entries) {
+  if (!std::ranges::is_sorted(entries, {}, &Entry::name)) std::ranges::stable_sort(entries, {}, &Entry::name);
+}
+
+class Selector {
+ public:
+  Selector(const Catalog& source, const SelectionOptions& options)
+      : source_(source), options_(options), renaming_(options, is_nested(), *selection_.arena) {}
+
+  Selection run() {
+    selection_.tensors.reserve(source_.tensors.size());
+    for (std::uint32_t i = 0; i < source_.tensors.size(); ++i) {
+      const Tensor& tensor = source_.tensors[i];
+      if (!takes_part(options_, tensor.name)) continue;
+      const NamedPath named = rename({tensor.name, tensor.path});
+      selection_.tensors.push_back({i, named.name, named.path, tensor.dtype});
+    }
+    for (std::uint32_t i = 0; options_.keep_objects && i < source_.objects.size(); ++i) {
+      const Object& object = source_.objects[i];
+      if (!takes_part(options_, object.name)) continue;
+      const NamedPath named = rename({object.name, object.path});
+      selection_.objects.push_back({i, named.name, named.path});
+    }
+    renaming_.check_used();
+    sort_by_name(selection_.tensors);  // Stable: the source's order is by rank within a name.
+    sort_by_name(selection_.objects);
+    check_names(selection_.tensors, source_.tensors, "tensor");
+    check_names(selection_.objects, source_.objects, "object");
+    apply_casts(options_.cast, selection_.tensors);
+    return std::move(selection_);
+  }
+
+ private:
+  bool is_nested() const {
+    const auto has_path = [](const auto& entry) { return !entry.path.empty(); };
+    return std::ranges::any_of(source_.tensors, has_path) || std::ranges::any_of(source_.objects, has_path);
+  }
+
+  NamedPath rename(const NamedPath& entry) {
+    if (!renaming_.changes_names()) return entry;
+    const NamedPath renamed = renaming_.apply(entry);
+    selection_.renamed = selection_.renamed || renamed.name != entry.name;
+    return renamed;
+  }
+
+  const Catalog& source_;
+  const SelectionOptions& options_;
+  Selection selection_;
+  Renaming renaming_;
+};
+
+}  // namespace
+
+Selection select(const Catalog& source, const SelectionOptions& options) { return Selector(source, options).run(); }
+
+}  // namespace shard

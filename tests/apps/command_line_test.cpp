@@ -1,0 +1,145 @@
+#include "apps/shardctl/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/apps/world.h"
+#include "tests/support/expect_error.h"
+
+namespace shard::app {
+namespace {
+
+struct CommandLine : testing::Test {
+  Options parse(const std::vector<std::string>& arguments) {
+    std::ostringstream ignored;
+    Session session{*world.fs, ignored, ignored, false, false,
+                    [this](const std::string& name) {
+                      const auto found = world.env.find(name);
+                      return found == world.env.end() ? std::nullopt : std::optional<std::string>(found->second);
+                    },
+                    {}, [] { return 0; }, {}};
+    Options options;
+    parse_command_line(arguments, session, options);
+    return options;
+  }
+  void refuses(const std::vector<std::string>& arguments, const std::string& words,
+               ErrorCode code = ErrorCode::kInvalidArgument) {
+    test::expect_error(code, words, [&] { parse(arguments); });
+  }
+  World world;
+};
+
+TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
+  const Options options = parse({"--threads", "3", "inspect", "a", "--json"});
+  EXPECT_EQ(options.verb, "inspect");
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(options.sources, std::vector<std::string>{"a"});
+}
+
+TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
+  const Options options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
+  EXPECT_EQ(options.layout.ranks, 4);
+  EXPECT_EQ(options.layout.dim, -1);
+  EXPECT_EQ(options.sources, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(CommandLine, HonoursTheDoubleDash) {
+  EXPECT_EQ(parse({"inspect", "--", "--json"}).sources, std::vector<std::string>{"--json"});
+}
+
+TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
+  EXPECT_EQ(parse({"diff", "split", "gather"}).sources, (std::vector<std::string>{"split", "gather"}));
+}
+
+TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
+  const Options options = parse({"inspect", "--include", "a", "--include", "b", "src"});
+  EXPECT_EQ(options.selection.include, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.sources, std::vector<std::string>{"src"});
+}
+
+TEST_F(CommandLine, CountsVerbosity) { EXPECT_EQ(parse({"env", "-vv"}).verbose, 2); }
+
+TEST_F(CommandLine, FindsHelpAnywhere) { EXPECT_TRUE(parse({"split", "--nonsense", "-h"}).help); }
+
+TEST_F(CommandLine, SuggestsTheVerb) { refuses({"splt", "a"}, "did you mean 'split'?"); }
+TEST_F(CommandLine, SuggestsTheOption) { refuses({"split", "a", "--rnaks", "4"}, "did you mean --ranks?"); }
+TEST_F(CommandLine, SaysThatAVerbHasNoSuchOption) { refuses({"inspect", "a", "--ranks", "4"}, "inspect takes no --ranks"); }
+TEST_F(CommandLine, RefusesWordsThatAreNoNumbers) { refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks"); }
+TEST_F(CommandLine, RefusesTwoLayouts) {
+  refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
+}
+TEST_F(CommandLine, RefusesDimWithoutRanks) { refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim without --ranks"); }
+TEST_F(CommandLine, RefusesPlaceWithoutMesh) { refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place without --mesh"); }
+TEST_F(CommandLine, RefusesNoRanks) { refuses({"split", "a", "-o", "b", "--ranks", "0"}, "at least 1"); }
+TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
+TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
+TEST_F(CommandLine, KnowsVerbsOfOtherBuilds) {
+  refuses({"verify", "a"}, "verify is not part of this build", ErrorCode::kUnsupported);
+}
+TEST_F(CommandLine, KnowsOptionsOfOtherBuilds) {
+  refuses({"gather", "a", "-o", "b", "--resume"}, "--resume is not part of this build", ErrorCode::kUnsupported);
+}
+TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
+  refuses({"gather", "a", "-o", "b", "--checksum", "xxh3"}, "--checksum xxh3", ErrorCode::kUnsupported);
+}
+TEST_F(CommandLine, TakesTheDefaultsOfThoseAloud) {
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none", "--unknown-globals", "refuse"}).verb, "gather");
+}
+
+TEST_F(CommandLine, ReadsTheEnvironment) {
+  world.env = {{"SHARDCTL_MAX_MEMORY", "1GiB"}, {"SHARDCTL_QUIET", "1"}};
+  const Options options = parse({"inspect", "a"});
+  EXPECT_EQ(options.max_memory, "1GiB");
+  EXPECT_TRUE(options.quiet);
+}
+
+TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {
+  world.env = {{"SHARDCTL_RANKS", "8"}};
+  const Options options = parse({"split", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(options.layout.ranks, std::nullopt);
+  EXPECT_EQ(options.layout.shards, 2);
+}
+
+TEST_F(CommandLine, NamesTheVariableOfABadValue) {
+  world.env = {{"SHARDCTL_RANKS", "many"}};
+  refuses({"split", "a", "-o", "b"}, "SHARDCTL_RANKS");
+}
+
+TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
+  world.put("/etc/shardctl.toml", "threads = 2\nmax-memory = \"2GiB\"\n[split]\nranks = 4\n[diff]\natol = 1\n");
+  world.env = {{"SHARDCTL_THREADS", "5"}};
+  const Options options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
+  EXPECT_EQ(options.threads, 5);
+  EXPECT_EQ(options.max_memory, "2GiB");
+  EXPECT_EQ(options.layout.ranks, 4);
+  EXPECT_EQ(options.atol, 0);
+}
+
+TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
+  world.put("/c.toml", "thraeds = 2\n");
+  refuses({"inspect", "a", "--config", "/c.toml"}, "thraeds");
+}
+
+TEST_F(CommandLine, RepeatsTheLineForHints) {
+  const Options options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
+  EXPECT_EQ(repeat_command(options, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+}
+
+TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
+  const std::string text = help_text("split");
+  for (const char* part : {"Examples:", "--ranks N", "Exit codes:", "--max-memory SIZE", "Usage: shardctl split"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(HelpText, DoesNotMentionWhatThisBuildLacks) {
+  for (const char* verb : {"", "inspect", "split", "gather", "reshard", "convert", "diff", "digest", "env"}) {
+    const std::string text = help_text(verb);
+    for (const char* absent : {"verify", "repair", "resume", "hdf5", "torch-ranks", "dcp-hf", "launcher", "checksum"}) {
+      EXPECT_EQ(text.find(absent), std::string::npos) << verb << ": " << absent;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shard::app

@@ -1,0 +1,86 @@
+#include "apps/shardctl/json_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+namespace shard::app {
+namespace {
+
+template <class Write>
+std::string written(const Write& write) {
+  std::ostringstream out;
+  {
+    TextSink sink(out);
+    JsonWriter json(sink);
+    write(json);
+  }
+  return out.str();
+}
+
+std::string string_of(std::string_view text) {
+  return written([&](JsonWriter& json) { json.string(text); });
+}
+
+TEST(JsonWriter, NestsObjectsAndArrays) {
+  EXPECT_EQ(written([](JsonWriter& json) {
+              json.begin_object();
+              json.key("a"), json.number(1);
+              json.key("b"), json.begin_array(), json.boolean(true), json.null(), json.end_array();
+              json.key("c"), json.begin_object(), json.end_object();
+              json.end_object();
+            }),
+            R"({"a": 1, "b": [true, null], "c": {}})");
+}
+
+TEST(JsonWriter, StartsItemsOnLines) {
+  EXPECT_EQ(written([](JsonWriter& json) {
+              json.begin_array();
+              json.line(1), json.number(1);
+              json.line(1), json.number(2);
+              json.end_array();
+            }),
+            "[\n 1,\n 2]");
+}
+
+TEST(JsonWriter, EscapesWhatAStringMustNotHold) {
+  EXPECT_EQ(string_of("a\"b\\c\n\t\r\x01\x7f"), R"("a\"b\\c\n\t\r\u0001\u007f")");
+}
+
+TEST(JsonWriter, KeepsUtf8) { EXPECT_EQ(string_of("für 権"), "\"für 権\""); }
+
+TEST(JsonWriter, EscapesEncodedSurrogates) { EXPECT_EQ(string_of("\xED\xA0\x80!"), R"("\ud800!")"); }
+
+TEST(JsonWriter, ReplacesBytesThatAreNoUtf8) { EXPECT_EQ(string_of("a\xFFz\xC3"), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\""); }
+
+TEST(JsonWriter, ReplacesOverlongForms) {
+  EXPECT_EQ(string_of("\xE0\x80\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+}
+
+TEST(JsonWriter, WritesNanAndInfinityAsStrings) {
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(written([&](JsonWriter& json) {
+              json.begin_array();
+              json.real(inf), json.real(-inf), json.real(std::numeric_limits<double>::quiet_NaN()), json.real(0.5);
+              json.end_array();
+            }),
+            R"(["inf", "-inf", "nan", 0.5])");
+}
+
+TEST(RealText, KeepsAPointInWholeNumbers) { EXPECT_EQ(real_text(10), "10.0"); }
+
+TEST(TextSink, PassesTextsLargerThanItsBuffer) {
+  const std::string large(200'000, 'x');
+  std::ostringstream out;
+  {
+    TextSink sink(out);
+    sink.add("a");
+    sink.add(large);
+    sink.add('b');
+  }
+  EXPECT_EQ(out.str(), "a" + large + "b");
+}
+
+}  // namespace
+}  // namespace shard::app

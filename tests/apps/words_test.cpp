@@ -1,0 +1,46 @@
+#include <gtest/gtest.h>
+
+#include "apps/shardctl/options.h"
+#include "apps/shardctl/session.h"
+#include "apps/shardctl/suggest.h"
+#include "tests/support/expect_error.h"
+
+namespace shard::app {
+namespace {
+
+TEST(ParseSize, TakesDecimalUnits) { EXPECT_EQ(parse_size("5GB", "--x"), 5'000'000'000); }
+TEST(ParseSize, TakesBinaryUnits) { EXPECT_EQ(parse_size("5GiB", "--x"), 5'368'709'120); }
+TEST(ParseSize, TakesPlainBytes) { EXPECT_EQ(parse_size("123", "--x"), 123); }
+TEST(ParseSize, TakesFractionsAndAnyCase) { EXPECT_EQ(parse_size("1.5 kb", "--x"), 1500); }
+
+TEST(ParseSize, RefusesOtherUnits) {
+  test::expect_error(ErrorCode::kInvalidArgument, "--x '5 apples'", [] { parse_size("5 apples", "--x"); });
+}
+TEST(ParseSize, RefusesNegativeNumbers) {
+  test::expect_error(ErrorCode::kInvalidArgument, "'-1'", [] { parse_size("-1", "--x"); });
+}
+TEST(ParseSize, RefusesMoreThan63Bits) {
+  test::expect_error(ErrorCode::kInvalidArgument, "'10000000TB'", [] { parse_size("10000000TB", "--x"); });
+}
+
+TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(9999), "9999 bytes"); }
+TEST(HumanBytes, RoundsLargeOnes) { EXPECT_EQ(human_bytes(16'060'522'496), "16.06 GB"); }
+
+TEST(EditDistance, CountsASwapOnce) { EXPECT_EQ(edit_distance("--rnaks", "--ranks", 3), 1); }
+TEST(EditDistance, StopsAtItsLimit) { EXPECT_EQ(edit_distance("abc", "xyz123", 2), 3); }
+
+TEST(Nearest, FindsTheWordThatWasMeant) {
+  const std::vector<std::string> words{"inspect", "split", "gather"};
+  EXPECT_EQ(nearest("splt", words), "split");
+}
+TEST(Nearest, GuessesNothingWild) {
+  const std::vector<std::string> words{"inspect", "split", "gather"};
+  EXPECT_EQ(nearest("frobnicate", words), "");
+}
+
+TEST(Printable, EscapesControlCharacters) { EXPECT_EQ(printable("a\x1b[31mb\n\x7f"), "a\\x1b[31mb\\x0a\\x7f"); }
+TEST(Printable, EscapesC1ControlCharacters) { EXPECT_EQ(printable("\xC2\x9B!"), "\\x9b!"); }
+TEST(Printable, KeepsLetters) { EXPECT_EQ(printable("für"), "für"); }
+
+}  // namespace
+}  // namespace shard::app

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Each kind of failure has its own exit code, and leaves no output behind.
+. "$(dirname "$0")/common.sh"
+model m.safetensors 4096
+head -c 2000 m.safetensors >cut.safetensors
+echo text >notes.txt
+touch there.safetensors
+
+expect 0 inspect m.safetensors
+expect 1 diff m.safetensors "$SHARD_DATA/torch/many.pt"
+expect 2 inspect
+expect 2 nonsense
+expect 2 gather m.safetensors -o x --no-such-option
+expect 3 inspect absent
+expect 4 inspect cut.safetensors
+expect 4 inspect notes.txt
+expect 4 gather cut.safetensors -o x
+expect 5 gather m.safetensors -o there.safetensors
+expect 6 gather m.safetensors -o absent/folder/x.safetensors
+expect 8 verify m.safetensors
+expect 8 gather m.safetensors -o x --resume
+expect 8 convert m.safetensors -o x --to hdf5
+[ ! -e x ] || fail "a failure left x"

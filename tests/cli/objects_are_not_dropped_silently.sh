@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# A format without objects refuses them by name; the hint is the line to run, and it runs.
+. "$(dirname "$0")/common.sh"
+
+expect 8 gather "$SHARD_DATA/torch/state.pt" -o model.safetensors
+holds err "safetensors cannot hold objects"
+holds err "--objects drop"
+[ ! -e model.safetensors ] || fail "model.safetensors is there"
+line=$(sed -n 's/^  hint: shardctl //p' err)
+eval "\"\$SHARDCTL\" $line" 2>/dev/null || fail "the hinted line does not work: $line"
+[ -e model.safetensors ] || fail "the hinted line wrote nothing"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SIGTERM and SIGINT end a copy with 143 and 130; DST is as it was and nothing stays beside it.
+. "$(dirname "$0")/common.sh"
+model m.safetensors $((256 << 20))
+mkdir target
+echo old >target/x.safetensors
+
+for pair in TERM:143 INT:130; do
+  signal=${pair%:*} wanted=${pair#*:}
+  # A script's background jobs ignore SIGINT; the program does not look at that, it waits for the signal.
+  "$SHARDCTL" gather m.safetensors -o target/x.safetensors --force -j 1 --max-memory 1MiB 2>err &
+  pid=$!
+  while ! ls -A target | grep -q shardctl-; do
+    kill -0 $pid 2>/dev/null || break
+  done
+  kill -$signal $pid 2>/dev/null || fail "it ended before $signal"
+  code=0
+  wait $pid || code=$?
+  [ "$code" = "$wanted" ] || fail "exit $code after $signal"
+  [ "$(cat target/x.safetensors)" = old ] || fail "the old one is gone"
+  [ "$(ls -A target)" = x.safetensors ] || fail "something stayed: $(ls -A target)"
+done

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# --version is one line; version and env say more, also as JSON.
+. "$(dirname "$0")/common.sh"
+
+expect 0 --version
+[ "$(cat out)" = "shardctl 0.1.0" ] || fail "not one line"
+expect 0 version
+holds out "formats"
+for verb in version env; do
+  expect 0 $verb --json
+  python3 -m json.tool <out >/dev/null || fail "$verb: no JSON"
+done

@@ -1,0 +1,461 @@
+#include "libshard/exec/execute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
+#include "libshard/exec/cast.h"
+#include "libshard/exec/tensor_reader.h"
+#include "tests/support/memory_checkpoint.h"
+
+namespace shard {
+namespace {
+
+using testing::add_storage;
+using testing::add_tensor;
+using testing::CountingFiles;
+using testing::MadeChunk;
+using testing::MemoryReader;
+using Random = std::mt19937_64;
+using Bytes = std::vector<std::byte>;
+using Sizes = std::vector<std::int64_t>;
+
+std::uint64_t seed() {
+  const char* given = std::getenv("SHARD_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+std::int64_t below(Random& random, std::int64_t n) {
+  return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+}
+
+Bytes random_bytes(Random& random, std::int64_t size) {
+  Bytes bytes(static_cast<std::size_t>(size));
+  for (std::byte& each : bytes) each = static_cast<std::byte>(random());
+  return bytes;
+}
+
+/// Cuts a box in two again and again: pieces that mostly form no grid.
+void cut(Random& random, const Box& box, int depth, std::vector<Box>& out) {
+  std::vector<std::size_t> longer;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(box.dims); ++d) {
+    if (box.size[d] > 1) longer.push_back(d);
+  }
+  if (depth == 0 || longer.empty() || box.empty()) return out.push_back(box);
+  const std::size_t d = longer[random() % longer.size()];
+  Box low = box, high = box;
+  low.size[d] = 1 + below(random, box.size[d] - 1);
+  high.offset[d] += low.size[d];
+  high.size[d] -= low.size[d];
+  cut(random, low, depth - 1, out);
+  cut(random, high, depth - 1, out);
+}
+
+/// Cuts a dimension into equal parts, as layouts do.
+std::vector<Box> cut_evenly(Random& random, const Box& box) {
+  const auto d = static_cast<std::size_t>(below(random, box.dims));
+  const std::int64_t parts = 1 + below(random, 5), each = (box.size[d] + parts - 1) / parts;
+  std::vector<Box> out;
+  for (std::int64_t begin = 0; begin < box.size[d]; begin += each) {
+    out.push_back(box);
+    out.back().offset[d] = begin;
+    out.back().size[d] = std::min(each, box.size[d] - begin);
+  }
+  return out;
+}
+
+std::vector<Box> random_cuts(Random& random, const Sizes& shape) {
+  const Box whole(Sizes(shape.size(), 0), shape);
+  std::vector<Box> boxes;
+  if (whole.dims == 0 || whole.empty() || random() % 4 == 0) return {whole};
+  if (random() % 2 == 0) return cut_evenly(random, whole);
+  cut(random, whole, static_cast<int>(random() % 5), boxes);
+  return boxes;
+}
+
+/// Strides for a box: packed in some order of the dimensions, or with gaps. Sets how many elements it spans.
+Sizes random_strides(Random& random, const Sizes& sizes, std::int64_t& span) {
+  Sizes order(sizes.size()), strides(sizes.size());
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
+  if (random() % 3 == 0) std::shuffle(order.begin(), order.end(), random);
+  const bool has_gaps = random() % 4 == 0;
+  std::int64_t step = has_gaps && random() % 2 == 0 ? 2 : 1;
+  span = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const auto d = static_cast<std::size_t>(order[i]);
+    strides[d] = step;
+    span += (sizes[d] - 1) * step;
+    step *= sizes[d];
+    if (has_gaps) step += below(random, 3);
+  }
+  return strides;
+}
+
+std::vector<MadeChunk> random_chunks(Random& random, Catalog& catalog, const Sizes& shape, std::int64_t element_bytes,
+                                     bool is_target) {
+  std::vector<MadeChunk> chunks;
+  std::int32_t rank = 0;
+  for (const Box& box : random_cuts(random, shape)) {
+    const int copies = random() % 5 == 0 ? 2 : 1;
+    for (int copy = 0; copy < copies; ++copy) {
+      MadeChunk chunk;
+      chunk.offsets.assign(box.offset.begin(), box.offset.begin() + box.dims);
+      chunk.sizes.assign(box.size.begin(), box.size.begin() + box.dims);
+      std::int64_t span = 0;
+      chunk.strides = random_strides(random, chunk.sizes, span);
+      if (is_target && copy > 0) chunk.strides = chunks.back().strides;
+      chunk.first = random() % 4 == 0 ? below(random, 5) : 0;
+      chunk.rank = rank++;
+      if (is_target && copy > 0) chunk.first = chunks.back().first;
+      if (box.empty()) span = 0;
+      else if (is_target && copy > 0) span = 1 << 12;  // Enough for the same strides.
+      for (std::size_t d = 0; is_target && copy > 0 && d < chunk.sizes.size(); ++d) span += chunk.sizes[d] * chunk.strides[d];
+      chunk.storage = add_storage(catalog, static_cast<std::uint32_t>(below(random, 3)), (chunk.first + span) * element_bytes,
+                                  random() % 3 == 0 ? below(random, 9) : 0);
+      chunks.push_back(chunk);
+    }
+  }
+  return chunks;
+}
+
+/// Calls `each(logical, place)` with the row-major number of every element of a chunk and its byte in the file.
+void for_each_element(const Catalog& catalog, const Tensor& tensor, const Chunk& chunk, std::int64_t element_bytes,
+                      const std::function<void(std::int64_t, std::int64_t)>& each) {
+  const Storage& storage = catalog.storages[catalog.stored[chunk.stored].storage];
+  const std::int64_t count = checked_numel(chunk.sizes.span());
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::int64_t rest = n, logical = 0, place = chunk.first, scale = 1;
+    for (int d = chunk.sizes.size(); d-- > 0;) {
+      const std::int64_t i = rest % chunk.sizes[d];
+      rest /= chunk.sizes[d];
+      logical += (chunk.offsets[d] + i) * scale;
+      scale *= tensor.shape[d];
+      place += i * chunk.strides[d];
+    }
+    each(logical, storage.offset + place * element_bytes);
+  }
+}
+
+/// A source and a target with random cuts, and the target's files made the obvious way.
+struct Case {
+  Catalog source, target;
+  std::vector<Bytes> content;          // Of each tensor, row-major.
+  std::vector<Bytes> source_files, expected;
+  std::vector<std::vector<unsigned char>> writes;  // Expected times of each byte.
+
+  void add(Random& random, DType from, DType to, const Sizes& shape) {
+    const std::string name = "t" + std::to_string(source.tensors.size());
+    const auto chunks = random_chunks(random, source, shape, dtype_bits(from) / 8, false);
+    add_tensor(source, name, from, shape, chunks);
+    add_tensor(target, name, to, shape, random_chunks(random, target, shape, dtype_bits(to) / 8, true));
+  }
+
+  void fill(Random& random) {
+    for (const File& file : source.files) source_files.push_back(random_bytes(random, file.bytes));
+    for (const File& file : target.files) {
+      expected.emplace_back(static_cast<std::size_t>(file.bytes));
+      writes.emplace_back(static_cast<std::size_t>(file.bytes));
+    }
+    for (std::size_t i = 0; i < source.tensors.size(); ++i) fill_tensor(random, i);
+  }
+
+  void fill_tensor(Random& random, std::size_t i) {
+    const Tensor& from = source.tensors[i];
+    const Tensor& to = target.tensors[i];
+    const std::int64_t from_bytes = dtype_bits(from.dtype) / 8, to_bytes = dtype_bits(to.dtype) / 8;
+    const std::int64_t count = checked_numel(from.shape.span());
+    const Bytes logical = random_bytes(random, count * from_bytes);
+    for (const Chunk& chunk : source.chunks_of(from)) {
+      Bytes& file = source_files[source.storages[source.stored[chunk.stored].storage].file];
+      for_each_element(source, from, chunk, from_bytes, [&](std::int64_t element, std::int64_t place) {
+        std::memcpy(file.data() + place, logical.data() + element * from_bytes, static_cast<std::size_t>(from_bytes));
+      });
+    }
+    Bytes wanted(static_cast<std::size_t>(count * to_bytes));
+    if (from.dtype == to.dtype) wanted = logical;
+    else cast(from.dtype, logical, to.dtype, wanted);
+    for (const Chunk& chunk : target.chunks_of(to)) {
+      const std::uint32_t file = target.storages[target.stored[chunk.stored].storage].file;
+      for_each_element(target, to, chunk, to_bytes, [&](std::int64_t element, std::int64_t place) {
+        std::memcpy(expected[file].data() + place, wanted.data() + element * to_bytes, static_cast<std::size_t>(to_bytes));
+        for (std::int64_t b = 0; b < to_bytes; ++b) ++writes[file][static_cast<std::size_t>(place + b)];
+      });
+    }
+    content.push_back(logical);
+  }
+};
+
+/// Makes tiles of random sides, so that small tensors have many.
+void retile(Random& random, Plan& plan) {
+  plan.tile_count = 0;
+  for (Unit& unit : plan.units) {
+    Sizes sides;
+    std::int64_t tiles = 1;
+    for (int d = 0; d < unit.shape.size(); ++d) {
+      sides.push_back(std::max<std::int64_t>(1, 1 + below(random, unit.shape[d])));
+      if (unit.shape[d] / sides.back() > 64) sides.back() = unit.shape[d] / 64;
+      tiles *= (unit.shape[d] + sides.back() - 1) / sides.back();
+    }
+    unit.tile = plan.arena->dims(sides);
+    unit.first_tile = plan.tile_count;
+    unit.tile_count = tiles;
+    plan.tile_count += tiles;
+  }
+}
+
+void check_run(const Case& the, const Plan& plan, const ExecuteOptions& options) {
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  const auto sums = execute(plan, the.source, reader, the.target, files.writers, options, progress);
+  for (std::size_t i = 0; i < the.expected.size(); ++i) {
+    EXPECT_TRUE(files.owned[i]->bytes == the.expected[i]) << "file " << i;
+    EXPECT_TRUE(files.owned[i]->writes == the.writes[i]) << "times written, file " << i;
+  }
+  EXPECT_EQ(progress.bytes_written, plan.bytes_to_write);
+  EXPECT_GE(progress.bytes_read, plan.bytes_to_read);
+  EXPECT_LE(static_cast<double>(progress.bytes_read), 1.01 * static_cast<double>(plan.bytes_to_read));
+  for (std::uint32_t s = 0; options.checksums && s < the.target.storages.size(); ++s) {
+    const Storage& storage = the.target.storages[s];
+    const auto bytes = std::span(the.expected[storage.file]).subspan(static_cast<std::size_t>(storage.offset), static_cast<std::size_t>(storage.bytes));
+    EXPECT_EQ(sums->crc32_of(s), crc32(bytes)) << "storage " << s;
+  }
+}
+
+Sizes random_shape(Random& random, std::int64_t most) {
+  Sizes shape(random() % 5);
+  for (std::int64_t& n : shape) n = random() % 20 == 0 ? 0 : 1 + below(random, most);
+  return shape;
+}
+
+TEST(Execute, WritesWhatTheObviousWayWrites) {
+  constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    Random random(first + round);
+    Case the;
+    for (std::uint64_t i = 0, n = 1 + random() % 6; i < n; ++i) {
+      const DType dtype = kDtypes[random() % 5];
+      the.add(random, dtype, dtype, random_shape(random, 12));
+    }
+    the.fill(random);
+    const bool checksums = random() % 2 == 0;
+    const int threads = std::array{1, 2, 5}[random() % 3];
+    Plan plan = plan_copies(the.source, the.target, {.threads = threads, .checksums = checksums});
+    check_run(the, plan, {.threads = threads, .checksums = checksums});
+    retile(random, plan);
+    check_run(the, plan, {.threads = threads, .max_memory_bytes = 1 << 20, .checksums = checksums});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Execute, CastsWhatTheObviousWayCasts) {
+  constexpr DType kDtypes[] = {DType::kBfloat16, DType::kFloat16, DType::kFloat32};
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    Random random(first + round);
+    Case the;
+    for (int i = 0; i < 3; ++i) the.add(random, kDtypes[random() % 3], kDtypes[random() % 3], random_shape(random, 12));
+    the.fill(random);
+    Plan plan = plan_copies(the.source, the.target, {.threads = 2, .checksums = true});
+    check_run(the, plan, {.threads = 2, .checksums = true});
+    retile(random, plan);
+    check_run(the, plan, {.threads = 2, .checksums = true});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Execute, WritesTheSameBytesForAnyThreadsAndMemory) {
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    Random random(first + round);
+    Case the;
+    the.add(random, DType::kBfloat16, DType::kBfloat16, {700 + below(random, 300), 3, 1 + below(random, 700)});
+    the.add(random, DType::kInt64, DType::kInt64, {1 + below(random, 400), 1 + below(random, 900)});
+    the.fill(random);
+    for (const int threads : {1, 2, 5}) {
+      for (const std::int64_t mebibytes : {1, 8, 64}) {
+        SCOPED_TRACE("-j " + std::to_string(threads) + " --max-memory " + std::to_string(mebibytes) + "MiB");
+        const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = mebibytes << 20, .threads = threads});
+        EXPECT_LE(plan.memory_bytes, mebibytes << 20);
+        check_run(the, plan, {.threads = threads, .max_memory_bytes = mebibytes << 20});
+      }
+    }
+    if (HasFailure()) return;
+  }
+}
+
+/// One tensor of `rows` of 1 KiB, in one piece on either side.
+Case one_tensor(Random& random, std::int64_t rows) {
+  Case the;
+  for (Catalog* catalog : {&the.source, &the.target}) {
+    const std::uint32_t storage = add_storage(*catalog, 0, rows << 10, 100);
+    add_tensor(*catalog, "w", DType::kUint8, {rows, 1024}, {{{0, 0}, {rows, 1024}, {1024, 1}, 0, storage, 0}});
+  }
+  the.fill(random);
+  return the;
+}
+
+TEST(Execute, StopsAtTheFirstError) {
+  Random random(1);
+  const Case the = one_tensor(random, 8 << 10);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  files.owned[0]->fail_after = 2;
+  Progress progress;
+  const Plan plan = plan_copies(the.source, the.target, {.threads = 2});
+  try {
+    execute(plan, the.source, reader, the.target, files.writers, {.threads = 2}, progress);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+  }
+  EXPECT_LE(progress.write_calls, 4);
+}
+
+TEST(Execute, NamesTheTensorThatCannotBeRead) {
+  Random random(1);
+  Case the = one_tensor(random, 4 << 10);
+  the.source_files[0].resize(the.source_files[0].size() - 1);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  const Plan plan = plan_copies(the.source, the.target, {});
+  try {
+    execute(plan, the.source, reader, the.target, files.writers, {}, progress);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_EQ(error.tensor(), "w");
+  }
+}
+
+TEST(Execute, EndsWithInterruptedWhenAskedToStop) {
+  Random random(1);
+  const Case the = one_tensor(random, 4);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  std::stop_source stop;
+  stop.request_stop();
+  const Plan plan = plan_copies(the.source, the.target, {});
+  try {
+    execute(plan, the.source, reader, the.target, files.writers, {.stop = stop.get_token()}, progress);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+  }
+  EXPECT_EQ(progress.bytes_written, 0);
+}
+
+TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
+  Random random(1);
+  const Case the = one_tensor(random, 64 << 10);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  execute(plan_copies(the.source, the.target, {.threads = 2}), the.source, reader, the.target, files.writers, {.threads = 2}, progress);
+  EXPECT_EQ(progress.read_calls, 64);
+  EXPECT_EQ(progress.write_calls, 64);
+}
+
+/// A file system that clones within memory, as XFS does on disk.
+class Cloner : public FileSystem {
+ public:
+  explicit Cloner(bool can) : can_(can) {}
+  bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes, std::int64_t bytes) override {
+    ++asked;
+    EXPECT_EQ(from_bytes % 4096 | to_bytes % 4096 | bytes % 4096, 0);
+    if (!can_) return false;
+    Bytes copy(static_cast<std::size_t>(bytes));
+    from.read_at(from_bytes, copy);
+    to.write_at(to_bytes, copy);
+    return true;
+  }
+  FileStatus status(const std::string&) const override { return {}; }
+  std::vector<std::string> list(const std::string&) const override { return {}; }
+  std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
+  std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
+  std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
+  void make_folder(const std::string&) override {}
+  void sync_folder(const std::string&) override {}
+  void open_up_folder(const std::string&) override {}
+  void rename_new(const std::string&, const std::string&) override {}
+  bool exchange(const std::string&, const std::string&) override { return false; }
+  void remove_all(const std::string&) override {}
+  std::shared_ptr<void> try_lock(const std::string&) override { return nullptr; }
+  std::int64_t free_bytes(const std::string&) const override { return 0; }
+  int asked = 0;
+
+ private:
+  bool can_;
+};
+
+TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
+  Random random(1);
+  const Case the = one_tensor(random, 4 << 10);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  Cloner cloner(true);
+  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner}, progress);
+  EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
+  EXPECT_TRUE(files.owned[0]->writes == the.writes[0]);
+  EXPECT_EQ(progress.bytes_cloned, (4 << 20) - 4096);
+  EXPECT_EQ(progress.bytes_read, 4096);
+}
+
+TEST(Execute, AsksAFileSystemThatCannotCloneOnce) {
+  Random random(1);
+  Case the;
+  for (Catalog* catalog : {&the.source, &the.target}) {
+    for (const char* name : {"a", "b"}) {
+      const std::uint32_t storage = add_storage(*catalog, 0, 2 << 20);
+      add_tensor(*catalog, name, DType::kUint8, {2 << 20}, {{{0}, {2 << 20}, {1}, 0, storage, 0}});
+    }
+  }
+  the.fill(random);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  Cloner cloner(false);
+  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner}, progress);
+  EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
+  EXPECT_EQ(cloner.asked, 1);
+}
+
+TEST(TensorReader, ReadsAnyRangeOfAnyChunks) {
+  constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kComplex128};
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    Random random(first + round);
+    Case the;
+    const DType dtype = kDtypes[random() % 4];
+    the.add(random, dtype, dtype, random_shape(random, 12));
+    the.fill(random);
+    const MemoryReader reader(the.source, the.source_files);
+    Progress progress;
+    TensorReader tensor(the.source, reader, 0, progress);
+    const std::int64_t count = checked_numel(the.source.tensors[0].shape.span()), bytes = dtype_bits(dtype) / 8;
+    for (int i = 0; i < 10; ++i) {
+      const std::int64_t begin = below(random, count + 1), end = begin + below(random, count - begin + 1);
+      Bytes out(static_cast<std::size_t>((end - begin) * bytes));
+      tensor.read(begin, end, out);
+      const Bytes wanted(the.content[0].begin() + begin * bytes, the.content[0].begin() + end * bytes);
+      ASSERT_TRUE(out == wanted) << begin << " to " << end;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shard

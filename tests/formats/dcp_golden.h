@@ -1,0 +1,66 @@
+/// \file
+/// The golden dcp checkpoints of tests/data/dcp, in memory, where a test may change them.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "formats/dcp/format.h"
+#include "libshard/io/memory_file_system.h"
+#include "libshard/io/reader.h"
+
+namespace shard::test {
+
+class GoldenDcp {
+ public:
+  explicit GoldenDcp(const std::string& name) {
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(SHARD_TEST_DATA) + "/dcp/" + name)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(file), {}};
+    }
+  }
+
+  /// Puts the files under /c and opens them.
+  std::unique_ptr<Reader> open() {
+    for (const auto& [name, content] : files) state_->put("/c/" + name, std::as_bytes(std::span(content)));
+    return kDcpFormat.open({fs_.get(), {"/c"}}, {});
+  }
+  std::unique_ptr<Reader> open_located() {
+    std::unique_ptr<Reader> reader = open();
+    std::vector<std::uint32_t> all(reader->catalog().tensors.size());
+    std::iota(all.begin(), all.end(), 0U);
+    reader->locate(all);
+    return reader;
+  }
+  /// Replaces occurrence number `nth` of some bytes of a file; the test fails where it is not there.
+  void replace(const std::string& file, std::string_view what, std::string_view with, int nth = 0) {
+    std::string& content = files.at(file);
+    std::size_t at = content.find(what);
+    for (; nth > 0 && at != std::string::npos; --nth) at = content.find(what, at + 1);
+    if (at == std::string::npos) throw std::logic_error("the golden file does not hold what the test replaces");
+    content.replace(at, what.size(), with);
+  }
+  /// Replaces a pickled string of up to 255 bytes, wherever it is spelled out.
+  void respell(std::string_view what, std::string_view with) {
+    const auto pickled = [](std::string_view text) {
+      return std::string("\x8c") + static_cast<char>(text.size()) + std::string(text);
+    };
+    replace(".metadata", pickled(what), pickled(with));
+  }
+
+  std::map<std::string, std::string> files;
+  FileSystem& fs() { return *fs_; }
+
+ private:
+  std::shared_ptr<MemoryState> state_ = std::make_shared<MemoryState>();
+  std::unique_ptr<FileSystem> fs_ = make_memory_file_system(state_);
+};
+
+}  // namespace shard::test

@@ -1,0 +1,164 @@
+#include "formats/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/io/memory_file_system.h"
+#include "tests/support/bytes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/safetensors_file.h"
+
+namespace shard {
+namespace {
+
+using test::expect_error;
+using testing::HasSubstr;
+
+TEST(Formats, AreListedOnce) {
+  std::vector<std::string> names;
+  for (const Format& format : formats()) names.emplace_back(format.traits.name);
+  EXPECT_THAT(names, testing::ElementsAre("safetensors", "torch", "dcp"));
+}
+
+TEST(FormatNamed, FindsEveryFormat) {
+  for (const Format& format : formats()) EXPECT_EQ(&format_named(format.traits.name), &format);
+}
+
+TEST(FormatNamed, SuggestsTheNearestName) {
+  expect_error(ErrorCode::kInvalidArgument, "did you mean safetensors?", [] { format_named("safetensor"); });
+  expect_error(ErrorCode::kInvalidArgument, "did you mean torch?", [] { format_named("troch"); });
+}
+
+TEST(FormatNamed, ListsAllWhenNothingIsNear) {
+  expect_error(ErrorCode::kInvalidArgument, "safetensors, torch, dcp", [] { format_named("parquet"); });
+}
+
+TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
+  for (const char* name : {"dcp-hf", "torch-ranks", "hdf5", "megatron", "deepspeed-universal", "llama"}) {
+    expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
+  }
+}
+
+class DetectFormat : public testing::Test {
+ protected:
+  void put(const std::string& path, const std::string& content) { state->put(path, test::as_span(content)); }
+  std::string detected(const std::vector<std::string>& paths) {
+    return std::string(detect_format({fs.get(), paths}).traits.name);
+  }
+  void expect_refused(ErrorCode code, const std::string& words, const std::vector<std::string>& paths) {
+    expect_error(code, words, [&] { detected(paths); });
+  }
+
+  const std::string kSafetensors =
+      test::safetensors_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x");
+  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
+  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+};
+
+TEST_F(DetectFormat, SafetensorsByContentWhateverTheName) {
+  put("/d/x.bin", kSafetensors);
+  EXPECT_EQ(detected({"/d/x.bin"}), "safetensors");
+}
+
+TEST_F(DetectFormat, AFolderOfSafetensors) {
+  put("/d/x.safetensors", kSafetensors);
+  put("/d/config.json", "{}");
+  EXPECT_EQ(detected({"/d"}), "safetensors");
+}
+
+TEST_F(DetectFormat, AnIndexItself) {
+  put("/d/model.safetensors.index.json", R"({"metadata":{},"weight_map":{"a":"x.safetensors"}})");
+  EXPECT_EQ(detected({"/d/model.safetensors.index.json"}), "safetensors");
+  EXPECT_EQ(detected({"/d"}), "safetensors");
+}
+
+TEST_F(DetectFormat, SeveralSafetensorsFiles) {
+  put("/d/x.safetensors", kSafetensors);
+  put("/d/y.safetensors", kSafetensors);
+  EXPECT_EQ(detected({"/d/x.safetensors", "/d/y.safetensors"}), "safetensors");
+}
+
+TEST_F(DetectFormat, NothingThereIsNotFound) { expect_refused(ErrorCode::kNotFound, "no such file", {"/no"}); }
+
+TEST_F(DetectFormat, UnknownContentIsCorruptionThatNamesTheFormats) {
+  put("/d/notes.txt", "hello");
+  expect_refused(ErrorCode::kCorruption, "safetensors, torch, dcp", {"/d/notes.txt"});
+  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/d"});
+}
+
+TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
+  put("/d/x.safetensors", kSafetensors);
+  put("/d/.metadata", "\x80\x02}.");
+  put("/d/__0_0.distcp", "x");
+  expect_refused(ErrorCode::kCorruption, "safetensors and dcp", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "--from dcp", {"/d"});
+}
+
+TEST_F(DetectFormat, ADamagedFileIsLeftToTheReaderThatItsNameHintsAt) {
+  put("/d/x.safetensors", "12");
+  EXPECT_EQ(detected({"/d/x.safetensors"}), "safetensors");
+  EXPECT_EQ(detected({"/d"}), "safetensors");
+}
+
+TEST_F(DetectFormat, KnownFilesAreNamed) {
+  const std::pair<std::string, std::string> files[] = {
+      {"GGUF\x03", "a GGUF file"},
+      {"\x89HDF\r\n\x1a\n", "an HDF5 file"},
+      {"PYTORCH1....", "TorchScript"},
+      {"\x93NUMPY", "a NumPy array"},
+  };
+  for (const auto& [content, words] : files) {
+    put("/f", content);
+    expect_refused(ErrorCode::kUnsupported, words, {"/f"});
+  }
+}
+
+TEST_F(DetectFormat, KnownFoldersAreNamed) {
+  const std::pair<const char*, const char*> folders[] = {
+      {"/a/.snapshot_metadata", "torchsnapshot"},
+      {"/b/metadata.pkl", "torch_checkpointing"},
+      {"/c/__0.metadata", "without collectives"},
+      {"/e/latest_checkpointed_iteration.txt", "Megatron"},
+      {"/f/zero_to_fp32.py", "DeepSpeed"},
+      {"/g/model_world_size_4_rank_0.pt", "FSDP"},
+      {"/h/x.gguf", "GGUF"},
+      {"/i/x.h5", "HDF5"},
+  };
+  for (const auto& [path, words] : folders) {
+    put(path, "x");
+    expect_refused(ErrorCode::kUnsupported, words, {parent_path(path)});
+  }
+}
+
+TEST_F(DetectFormat, DistcpFilesWithoutMetadataSayThatItIsMissing) {
+  put("/d/__0_0.distcp", "x");
+  const Error error = test::error_of([&] { detected({"/d"}); });
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.file(), "/d/.metadata");
+}
+
+TEST_F(DetectFormat, ByteCheckpointIsNotTakenForDcp) {
+  put("/d/.metadata", "\x80\x04\x8c\x29""bytecheckpoint.checkpointer.meta_type");
+  put("/d/__0_0.distcp", "x");
+  expect_refused(ErrorCode::kUnsupported, "ByteCheckpoint", {"/d"});
+}
+
+TEST_F(DetectFormat, AGitLfsPointerSaysHowToFetchTheFile) {
+  put("/d/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n");
+  expect_refused(ErrorCode::kCorruption, "git lfs pull", {"/d/model.safetensors"});
+}
+
+TEST_F(DetectFormat, SeveralTorchFilesAreOnePerRank) {
+  put("/d/0.pt", "PK\x03\x04");
+  put("/d/1.pt", "PK\x03\x04");
+  expect_refused(ErrorCode::kUnsupported, "one per rank", {"/d/0.pt", "/d/1.pt"});
+}
+
+TEST_F(DetectFormat, AFolderAmongSeveralPathsIsRefused) {
+  put("/d/0.pt", "PK\x03\x04");
+  expect_refused(ErrorCode::kInvalidArgument, "cannot stand beside others", {"/d", "/d/0.pt"});
+}
+
+}  // namespace
+}  // namespace shard

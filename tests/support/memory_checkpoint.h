@@ -1,0 +1,136 @@
+/// \file
+/// Checkpoints in memory that a test fills by hand: a Reader over byte arrays, and FileWriters that count how often each
+/// byte was written.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/io/reader.h"
+
+namespace shard::testing {
+
+class MemoryFile : public RandomReader {
+ public:
+  explicit MemoryFile(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) { name_ = "memory"; }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const auto end = static_cast<std::size_t>(offset_bytes) + out.size();
+    if (offset_bytes < 0 || end > bytes_.size()) {
+      throw Error(ErrorCode::kCorruption, "read past the end").in_file(name_).of_kind("truncated");
+    }
+    std::memcpy(out.data(), bytes_.data() + offset_bytes, out.size());
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class MemoryReader : public Reader {
+ public:
+  MemoryReader(const Catalog& catalog, std::vector<std::vector<std::byte>> files) : catalog_(catalog) {
+    for (std::vector<std::byte>& each : files) files_.push_back(std::make_shared<MemoryFile>(std::move(each)));
+  }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.at(index); }
+
+ private:
+  const Catalog& catalog_;
+  std::vector<std::shared_ptr<const RandomReader>> files_;
+};
+
+class CountingWriter : public FileWriter {
+ public:
+  explicit CountingWriter(std::int64_t size)
+      : bytes(static_cast<std::size_t>(size)), writes(static_cast<std::size_t>(size)) {}
+  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
+    const std::scoped_lock lock(mutex_);
+    if (fail_after >= 0 && fail_after-- == 0) throw Error(ErrorCode::kResource, "cannot write: disk full").in_file("memory");
+    const auto begin = static_cast<std::size_t>(offset_bytes);
+    if (begin + data.size() > bytes.size()) throw Error(ErrorCode::kResource, "write past the end").in_file("memory");
+    std::memcpy(bytes.data() + begin, data.data(), data.size());
+    for (std::size_t i = begin; i < begin + data.size(); ++i) ++writes[i];
+  }
+  void allocate(std::int64_t) override {}
+  void sync() override {}
+  void close() override {}
+
+  std::vector<std::byte> bytes;
+  std::vector<unsigned char> writes;  ///< Of each byte.
+  int fail_after = -1;                ///< Fails this many writes later; negative: never.
+
+ private:
+  std::mutex mutex_;
+};
+
+/// Writers for files of these sizes, and what `execute` takes.
+struct CountingFiles {
+  explicit CountingFiles(const std::vector<File>& files) {
+    for (const File& file : files) {
+      owned.push_back(std::make_unique<CountingWriter>(file.bytes));
+      writers.push_back(owned.back().get());
+    }
+  }
+  std::vector<std::unique_ptr<CountingWriter>> owned;
+  std::vector<FileWriter*> writers;
+};
+
+/// One chunk of a tensor that a test describes: a box, its strides, and the place of its first element.
+struct MadeChunk {
+  std::vector<std::int64_t> offsets, sizes, strides;
+  std::int64_t first = 0;
+  std::uint32_t storage = 0;
+  std::int32_t rank = -1;
+};
+
+/// Adds a tensor with its chunks (sorted here); one stored tensor a chunk. Storages and files are the test's to add.
+inline std::uint32_t add_tensor(Catalog& catalog, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                                std::vector<MadeChunk> chunks) {
+  Arena& arena = *catalog.arena;
+  std::stable_sort(chunks.begin(), chunks.end(), [](const MadeChunk& a, const MadeChunk& b) {
+    return a.offsets != b.offsets ? a.offsets < b.offsets : a.rank < b.rank;
+  });
+  Tensor tensor;
+  tensor.name = arena.copy(name);
+  tensor.shape = arena.dims(shape);
+  tensor.dtype = dtype;
+  tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
+  tensor.chunk_count = static_cast<std::uint32_t>(chunks.size());
+  tensor.source = static_cast<std::uint32_t>(catalog.tensors.size());
+  for (const MadeChunk& each : chunks) {
+    StoredTensor stored;
+    stored.shape = arena.dims(each.sizes);
+    stored.strides = arena.dims(each.strides);
+    stored.first = each.first;
+    stored.storage = each.storage;
+    stored.rank = each.rank;
+    stored.dtype = dtype;
+    Chunk chunk;
+    chunk.offsets = arena.dims(each.offsets);
+    chunk.sizes = arena.dims(each.sizes);
+    chunk.strides = arena.dims(each.strides);
+    chunk.first = each.first;
+    chunk.stored = static_cast<std::uint32_t>(catalog.stored.size());
+    catalog.stored.push_back(stored);
+    catalog.chunks.push_back(chunk);
+  }
+  catalog.tensors.push_back(tensor);
+  return static_cast<std::uint32_t>(catalog.tensors.size() - 1);
+}
+
+/// Adds a storage of `bytes` at the end of a file (made when new). \returns its index.
+inline std::uint32_t add_storage(Catalog& catalog, std::uint32_t file, std::int64_t bytes, std::int64_t gap = 0) {
+  while (catalog.files.size() <= file) catalog.files.push_back({"file" + std::to_string(catalog.files.size()), 0, -1});
+  catalog.storages.push_back({.offset = catalog.files[file].bytes + gap, .bytes = bytes, .file = file});
+  catalog.files[file].bytes += gap + bytes;
+  return static_cast<std::uint32_t>(catalog.storages.size() - 1);
+}
+
+}  // namespace shard::testing
