@@ -100,16 +100,6 @@ std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& fol
   for (const Mark& mark : kMarks) {
     if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
   }
-  if (any_matches(names, R"(__\d+\.metadata)")) {
-    return unsupported("a DCP checkpoint saved without collectives (one .metadata per rank)", folder);
-  }
-  if (any_matches(names, R"(.*\.distcp)")) {
-    return Error(ErrorCode::kNotFound, "the folder holds .distcp files, but its .metadata is missing")
-        .in_file(join_path(folder, ".metadata"))
-        .because("a save writes .metadata last: it was interrupted, or the file was not copied (its name is hidden)")
-        .hint("fetch .metadata from where the checkpoint was saved")
-        .of_kind("missing_file");
-  }
   if (any_matches(names, R"(model_world_size_\d+_rank_\d+\.pt)")) {
     return unsupported("a set of per-rank FSDP files", folder);
   }

@@ -38,10 +38,9 @@ int dispatch(Session& session, const Options& options) {
 
 /// A reader that closed the pipe has seen enough; any other failure to write the data is one.
 void check_stdout(Session& session) {
-  errno = 0;
   session.out.flush();
-  if (session.out.good() || errno == EPIPE) return;
-  throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(errno));
+  if (session.out.good() || session.out_error() == EPIPE) return;
+  throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(session.out_error()));
 }
 
 }  // namespace

@@ -211,9 +211,9 @@ Scan scan(const std::vector<std::string>& arguments) {
       const Token token = option_token(everything, text);
       result.options.push_back(token.name);
       const bool cluster = text[1] != '-' && text.size() > 2 && token.option != nullptr &&
-                           token.option->get_type_size() == 0;
+                           token.option->get_items_expected_max() == 0;
       for (std::size_t j = 2; cluster && j < text.size(); ++j) result.options.push_back({'-', text[j]});
-      if (token.option != nullptr && token.option->get_type_size() > 0 && !token.has_value) ++i;
+      if (token.option != nullptr && token.option->get_items_expected_max() > 0 && !token.has_value) ++i;
     } else {
       if (result.words.empty()) result.verb_at = i;
       result.words.push_back(text);
@@ -392,14 +392,6 @@ void parse_verb(std::vector<std::string> arguments, const Session& session, Opti
   apply_configuration(app, session, options);
 }
 
-std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%";
-  if (!word.empty() && word.find_first_not_of(kSafe) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 /// Help of one verb's options: no environment names, no types but ours.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -449,6 +441,14 @@ std::string help_text(const std::string& verb) {
   text += formatter.make_groups(&app, CLI::AppFormatMode::Normal);
   return text + "\n" + exit_codes_help(verb) +
          "\nEvery option can be set in the environment: SHARDCTL_ and its name in capitals (SHARDCTL_MAX_MEMORY=1GiB).\n";
+}
+
+std::string shell_quoted(const std::string& word) {
+  constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kSafe) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string repeat_command(const Options& options, const std::string& added) {

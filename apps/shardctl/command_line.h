@@ -25,5 +25,7 @@ std::string help_text(const std::string& verb);
 
 /// The command line again with `added` at its end, quoted for a shell: for hints.
 std::string repeat_command(const Options& options, const std::string& added);
+/// A word as a shell takes it.
+std::string shell_quoted(const std::string& word);
 
 }  // namespace shard::app

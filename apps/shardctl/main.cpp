@@ -2,10 +2,12 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <ostream>
 #include <optional>
 #include <string>
 
 #include "apps/shardctl/app.h"
+#include "apps/shardctl/descriptor_buffer.h"
 #include "apps/shardctl/signals.h"
 
 namespace {
@@ -19,14 +21,17 @@ std::optional<std::string> environment(const std::string& name) {
 
 int main(int argc, char** argv) {
   shard::app::SignalWatch signals;
+  shard::app::DescriptorBuffer buffer(STDOUT_FILENO);
+  std::ostream out(&buffer);
   shard::app::Session session{shard::posix_file_system(),
-                              std::cout,
+                              out,
                               std::cerr,
                               isatty(STDOUT_FILENO) == 1,
                               isatty(STDERR_FILENO) == 1,
                               environment,
                               signals.token(),
                               [&signals] { return signals.signal(); },
+                              [&buffer] { return buffer.error(); },
                               [&signals] { signals.end_at_once(); }};
   return shard::app::run({argv + 1, argv + argc}, session);
 }

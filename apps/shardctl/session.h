@@ -22,6 +22,8 @@ struct Session {
   std::stop_token stop;
   /// The signal that asked to stop, or 0.
   std::function<int()> stop_signal = [] { return 0; };
+  /// The errno of the first failed write to `out`, or 0.
+  std::function<int()> out_error = [] { return 0; };
   /// Told once that nothing has to be cleaned up: a signal may end the process at once. May be empty.
   std::function<void()> end_at_once;
 };

@@ -51,7 +51,7 @@ class Parser {
 
   Metadata run(const Value& root) {
     const Value& state = state_of(root, Class::kMetadata, "the pickle");
-    out_.old_modules = root.callee->module == kOld;
+    out_.maker = root.callee->module == kOld ? "torch<=1.13" : "torch>=2.0";
     state_dict(need(state, "state_dict_metadata", "Metadata"));
     if (const Value* planner = find_key(state, "planner_data"); planner && planner->kind != ValueKind::kNone) {
       paths(*planner);
@@ -60,9 +60,6 @@ class Parser {
     settle_chunks();
     for (const ObjectEntry& object : out_.objects) {
       if (object.item == kNoIndex) throw no_place(object.name, "");
-    }
-    if (const Value* version = find_key(state, "version"); version && version->is_string()) {
-      out_.version = version->text;
     }
     return std::move(out_);
   }
@@ -210,6 +207,7 @@ class Parser {
   /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more, or a dict of those.
   void properties(const Value& value, TensorEntry& entry) {
     const Value& state = raw_state_of(value, Class::kProperties, entry.name);
+    if (value.callee->module == kNew) out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
     const Value *dtype = nullptr, *layout = nullptr, *grad = nullptr;
     if (state.kind == ValueKind::kTuple && state.items.size() >= 5) {
       dtype = state.items[0], layout = state.items[1], grad = state.items[2];

@@ -53,8 +53,7 @@ struct Metadata {
   std::vector<TensorEntry> tensors;
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
-  std::string version;  ///< Metadata.version ("1.0.0"), or empty.
-  bool old_modules = false;  ///< torch.distributed._shard.checkpoint: torch up to 1.13.
+  std::string maker;  ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
   std::vector<std::string> warnings;
 };
 
@@ -67,7 +66,7 @@ struct Metadata {
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file);
 
-/// The pickle, protocol 4, as torch 2.11 writes it. \pre every chunk and object has an item; all lengths are set.
+/// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all lengths are set.
 std::string dump_metadata(const Metadata& metadata);
 
 /// The rank and number in `__RANK_NUMBER.distcp`; rank -1 for other names.

@@ -29,7 +29,7 @@ class MetadataDumper {
     out_.string("storage_meta");
     storage_meta();
     out_.string("version");
-    out_.string(metadata_.version);
+    out_.string("1.0.0");
     end_object();
     return out_.finish();
   }

@@ -48,7 +48,7 @@ class DcpReader : public Reader {
     const std::vector<std::byte> bytes = read_whole(*file, kMetadataLimit);
     Metadata metadata = parse_metadata(*catalog_.arena, bytes, std::string(kMetadataName));
     catalog_.format = "dcp";
-    catalog_.format_version = version_name(metadata);
+    catalog_.format_version = metadata.maker;
     catalog_.warnings = std::move(metadata.warnings);
     catalog_.files.push_back({std::string(kMetadataName), file->size(), -1});
     add_files(metadata);
@@ -101,11 +101,6 @@ class DcpReader : public Reader {
     std::uint32_t entry;  // Of catalog_.tensors or objects_.
     std::uint32_t chunk;
   };
-
-  static std::string version_name(const Metadata& metadata) {
-    if (!metadata.version.empty()) return metadata.version;
-    return metadata.old_modules ? "torch<=1.13" : "torch>=2.0";
-  }
 
   // Replaces the metadata's file numbers by the catalog's and looks at each file's size.
   void add_files(Metadata& metadata) {

@@ -53,7 +53,6 @@ class DcpWriter : public Writer {
     Flat flat = flatten(target);
     target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
     Metadata metadata;
-    metadata.version = "1.0.0";
     open_first_file(target, flat);
     place_objects(flat, metadata);
     place_boxes(target);
@@ -102,16 +101,32 @@ class DcpWriter : public Writer {
 
   void place_boxes(const Catalog& target) {
     item_of_.assign(target.stored.size(), kNoIndex);
+    std::uint32_t last = kNoIndex;
     for (const Tensor& tensor : target.tensors) {
       check_dtype(tensor);
       for (const Chunk& chunk : target.chunks_of(tensor)) {
-        const StoredTensor& box = target.stored[chunk.stored];
-        const SavedZip zip = item_zip(target, chunk.stored);
+        const std::uint32_t file = target.storages[target.stored[chunk.stored].storage].file;
+        PlacedItem one{Item{0, 0, file}, chunk.stored, 0, 0};
+        if (last != kNoIndex && have_equal_zips(target, last, chunk.stored)) {
+          one.item.length = placed_.back().item.length;
+          one.data_offset = placed_.back().data_offset;
+        } else {
+          const SavedZip zip = item_zip(target, chunk.stored);
+          one.item.length = zip.total_bytes();
+          one.data_offset = zip.data_offset(0);
+        }
+        last = chunk.stored;
         item_of_[chunk.stored] = static_cast<std::uint32_t>(placed_.size());
-        placed_.push_back({Item{0, zip.total_bytes(), target.storages[box.storage].file}, chunk.stored, 0,
-                           zip.data_offset(0)});
+        placed_.push_back(one);
       }
     }
+  }
+
+  /// Whether two boxes' zips are laid out alike, for all that is known without making them.
+  static bool have_equal_zips(const Catalog& target, std::uint32_t a, std::uint32_t b) {
+    const StoredTensor &x = target.stored[a], &y = target.stored[b];
+    return x.dtype == y.dtype && x.shape == y.shape && x.strides == y.strides && x.first == y.first &&
+           target.storages[x.storage].bytes == target.storages[y.storage].bytes;
   }
 
   void list_tensors(const Catalog& target, const Flat& flat, Metadata& metadata) const {

@@ -36,7 +36,9 @@ void check_objects(const Catalog& target) {
     if (kind == "attribute") {
       error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
     } else {
-      error.because(fmt::format("it is or holds a {} tensor, and only plain ones can be written", kind));
+      const bool is_storage = kind.starts_with("storage");
+      error.because(fmt::format("it is or holds a {}{}; only plain tensors can be written", kind,
+                                is_storage ? "" : " tensor"));
     }
     throw Error(error);
   }

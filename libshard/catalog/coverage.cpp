@@ -173,7 +173,8 @@ void check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> 
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("tensor '{}' is cut along {} dimensions into {} chunks", tensor, cut.size(), boxes.size()))
         .of_tensor(tensor)
-        .because(fmt::format("coverage is checked for up to {} cut dimensions and {} corners", kMaxCutDims, kMaxCorners));
+        .because(
+            fmt::format("coverage is checked for up to {} cut dimensions and {} corners", kMaxCutDims, kMaxCorners));
   }
   const int difference = CornerSum(shape, boxes, cut).first_difference(element);
   if (difference < 0) throw_gap(tensor, shape, element);

@@ -92,8 +92,8 @@ void sort_entries(Catalog& catalog) {
 
 void sort_chunks(Catalog& catalog) {
   const auto less = [&](const Chunk& a, const Chunk& b) {
-    const auto order = std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(),
-                                                              b.offsets.end());
+    const auto order =
+        std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
     return order != 0 ? order < 0 : catalog.stored[a.stored].rank < catalog.stored[b.stored].rank;
   };
   for (const Tensor& tensor : catalog.tensors) {

@@ -65,7 +65,8 @@ class Positions {
   bool advance(char c) {
     bool any = false;
     for (std::size_t i = active_.size(); i-- > 0;) {
-      const bool from_before = i > 0 && active_[i - 1] && steps_[i - 1].kind == Step::kOne && matches_one(steps_[i - 1].text, c);
+      const bool from_before =
+          i > 0 && active_[i - 1] && steps_[i - 1].kind == Step::kOne && matches_one(steps_[i - 1].text, c);
       const bool stays = i < steps_.size() && active_[i] &&
                          (steps_[i].kind == Step::kDoubleStar || (steps_[i].kind == Step::kStar && c != '.'));
       active_[i] = from_before || stays;

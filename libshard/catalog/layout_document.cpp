@@ -91,7 +91,8 @@ int read_dim(const json& cut, const std::string& where) {
 }
 
 /// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
-void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where, MeshLayout::Rule& rule) {
+void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where,
+                MeshLayout::Rule& rule) {
   if (!shard.is_array()) throw wrong(where + ".shard is no list").found(shard.type_name());
   for (const json& cut : shard) {
     check_keys(cut, (where + ".shard").c_str(), {"axis", "dim"});

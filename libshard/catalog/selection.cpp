@@ -72,7 +72,8 @@ std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
     const std::string_view glob = std::string_view(text).substr(0, equals);
     const std::optional<DType> dtype = dtype_of_name(std::string_view(text).substr(equals + 1));
     if (!dtype) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}': '{}' is no dtype", text, text.substr(equals + 1)))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("--cast '{}': '{}' is no dtype", text, text.substr(equals + 1)))
           .expected("a torch dtype such as bfloat16, float32, float8_e4m3fn")
           .found(text.substr(equals + 1));
     }

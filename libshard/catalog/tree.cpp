@@ -53,9 +53,7 @@ bool is_container(const Value& value) {
   return is_mapping(value) || value.kind == ValueKind::kList || value.kind == ValueKind::kTuple;
 }
 
-std::span<Value*> container_items(const Value& value) {
-  return is_mapping(value) ? mapping_items(value) : value.items;
-}
+std::span<Value*> container_items(const Value& value) { return is_mapping(value) ? mapping_items(value) : value.items; }
 
 PathPart key_part(Arena& arena, const Value& key) {
   PathPart part;

@@ -21,11 +21,11 @@ struct TreeLeaf {
   std::string_view name;  ///< The path joined by '.', unescaped. In the arena.
 };
 
-/// Calls `visit` for every leaf under `root`, in the tree's order, depth first. Mappings, lists and tuples are descended;
-/// leaves are values for which `is_leaf` is true, scalars, sets, calls that are no mapping, and empty containers. Keys
-/// that are neither string nor integer go by their text ("True", "1.5", "(1, 2)"). A root that is itself a leaf has the
-/// empty name and path. A node that is shared is visited under each of its names.
-/// \throws Error kCorruption  too deep, or too many steps.
+/// Calls `visit` for every leaf under `root`, in the tree's order, depth first. Mappings, lists and tuples are
+/// descended; leaves are values for which `is_leaf` is true, scalars, sets, calls that are no mapping, and empty
+/// containers. Keys that are neither string nor integer go by their text ("True", "1.5", "(1, 2)"). A root that is
+/// itself a leaf has the empty name and path. A node that is shared is visited under each of its names. \throws Error
+/// kCorruption  too deep, or too many steps.
 void visit_leaves(Arena& arena, Value& root, const std::function<bool(const Value&)>& is_leaf,
                   const std::function<void(const TreeLeaf&)>& visit);
 
@@ -36,9 +36,9 @@ Path compact_path(Path full, std::string_view name);
 /// What becomes of a leaf of a pruned or rebuilt tree.
 struct TreeEntry {
   std::string_view name;
-  Path path;                       ///< Compact or full.
-  std::uint32_t tensor = kNoIndex; ///< The number that its kTensor value shall have; kNoIndex for an object.
-  Value* object = nullptr;         ///< Where `tensor` is kNoIndex.
+  Path path;                        ///< Compact or full.
+  std::uint32_t tensor = kNoIndex;  ///< The number that its kTensor value shall have; kNoIndex for an object.
+  Value* object = nullptr;          ///< Where `tensor` is kNoIndex.
 };
 
 /// The tree under `root` with only the leaves of `entries`, found by name and path; kTensor values get their entry's

@@ -40,7 +40,8 @@ Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> it
 
 class Pruner {
  public:
-  Pruner(Arena& arena, std::span<const TreeEntry> entries) : arena_(arena), next_(entries.size(), kNoIndex), entries_(entries) {
+  Pruner(Arena& arena, std::span<const TreeEntry> entries)
+      : arena_(arena), next_(entries.size(), kNoIndex), entries_(entries) {
     first_of_name_.reserve(entries.size());
     for (std::uint32_t i = 0; i < entries.size(); ++i) {
       const auto [found, is_new] = first_of_name_.try_emplace(entries[i].name, i);
@@ -52,7 +53,8 @@ class Pruner {
   Value* prune(Value& value) {
     const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
     const TreeEntry* entry = find();
-    if (items.empty() || (entry != nullptr && entry->object == &value)) return entry != nullptr ? leaf(value, *entry) : nullptr;
+    if (items.empty() || (entry != nullptr && entry->object == &value))
+      return entry != nullptr ? leaf(value, *entry) : nullptr;
     return is_mapping(value) ? prune_mapping(value, items) : prune_list(value, items);
   }
 

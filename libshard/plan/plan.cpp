@@ -60,9 +60,11 @@ class Planner {
     jobs.reserve(target_.tensors.size() + target_.storage_copies.size());
     for (std::uint32_t i = 0; i < target_.tensors.size(); ++i) {
       const Tensor& tensor = target_.tensors[i];
-      if (tensor.chunk_count == 0 || tensor.alias_of != kNoIndex) continue;
+      if (tensor.chunk_count == 0) continue;
       const Chunk& chunk = target_.chunks[tensor.first_chunk];
       const std::uint32_t storage = target_.stored[chunk.stored].storage;
+      // A format without aliases stores each of them in full.
+      if (tensor.alias_of != kNoIndex && storage == target_first_storage(tensor.alias_of)) continue;
       if (!target_.storages[storage].whole_copy) jobs.push_back(job_at(storage, chunk.first, i, false));
     }
     for (std::uint32_t i = 0; i < target_.storage_copies.size(); ++i) {
@@ -71,6 +73,11 @@ class Planner {
     }
     std::ranges::sort(jobs);
     return jobs;
+  }
+
+  std::uint32_t target_first_storage(std::uint32_t index) const {
+    const Tensor& tensor = target_.tensors[index];
+    return tensor.chunk_count == 0 ? kNoIndex : target_.stored[target_.chunks[tensor.first_chunk].stored].storage;
   }
 
   Job job_at(std::uint32_t storage, std::int64_t first, std::uint32_t index, bool is_copy) const {

@@ -16,7 +16,7 @@ struct CommandLine : testing::Test {
                       const auto found = world.env.find(name);
                       return found == world.env.end() ? std::nullopt : std::optional<std::string>(found->second);
                     },
-                    {}, [] { return 0; }, {}};
+                    {}, [] { return 0; }, [] { return 0; }, {}};
     Options options;
     parse_command_line(arguments, session, options);
     return options;

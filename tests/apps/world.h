@@ -38,6 +38,7 @@ struct World {
                     },
                     stop.get_token(),
                     [this] { return signal; },
+                    [] { return 0; },
                     {}};
     const int code = app::run(arguments, session);
     out = out_stream.str();

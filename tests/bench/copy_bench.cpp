@@ -120,6 +120,27 @@ void run_case(const char* name, const Catalog& source, const Catalog& target, co
   std::filesystem::remove_all(folder);
 }
 
+/// A thousand tensors of a thousand row shards each, planned for 8 shards.
+void time_planning() {
+  Catalog source = matrix(1, 1, 0, 1), target = source;
+  source.tensors.clear(), target.tensors.clear();
+  const auto add = [](Catalog& catalog, std::int64_t parts) {
+    for (int i = 0; i < 1000; ++i) {
+      std::vector<MadeChunk> chunks;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const std::int64_t rows = 4000 / parts;
+        const std::uint32_t storage = add_storage(catalog, static_cast<std::uint32_t>(part), rows * 64);
+        chunks.push_back({{part * rows, 0}, {rows, 64}, {64, 1}, 0, storage, static_cast<int>(part)});
+      }
+      add_tensor(catalog, fmt::format("t{}", i), DType::kUint8, {4000, 64}, chunks);
+    }
+  };
+  add(source, 1000);
+  add(target, 8);
+  const double seconds = seconds_of([&] { plan_copies(source, target, {.threads = 2}); });
+  fmt::print("plan of {} chunks: {:.3f} s\n", source.chunks.size() + target.chunks.size(), seconds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -136,5 +157,6 @@ int main(int argc, char** argv) {
     run_case(fmt::format("gather pieces of {} B", piece).c_str(), columns, whole, folder, runs, threads, memory);
     run_case(fmt::format("split to pieces of {} B", piece).c_str(), whole, columns, folder, runs, threads, memory);
   }
+  time_planning();
   return 0;
 }

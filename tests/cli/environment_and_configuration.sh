@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Options come from the command line, else the environment, else the file of --config.
 . "$(dirname "$0")/common.sh"
-model m.safetensors 4096
+model m.safetensors 12288
 printf 'no-fsync = true\n[split]\nranks = 2\n' >shardctl.toml
 
 expect 0 split m.safetensors -o two --config shardctl.toml

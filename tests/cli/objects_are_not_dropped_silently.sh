@@ -2,7 +2,7 @@
 # A format without objects refuses them by name; the hint is the line to run, and it runs.
 . "$(dirname "$0")/common.sh"
 
-expect 8 gather "$SHARD_DATA/torch/state.pt" -o model.safetensors
+expect 8 gather "$SHARD_DATA/torch/nested.pt" -o model.safetensors
 holds err "safetensors cannot hold objects"
 holds err "--objects drop"
 [ ! -e model.safetensors ] || fail "model.safetensors is there"

@@ -1,5 +1,6 @@
 #include "libshard/exec/execute.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -150,7 +151,7 @@ struct Case {
   std::vector<std::vector<unsigned char>> writes;  // Expected times of each byte.
 
   void add(Random& random, DType from, DType to, const Sizes& shape) {
-    const std::string name = "t" + std::to_string(source.tensors.size());
+    const std::string name = fmt::format("t{}", source.tensors.size());
     const auto chunks = random_chunks(random, source, shape, dtype_bits(from) / 8, false);
     add_tensor(source, name, from, shape, chunks);
     add_tensor(target, name, to, shape, random_chunks(random, target, shape, dtype_bits(to) / 8, true));
@@ -238,7 +239,7 @@ TEST(Execute, WritesWhatTheObviousWayWrites) {
   constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
   const std::uint64_t first = seed();
   for (std::uint64_t round = 0; round < 300; ++round) {
-    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
     Random random(first + round);
     Case the;
     for (std::uint64_t i = 0, n = 1 + random() % 6; i < n; ++i) {
@@ -260,7 +261,7 @@ TEST(Execute, CastsWhatTheObviousWayCasts) {
   constexpr DType kDtypes[] = {DType::kBfloat16, DType::kFloat16, DType::kFloat32};
   const std::uint64_t first = seed();
   for (std::uint64_t round = 0; round < 100; ++round) {
-    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
     Random random(first + round);
     Case the;
     for (int i = 0; i < 3; ++i) the.add(random, kDtypes[random() % 3], kDtypes[random() % 3], random_shape(random, 12));
@@ -276,7 +277,7 @@ TEST(Execute, CastsWhatTheObviousWayCasts) {
 TEST(Execute, WritesTheSameBytesForAnyThreadsAndMemory) {
   const std::uint64_t first = seed();
   for (std::uint64_t round = 0; round < 4; ++round) {
-    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
     Random random(first + round);
     Case the;
     the.add(random, DType::kBfloat16, DType::kBfloat16, {700 + below(random, 300), 3, 1 + below(random, 700)});
@@ -284,7 +285,7 @@ TEST(Execute, WritesTheSameBytesForAnyThreadsAndMemory) {
     the.fill(random);
     for (const int threads : {1, 2, 5}) {
       for (const std::int64_t mebibytes : {1, 8, 64}) {
-        SCOPED_TRACE("-j " + std::to_string(threads) + " --max-memory " + std::to_string(mebibytes) + "MiB");
+        SCOPED_TRACE(fmt::format("-j {} --max-memory {}MiB", threads, mebibytes));
         const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = mebibytes << 20, .threads = threads});
         EXPECT_LE(plan.memory_bytes, mebibytes << 20);
         check_run(the, plan, {.threads = threads, .max_memory_bytes = mebibytes << 20});
@@ -437,7 +438,7 @@ TEST(TensorReader, ReadsAnyRangeOfAnyChunks) {
   constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kComplex128};
   const std::uint64_t first = seed();
   for (std::uint64_t round = 0; round < 200; ++round) {
-    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
     Random random(first + round);
     Case the;
     const DType dtype = kDtypes[random() % 4];

@@ -96,7 +96,7 @@ TEST_P(DcpDamage, IsRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fields, DcpDamage, ::testing::ValuesIn(kDamages),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& each) { return std::string(each.param.name); });
 
 TEST(DcpDamages, AMissingFileNamesItsRank) {
   GoldenDcp golden("four_ranks");

@@ -191,7 +191,6 @@ TEST(DcpMetadata, WhatIsWrittenIsReadAlike) {
     EXPECT_EQ(std::tuple(a.offset, a.length, again.files[a.file]), std::tuple(b.offset, b.length, first.files[b.file]));
   }
   EXPECT_EQ(again.objects.size(), first.objects.size());
-  EXPECT_EQ(again.version, "1.0.0");
 }
 
 TEST(DcpMetadata, RankAndNumberComeFromTheFileName) {
@@ -237,7 +236,7 @@ TEST(DcpWriter, AFileStandsForEachRankThatHoldsSomething) {
 
 TEST(DcpWriter, EqualInputsGiveEqualFiles) {
   GoldenDcp golden("four_ranks");
-  const std::unique_ptr<Reader> source = golden.open();
+  const std::unique_ptr<Reader> source = testing::content_reader(testing::read_content(*golden.open()));
   const Written first(*source, RanksLayout{3, 1}), second(*source, RanksLayout{3, 1});
   for (const std::string& name : first.fs->list("/d/out")) {
     EXPECT_EQ(first.state->content("/d/out/" + name), second.state->content("/d/out/" + name)) << name;
@@ -246,9 +245,9 @@ TEST(DcpWriter, EqualInputsGiveEqualFiles) {
 
 TEST(DcpWriter, ElementsComeBackFromEveryLayout) {
   GoldenDcp golden("four_ranks");
-  const std::unique_ptr<Reader> source = golden.open();
-  const testing::Content expected = testing::read_content(*source);
-  for (const Layout& layout : {Layout(WholeLayout{}), Layout(KeepLayout{}), Layout(RanksLayout{5, 0}), Layout(RanksLayout{3, 1})}) {
+  const testing::Content expected = testing::read_content(*golden.open());
+  const std::unique_ptr<Reader> source = testing::content_reader(expected);
+  for (const Layout& layout : {Layout(WholeLayout{}), Layout(RanksLayout{5, 0}), Layout(RanksLayout{3, 1})}) {
     const Written written(*source, layout);
     EXPECT_EQ(testing::read_content(*testing::open_checkpoint(*written.fs, "/d/out")), expected);
   }
@@ -262,7 +261,7 @@ TEST(DcpWriter, Float6IsRefusedByName) {
 }
 
 TEST(DcpWriter, IsAFolderNeverAFile) {
-  test::expect_error(ErrorCode::kInvalidArgument, "folder", [] { kDcpFormat.make_writer({.single_file = true}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "folder", [] { kDcpFormat.make_writer({.single_file = true, .base_name = "x"}); });
 }
 
 }  // namespace

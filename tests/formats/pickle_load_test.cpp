@@ -32,7 +32,7 @@ TEST(PickleLoad, FloatsAreBigEndian) {
 
 TEST(PickleLoad, MemoGivesTheSameNode) {
   Arena arena;
-  const std::string text = "\x80\x02]q\x05(h\x05h\x05K\x01e."s;  // A list that holds itself twice and 1.
+  const std::string text = "\x80\x02]q\x05(h\x05h\x05K\x01""e."s;  // A list that holds itself twice and 1.
   const Value* list = load_text(arena, text);
   ASSERT_EQ(list->items.size(), 3u);
   EXPECT_EQ(list->items[0], list);
@@ -42,7 +42,7 @@ TEST(PickleLoad, MemoGivesTheSameNode) {
 
 TEST(PickleLoad, RepeatedKeyKeepsFirstPlaceAndLastValue) {
   Arena arena;
-  const std::string text = "\x80\x02}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00bK\x02X\x01\x00\x00\x00aK\x03\x88K\x04K\x01K\x05u."s;
+  const std::string text = "\x80\x02}(X\x01\x00\x00\x00""aK\x01X\x01\x00\x00\x00""bK\x02X\x01\x00\x00\x00""aK\x03\x88K\x04K\x01K\x05u."s;
   const Value* dict = load_text(arena, text);
   ASSERT_EQ(dict->items.size(), 6u);
   EXPECT_EQ(dict->items[0]->text, "a");

@@ -117,7 +117,6 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
   const std::pair<const char*, const char*> folders[] = {
       {"/a/.snapshot_metadata", "torchsnapshot"},
       {"/b/metadata.pkl", "torch_checkpointing"},
-      {"/c/__0.metadata", "without collectives"},
       {"/e/latest_checkpointed_iteration.txt", "Megatron"},
       {"/f/zero_to_fp32.py", "DeepSpeed"},
       {"/g/model_world_size_4_rank_0.pt", "FSDP"},
@@ -130,12 +129,14 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
   }
 }
 
-TEST_F(DetectFormat, DistcpFilesWithoutMetadataSayThatItIsMissing) {
+TEST_F(DetectFormat, DistcpFilesWithoutMetadataAreDcpWhoseReaderNamesTheMissingFile) {
   put("/d/__0_0.distcp", "x");
-  const Error error = test::error_of([&] { detected({"/d"}); });
+  const Source source{fs.get(), {"/d"}};
+  ASSERT_EQ(detected({"/d"}), "dcp");
+  const Error error = test::error_of([&] { detect_format(source).open(source, {}); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.kind(), "missing_file");
-  EXPECT_EQ(error.file(), "/d/.metadata");
+  EXPECT_THAT(error.what(), HasSubstr(".metadata"));
 }
 
 TEST_F(DetectFormat, ByteCheckpointIsNotTakenForDcp) {

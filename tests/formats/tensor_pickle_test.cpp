@@ -49,7 +49,7 @@ TEST(AsTensor, Version2IsAViewOfATypedStorage) {
 TEST(AsTensor, Version3CountsItsStorageInBytes) {
   Arena arena;
   const std::string text = tensor_text("_rebuild_tensor_v3", "torch.storage\nUntypedStorage\n", 8,
-                                       "K\x00K\x04\x85K\x01\x85\x89" + kHooks + "ctorch\nuint16\n");
+                                       "K\x00K\x04\x85K\x01\x85\x89"s + kHooks + "ctorch\nuint16\n");
   const std::optional<TensorView> view = view_of(arena, text);
   ASSERT_TRUE(view);
   EXPECT_EQ(view->dtype, DType::kUint16);
@@ -59,7 +59,7 @@ TEST(AsTensor, Version3CountsItsStorageInBytes) {
 TEST(AsTensor, SeventhArgumentHoldsConjAndNeg) {
   Arena arena;
   const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nComplexFloatStorage\n", 8,
-                                       "K\x00K\x04\x85K\x01\x85\x89" + kHooks + "}X\x04\x00\x00\x00""conj\x88s"s);
+                                       "K\x00K\x04\x85K\x01\x85\x89"s + kHooks + "}X\x04\x00\x00\x00""conj\x88s"s);
   const std::optional<TensorView> view = view_of(arena, text);
   ASSERT_TRUE(view);
   EXPECT_TRUE(view->conj);
@@ -85,26 +85,26 @@ TEST(AsTensor, LegacyStorageViewMovesTheOffset) {
 
 TEST(AsTensor, ZeroElementsMayHaveAnyStride) {
   Arena arena;
-  const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nFloatStorage\n", 0, "K\x00K\x00K\x09\x86K\x09K\x01\x86\x89" + kHooks);
+  const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nFloatStorage\n", 0, "K\x00K\x00K\x09\x86K\x09K\x01\x86\x89"s + kHooks);
   EXPECT_TRUE(view_of(arena, text));
 }
 
 TEST(AsTensor, MalformedOnesAreRefused) {
-  const std::string good = "K\x00K\x04\x85K\x01\x85\x89" + kHooks;
+  const std::string good = "K\x00K\x04\x85K\x01\x85\x89"s + kHooks;
   const std::string v2 = "_rebuild_tensor_v2", f32 = "torch\nFloatStorage\n";
   ASSERT_EQ(error_of_view(tensor_text(v2, f32, 4, good)).code(), ErrorCode::kInterrupted);
   const std::string huge = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f";
   const std::pair<const char*, std::string> table[] = {
       {"leaves its storage", tensor_text(v2, f32, 3, good)},
-      {"offset leaves", tensor_text(v2, f32, 4, "K\x01K\x04\x85K\x01\x85\x89" + kHooks)},
-      {"negative offset", tensor_text(v2, f32, 4, "J\xff\xff\xff\xffK\x04\x85K\x01\x85\x89" + kHooks)},
-      {"negative stride", tensor_text(v2, f32, 4, "K\x00K\x04\x85J\xff\xff\xff\xff\x85\x89" + kHooks)},
-      {"negative size", tensor_text(v2, f32, 4, "K\x00J\xff\xff\xff\xff\x85K\x01\x85\x89" + kHooks)},
-      {"product overflows", tensor_text(v2, f32, 4, "K\x00" + huge + huge + "\x86K\x00K\x00\x86\x89" + kHooks)},
-      {"extent overflows", tensor_text(v2, f32, 4, "K\x00K\x04\x85" + huge + "\x85\x89" + kHooks)},
-      {"sizes and strides", tensor_text(v2, f32, 4, "K\x00K\x04\x85K\x01K\x01\x86\x89" + kHooks)},
-      {"a list as size", tensor_text(v2, f32, 4, "K\x00]K\x01\x85\x89" + kHooks)},
-      {"too few", tensor_text(v2, f32, 4, "K\x00K\x04\x85K\x01\x85")},
+      {"offset leaves", tensor_text(v2, f32, 4, "K\x01K\x04\x85K\x01\x85\x89"s + kHooks)},
+      {"negative offset", tensor_text(v2, f32, 4, "J\xff\xff\xff\xffK\x04\x85K\x01\x85\x89"s + kHooks)},
+      {"negative stride", tensor_text(v2, f32, 4, "K\x00K\x04\x85J\xff\xff\xff\xff\x85\x89"s + kHooks)},
+      {"negative size", tensor_text(v2, f32, 4, "K\x00J\xff\xff\xff\xff\x85K\x01\x85\x89"s + kHooks)},
+      {"product overflows", tensor_text(v2, f32, 4, "K\x00"s + huge + huge + "\x86K\x00K\x00\x86\x89"s + kHooks)},
+      {"extent overflows", tensor_text(v2, f32, 4, "K\x00K\x04\x85"s + huge + "\x85\x89"s + kHooks)},
+      {"sizes and strides", tensor_text(v2, f32, 4, "K\x00K\x04\x85K\x01K\x01\x86\x89"s + kHooks)},
+      {"a list as size", tensor_text(v2, f32, 4, "K\x00]K\x01\x85\x89"s + kHooks)},
+      {"too few", tensor_text(v2, f32, 4, "K\x00K\x04\x85K\x01\x85"s)},
       {"no storage class", tensor_text(v2, "torch\nfloat32\n", 4, good)},
       {"no dtype", tensor_text("_rebuild_tensor_v3", "torch.storage\nUntypedStorage\n", 16, good + "K\x01")},
       {"storage is a number", "\x80\x02""ctorch._utils\n_rebuild_tensor_v2\n(K\x01" + good + "tR."},

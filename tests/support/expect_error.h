@@ -27,7 +27,7 @@ template <class Action>
 void expect_error(ErrorCode code, const std::string& words, Action action) {
   const Error error = error_of(action);
   EXPECT_EQ(code_name(error.code()), code_name(code)) << error.what();
-  EXPECT_THAT(std::string(error.what()) + "\n" + error.why() + "\n" + error.hint(), testing::HasSubstr(words));
+  EXPECT_THAT(std::string(error.what()) + "\n" + error.why() + "\n" + error.hint(), ::testing::HasSubstr(words));
 }
 
 }  // namespace shard::test

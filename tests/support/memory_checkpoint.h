@@ -3,6 +3,8 @@
 /// byte was written.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -127,7 +129,7 @@ inline std::uint32_t add_tensor(Catalog& catalog, const std::string& name, DType
 
 /// Adds a storage of `bytes` at the end of a file (made when new). \returns its index.
 inline std::uint32_t add_storage(Catalog& catalog, std::uint32_t file, std::int64_t bytes, std::int64_t gap = 0) {
-  while (catalog.files.size() <= file) catalog.files.push_back({"file" + std::to_string(catalog.files.size()), 0, -1});
+  while (catalog.files.size() <= file) catalog.files.push_back({fmt::format("file{}", catalog.files.size()), 0, -1});
   catalog.storages.push_back({.offset = catalog.files[file].bytes + gap, .bytes = bytes, .file = file});
   catalog.files[file].bytes += gap + bytes;
   return static_cast<std::uint32_t>(catalog.storages.size() - 1);

@@ -1,0 +1,62 @@
+/// \file
+/// Which target tensors share a storage, and what of it they need.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/selection.h"
+
+namespace shard {
+
+/// A run of bytes of a source storage that some view uses, and where it goes in the target's.
+struct UsedSpan {
+  std::int64_t begin, end;  ///< Bytes in the source storage.
+  std::int64_t to;          ///< Bytes in the target storage.
+};
+
+/// A source storage that moves as its bytes are.
+struct SharedStorage {
+  std::uint32_t from;           ///< Index of the source storage.
+  std::vector<UsedSpan> spans;  ///< By begin, apart from each other.
+  std::int64_t bytes = 0;       ///< Of the target storage: the spans one after the other.
+};
+
+/// The selection's tensors seen as views, for formats with storages and strides.
+class SharingPlan {
+ public:
+  /// With `enabled` false nothing is shared; `alias` still says whose bytes a tensor repeats.
+  SharingPlan(const Catalog& source, const Selection& selection, bool enabled);
+
+  /// Index into `storages` of the storage that this selected tensor is a view of, or kNoIndex: it is stored row-major.
+  std::uint32_t shared(std::size_t selected) const { return enabled_ ? shared_[selected] : kNoIndex; }
+  const std::vector<SharedStorage>& storages() const { return storages_; }
+  /// The first selected tensor that is the same view, cast alike, or kNoIndex.
+  std::uint32_t alias(std::size_t selected) const { return alias_[selected]; }
+  /// Where a view of a shared storage begins in the target's, in elements.
+  std::int64_t first(std::size_t selected) const;
+  /// Lines about tensors that had to be taken apart.
+  std::vector<std::string> warnings() const;
+
+ private:
+  const Tensor& tensor(std::size_t selected) const { return source_.tensors[selection_.tensors[selected].source]; }
+  const Chunk& chunk(std::size_t selected) const { return source_.chunks[tensor(selected).first_chunk]; }
+  std::uint32_t storage(std::size_t selected) const { return source_.stored[chunk(selected).stored].storage; }
+  bool is_view(std::size_t selected) const;
+  bool is_verbatim(std::size_t selected) const;
+  void find_aliases();
+  void group_views();
+  void collect_spans();
+
+  const Catalog& source_;
+  const Selection& selection_;
+  const bool enabled_;
+  std::vector<std::uint32_t> alias_, shared_;
+  std::vector<SharedStorage> storages_;
+};
+
+}  // namespace shard

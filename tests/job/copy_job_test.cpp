@@ -1,0 +1,174 @@
+#include "libshard/job/copy_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/core/error.h"
+#include "libshard/io/memory_file_system.h"
+#include "tests/support/memory_checkpoint.h"
+
+namespace shard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::add_storage;
+using testing::add_tensor;
+using testing::MemoryReader;
+
+/// Puts all storages one after another into "data", and the number of tensors into "index".
+class FlatWriter : public Writer {
+ public:
+  explicit FlatWriter(std::int64_t padding) : padding_(padding) {}
+  void place(Catalog& target) override {
+    std::int64_t end = 0;
+    for (Storage& storage : target.storages) {
+      storage.file = 0;
+      storage.offset = end;
+      end += storage.bytes;
+    }
+    target.files = {{"data", end + padding_, -1}, {"index", 1, -1}, {"empty", 0, -1}};
+  }
+  void finish(const Catalog& target, const Checksums&, std::span<FileWriter* const> files) override {
+    const std::byte count[] = {static_cast<std::byte>(target.tensors.size())};
+    files[1]->write_at(0, count);
+  }
+  bool is_folder() const override { return true; }
+
+ private:
+  std::int64_t padding_;
+};
+
+class CopyJobTest : public ::testing::Test {
+ protected:
+  CopyJobTest() : state_(std::make_shared<MemoryState>()), fs_(make_memory_file_system(state_)) {
+    fs_->make_folder("/d");
+    for (const char* name : {"a", "b"}) {
+      const std::uint32_t storage = add_storage(source_, 0, 4);
+      add_tensor(source_, name, DType::kUint8, {4}, {{{0}, {4}, {1}, 0, storage, -1}});
+    }
+    source_.format = "made";
+    source_.warnings = {"old"};
+    finish_catalog(source_);
+    for (Tensor& tensor : source_.tensors) tensor.source = kNoIndex;
+    std::vector<std::byte> bytes;
+    for (int i = 1; i <= 8; ++i) bytes.push_back(static_cast<std::byte>(i));
+    reader_ = std::make_unique<MemoryReader>(source_, std::vector{bytes});
+    job_.reader = reader_.get();
+    job_.traits.name = "flat";
+    job_.make_writer = [this](const Catalog&) { return std::make_unique<FlatWriter>(padding_); };
+    job_.destination = "/d/out";
+  }
+
+  ErrorCode code_of_run() {
+    try {
+      run_copy_job(*fs_, job_, progress_, {});
+    } catch (const Error& error) {
+      return error.code();
+    }
+    ADD_FAILURE() << "no error";
+    return ErrorCode::kPeer;
+  }
+
+  std::vector<int> content(const std::string& path) const {
+    std::vector<int> numbers;
+    for (const std::byte each : state_->content(path)) numbers.push_back(std::to_integer<int>(each));
+    return numbers;
+  }
+
+  std::shared_ptr<MemoryState> state_;
+  std::unique_ptr<FileSystem> fs_;
+  Catalog source_;
+  std::unique_ptr<MemoryReader> reader_;
+  std::int64_t padding_ = 0;
+  CopyJob job_;
+  Progress progress_;
+};
+
+TEST_F(CopyJobTest, WritesEveryFileOfTheWriter) {
+  run_copy_job(*fs_, job_, progress_, {});
+  EXPECT_THAT(content("/d/out/data"), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(content("/d/out/index"), ElementsAre(2));
+  EXPECT_EQ(fs_->status("/d/out/empty").kind, FileKind::kFile);
+}
+
+TEST_F(CopyJobTest, CopiesWhatWasSelected) {
+  job_.selection.exclude = {"a"};
+  run_copy_job(*fs_, job_, progress_, {});
+  EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(progress_.bytes_read, 4);
+}
+
+TEST_F(CopyJobTest, TellsWhatItWillDoBeforeItDoes) {
+  bool existed = true;
+  CopyResult told;
+  run_copy_job(*fs_, job_, progress_, [&](const CopyResult& result) {
+    told = result;
+    existed = fs_->status("/d/out").kind != FileKind::kAbsent;
+  });
+  EXPECT_FALSE(existed);
+  EXPECT_EQ(told.bytes_to_read, 8);
+  EXPECT_EQ(told.bytes_to_write, 8);
+  EXPECT_EQ(told.tensors, 2);
+  EXPECT_EQ(told.tiles, 1);
+  EXPECT_EQ(told.files.size(), 3);
+  EXPECT_THAT(told.warnings, ::testing::Contains("old"));
+}
+
+TEST_F(CopyJobTest, TouchesNothingInADryRun) {
+  job_.dry_run = true;
+  const CopyResult result = run_copy_job(*fs_, job_, progress_, {});
+  EXPECT_EQ(result.bytes_to_write, 8);
+  EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
+}
+
+TEST_F(CopyJobTest, RefusesAnExistingDestination) {
+  fs_->make_folder("/d/out");
+  EXPECT_EQ(code_of_run(), ErrorCode::kExists);
+}
+
+TEST_F(CopyJobTest, RefusesWhatTheDiskCannotHold) {
+  padding_ = std::int64_t{1} << 41;
+  EXPECT_EQ(code_of_run(), ErrorCode::kResource);
+  EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
+}
+
+TEST_F(CopyJobTest, WarnsInADryRunOfWhatTheDiskCannotHold) {
+  padding_ = std::int64_t{1} << 41;
+  job_.dry_run = true;
+  EXPECT_THAT(run_copy_job(*fs_, job_, progress_, {}).warnings,
+              ::testing::Contains("the output needs 2199023255561 bytes, the disk has 1099511627776 free"));
+}
+
+TEST_F(CopyJobTest, LeavesNothingBehindWhenReadingFails) {
+  reader_ = std::make_unique<MemoryReader>(source_, std::vector{std::vector<std::byte>(7)});
+  job_.reader = reader_.get();
+  EXPECT_EQ(code_of_run(), ErrorCode::kCorruption);
+  EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
+}
+
+TEST_F(CopyJobTest, LeavesTheDestinationAsItWasWhateverCallFails) {
+  const std::int64_t before = state_->calls();
+  run_copy_job(*fs_, job_, progress_, {});
+  const std::int64_t calls = state_->calls() - before;
+  job_.output.force = true;
+  const std::vector<std::byte> old = state_->content("/d/out/data");
+  for (std::int64_t call = 0; call < calls; ++call) {
+    state_->fail_at(state_->calls() + call);
+    try {
+      run_copy_job(*fs_, job_, progress_, {});
+    } catch (const Error&) {
+    }
+    EXPECT_TRUE(state_->content("/d/out/data") == old) << "call " << call;
+  }
+}
+
+TEST_F(CopyJobTest, EndsWithInterruptedWhenAskedToStop) {
+  std::stop_source stop;
+  stop.request_stop();
+  job_.stop = stop.get_token();
+  EXPECT_EQ(code_of_run(), ErrorCode::kInterrupted);
+  EXPECT_EQ(fs_->status("/d/out").kind, FileKind::kAbsent);
+}
+
+}  // namespace
+}  // namespace shard
