@@ -2,6 +2,10 @@
 
 add_library(shard_build INTERFACE)  # How everything is compiled.
 target_compile_options(shard_build INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
+  target_compile_options(shard_build INTERFACE -Wno-restrict)
+endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(SHARD_SANITIZE)
   target_compile_options(shard_build INTERFACE -fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
 
 #include "formats/zip/zip.h"
 #include "libshard/core/error.h"
@@ -90,21 +89,29 @@ std::optional<Error> look_alike_folder(const FileSystem& fs, const std::string& 
   return unsupported("a ByteCheckpoint checkpoint", folder);
 }
 
-bool any_matches(const std::vector<std::string>& names, const char* pattern) {
-  const std::regex expression(pattern);
-  return std::ranges::any_of(names, [&](const std::string& name) { return std::regex_match(name, expression); });
-}
+/// A kind that is told by how a name in a folder begins and ends.
+struct Pattern {
+  std::string_view begin, end;
+  std::string_view what;
+};
+constexpr std::array kPatterns{
+    Pattern{"model_world_size_", ".pt", "a set of per-rank FSDP files"},
+    Pattern{"", ".gguf", "a folder of GGUF files"},
+    Pattern{"", ".h5", "a folder of HDF5 files"},
+    Pattern{"", ".hdf5", "a folder of HDF5 files"},
+};
 
 std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& folder) {
   const std::vector<std::string> names = fs.list(folder);
   for (const Mark& mark : kMarks) {
     if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
   }
-  if (any_matches(names, R"(model_world_size_\d+_rank_\d+\.pt)")) {
-    return unsupported("a set of per-rank FSDP files", folder);
+  for (const Pattern& pattern : kPatterns) {
+    const auto fits = [&](std::string_view name) {
+      return name.starts_with(pattern.begin) && name.ends_with(pattern.end);
+    };
+    if (std::ranges::any_of(names, fits)) return unsupported(pattern.what, folder);
   }
-  if (any_matches(names, R"(.*\.gguf)")) return unsupported("a folder of GGUF files", folder);
-  if (any_matches(names, R"(.*\.(h5|hdf5))")) return unsupported("a folder of HDF5 files", folder);
   return std::nullopt;
 }
 

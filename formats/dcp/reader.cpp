@@ -53,10 +53,15 @@ class DcpReader : public Reader {
     catalog_.files.push_back({std::string(kMetadataName), file->size(), -1});
     add_files(metadata);
     check_items(metadata);
-    add_tensors(metadata);
-    objects_ = std::move(metadata.objects);
-    for (const ObjectEntry& object : objects_) catalog_.objects.push_back({object.name, object.path, nullptr, -1});
-    finish_catalog(catalog_);
+    try {
+      add_tensors(metadata);
+      objects_ = std::move(metadata.objects);
+      for (const ObjectEntry& object : objects_) catalog_.objects.push_back({object.name, object.path, nullptr, -1});
+      finish_catalog(catalog_);
+    } catch (Error& error) {
+      error.in_file(kMetadataName);
+      throw;
+    }
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -176,7 +181,7 @@ class DcpReader : public Reader {
       try {
         add_tensor(metadata, entry);
       } catch (Error& error) {
-        error.of_tensor(entry.name).in_file(kMetadataName);
+        error.of_tensor(entry.name);
         throw;
       }
     }

@@ -138,9 +138,12 @@ void Dumper::Impl::value(const Value& value) {
 
 void Dumper::Impl::write(const Value& value) {
   switch (value.kind) {
-    case ValueKind::kGlobal: return global(value.module, value.text);
-    case ValueKind::kString: return string(value.text);
-    case ValueKind::kTuple: return tuple_value(value);
+    case ValueKind::kGlobal:
+      return global(value.module, value.text);
+    case ValueKind::kString:
+      return string(value.text);
+    case ValueKind::kTuple:
+      return tuple_value(value);
     case ValueKind::kList:
       if (get_known(value)) return;
       op(kOpEmptyList);
@@ -151,9 +154,12 @@ void Dumper::Impl::write(const Value& value) {
       op(kOpEmptyDict);
       remember(value);
       return pairs(value.items);
-    case ValueKind::kSet: return get_known(value) ? void() : set(value);
-    case ValueKind::kFrozenSet: return get_known(value) ? void() : frozen_set(value);
-    case ValueKind::kCall: return get_known(value) ? void() : call(value);
+    case ValueKind::kSet:
+      return get_known(value) ? void() : set(value);
+    case ValueKind::kFrozenSet:
+      return get_known(value) ? void() : frozen_set(value);
+    case ValueKind::kCall:
+      return get_known(value) ? void() : call(value);
     case ValueKind::kPersid:
       if (get_known(value)) return;
       this->value(*value.items[0]);
@@ -171,19 +177,24 @@ void Dumper::Impl::write(const Value& value) {
       return remember(value);
     case ValueKind::kOpaque:
       refuse(fmt::format("an object of {}.{} is opaque and cannot be written", value.module, value.text));
-    default: return atom(value);
+    default:
+      return atom(value);
   }
 }
 
 void Dumper::Impl::atom(const Value& value) {
   switch (value.kind) {
-    case ValueKind::kBool: return op(value.boolean ? kOpNewTrue : kOpNewFalse);
-    case ValueKind::kInt: return integer(value.number);
-    case ValueKind::kLong: return long_integer(value.text);
+    case ValueKind::kBool:
+      return op(value.boolean ? kOpNewTrue : kOpNewFalse);
+    case ValueKind::kInt:
+      return integer(value.number);
+    case ValueKind::kLong:
+      return long_integer(value.text);
     case ValueKind::kFloat:
       op(kOpBinFloat);
       return fixed(__builtin_bswap64(std::bit_cast<std::uint64_t>(value.real)), 8);
-    default: return op(kOpNone);
+    default:
+      return op(kOpNone);
   }
 }
 
@@ -262,7 +273,8 @@ void Dumper::Impl::tuple_value(const Value& value) {
   settle(value);
 }
 
-/// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is it.
+/// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
+/// it.
 void Dumper::Impl::settle(const Value& value) {
   if (!values.contains(&value)) return remember(value);
   op(kOpPop);

@@ -36,8 +36,7 @@ constexpr Names kShardedTensor =
     " TensorProperties MEM_FORMAT_ENCODING TensorInitParams CreateOp ";
 constexpr Names kShardingSpecs =
     " ChunkShardingSpec EnumerableShardingSpec DevicePlacementSpec PlacementSpec ShardingSpec ShardMetadata ";
-constexpr Names kPlacements =
-    " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial ";
+constexpr Names kPlacements = " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial ";
 constexpr Names kDTensorClasses = " DTensor DTensorSpec TensorMeta ShardOrderEntry ";
 constexpr Names kMetadataClasses =
     " Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties"
@@ -47,12 +46,14 @@ constexpr Names kMetadataClasses =
 constexpr auto kModules = std::to_array<Module>({
     {"_codecs", " encode "},
     {"argparse", " Namespace "},
-    {"builtins", " bool bytearray bytes complex dict float frozenset getattr int list object range set slice str tuple "},
+    {"builtins",
+     " bool bytearray bytes complex dict float frozenset getattr int list object range set slice str tuple "},
     {"collections", " Counter OrderedDict defaultdict deque "},
     {"copyreg", " _reconstructor "},
     {"datetime", " date datetime time timedelta timezone "},
-    {"numpy", " dtype ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
-              " complex128 "},
+    {"numpy",
+     " dtype ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
+     " complex128 "},
     {"numpy._core.multiarray", " _reconstruct scalar "},
     {"numpy._core.numeric", " _frombuffer "},
     {"numpy.core.multiarray", " _reconstruct scalar "},

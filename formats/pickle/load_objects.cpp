@@ -167,7 +167,9 @@ void Machine::check_getattr(const Value& arguments) const {
   if (of == ValueKind::kOpaque) return;
   if (of != ValueKind::kGlobal) fail("getattr of what is no class by name");
   const std::string_view name = arguments.items[1]->text;
-  const auto is_word = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; };
+  const auto is_word = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  };
   const bool is_member = !name.empty() && name[0] >= 'A' && name[0] <= 'Z' && std::ranges::all_of(name, is_word);
   if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
 }

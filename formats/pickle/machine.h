@@ -26,7 +26,8 @@ namespace shard::pickle {
 class Machine {
  public:
   Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
-      : data_(reinterpret_cast<const char*>(data.data()), data.size()), options_(options),
+      : data_(reinterpret_cast<const char*>(data.data()), data.size()),
+        options_(options),
         nodes_(arena, options.max_bytes != 0 ? options.max_bytes : std::max<std::size_t>(data.size() * 128, 1 << 20)) {}
 
   Value* run();
@@ -59,7 +60,7 @@ class Machine {
     if (stack_.size() - floor() < count) fail_shallow(count);
   }
   [[noreturn]] void fail_shallow(std::size_t count) const;
-  std::size_t marked();                    ///< Removes the last mark; the number of values above it, which stay.
+  std::size_t marked();  ///< Removes the last mark; the number of values above it, which stay.
   std::span<Value* const> last(std::size_t count) const { return std::span(stack_).last(count); }
   void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
   Value& below(std::size_t count) const {  ///< The value under the last `count`.
@@ -101,8 +102,8 @@ class Machine {
   std::string_view data_;
   const LoadOptions& options_;
   Nodes nodes_;
-  std::size_t at_ = 0;      ///< The next byte.
-  std::size_t op_at_ = 0;   ///< The opcode in execution, for messages.
+  std::size_t at_ = 0;     ///< The next byte.
+  std::size_t op_at_ = 0;  ///< The opcode in execution, for messages.
   std::uint64_t protocol_ = 0;
   std::vector<Value*> stack_;
   std::vector<std::size_t> marks_;  ///< Stack sizes.

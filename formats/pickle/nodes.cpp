@@ -21,12 +21,21 @@ struct KeyText {
 
   explicit KeyText(const Value& key) {
     switch (key.kind) {
-      case ValueKind::kNone: comparable = true; break;
-      case ValueKind::kBool: comparable = true, kind = ValueKind::kInt, number = key.boolean ? 1 : 0; break;
-      case ValueKind::kInt: comparable = true, kind = ValueKind::kInt, number = key.number; break;
+      case ValueKind::kNone:
+        comparable = true;
+        break;
+      case ValueKind::kBool:
+        comparable = true, kind = ValueKind::kInt, number = key.boolean ? 1 : 0;
+        break;
+      case ValueKind::kInt:
+        comparable = true, kind = ValueKind::kInt, number = key.number;
+        break;
       case ValueKind::kString:
-      case ValueKind::kBytes: comparable = true, kind = key.kind, text = key.text; break;
-      default: break;
+      case ValueKind::kBytes:
+        comparable = true, kind = key.kind, text = key.text;
+        break;
+      default:
+        break;
     }
   }
   friend auto operator<=>(const KeyText&, const KeyText&) = default;
@@ -41,8 +50,8 @@ struct HashedPair {
   std::size_t pair;
 };
 
-/// Pairs in an order that brings equal keys together. Sorted, not looked up in a hash table, because a file could be made
-/// such that all its keys collide.
+/// Pairs in an order that brings equal keys together. Sorted, not looked up in a hash table, because a file could be
+/// made such that all its keys collide.
 std::vector<HashedPair> by_key(std::span<Value* const> pairs) {
   std::vector<HashedPair> order;
   order.reserve(pairs.size() / 2);

@@ -39,8 +39,8 @@ class Nodes {
 
  private:
   void charge(std::size_t bytes);
-  /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of the
-  /// arena each.
+  /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of
+  /// the arena each.
   template <class T>
   T* room_for(std::size_t count) {
     static_assert(alignof(T) == alignof(Value*) && std::is_trivially_destructible_v<T>);

@@ -21,10 +21,10 @@ constexpr Names make_names() {
   names['q'] = "BINPUT", names['r'] = "LONG_BINPUT", names['s'] = "SETITEM", names['t'] = "TUPLE";
   names['u'] = "SETITEMS", names['}'] = "EMPTY_DICT";
   constexpr std::string_view kFrom80[] = {
-      "PROTO",     "NEWOBJ",       "EXT1",       "EXT2",      "EXT4",      "TUPLE1",     "TUPLE2",
-      "TUPLE3",    "NEWTRUE",      "NEWFALSE",   "LONG1",     "LONG4",     "SHORT_BINUNICODE",
-      "BINUNICODE8", "BINBYTES8",  "EMPTY_SET",  "ADDITEMS",  "FROZENSET", "NEWOBJ_EX",  "STACK_GLOBAL",
-      "MEMOIZE",   "FRAME",        "BYTEARRAY8", "NEXT_BUFFER", "READONLY_BUFFER"};
+      "PROTO",     "NEWOBJ",     "EXT1",        "EXT2",           "EXT4",      "TUPLE1",           "TUPLE2",
+      "TUPLE3",    "NEWTRUE",    "NEWFALSE",    "LONG1",          "LONG4",     "SHORT_BINUNICODE", "BINUNICODE8",
+      "BINBYTES8", "EMPTY_SET",  "ADDITEMS",    "FROZENSET",      "NEWOBJ_EX", "STACK_GLOBAL",     "MEMOIZE",
+      "FRAME",     "BYTEARRAY8", "NEXT_BUFFER", "READONLY_BUFFER"};
   std::size_t byte = 0x80;
   for (const std::string_view name : kFrom80) names[byte++] = name;
   return names;

@@ -23,7 +23,7 @@
 namespace shard::pickle {
 
 struct LoadOptions {
-  std::string file;    ///< For messages.
+  std::string file;  ///< For messages.
   /// Asked once per global met; false refuses it (kCorruption, naming module and name).
   std::function<bool(std::string_view module, std::string_view name)> allow;
   std::size_t max_bytes = 0;    ///< Of arena memory; 0: 128 times the input, at least 1 MiB.

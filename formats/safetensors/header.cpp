@@ -303,11 +303,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   return {text, bytes};
 }
 
-std::size_t max_entries(const HeaderText& header) {
-  const auto bytes = static_cast<std::size_t>(header.bytes);
-  const auto braces = static_cast<std::size_t>(std::count(header.text.get(), header.text.get() + bytes, '{'));
-  return std::min(braces, bytes / kLeastEntryBytes);
-}
+std::size_t max_entries(const HeaderText& header) { return static_cast<std::size_t>(header.bytes) / kLeastEntryBytes; }
 
 void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
                   std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry) {

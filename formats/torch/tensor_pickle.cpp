@@ -139,7 +139,8 @@ void check_bounds(const TensorView& view) {
   for (int d = 0; d < view.shape.size(); ++d) last = checked_add(last, checked_mul(view.shape[d] - 1, view.strides[d]));
   const std::int64_t end_bytes = checked_bytes(checked_add(last, 1), view.dtype);
   if (end_bytes <= view.storage_bytes) return;
-  throw Error(ErrorCode::kCorruption, fmt::format("a tensor of shape {} leaves its storage '{}'", to_string(view.shape), view.key))
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("a tensor of shape {} leaves its storage '{}'", to_string(view.shape), view.key))
       .expected(fmt::format("at most {} bytes", view.storage_bytes))
       .found(fmt::format("{} bytes", end_bytes))
       .of_kind("out_of_bounds");
@@ -237,7 +238,8 @@ class TensorWriter {
     const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
     const bool is_packed = dtype_bits(view_.dtype) % 8 != 0;
     if (!is_quantized && !is_packed) return;
-    throw Error(ErrorCode::kUnsupported, fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
   }
 
   void storage() {

@@ -360,13 +360,13 @@ TEST(Execute, EndsWithInterruptedWhenAskedToStop) {
 
 TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   Random random(1);
-  const Case the = one_tensor(random, 64 << 10);
+  const Case the = one_tensor(random, 16 << 10);
   const MemoryReader reader(the.source, the.source_files);
   CountingFiles files(the.target.files);
   Progress progress;
   execute(plan_copies(the.source, the.target, {.threads = 2}), the.source, reader, the.target, files.writers, {.threads = 2}, progress);
-  EXPECT_EQ(progress.read_calls, 64);
-  EXPECT_EQ(progress.write_calls, 64);
+  EXPECT_EQ(progress.read_calls, 16);
+  EXPECT_EQ(progress.write_calls, 16);
 }
 
 /// A file system that clones within memory, as XFS does on disk.

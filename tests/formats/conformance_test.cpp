@@ -168,7 +168,7 @@ TEST_P(Conformance, EveryFailingCallLeavesTheDestinationAsItWas) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Conformance, ::testing::Values("safetensors", "torch", "dcp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& each) { return std::string(each.param); });
 
 }  // namespace
 }  // namespace shard

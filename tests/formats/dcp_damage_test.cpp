@@ -21,6 +21,8 @@ struct Damage {
   const char* words;
 };
 
+void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+
 auto respelled(const char* what, const char* with) {
   return [=](GoldenDcp& golden) { golden.respell(what, with); };
 }

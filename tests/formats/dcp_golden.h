@@ -2,14 +2,17 @@
 /// The golden dcp checkpoints of tests/data/dcp, in memory, where a test may change them.
 #pragma once
 
-#include <cstdlib>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/dcp/format.h"
@@ -46,6 +49,9 @@ class GoldenDcp {
     for (; nth > 0 && at != std::string::npos; --nth) at = content.find(what, at + 1);
     if (at == std::string::npos) throw std::logic_error("the golden file does not hold what the test replaces");
     content.replace(at, what.size(), with);
+    if (file != ".metadata") return;
+    const std::uint64_t frame = content.size() - 11;  // Behind PROTO 4, FRAME and its eight bytes.
+    std::memcpy(content.data() + 3, &frame, sizeof frame);
   }
   /// Replaces a pickled string of up to 255 bytes, wherever it is spelled out.
   void respell(std::string_view what, std::string_view with) {

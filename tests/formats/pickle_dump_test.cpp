@@ -23,11 +23,17 @@ TEST(PickleDump, SharedListIsWrittenOnce) {
 }
 
 TEST(PickleDump, CycleThroughAListIsKept) {
-  EXPECT_EQ(again("\x80\x02]q\x00h\x00""a."s, 4), "\x80\x04]\x94h\x00""a."s);
+  EXPECT_EQ(again("\x80\x02]q\x00h\x00"
+                  "a."s,
+                  4),
+            "\x80\x04]\x94h\x00"
+            "a."s);
 }
 
 TEST(PickleDump, TupleThatHoldsItselfIsKept) {
-  const std::string text = "\x80\x02]q\x00h\x00\x85q\x01""a0h\x01."s;  // t = ([t],)
+  const std::string text =
+      "\x80\x02]q\x00h\x00\x85q\x01"
+      "a0h\x01."s;  // t = ([t],)
   const std::string written = again(text, 2);
   Arena arena;
   const Value* tuple = load_text(arena, written);
@@ -36,13 +42,27 @@ TEST(PickleDump, TupleThatHoldsItselfIsKept) {
 }
 
 TEST(PickleDump, Protocol2SpellsBytesAndSetsAsCalls) {
-  EXPECT_EQ(again("\x80\x04""C\x02\xff""a."s, 2),
-            "\x80\x02""c_codecs\nencode\nq\x00X\x03\x00\x00\x00\xc3\xbf""aq\x01X\x06\x00\x00\x00latin1q\x02\x86Rq\x03."s);
-  EXPECT_EQ(again("\x80\x04\x8f(K\x01\x90."s, 2), "\x80\x02""c__builtin__\nset\nq\x00]K\x01""a\x85Rq\x01."s);
+  EXPECT_EQ(again("\x80\x04"
+                  "C\x02\xff"
+                  "a."s,
+                  2),
+            "\x80\x02"
+            "c_codecs\nencode\nq\x00X\x03\x00\x00\x00\xc3\xbf"
+            "aq\x01X\x06\x00\x00\x00latin1q\x02\x86Rq\x03."s);
+  EXPECT_EQ(again("\x80\x04\x8f(K\x01\x90."s, 2),
+            "\x80\x02"
+            "c__builtin__\nset\nq\x00]K\x01"
+            "a\x85Rq\x01."s);
 }
 
 TEST(PickleDump, Protocol4KeepsBytesAndSets) {
-  EXPECT_EQ(again("\x80\x04""C\x02\xff""a."s, 4), "\x80\x04""C\x02\xff""a\x94."s);
+  EXPECT_EQ(again("\x80\x04"
+                  "C\x02\xff"
+                  "a."s,
+                  4),
+            "\x80\x04"
+            "C\x02\xff"
+            "a\x94."s);
   EXPECT_EQ(again("\x80\x04\x8f(K\x01\x90."s, 4), "\x80\x04\x8f\x94(K\x01\x90."s);
 }
 
@@ -67,7 +87,9 @@ TEST(PickleDump, OpaqueValuesAreRefused) {
   Arena arena;
   pickle::LoadOptions options = known_only();
   options.opaque_unknown = true;
-  const std::string text = "\x80\x02""cmy\nThing\n)R."s;
+  const std::string text =
+      "\x80\x02"
+      "cmy\nThing\n)R."s;
   const Value* value = load_text(arena, text, options);
   try {
     dump_text(*value, 2);

@@ -12,8 +12,11 @@ using namespace shard::testing;
 
 /// A pickle with most opcodes that data needs.
 std::string sample() {
-  return "\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}q\x00(\x8c\x01""aG\x3f\xf8\x00\x00\x00\x00\x00\x00\x8c\x01""b]\x94(K\x01M\x02\x02J"
-         "\x03\x00\x00\x00\x8a\x05\x01\x02\x03\x04\x05NeX\x02\x00\x00\x00\xc3\xa4(\x88\x89t\x94\x8c\x03set\x8f\x94(K\x01K\x02\x90\x8c\x05"
+  return "\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}q\x00(\x8c\x01"
+         "aG\x3f\xf8\x00\x00\x00\x00\x00\x00\x8c\x01"
+         "b]\x94(K\x01M\x02\x02J"
+         "\x03\x00\x00\x00\x8a\x05\x01\x02\x03\x04\x05NeX\x02\x00\x00\x00\xc3\xa4(\x88\x89t\x94\x8c\x03set\x8f\x94("
+         "K\x01K\x02\x90\x8c\x05"
          "bytesC\x02\x00\xff\x8c\x06global\x8c\x05torch\x8c\x04Size\x93\x94K\x02K\x03\x86\x94\x85\x94R\x94\x8c\x03objc"
          "torch.distributed.checkpoint.metadata\nMetadata\n)\x81}\x8c\x01xK\x01sb\x8c\x03pid\x8c\x07storageK\x01\x86Qu."s;
 }
@@ -31,32 +34,77 @@ const Hostile kHostile[] = {
     {"garbage", "\x00\x01\x02"s, ErrorCode::kCorruption, "PROTO"},
     {"protocol 6", "\x80\x06N.", ErrorCode::kUnsupported, "protocol 6"},
     {"protocol 1", "\x80\x01N.", ErrorCode::kUnsupported, "protocol 1"},
-    {"os.system", "\x80\x02""cos\nsystem\nX\x02\x00\x00\x00id\x85R."s, ErrorCode::kCorruption, "os.system"},
-    {"posix.system by stack", "\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R.", ErrorCode::kCorruption, "posix.system"},
-    {"eval", "\x80\x02""c__builtin__\neval\nX\x01\x00\x00\x00""1\x85R."s, ErrorCode::kCorruption, "builtins.eval"},
+    {"os.system",
+     "\x80\x02"
+     "cos\nsystem\nX\x02\x00\x00\x00id\x85R."s,
+     ErrorCode::kCorruption, "os.system"},
+    {"posix.system by stack", "\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R.", ErrorCode::kCorruption,
+     "posix.system"},
+    {"eval",
+     "\x80\x02"
+     "c__builtin__\neval\nX\x01\x00\x00\x00"
+     "1\x85R."s,
+     ErrorCode::kCorruption, "builtins.eval"},
     {"nested getattr",
-     "\x80\x02""c__builtin__\ngetattr\n(c__builtin__\ngetattr\n(ctorch\nTensor\nX\x01\x00\x00\x00""AtRX\x01\x00\x00\x00""BtR."s,
+     "\x80\x02"
+     "c__builtin__\ngetattr\n(c__builtin__\ngetattr\n(ctorch\nTensor\nX\x01\x00\x00\x00"
+     "AtRX\x01\x00\x00\x00"
+     "BtR."s,
      ErrorCode::kCorruption, "getattr"},
-    {"getattr of a method", "\x80\x02""c__builtin__\ngetattr\n(cpathlib\nPath\nX\x06\x00\x00\x00unlinktR."s, ErrorCode::kCorruption, "getattr"},
-    {"getattr of a dunder", "\x80\x02""c__builtin__\ngetattr\n(ctorch\nTensor\nX\x09\x00\x00\x00__class__tR."s, ErrorCode::kCorruption,
-     "getattr"},
-    {"getattr of a value", "\x80\x02""c__builtin__\ngetattr\nK\x01X\x01\x00\x00\x00""A\x86R."s, ErrorCode::kCorruption, "getattr"},
-    {"getattr as a class", "\x80\x02""c__builtin__\ngetattr\n)\x81."s, ErrorCode::kCorruption, "getattr"},
+    {"getattr of a method",
+     "\x80\x02"
+     "c__builtin__\ngetattr\n(cpathlib\nPath\nX\x06\x00\x00\x00unlinktR."s,
+     ErrorCode::kCorruption, "getattr"},
+    {"getattr of a dunder",
+     "\x80\x02"
+     "c__builtin__\ngetattr\n(ctorch\nTensor\nX\x09\x00\x00\x00__class__tR."s,
+     ErrorCode::kCorruption, "getattr"},
+    {"getattr of a value",
+     "\x80\x02"
+     "c__builtin__\ngetattr\nK\x01X\x01\x00\x00\x00"
+     "A\x86R."s,
+     ErrorCode::kCorruption, "getattr"},
+    {"getattr as a class",
+     "\x80\x02"
+     "c__builtin__\ngetattr\n)\x81."s,
+     ErrorCode::kCorruption, "getattr"},
     {"reduce of an int", "\x80\x02K\x01)R.", ErrorCode::kCorruption, "calls"},
-    {"reduce of a made object", "\x80\x02""ctorch\nSize\n)R)R.", ErrorCode::kCorruption, "calls"},
-    {"reduce with a list", "\x80\x02""ctorch\nSize\n]R.", ErrorCode::kCorruption, "tuple"},
+    {"reduce of a made object",
+     "\x80\x02"
+     "ctorch\nSize\n)R)R.",
+     ErrorCode::kCorruption, "calls"},
+    {"reduce with a list",
+     "\x80\x02"
+     "ctorch\nSize\n]R.",
+     ErrorCode::kCorruption, "tuple"},
     {"new object of a string", "\x80\x04\x8c\x01x)\x81.", ErrorCode::kCorruption, "class"},
-    {"build of a global", "\x80\x02""ctorch\nTensor\n}b.", ErrorCode::kCorruption, "state"},
+    {"build of a global",
+     "\x80\x02"
+     "ctorch\nTensor\n}b.",
+     ErrorCode::kCorruption, "state"},
     {"build of a dict", "\x80\x02}}b.", ErrorCode::kCorruption, "state"},
-    {"build twice", "\x80\x02""ctorch\nSize\n)R}b}b.", ErrorCode::kCorruption, "twice"},
-    {"append to a tuple", "\x80\x02)K\x01""a.", ErrorCode::kCorruption, "list"},
-    {"append to a global", "\x80\x02""ctorch\nSize\nK\x01""a.", ErrorCode::kCorruption, "list"},
+    {"build twice",
+     "\x80\x02"
+     "ctorch\nSize\n)R}b}b.",
+     ErrorCode::kCorruption, "twice"},
+    {"append to a tuple",
+     "\x80\x02)K\x01"
+     "a.",
+     ErrorCode::kCorruption, "list"},
+    {"append to a global",
+     "\x80\x02"
+     "ctorch\nSize\nK\x01"
+     "a.",
+     ErrorCode::kCorruption, "list"},
     {"items of a list", "\x80\x02]K\x01K\x02s.", ErrorCode::kCorruption, "dict"},
     {"items of an int", "\x80\x02K\x01(K\x01K\x02u.", ErrorCode::kCorruption, "dict"},
     {"odd items", "\x80\x02}(K\x01u.", ErrorCode::kCorruption, "key"},
     {"add to a list", "\x80\x04](K\x01\x90.", ErrorCode::kCorruption, "set"},
     {"pop below a mark", "\x80\x02K\x01(\x85.", ErrorCode::kCorruption, "needs"},
-    {"appends below a mark", "\x80\x02](K\x01(K\x02""ee.", ErrorCode::kCorruption, "list"},
+    {"appends below a mark",
+     "\x80\x02](K\x01(K\x02"
+     "ee.",
+     ErrorCode::kCorruption, "list"},
     {"no mark", "\x80\x02]e.", ErrorCode::kCorruption, "mark"},
     {"stop with nothing", "\x80\x02.", ErrorCode::kCorruption, "needs"},
     {"stop with two", "\x80\x02NN.", ErrorCode::kCorruption, "left"},
@@ -64,11 +112,21 @@ const Hostile kHostile[] = {
     {"memo far away", "\x80\x02Nr\xff\xff\xff\x7f."s, ErrorCode::kCorruption, "memo"},
     {"memo of nothing", "\x80\x04\x94N.", ErrorCode::kCorruption, "needs"},
     {"negative memo line", "\x80\x02Np-1\n.", ErrorCode::kCorruption, "memo"},
-    {"string past the end", "\x80\x02X\xff\xff\xff\xff""abc.", ErrorCode::kCorruption, "bytes"},
-    {"string of 2^63", "\x80\x04\x8d\x00\x00\x00\x00\x00\x00\x00\x80""abc."s, ErrorCode::kCorruption, "bytes"},
-    {"bytes of 2^64-1", "\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff""abc.", ErrorCode::kCorruption, "bytes"},
+    {"string past the end",
+     "\x80\x02X\xff\xff\xff\xff"
+     "abc.",
+     ErrorCode::kCorruption, "bytes"},
+    {"string of 2^63",
+     "\x80\x04\x8d\x00\x00\x00\x00\x00\x00\x00\x80"
+     "abc."s,
+     ErrorCode::kCorruption, "bytes"},
+    {"bytes of 2^64-1",
+     "\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff"
+     "abc.",
+     ErrorCode::kCorruption, "bytes"},
     {"negative integer length", "\x80\x02\x8b\xff\xff\xff\xff.", ErrorCode::kCorruption, "bytes"},
-    {"integer past the limit", "\x80\x02\x8b\x01\x00\x01\x00"s + std::string(65537, '\1') + ".", ErrorCode::kCorruption, "limit"},
+    {"integer past the limit", "\x80\x02\x8b\x01\x00\x01\x00"s + std::string(65537, '\1') + ".", ErrorCode::kCorruption,
+     "limit"},
     {"frame past the end", "\x80\x04\x95\x40\x00\x00\x00\x00\x00\x00\x00N."s, ErrorCode::kCorruption, "frame"},
     {"INST", "\x80\x02(ios\nsystem\n.", ErrorCode::kCorruption, "INST"},
     {"OBJ", "\x80\x02(ctorch\nSize\no.", ErrorCode::kCorruption, "OBJ"},
@@ -91,7 +149,9 @@ TEST(PickleHostile, EachIsRefusedWithItsReason) {
 }
 
 TEST(PickleHostile, ForbiddenGlobalHasItsKindAndPlace) {
-  const Error error = error_of("\x80\x02""cos\nsystem\n.");
+  const Error error = error_of(
+      "\x80\x02"
+      "cos\nsystem\n.");
   EXPECT_EQ(error.kind(), "forbidden_global");
   EXPECT_EQ(error.found(), "os.system");
   EXPECT_NE(std::string(error.what()).find("byte 2 (GLOBAL)"), std::string::npos) << error.what();
@@ -165,10 +225,18 @@ TEST(PickleHostile, MutationsLoadOrAreRefused) {
     for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
       const std::size_t at = random() % mutant.size();
       switch (random() % 4) {
-        case 0: mutant[at] = static_cast<char>(random()); break;
-        case 1: mutant.erase(at, 1 + random() % 4); break;
-        case 2: mutant.insert(at, 1, static_cast<char>(random())); break;
-        default: mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 20)); break;
+        case 0:
+          mutant[at] = static_cast<char>(random());
+          break;
+        case 1:
+          mutant.erase(at, 1 + random() % 4);
+          break;
+        case 2:
+          mutant.insert(at, 1, static_cast<char>(random()));
+          break;
+        default:
+          mutant.insert(at, mutant.substr(random() % mutant.size(), random() % 20));
+          break;
       }
       if (mutant.empty()) mutant = text;
     }

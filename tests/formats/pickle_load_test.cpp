@@ -9,7 +9,8 @@ using namespace shard::testing;
 
 TEST(PickleLoad, IntegersOfEveryWidthKeepTheirSign) {
   Arena arena;
-  const std::string text = "\x80\x02(K\xffM\xff\xffJ\xff\xff\xff\xff\x8a\x00\x8a\x05\x00\x00\x00\x00\x01\x8a\x01\x80I-5000000000\nt."s;
+  const std::string text =
+      "\x80\x02(K\xffM\xff\xffJ\xff\xff\xff\xff\x8a\x00\x8a\x05\x00\x00\x00\x00\x01\x8a\x01\x80I-5000000000\nt."s;
   const Value* tuple = load_text(arena, text);
   ASSERT_EQ(tuple->items.size(), 7u);
   const std::int64_t expected[] = {255, 65535, -1, 0, 4294967296, -128, -5000000000};
@@ -32,7 +33,9 @@ TEST(PickleLoad, FloatsAreBigEndian) {
 
 TEST(PickleLoad, MemoGivesTheSameNode) {
   Arena arena;
-  const std::string text = "\x80\x02]q\x05(h\x05h\x05K\x01""e."s;  // A list that holds itself twice and 1.
+  const std::string text =
+      "\x80\x02]q\x05(h\x05h\x05K\x01"
+      "e."s;  // A list that holds itself twice and 1.
   const Value* list = load_text(arena, text);
   ASSERT_EQ(list->items.size(), 3u);
   EXPECT_EQ(list->items[0], list);
@@ -42,7 +45,11 @@ TEST(PickleLoad, MemoGivesTheSameNode) {
 
 TEST(PickleLoad, RepeatedKeyKeepsFirstPlaceAndLastValue) {
   Arena arena;
-  const std::string text = "\x80\x02}(X\x01\x00\x00\x00""aK\x01X\x01\x00\x00\x00""bK\x02X\x01\x00\x00\x00""aK\x03\x88K\x04K\x01K\x05u."s;
+  const std::string text =
+      "\x80\x02}(X\x01\x00\x00\x00"
+      "aK\x01X\x01\x00\x00\x00"
+      "bK\x02X\x01\x00\x00\x00"
+      "aK\x03\x88K\x04K\x01K\x05u."s;
   const Value* dict = load_text(arena, text);
   ASSERT_EQ(dict->items.size(), 6u);
   EXPECT_EQ(dict->items[0]->text, "a");
@@ -68,7 +75,8 @@ TEST(PickleLoad, RepeatedKeysOfALargeDictAreMerged) {
 TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
   Arena arena;
   const std::string text =
-      "\x80\x02""ccollections\nOrderedDict\nq\x00)Rq\x01(X\x01\x00\x00\x00wK\x01u}X\x09\x00\x00\x00_metadata}sb."s;
+      "\x80\x02"
+      "ccollections\nOrderedDict\nq\x00)Rq\x01(X\x01\x00\x00\x00wK\x01u}X\x09\x00\x00\x00_metadata}sb."s;
   const Value* dict = load_text(arena, text);
   ASSERT_TRUE(dict->is_call_of("collections", "OrderedDict"));
   ASSERT_NE(dict->extra, nullptr);
@@ -79,9 +87,16 @@ TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
 
 TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
   Arena arena;
-  const std::string text = "\x80\x04](K\x01K\x02""e(K\x03""ea\x8c\x05torch\x8c\x04Size\x93)\x81."s;
+  const std::string text =
+      "\x80\x04](K\x01K\x02"
+      "e(K\x03"
+      "ea\x8c\x05torch\x8c\x04Size\x93)\x81."s;
   EXPECT_EQ(error_of(text).code(), ErrorCode::kCorruption);  // APPEND without an item.
-  const std::string good = "\x80\x04](K\x01K\x02""e(K\x03""eK\x04""a\x8c\x05torch\x8c\x04Size\x93)\x81\x86."s;
+  const std::string good =
+      "\x80\x04](K\x01K\x02"
+      "e(K\x03"
+      "eK\x04"
+      "a\x8c\x05torch\x8c\x04Size\x93)\x81\x86."s;
   const Value* pair = load_text(arena, good);
   EXPECT_EQ(pair->items[0]->items.size(), 4u);
   EXPECT_EQ(pair->items[0]->items[3]->number, 4);
@@ -92,17 +107,21 @@ TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
 TEST(PickleLoad, EnumMembersComeInBothSpellings) {
   Arena arena;
   const std::string by_name =
-      "\x80\x02""c__builtin__\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+      "\x80\x02"
+      "c__builtin__\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
       "X\x0c\x00\x00\x00TORCH_STRIDE\x86R."s;
   EXPECT_TRUE(load_text(arena, by_name)->is_call_of("builtins", "getattr"));
-  const std::string by_value = "\x80\x02""ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\nK\x00\x85R."s;
+  const std::string by_value =
+      "\x80\x02"
+      "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\nK\x00\x85R."s;
   EXPECT_TRUE(load_text(arena, by_value)->is_call_of("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"));
 }
 
 TEST(PickleLoad, NestedClassMadeThroughGetattr) {
   Arena arena;
   const std::string text =
-      "\x80\x02""c__builtin__\ngetattr\nctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
+      "\x80\x02"
+      "c__builtin__\ngetattr\nctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
       "X\x11\x00\x00\x00ProcessGroupState\x86R)\x81}b."s;
   const Value* state = load_text(arena, text);
   ASSERT_EQ(state->kind, ValueKind::kCall);
@@ -120,7 +139,9 @@ TEST(PickleLoad, ConsumedEndsAfterStop) {
 
 TEST(PickleLoad, StringsPointIntoTheInput) {
   Arena arena;
-  const std::string text = "\x80\x04\x8c\x03""abc."s;
+  const std::string text =
+      "\x80\x04\x8c\x03"
+      "abc."s;
   EXPECT_EQ(load_text(arena, text)->text.data(), text.data() + 4);
 }
 
@@ -136,8 +157,10 @@ TEST(PickleLoad, UnknownClassIsOpaqueWhenAskedFor) {
   pickle::LoadOptions options = known_only();
   options.opaque_unknown = true;
   const std::string text =
-      "\x80\x02(cmy.config\nModelConfig\n)\x81}X\x01\x00\x00\x00""aK\x01sbccopy_reg\n_reconstructor\n(cmy\nOld\n"
-      "c__builtin__\nobject\nNtRcmy\nListLike\n)RK\x01""at."s;
+      "\x80\x02(cmy.config\nModelConfig\n)\x81}X\x01\x00\x00\x00"
+      "aK\x01sbccopy_reg\n_reconstructor\n(cmy\nOld\n"
+      "c__builtin__\nobject\nNtRcmy\nListLike\n)RK\x01"
+      "at."s;
   const Value* tuple = load_text(arena, text, options);
   ASSERT_EQ(tuple->items.size(), 3u);
   EXPECT_EQ(tuple->items[0]->kind, ValueKind::kOpaque);
@@ -152,7 +175,9 @@ TEST(PickleLoad, EachGlobalIsAskedForOnce) {
   pickle::LoadOptions options;
   options.allow = [&](std::string_view, std::string_view) { return ++asked > 0; };
   Arena arena;
-  const std::string text = "\x80\x02""ca\nb\nca\nb\n\x86."s;
+  const std::string text =
+      "\x80\x02"
+      "ca\nb\nca\nb\n\x86."s;
   const Value* pair = load_text(arena, text, options);
   EXPECT_EQ(asked, 1);
   EXPECT_EQ(pair->items[0], pair->items[1]);
@@ -160,23 +185,46 @@ TEST(PickleLoad, EachGlobalIsAskedForOnce) {
 
 TEST(KnownGlobals, HoldWhatTorchWrites) {
   for (const auto& [module, name] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"torch", "float8_e4m3fn"}, {"torch", "BFloat16Storage"}, {"torch._utils", "_rebuild_tensor_v3"},
+           {"torch", "float8_e4m3fn"},
+           {"torch", "BFloat16Storage"},
+           {"torch._utils", "_rebuild_tensor_v3"},
            {"torch.distributed._shard.checkpoint.metadata", "Metadata"},
            {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
            {"torch.distributed.tensor.placement_types", "_StridedShard"},
-           {"torch.distributed._tensor.api", "DTensor"}, {"pathlib._local", "PosixPath"},
-           {"numpy._core.multiarray", "scalar"}, {"collections", "OrderedDict"}, {"argparse", "Namespace"}}) {
+           {"torch.distributed._tensor.api", "DTensor"},
+           {"pathlib._local", "PosixPath"},
+           {"numpy._core.multiarray", "scalar"},
+           {"collections", "OrderedDict"},
+           {"argparse", "Namespace"}}) {
     EXPECT_TRUE(pickle::is_known_global(module, name)) << module << "." << name;
   }
 }
 
 TEST(KnownGlobals, HoldNoCodeAndNoPartsOfNames) {
-  for (const auto& [module, name] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"os", "system"}, {"posix", "system"}, {"nt", "system"}, {"sys", "exit"}, {"subprocess", "Popen"},
-           {"builtins", "eval"}, {"builtins", "exec"}, {"builtins", "__import__"}, {"builtins", "open"},
-           {"torch", "load"}, {"torch", "half"}, {"torch.hub", "load"}, {"torch.storage", "_load_from_bytes"},
-           {"numpy", "load"}, {"builtins", ""}, {"builtins", "se"}, {"builtins", "set slice"}, {"collections", "OrderedDict.fromkeys"},
-           {"", "set"}, {"torch.serialization", "load"}, {"pip", "main"}, {"pickle", "loads"}, {"runpy", "_run_code"}}) {
+  for (const auto& [module, name] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"os", "system"},
+                                                                  {"posix", "system"},
+                                                                  {"nt", "system"},
+                                                                  {"sys", "exit"},
+                                                                  {"subprocess", "Popen"},
+                                                                  {"builtins", "eval"},
+                                                                  {"builtins", "exec"},
+                                                                  {"builtins", "__import__"},
+                                                                  {"builtins", "open"},
+                                                                  {"torch", "load"},
+                                                                  {"torch", "half"},
+                                                                  {"torch.hub", "load"},
+                                                                  {"torch.storage", "_load_from_bytes"},
+                                                                  {"numpy", "load"},
+                                                                  {"builtins", ""},
+                                                                  {"builtins", "se"},
+                                                                  {"builtins", "set slice"},
+                                                                  {"collections", "OrderedDict.fromkeys"},
+                                                                  {"", "set"},
+                                                                  {"torch.serialization", "load"},
+                                                                  {"pip", "main"},
+                                                                  {"pickle", "loads"},
+                                                                  {"runpy", "_run_code"}}) {
     EXPECT_FALSE(pickle::is_known_global(module, name)) << module << "." << name;
   }
 }

@@ -11,8 +11,13 @@ using namespace shard::testing;
 
 /// A tensor's pickle: function, storage class (module\nname\n), element count, then the arguments after the storage.
 std::string tensor_text(const std::string& function, const std::string& storage, char count, const std::string& rest) {
-  return "\x80\x02""ctorch._utils\n"s + function + "\n((X\x07\x00\x00\x00storagec"s + storage +
-         "X\x01\x00\x00\x00""3X\x06\x00\x00\x00""cuda:1K"s + count + "tQ" + rest + "tR.";
+  return "\x80\x02"
+         "ctorch._utils\n"s +
+         function + "\n((X\x07\x00\x00\x00storagec"s + storage +
+         "X\x01\x00\x00\x00"
+         "3X\x06\x00\x00\x00"
+         "cuda:1K"s +
+         count + "tQ" + rest + "tR.";
 }
 const std::string kHooks = "ccollections\nOrderedDict\n)R";
 
@@ -32,7 +37,8 @@ Error error_of_view(const std::string& text) {
 
 TEST(AsTensor, Version2IsAViewOfATypedStorage) {
   Arena arena;
-  const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nHalfStorage\n", 20, "K\x02K\x03K\x04\x86K\x05K\x01\x86\x88" + kHooks);
+  const std::string text =
+      tensor_text("_rebuild_tensor_v2", "torch\nHalfStorage\n", 20, "K\x02K\x03K\x04\x86K\x05K\x01\x86\x88" + kHooks);
   const std::optional<TensorView> view = view_of(arena, text);
   ASSERT_TRUE(view);
   EXPECT_EQ(view->dtype, DType::kFloat16);
@@ -59,7 +65,9 @@ TEST(AsTensor, Version3CountsItsStorageInBytes) {
 TEST(AsTensor, SeventhArgumentHoldsConjAndNeg) {
   Arena arena;
   const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nComplexFloatStorage\n", 8,
-                                       "K\x00K\x04\x85K\x01\x85\x89"s + kHooks + "}X\x04\x00\x00\x00""conj\x88s"s);
+                                       "K\x00K\x04\x85K\x01\x85\x89"s + kHooks +
+                                           "}X\x04\x00\x00\x00"
+                                           "conj\x88s"s);
   const std::optional<TensorView> view = view_of(arena, text);
   ASSERT_TRUE(view);
   EXPECT_TRUE(view->conj);
@@ -68,15 +76,20 @@ TEST(AsTensor, SeventhArgumentHoldsConjAndNeg) {
 
 TEST(AsTensor, OtherValuesAreNone) {
   Arena arena;
-  const std::string text = "\x80\x02""ccollections\nOrderedDict\n)R."s;
+  const std::string text =
+      "\x80\x02"
+      "ccollections\nOrderedDict\n)R."s;
   EXPECT_FALSE(view_of(arena, text));
 }
 
 TEST(AsTensor, LegacyStorageViewMovesTheOffset) {
   Arena arena;
   const std::string text =
-      "\x80\x02""ctorch._utils\n_rebuild_tensor\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00""3X\x03\x00\x00\x00"
-      "cpuK\x0a(X\x01\x00\x00\x00""4K\x06K\x04ttQK\x01K\x03\x85K\x01\x85tR."s;
+      "\x80\x02"
+      "ctorch._utils\n_rebuild_tensor\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+      "3X\x03\x00\x00\x00"
+      "cpuK\x0a(X\x01\x00\x00\x00"
+      "4K\x06K\x04ttQK\x01K\x03\x85K\x01\x85tR."s;
   const std::optional<TensorView> view = view_of(arena, text);
   ASSERT_TRUE(view);
   EXPECT_EQ(view->first, 7);
@@ -85,7 +98,8 @@ TEST(AsTensor, LegacyStorageViewMovesTheOffset) {
 
 TEST(AsTensor, ZeroElementsMayHaveAnyStride) {
   Arena arena;
-  const std::string text = tensor_text("_rebuild_tensor_v2", "torch\nFloatStorage\n", 0, "K\x00K\x00K\x09\x86K\x09K\x01\x86\x89"s + kHooks);
+  const std::string text =
+      tensor_text("_rebuild_tensor_v2", "torch\nFloatStorage\n", 0, "K\x00K\x00K\x09\x86K\x09K\x01\x86\x89"s + kHooks);
   EXPECT_TRUE(view_of(arena, text));
 }
 
@@ -107,7 +121,10 @@ TEST(AsTensor, MalformedOnesAreRefused) {
       {"too few", tensor_text(v2, f32, 4, "K\x00K\x04\x85K\x01\x85"s)},
       {"no storage class", tensor_text(v2, "torch\nfloat32\n", 4, good)},
       {"no dtype", tensor_text("_rebuild_tensor_v3", "torch.storage\nUntypedStorage\n", 16, good + "K\x01")},
-      {"storage is a number", "\x80\x02""ctorch._utils\n_rebuild_tensor_v2\n(K\x01" + good + "tR."},
+      {"storage is a number",
+       "\x80\x02"
+       "ctorch._utils\n_rebuild_tensor_v2\n(K\x01" +
+           good + "tR."},
   };
   for (const auto& [name, text] : table) EXPECT_EQ(error_of_view(text).code(), ErrorCode::kCorruption) << name;
 }
@@ -163,7 +180,8 @@ TEST(TensorDump, ReadsBackForEveryPlainDType) {
     EXPECT_TRUE(back->neg);
     const bool is_v3 = text.find("_rebuild_tensor_v3") != std::string::npos;
     EXPECT_EQ(is_v3, name.starts_with("float8") || name.starts_with("float4") || name.starts_with("bits") ||
-                         name == "complex32" || name == "bcomplex32" || name.starts_with("uint16") || name == "uint32" || name == "uint64")
+                         name == "complex32" || name == "bcomplex32" || name.starts_with("uint16") ||
+                         name == "uint32" || name == "uint64")
         << name;
   }
 }

@@ -133,7 +133,8 @@ class Dcp(LiveTest):
         shardctl("split", self.dir / "whole.pt", "-o", self.dir / "like", "--like", self.source)
 
         def boxes(path):
-            return {t["name"]: [(c["offsets"], c["sizes"]) for c in t["chunks"]] for t in shardctl_json("inspect", path)["tensors"]}
+            return {t["name"]: [(c["offsets"], c["sizes"]) for c in t["chunks"] if 0 not in c["sizes"]]
+                    for t in shardctl_json("inspect", path)["tensors"]}
 
         self.assertEqual(boxes(self.dir / "like"), boxes(self.source))
 

@@ -25,7 +25,9 @@ std::uint64_t seed() {
 Layout random_layout(std::mt19937_64& random) {
   if (random() % 2 == 0) return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), static_cast<int>(random() % 4) - 1};
   MeshLayout layout;
-  MeshLayout::Rule rule{"**", [](std::string_view) { return true; }, {}};
+  MeshLayout::Rule rule;
+  rule.source = "**";
+  rule.matches = [](std::string_view) { return true; };
   for (std::uint64_t axis = 0, axes = 1 + random() % 3; axis < axes; ++axis) {
     layout.mesh.push_back({std::string(1, static_cast<char>('a' + axis)), static_cast<std::int64_t>(1 + random() % 3)});
     Placement placement;
