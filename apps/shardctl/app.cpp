@@ -36,10 +36,12 @@ int dispatch(Session& session, const Options& options) {
   return exit_code_for(ErrorCode::kInvalidArgument);
 }
 
-/// A reader that closed the pipe has seen enough; any other failure to write the data is one.
-void check_stdout(Session& session) {
+/// A reader that closed the pipe has seen enough; any other failure to write the data is one. After a writing verb DST
+/// is complete, whatever became of the words about it.
+void check_stdout(const Session& session, const Options& options) {
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
+  if (!options.output.empty() && !options.dry_run) return warn(session, options, "cannot write to standard output");
   throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(session.out_error()));
 }
 
@@ -50,7 +52,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     parse_command_line(arguments, session, options);
     const int code = dispatch(session, options);
-    check_stdout(session);
+    check_stdout(session, options);
     return code;
   } catch (...) {
     return report(session, options, std::current_exception());

@@ -57,8 +57,9 @@ void refuse_objects(const Catalog& catalog, const Options& options, const Format
   for (const SelectedObject& object : chosen_objects(catalog, options.selection)) names.emplace_back(object.name);
   if (names.empty()) return;
   throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold objects: {}", format.traits.name, first_few(names)))
-      .because(fmt::format("the source holds {} value{} that {} no tensor{}", names.size(), names.size() == 1 ? "" : "s",
-                           names.size() == 1 ? "is" : "are", names.size() == 1 ? "" : "s"))
+      .because(fmt::format("the source holds {} value{} that {} no tensor{}", names.size(),
+                           names.size() == 1 ? "" : "s", names.size() == 1 ? "is" : "are",
+                           names.size() == 1 ? "" : "s"))
       .hint(repeat_command(options, "--objects drop"));
 }
 
@@ -110,7 +111,10 @@ int run_copy(Session& session, const Options& options) {
   refuse_obstacles(source.catalog(), options);
   check_include({&source.catalog()}, options.selection);
   Progress progress;
-  const CopyResult result = run_job(session, options, job, progress, log);
+  CopyResult result = run_job(session, options, job, progress, log);
+  if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
+    result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
+  }
   for (const std::string& warning : result.warnings) warn(session, options, warning);
   if (options.dry_run) {
     render_plan(session, options, source.label, result);

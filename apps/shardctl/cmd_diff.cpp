@@ -129,8 +129,8 @@ int run_diff(Session& session, const Options& options) {
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
   Difference found = compare_metadata(a, b);
   compare_values(session, options, a, b, found);
-  const auto limit = options.max_diffs ? static_cast<std::size_t>(*options.max_diffs)
-                                       : std::numeric_limits<std::size_t>::max();
+  const auto limit =
+      options.max_diffs ? static_cast<std::size_t>(*options.max_diffs) : std::numeric_limits<std::size_t>::max();
   if (options.json) {
     render_json(session, found, a.catalog(), b.catalog(), limit);
   } else {

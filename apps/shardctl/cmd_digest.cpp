@@ -34,9 +34,8 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   Progress progress;
   ProgressMeter meter(session, options, "digest", [&] { return progress.bytes_read.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  for_each_index(digests.size(), worker_count(options), session.stop, [&](std::size_t i) {
-    digests[i] = digest_of(source, selection.tensors[i], algorithm, progress);
-  });
+  for_each_index(digests.size(), worker_count(options), session.stop,
+                 [&](std::size_t i) { digests[i] = digest_of(source, selection.tensors[i], algorithm, progress); });
   return digests;
 }
 

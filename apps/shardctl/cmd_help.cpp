@@ -1,4 +1,4 @@
-#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/help_text.h"
 #include "apps/shardctl/verbs.h"
 
 namespace shard::app {

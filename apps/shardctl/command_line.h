@@ -20,9 +20,6 @@ namespace shard::app {
 ///   this build does not have.
 void parse_command_line(const std::vector<std::string>& arguments, const Session& session, Options& options);
 
-/// The text of `shardctl help VERB`; of --help where `verb` is empty.
-std::string help_text(const std::string& verb);
-
 /// The command line again with `added` at its end, quoted for a shell: for hints.
 std::string repeat_command(const Options& options, const std::string& added);
 /// A word as a shell takes it.

@@ -13,11 +13,16 @@ constexpr std::int64_t kStep = 4096;  ///< Elements that are looked at together;
 
 DType part_of(DType dtype) {
   switch (dtype) {
-    case DType::kComplex32: return DType::kFloat16;
-    case DType::kComplex64: return DType::kFloat32;
-    case DType::kComplex128: return DType::kFloat64;
-    case DType::kBcomplex32: return DType::kBfloat16;
-    default: return dtype;
+    case DType::kComplex32:
+      return DType::kFloat16;
+    case DType::kComplex64:
+      return DType::kFloat32;
+    case DType::kComplex128:
+      return DType::kFloat64;
+    case DType::kBcomplex32:
+      return DType::kBfloat16;
+    default:
+      return dtype;
   }
 }
 
@@ -41,11 +46,16 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
 /// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; they say "perhaps".
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
-    case DType::kFloat16: return any_above<std::uint16_t>(data, 0x7FFF, 0x7C00);
-    case DType::kBfloat16: return any_above<std::uint16_t>(data, 0x7FFF, 0x7F80);
-    case DType::kFloat32: return any_above<std::uint32_t>(data, 0x7FFFFFFFU, 0x7F800000U);
-    case DType::kFloat64: return any_above<std::uint64_t>(data, 0x7FFFFFFFFFFFFFFFU, 0x7FF0000000000000U);
-    default: return true;
+    case DType::kFloat16:
+      return any_above<std::uint16_t>(data, 0x7FFF, 0x7C00);
+    case DType::kBfloat16:
+      return any_above<std::uint16_t>(data, 0x7FFF, 0x7F80);
+    case DType::kFloat32:
+      return any_above<std::uint32_t>(data, 0x7FFFFFFFU, 0x7F800000U);
+    case DType::kFloat64:
+      return any_above<std::uint64_t>(data, 0x7FFFFFFFFFFFFFFFU, 0x7FF0000000000000U);
+    default:
+      return true;
   }
 }
 
@@ -63,7 +73,9 @@ bool is_signed(DType dtype) {
   return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
-double relative(double distance, double b) { return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b); }
+double relative(double distance, double b) {
+  return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b);
+}
 
 /// The larger one; NaN wins, as in numpy's max.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
@@ -109,8 +121,8 @@ void Comparer::add_floats(std::int64_t begin, std::span<const std::byte> a, std:
     if (nan_a && nan_b && tolerance_.equal_nan) continue;
     const double distance = parts == 2 ? std::hypot(a0 - b0, a1 - b1) : std::abs(a0 - b0);
     const double size_b = parts == 2 ? std::hypot(b0, b1) : std::abs(b0);
-    const bool near = std::isfinite(distance) && std::isfinite(size_b) &&
-                      distance <= tolerance_.atol + tolerance_.rtol * size_b;
+    const bool near =
+        std::isfinite(distance) && std::isfinite(size_b) && distance <= tolerance_.atol + tolerance_.rtol * size_b;
     if (near) continue;
     std::uint64_t ulps = 0;
     for (std::size_t p = 0; p < parts && !nan_a && !nan_b; ++p) {
@@ -132,8 +144,8 @@ void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, st
     if (x == y) continue;
     const double distance = static_cast<double>(std::max(x, y) - std::min(x, y));
     const double size_b = static_cast<double>(y >= sign ? y - sign : sign - y);
-    const bool tolerated = (tolerance_.atol > 0 || tolerance_.rtol > 0) &&
-                           distance <= tolerance_.atol + tolerance_.rtol * size_b;
+    const bool tolerated =
+        (tolerance_.atol > 0 || tolerance_.rtol > 0) && distance <= tolerance_.atol + tolerance_.rtol * size_b;
     if (!tolerated) differs_by(begin + static_cast<std::int64_t>(i), distance, relative(distance, size_b));
   }
 }

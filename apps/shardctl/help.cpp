@@ -10,26 +10,30 @@ namespace {
 
 constexpr std::array<VerbHelp, 10> kVerbs{{
     {"inspect", "inspect SRC... [options]", "show what is in a checkpoint; reads metadata only",
-     "Prints a summary, then one line a tensor (name, dtype, shape, bytes, pieces, file) and one an object. With --json\n"
+     "Prints a summary, then one line a tensor (name, dtype, shape, bytes, pieces, file) and one an object. With "
+     "--json\n"
      "one document shardctl.inspect/1, which says for each stored piece where its bytes lie.",
      "  shardctl inspect model.safetensors\n"
      "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
      "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"},
     {"split", "split SRC... -o DST [options]", "cut a checkpoint for N ranks or into N files",
-     "With --ranks, --mesh, --layout or --like every tensor is cut into pieces (default format: dcp); with --shards or\n"
+     "With --ranks, --mesh, --layout or --like every tensor is cut into pieces (default format: dcp); with --shards "
+     "or\n"
      "--max-shard-size, or without any, whole tensors go into several files (default: safetensors, 5GB a file).",
      "  shardctl split model.safetensors -o ckpt --ranks 8\n"
      "  shardctl split model.safetensors -o ckpt --mesh dp=2,tp=4 --place '**.q_proj.weight=R,S(0)'\n"
      "  shardctl split model.safetensors -o folder --max-shard-size 2GB\n"},
     {"gather", "gather SRC... -o DST [options]", "put whole tensors together",
-     "Writes whole tensors: one file if DST ends in .safetensors, .pt, .pth or .bin, else a folder (safetensors unless\n"
+     "Writes whole tensors: one file if DST ends in .safetensors, .pt, .pth or .bin, else a folder (safetensors "
+     "unless\n"
      "--to says otherwise, files of at most 5GB).",
      "  shardctl gather ckpt -o model.safetensors --objects drop\n"
      "  shardctl gather ckpt -o model.pt\n"
      "  shardctl gather ckpt -o hf-folder --max-shard-size 5GB --strip-prefix model.\n"},
     {"reshard", "reshard SRC... -o DST (--ranks N | --mesh ... | --shards N | ...) [options]",
      "from the layout it has to another one, in one pass",
-     "Bytes go from where they lie to where they belong, never through whole tensors. The format stays unless --to says\n"
+     "Bytes go from where they lie to where they belong, never through whole tensors. The format stays unless --to "
+     "says\n"
      "otherwise.",
      "  shardctl reshard ckpt -o ckpt-for-6 --ranks 6\n"
      "  shardctl reshard ckpt -o ckpt-tp --mesh tp=4 --place '**.o_proj.weight=S(1)' --place '**=S(0)'\n"
@@ -41,7 +45,8 @@ constexpr std::array<VerbHelp, 10> kVerbs{{
      "  shardctl convert model.safetensors -o half.safetensors --cast '**=bfloat16'\n"},
     {"diff", "diff A B [options]", "compare two checkpoints by content",
      "Any formats and layouts. Equal means: the same names, dtypes, shapes, values and objects. Values are equal as\n"
-     "numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given. With tolerances an element is equal if\n"
+     "numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given. With tolerances an element is equal "
+     "if\n"
      "any of them accepts it; max_abs, max_rel and max_ulp are over the elements that differ.",
      "  shardctl diff model.safetensors ckpt\n"
      "  shardctl diff before.pt after.pt --rtol 1e-5 --atol 1e-8\n"
@@ -52,7 +57,8 @@ constexpr std::array<VerbHelp, 10> kVerbs{{
      "  shardctl digest ckpt\n"
      "  shardctl digest ckpt --algorithm sha256\n"
      "  shardctl digest ckpt | tail -n 1\n"},
-    {"env", "env [options]", "show what this machine offers and which libraries are used", "", "  shardctl env --json\n"},
+    {"env", "env [options]", "show what this machine offers and which libraries are used", "",
+     "  shardctl env --json\n"},
     {"help", "help [VERB]", "show help of a verb", "", "  shardctl help split\n"},
     {"version", "version [options]", "show the version and those of libraries", "", "  shardctl version\n"},
 }};
@@ -62,16 +68,20 @@ struct ExitCode {
   std::string_view meaning;
   std::string_view verbs;  ///< Empty: all.
 };
+constexpr std::string_view kGeneral = "general";  ///< Stands for the help that is of no verb.
 constexpr std::string_view kCopies = "split gather reshard convert";
-constexpr std::array<ExitCode, 13> kExitCodes{{
+constexpr std::string_view kWriters = "split gather reshard convert general";
+constexpr std::array<ExitCode, 15> kExitCodes{{
+    {0, "done, and on disk; diff: equal", kGeneral},
     {0, "done, and on disk", kCopies},
     {0, "equal", "diff"},
     {0, "done", "inspect digest env help version"},
+    {1, "diff: differs", kGeneral},
     {1, "differs", "diff"},
     {2, "bad usage, bad layout document, name clash after renaming", ""},
     {3, "input not found or not readable", ""},
     {4, "input damaged, contradicting, of unknown format, or refused for safety", ""},
-    {5, "output exists and no --force, or source and output overlap", kCopies},
+    {5, "output exists and no --force, or source and output overlap", kWriters},
     {6, "resources: disk full, memory limit, output not writable", ""},
     {8, "valid request that this build or format cannot do", ""},
     {70, "internal error", ""},
@@ -103,23 +113,26 @@ const VerbHelp* find_verb(std::string_view name) {
 }
 
 std::string short_help() {
-  return fmt::format("shardctl inspects, cuts, joins and converts sharded model checkpoints.\n\n"
-                     "Usage: shardctl [global options] VERB SRC... [-o DST] [options]\n\n{}\n{}\n"
-                     "'shardctl help VERB' says more.\n",
-                     kFirstExamples, verb_list());
+  return fmt::format(
+      "shardctl inspects, cuts, joins and converts sharded model checkpoints.\n\n"
+      "Usage: shardctl [global options] VERB SRC... [-o DST] [options]\n\n{}\n{}\n"
+      "'shardctl help VERB' says more.\n",
+      kFirstExamples, verb_list());
 }
 
 std::string general_help() {
-  return fmt::format("shardctl inspects, cuts, joins and converts sharded model checkpoints.\n\n"
-                     "Usage: shardctl [global options] VERB SRC... [-o DST] [options]\n\n"
-                     "SRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}",
-                     kFirstExamples, verb_list());
+  return fmt::format(
+      "shardctl inspects, cuts, joins and converts sharded model checkpoints.\n\n"
+      "Usage: shardctl [global options] VERB SRC... [-o DST] [options]\n\n"
+      "SRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}",
+      kFirstExamples, verb_list());
 }
 
 std::string exit_codes_help(std::string_view verb) {
   std::string text = "Exit codes:\n";
   for (const ExitCode& code : kExitCodes) {
-    const bool applies = code.verbs.empty() || verb.empty() || code.verbs.find(verb) != std::string_view::npos;
+    const bool applies =
+        code.verbs.empty() || code.verbs.find(verb.empty() ? kGeneral : verb) != std::string_view::npos;
     if (applies) text += fmt::format("  {:<5}{}\n", code.code, code.meaning);
   }
   return text;

@@ -41,7 +41,8 @@ Place place_of(const Catalog& catalog, const Chunk& chunk) {
     empty = empty || chunk.sizes[d] == 0;
     last += (chunk.sizes[d] - 1) * chunk.strides[d];
   }
-  return {true, storage.offset + packed_bytes(chunk.first, stored.dtype), empty ? 0 : packed_bytes(last + 1, stored.dtype)};
+  return {true, storage.offset + packed_bytes(chunk.first, stored.dtype),
+          empty ? 0 : packed_bytes(last + 1, stored.dtype)};
 }
 
 }  // namespace shard::app

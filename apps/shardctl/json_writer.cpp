@@ -39,12 +39,23 @@ CodePoint decode(std::string_view text) {
 std::size_t escape_one(TextSink& sink, std::string_view text) {
   const auto c = static_cast<unsigned char>(text[0]);
   switch (c) {
-    case '"': sink.add("\\\""); return 1;
-    case '\\': sink.add("\\\\"); return 1;
-    case '\n': sink.add("\\n"); return 1;
-    case '\t': sink.add("\\t"); return 1;
-    case '\r': sink.add("\\r"); return 1;
-    default: break;
+    case '"':
+      sink.add("\\\"");
+      return 1;
+    case '\\':
+      sink.add("\\\\");
+      return 1;
+    case '\n':
+      sink.add("\\n");
+      return 1;
+    case '\t':
+      sink.add("\\t");
+      return 1;
+    case '\r':
+      sink.add("\\r");
+      return 1;
+    default:
+      break;
   }
   if (c < 0x80) {
     sink.add(fmt::format("\\u{:04x}", c));

@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <ostream>
 #include <optional>
+#include <ostream>
 #include <string>
 
 #include "apps/shardctl/app.h"

@@ -49,7 +49,8 @@ std::int64_t parse_size(const std::string& text, const std::string& option) {
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  const auto* suffix = std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.name == unit; });
+  const auto* suffix =
+      std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.name == unit; });
   if (suffix == kSuffixes.end()) throw bad_size(text, option);
   const double bytes = number * suffix->factor;
   if (bytes >= 9.2e18) throw bad_size(text, option);

@@ -67,9 +67,10 @@ void ProgressMeter::draw() {
   const std::int64_t done = done_();
   const double seconds = seconds_since(start_);
   if (style_ == Style::kJson) {
-    session_.err << fmt::format("{{\"schema\": \"shardctl.progress/1\", \"what\": \"{}\", \"bytes_done\": {}, "
-                                "\"bytes_total\": {}, \"seconds\": {:.3f}}}\n",
-                                what_, done, total_, seconds)
+    session_.err << fmt::format(
+                        "{{\"schema\": \"shardctl.progress/1\", \"what\": \"{}\", \"bytes_done\": {}, "
+                        "\"bytes_total\": {}, \"seconds\": {:.3f}}}\n",
+                        what_, done, total_, seconds)
                  << std::flush;
     return;
   }

@@ -1,5 +1,6 @@
 /// \file
-/// Progress on stderr, drawn by a thread of its own: a line that redraws itself on a terminal, else lines; or JSON Lines.
+/// Progress on stderr, drawn by a thread of its own: a line that redraws itself on a terminal, else lines; or JSON
+/// Lines.
 #pragma once
 
 #include <chrono>

@@ -87,8 +87,8 @@ void render_result(const Session& session, const Options& options, const std::st
     note(session, options,
          fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb, options.output,
                      plural(result.tensors, "tensor"), plural(result.objects, "object"),
-                     human_bytes(total_bytes(result)),
-                     plural(static_cast<std::int64_t>(result.files.size()), "file"), seconds));
+                     human_bytes(total_bytes(result)), plural(static_cast<std::int64_t>(result.files.size()), "file"),
+                     seconds));
     return;
   }
   TextSink sink(session.out);
@@ -98,6 +98,7 @@ void render_result(const Session& session, const Options& options, const std::st
   json.key("bytes_read"), json.number(progress.bytes_read.load());
   json.key("bytes_written"), json.number(progress.bytes_written.load());
   json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+  json.key("cast_overflows"), json.number(progress.cast_overflows.load());
   json.key("seconds"), json.real(seconds);
   write_warnings(json, result);
   json.end_object();

@@ -95,7 +95,8 @@ void render_text(const Session& session, const Difference& difference, const Cat
                  std::size_t limit) {
   TextSink sink(session.out);
   const auto only = [](const char* side) {
-    return [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}\n", side, printable(tensor->name)); };
+    return
+        [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}\n", side, printable(tensor->name)); };
   };
   list_some(sink, difference.only_in_a, limit, "only in A", only("A"));
   list_some(sink, difference.only_in_b, limit, "only in B", only("B"));

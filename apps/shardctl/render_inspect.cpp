@@ -79,7 +79,7 @@ Row row_of(const Catalog& catalog, const SelectedTensor& selected) {
   if (tensor.rank >= 0) note += fmt::format("{}of rank {}", note.empty() ? "" : ", ", tensor.rank);
   const std::int64_t bytes = packed_bytes(element_count(tensor.shape), selected.dtype);
   return {printable(selected.name), std::string(dtype_name(selected.dtype)), shape_text(tensor.shape),
-          std::to_string(bytes), printable(file_text(catalog, tensor)), note};
+          std::to_string(bytes),    printable(file_text(catalog, tensor)),   note};
 }
 
 void tensor_table(TextSink& sink, const Catalog& catalog, const Selection& selection) {
@@ -159,7 +159,8 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   const Totals sum = totals(catalog, selection);
   std::string first = fmt::format("{}: {}", printable(source.label), catalog.format);
   if (!catalog.format_version.empty()) first += fmt::format(" ({})", printable(catalog.format_version));
-  if (catalog.world_size) first += fmt::format(", written by {}", plural(static_cast<std::size_t>(*catalog.world_size), "rank"));
+  if (catalog.world_size)
+    first += fmt::format(", written by {}", plural(static_cast<std::size_t>(*catalog.world_size), "rank"));
   sink.add(first);
   sink.add(fmt::format("\n{}, {}, {} in {}", plural(selection.tensors.size(), "tensor"),
                        plural(selection.objects.size(), "object"), exact_bytes(sum.logical_bytes),

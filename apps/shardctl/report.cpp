@@ -77,14 +77,22 @@ int tell_internal(Session& session, const Options& options, const std::string& w
 
 int exit_code_for(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return 2;
-    case ErrorCode::kNotFound: return 3;
-    case ErrorCode::kCorruption: return 4;
-    case ErrorCode::kExists: return 5;
-    case ErrorCode::kResource: return 6;
-    case ErrorCode::kPeer: return 7;
-    case ErrorCode::kUnsupported: return 8;
-    case ErrorCode::kInterrupted: return 130;
+    case ErrorCode::kInvalidArgument:
+      return 2;
+    case ErrorCode::kNotFound:
+      return 3;
+    case ErrorCode::kCorruption:
+      return 4;
+    case ErrorCode::kExists:
+      return 5;
+    case ErrorCode::kResource:
+      return 6;
+    case ErrorCode::kPeer:
+      return 7;
+    case ErrorCode::kUnsupported:
+      return 8;
+    case ErrorCode::kInterrupted:
+      return 130;
   }
   return kExitInternal;
 }

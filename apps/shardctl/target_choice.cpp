@@ -62,7 +62,22 @@ void check_form(const Options& options, const Format& format) {
   }
 }
 
-/// "GLOB=P[,P...]"; commas inside parentheses belong to a placement.
+/// "R,_S(0,2)" as "R" and "_S(0,2)".
+std::vector<std::string> split_outside_parentheses(std::string_view text) {
+  std::vector<std::string> words(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += (c == '(') - (c == ')');
+    if (c == ',' && depth <= 0) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+/// "GLOB=P[,P...]"
 MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
@@ -72,17 +87,8 @@ MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
   MeshLayout::Rule rule;
   rule.source = text;
   rule.matches = [glob](std::string_view name) { return glob_match(glob, name); };
-  int depth = 0;
-  std::string word;
-  const std::string list = text.substr(equals + 1) + ",";
-  for (const char c : list) {
-    depth += (c == '(') - (c == ')');
-    if (c != ',' || depth > 0) {
-      word += c;
-    } else {
-      rule.placements.push_back(parse_placement(word));
-      word.clear();
-    }
+  for (const std::string& word : split_outside_parentheses(text.substr(equals + 1))) {
+    rule.placements.push_back(parse_placement(word));
   }
   if (rule.placements.size() == axes) return rule;
   throw usage(fmt::format("--place '{}' has {} placements, the mesh has {} axes", text, rule.placements.size(), axes))

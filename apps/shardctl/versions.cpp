@@ -1,8 +1,8 @@
 #include "apps/shardctl/versions.h"
 
 #include <fmt/core.h>
-#include <openssl/crypto.h>
 #include <oneapi/tbb/version.h>
+#include <openssl/crypto.h>
 #include <spdlog/version.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -21,8 +21,8 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
   return {
       {"cli11", CLI11_VERSION},
       {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
-      {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                    NLOHMANN_JSON_VERSION_PATCH)},
+      {"nlohmann_json",
+       fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
       {"onetbb", TBB_runtime_version()},
       {"openssl", OpenSSL_version(OPENSSL_FULL_VERSION_STRING)},
       {"spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},

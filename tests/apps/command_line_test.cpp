@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "apps/shardctl/help_text.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -11,12 +12,19 @@ namespace {
 struct CommandLine : testing::Test {
   Options parse(const std::vector<std::string>& arguments) {
     std::ostringstream ignored;
-    Session session{*world.fs, ignored, ignored, false, false,
+    Session session{*world.fs,
+                    ignored,
+                    ignored,
+                    false,
+                    false,
                     [this](const std::string& name) {
                       const auto found = world.env.find(name);
                       return found == world.env.end() ? std::nullopt : std::optional<std::string>(found->second);
                     },
-                    {}, [] { return 0; }, [] { return 0; }, {}};
+                    {},
+                    [] { return 0; },
+                    [] { return 0; },
+                    {}};
     Options options;
     parse_command_line(arguments, session, options);
     return options;
@@ -63,13 +71,19 @@ TEST_F(CommandLine, FindsHelpAnywhere) { EXPECT_TRUE(parse({"split", "--nonsense
 
 TEST_F(CommandLine, SuggestsTheVerb) { refuses({"splt", "a"}, "did you mean 'split'?"); }
 TEST_F(CommandLine, SuggestsTheOption) { refuses({"split", "a", "--rnaks", "4"}, "did you mean --ranks?"); }
-TEST_F(CommandLine, SaysThatAVerbHasNoSuchOption) { refuses({"inspect", "a", "--ranks", "4"}, "inspect takes no --ranks"); }
+TEST_F(CommandLine, SaysThatAVerbHasNoSuchOption) {
+  refuses({"inspect", "a", "--ranks", "4"}, "inspect takes no --ranks");
+}
 TEST_F(CommandLine, RefusesWordsThatAreNoNumbers) { refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks"); }
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
 }
-TEST_F(CommandLine, RefusesDimWithoutRanks) { refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim without --ranks"); }
-TEST_F(CommandLine, RefusesPlaceWithoutMesh) { refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place without --mesh"); }
+TEST_F(CommandLine, RefusesDimWithoutRanks) {
+  refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim without --ranks");
+}
+TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
+  refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place without --mesh");
+}
 TEST_F(CommandLine, RefusesNoRanks) { refuses({"split", "a", "-o", "b", "--ranks", "0"}, "at least 1"); }
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }

@@ -12,7 +12,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class T>
-ValueDifference compared(DType dtype, const std::vector<T>& a, const std::vector<T>& b, const Tolerance& tolerance = {}) {
+ValueDifference compared(DType dtype, const std::vector<T>& a, const std::vector<T>& b,
+                         const Tolerance& tolerance = {}) {
   Comparer comparer(dtype, tolerance);
   const std::int64_t count = static_cast<std::int64_t>(a.size() * sizeof(T)) * 8 / dtype_bits(dtype);
   comparer.add(0, count, std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
@@ -55,9 +56,7 @@ TEST(Comparer, NanDiffersFromItselfInFloat8) {
 
 TEST(Comparer, InfinityEqualsItself) { EXPECT_EQ(doubles({kInfinity}, {kInfinity}).differing, 0); }
 
-TEST(Comparer, InfinityIsNearNothingFinite) {
-  EXPECT_EQ(doubles({1}, {kInfinity}, {.rtol = 0.5}).differing, 1);
-}
+TEST(Comparer, InfinityIsNearNothingFinite) { EXPECT_EQ(doubles({1}, {kInfinity}, {.rtol = 0.5}).differing, 1); }
 
 TEST(Comparer, AbsoluteToleranceAccepts) { EXPECT_EQ(doubles({1}, {1.25}, {.atol = 0.25}).differing, 0); }
 

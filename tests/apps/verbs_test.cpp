@@ -229,7 +229,8 @@ TEST_F(Verbs, DiffOfEqualsPrintsNothing) {
 TEST_F(Verbs, DiffSaysWhichValuesDiffer) {
   world.put("/n.safetensors", small_model("abABCDEFGK"));
   EXPECT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--json"}), 1);
-  EXPECT_THAT(world.out, HasSubstr(R"("values": [{"name": "layer.weight", "elements": 8, "differing": 1, "max_abs": 3.0)"));
+  EXPECT_THAT(world.out,
+              HasSubstr(R"("values": [{"name": "layer.weight", "elements": 8, "differing": 1, "max_abs": 3.0)"));
   EXPECT_THAT(world.out, HasSubstr(R"("max_ulp": null, "first_index": [1, 3]}])"));
 }
 
@@ -302,7 +303,8 @@ TEST_F(Verbs, HelpOfAVerbIsTheSameInThreeWays) {
 
 TEST_F(Verbs, ProgressAsJsonEndsWithTheTotal) {
   world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
-  EXPECT_THAT(world.err, HasSubstr(R"({"schema": "shardctl.progress/1", "what": "gather", "bytes_done": 10, "bytes_total": 10)"));
+  EXPECT_THAT(world.err,
+              HasSubstr(R"({"schema": "shardctl.progress/1", "what": "gather", "bytes_done": 10, "bytes_total": 10)"));
 }
 
 TEST_F(Verbs, TheLogSaysWhatIsDone) {

@@ -15,7 +15,7 @@ using testing::random_content;
 using testing::read_content;
 using testing::write_checkpoint;
 
-constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
+constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex64};
 
 std::uint64_t seed() {
   const char* given = std::getenv("SHARD_SEED");
@@ -79,7 +79,7 @@ TEST(Convert, RoundTripsOverEveryPairOfFormats) {
     for (const char* b : {"safetensors", "torch", "dcp"}) {
       SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " " + a + " to " + b);
       std::mt19937_64 random(first);
-      const Content content = random_content(random, 9, 17, std::span(kDtypes).first(4));
+      const Content content = random_content(random, 9, 17, kDtypes);
       auto state = std::make_shared<MemoryState>();
       const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
       fs->make_folder("/d");

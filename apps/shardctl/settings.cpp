@@ -1,0 +1,80 @@
+#include "apps/shardctl/settings.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <sstream>
+
+namespace shard::app {
+namespace {
+
+/// Of these layouts one may be given; one on the command line hides the others of the environment.
+constexpr std::array<std::string_view, 6> kLayouts{"--ranks", "--mesh",   "--layout",
+                                                   "--like",  "--shards", "--max-shard-size"};
+
+std::string environment_name(const CLI::Option& option) {
+  std::string name = "SHARDCTL_";
+  for (const char c : option.get_lnames().front()) {
+    name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return name;
+}
+
+std::vector<CLI::Option*> settable(CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) {
+    return !option->get_lnames().empty() && !option->check_lname("help") && !option->check_lname("version");
+  });
+}
+
+bool layout_given(const std::vector<CLI::Option*>& options) {
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->count() > 0 && contains(kLayouts, "--" + option->get_lnames().front());
+  });
+}
+
+void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
+  try {
+    for (const std::string& value : values) option.add_result(value);
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    throw usage(lower_first(error.what())).because(fmt::format("it was given by {}", origin));
+  }
+}
+
+}  // namespace
+
+void apply_environment(CLI::App& app, const Session& session) {
+  const auto options = settable(app);
+  const bool fixed = layout_given(options);
+  for (CLI::Option* option : options) {
+    const std::string name = environment_name(*option);
+    const auto value = session.env ? session.env(name) : std::nullopt;
+    const bool hidden = fixed && contains(kLayouts, "--" + option->get_lnames().front());
+    if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
+  }
+}
+
+void apply_configuration(CLI::App& app, const Session& session, const Options& options) {
+  if (options.config.empty()) return;
+  const auto file = session.fs.open(options.config);
+  const std::vector<std::byte> bytes = read_whole(*file, 1 << 20);
+  std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const auto settings = settable(app);
+  const bool fixed = layout_given(settings);
+  const auto known = all_long_names();
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
+    const std::string name = "--" + item.name;
+    if (!contains(known, name)) {
+      throw usage(fmt::format("{}: unknown key '{}'", options.config, item.fullname()))
+          .hint("keys are the long names of options");
+    }
+    if (!item.parents.empty() && item.parents.front() != options.verb) continue;
+    for (CLI::Option* option : settings) {
+      const bool hidden = fixed && contains(kLayouts, name);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, options.config);
+    }
+  }
+}
+
+}  // namespace shard::app

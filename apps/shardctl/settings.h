@@ -1,0 +1,19 @@
+/// \file
+/// Options that are not on the command line: from the environment, then from the file of --config.
+#pragma once
+
+#include "apps/shardctl/option_tree.h"
+#include "apps/shardctl/session.h"
+
+namespace shard::app {
+
+/// Fills options of `app` that have no value yet from SHARDCTL_* variables. Not --help and --version: SHARDCTL_VERSION
+/// may well be a version in somebody's build scripts. A layout on the command line hides the others of the environment.
+/// \throws Error kInvalidArgument  a bad value, naming the variable.
+void apply_environment(CLI::App& app, const Session& session);
+
+/// The same from the file that `options.config` names, if it does: keys above the first section and in that of the
+/// verb. \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
+void apply_configuration(CLI::App& app, const Session& session, const Options& options);
+
+}  // namespace shard::app
