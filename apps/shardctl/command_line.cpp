@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, 4> kAbsentVerbs{"verify", "repair", "cat"
 constexpr std::array<std::string_view, 13> kAbsentOptions{
     "--resume",  "--as",      "--ranks-expected", "--launcher",    "--rank",         "--world-size", "--rdzv",
     "--timeout", "--backend", "--device",         "--local-input", "--local-output", "--local-ranks"};
+
 // ---- Finding the verb.
 
 /// The option that a token names, or null; "--to=x" and "-ox" carry their value with them.

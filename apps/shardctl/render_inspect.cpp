@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::size_t kObjectPreview = 200;
 
-// ---- Text.
-
 void add_printable(TextSink& sink, std::string_view text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; });
   if (plain) {
@@ -169,115 +167,6 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   sink.add('\n');
 }
 
-// ---- JSON.
-
-void write_path(JsonWriter& json, Path path) {
-  if (path.empty()) return;
-  json.key("path"), json.begin_array();
-  for (const PathPart& part : path) {
-    if (part.is_index) {
-      json.number(part.index);
-    } else {
-      json.string(part.key);
-    }
-  }
-  json.end_array();
-}
-
-void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
-  const StoredTensor& stored = catalog.stored[chunk.stored];
-  json.begin_object();
-  json.key("offsets"), json.numbers(chunk.offsets);
-  json.key("sizes"), json.numbers(chunk.sizes);
-  json.key("rank");
-  if (stored.rank >= 0) {
-    json.number(stored.rank);
-  } else {
-    json.null();
-  }
-  json.key("file"), json.string(catalog.files[catalog.storages[stored.storage].file].path);
-  const Place place = place_of(catalog, chunk);
-  json.key("byte_offset");
-  if (place.known) {
-    json.number(place.offset_bytes);
-    json.key("byte_length"), json.number(place.span_bytes);
-    json.key("strides"), json.numbers(chunk.strides);
-  } else {
-    json.null();
-    json.key("byte_length"), json.null();
-    json.key("strides"), json.null();
-  }
-  json.end_object();
-}
-
-void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected) {
-  const Tensor& tensor = catalog.tensors[selected.source];
-  json.begin_object();
-  json.key("name"), json.string(selected.name);
-  write_path(json, selected.path);
-  json.key("dtype"), json.string(dtype_name(selected.dtype));
-  json.key("shape"), json.numbers(tensor.shape);
-  json.key("bytes"), json.number(packed_bytes(element_count(tensor.shape), selected.dtype));
-  json.key("placements"), json.null();
-  json.key("alias_of");
-  if (tensor.alias_of == kNoIndex) {
-    json.null();
-  } else {
-    json.string(catalog.tensors[tensor.alias_of].name);
-  }
-  if (tensor.rank >= 0) json.key("rank"), json.number(tensor.rank);
-  json.key("chunks"), json.begin_array();
-  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
-    if (tensor.chunk_count > 1) json.line(4);
-    write_chunk(json, catalog, chunk);
-  }
-  json.end_array();
-  json.end_object();
-}
-
-void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected) {
-  const Object& object = catalog.objects[selected.source];
-  json.begin_object();
-  json.key("name"), json.string(selected.name);
-  write_path(json, selected.path);
-  json.key("type"), json.string(value_type(object.value));
-  json.key("value"), write_value(json, object.value);
-  if (!is_scalar(object.value)) json.key("summary"), json.string(value_text(catalog, object.value, kObjectPreview));
-  if (object.rank >= 0) json.key("rank"), json.number(object.rank);
-  json.end_object();
-}
-
-void write_head(JsonWriter& json, const OpenSource& source, const Selection& selection) {
-  const Catalog& catalog = source.catalog();
-  const Totals sum = totals(catalog, selection);
-  json.key("schema"), json.string("shardctl.inspect/1");
-  json.key("source"), json.string(source.label);
-  json.key("format"), json.string(catalog.format);
-  json.key("format_version"), json.string_or_null(catalog.format_version);
-  json.key("world_size");
-  if (catalog.world_size) {
-    json.number(*catalog.world_size);
-  } else {
-    json.null();
-  }
-  json.line(1);
-  json.key("tensor_count"), json.number(selection.tensors.size());
-  json.key("object_count"), json.number(selection.objects.size());
-  json.key("logical_bytes"), json.number(sum.logical_bytes);
-  json.key("stored_bytes"), json.number(sum.stored_bytes);
-  json.key("file_count"), json.number(catalog.files.size());
-  json.line(1);
-  json.key("files"), json.begin_array();
-  for (const File& file : catalog.files) {
-    json.line(2);
-    json.begin_object();
-    json.key("path"), json.string(file.path);
-    json.key("bytes"), json.number(file.bytes);
-    json.end_object();
-  }
-  json.end_array();
-}
-
 }  // namespace
 
 void render_text(const Session& session, const OpenSource& source, const Selection& selection) {
@@ -290,42 +179,6 @@ void render_text(const Session& session, const OpenSource& source, const Selecti
     for (const SelectedTensor& tensor : selection.tensors) tensor_line(sink, catalog, tensor);
   }
   for (const SelectedObject& object : selection.objects) object_line(sink, catalog, object, session.out_is_terminal);
-}
-
-void render_json(const Session& session, const OpenSource& source, const Selection& selection) {
-  const Catalog& catalog = source.catalog();
-  TextSink sink(session.out);
-  JsonWriter json(sink);
-  json.begin_object();
-  json.line(1);
-  write_head(json, source, selection);
-  json.line(1);
-  json.key("tensors"), json.begin_array();
-  for (const SelectedTensor& tensor : selection.tensors) {
-    json.line(2);
-    write_tensor(json, catalog, tensor);
-  }
-  json.end_array();
-  json.line(1);
-  json.key("objects"), json.begin_array();
-  for (const SelectedObject& object : selection.objects) {
-    json.line(2);
-    write_object(json, catalog, object);
-  }
-  json.end_array();
-  json.line(1);
-  json.key("metadata"), json.begin_object();
-  for (const auto& [name, value] : catalog.metadata) {
-    json.member_name(name);
-    json.string(value);
-  }
-  json.end_object();
-  json.line(1);
-  json.key("warnings"), json.begin_array();
-  for (const std::string& warning : catalog.warnings) json.string(warning);
-  json.end_array();
-  json.end_object();
-  sink.add('\n');
 }
 
 }  // namespace shard::app

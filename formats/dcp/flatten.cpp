@@ -70,8 +70,8 @@ class Flattener {
     const Value& root = unwrapped(*catalog_.root);
     if (is_mapping(root)) return mapping(root, 0);
     if (root.kind != ValueKind::kList && root.kind != ValueKind::kTuple) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("the checkpoint is a bare {}, and dcp holds a dict",
-                                                       type_name(root)))
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("the checkpoint is a bare {}, and dcp holds a dict", type_name(root)))
           .hint("give it a name with --add-prefix NAME");
     }
     lose(kListTop);
@@ -123,8 +123,8 @@ class Flattener {
     if (key.kind == ValueKind::kInt) return catalog_.arena->copy(std::to_string(key.number));
     if (key.kind == ValueKind::kBool) return key.boolean ? "True" : "False";
     if (key.kind == ValueKind::kNone) return "None";
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' has a key of type {}, which dcp cannot name", joined(),
-                                                     type_name(key)));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("'{}' has a key of type {}, which dcp cannot name", joined(), type_name(key)));
   }
 
   bool is_descended(const Value& value, int depth) {
@@ -192,8 +192,9 @@ class Flattener {
     const std::string_view name = catalog_.arena->copy(joined());
     const auto [known, fresh] = names_.emplace(name, out_.leaves.size());
     if (!fresh) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} have one name in dcp, '{}'",
-                                                       path_text(out_.leaves[known->second].path), path_text(path), name))
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} and {} have one name in dcp, '{}'", path_text(out_.leaves[known->second].path),
+                              path_text(path), name))
           .of_tensor(name)
           .hint("rename one of them with --rename")
           .of_kind("duplicate_name");
@@ -208,9 +209,12 @@ class Flattener {
 
   void warn() {
     constexpr std::array<std::string_view, kLossKinds> kTexts{
-        "integer keys become strings in {}", "an empty dict vanishes: {}",
-        "OrderedDict and other mappings become dict: {}", "the _metadata of {} is lost, and OrderedDict becomes dict",
-        "a tuple that holds tensors becomes a list: {}", "the list at {} becomes a dict"};
+        "integer keys become strings in {}",
+        "an empty dict vanishes: {}",
+        "OrderedDict and other mappings become dict: {}",
+        "the _metadata of {} is lost, and OrderedDict becomes dict",
+        "a tuple that holds tensors becomes a list: {}",
+        "the list at {} becomes a dict"};
     for (std::size_t i = 0; i < kTexts.size(); ++i) {
       if (losses_[i].count == 0) continue;
       std::string line = "dcp: " + fmt::format(fmt::runtime(kTexts[i]), losses_[i].first);

@@ -2,8 +2,8 @@
 /// A tree of containers as the flat dict that dcp stores.
 ///
 /// Source: torch/distributed/checkpoint/_traverse.py of torch 2.11. Mappings are always descended, lists when they hold
-/// a tensor, a mapping or such a list; everything else is a leaf, a tuple too. Differing from torch, which would hide the
-/// tensors in a bytes item, a tuple that holds tensors is descended like a list.
+/// a tensor, a mapping or such a list; everything else is a leaf, a tuple too. Differing from torch, which would hide
+/// the tensors in a bytes item, a tuple that holds tensors is descended like a list.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@
 namespace shard::dcp {
 
 struct Leaf {
-  std::string_view name;  ///< The flat key: the path's parts joined by dots.
-  Path path;              ///< Never empty.
-  const Value* value = nullptr;    ///< Of an object; null for a tensor.
-  std::uint32_t tensor = kNoIndex; ///< Index into the catalog's tensors; kNoIndex for an object.
+  std::string_view name;            ///< The flat key: the path's parts joined by dots.
+  Path path;                        ///< Never empty.
+  const Value* value = nullptr;     ///< Of an object; null for a tensor.
+  std::uint32_t tensor = kNoIndex;  ///< Index into the catalog's tensors; kNoIndex for an object.
 };
 
 struct Flat {
@@ -26,8 +26,9 @@ struct Flat {
   std::vector<std::string> warnings;  ///< One line for each kind of loss.
 };
 
-/// Flattens `catalog.root`, or without one the tensors' and objects' paths. Names and paths go into the catalog's arena.
-/// \throws Error kUnsupported  two paths with one flat key, naming both; a leaf that cannot be stored (a tensor inside
+/// Flattens `catalog.root`, or without one the tensors' and objects' paths. Names and paths go into the catalog's
+/// arena. \throws Error kUnsupported  two paths with one flat key, naming both; a leaf that cannot be stored (a tensor
+/// inside
 ///   an object, an opaque value), by name; a bare tensor.
 Flat flatten(const Catalog& catalog);
 

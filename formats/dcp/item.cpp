@@ -12,11 +12,11 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::int64_t kWholeItem = 8192;        // Items up to this size are fetched whole,
-constexpr std::int64_t kWindow = 4096;           // of larger ones this much of the front and of the end,
-constexpr std::int64_t kFetch = 1 << 20;         // this much at a time,
-constexpr std::int64_t kBridge = 4096;           // and gaps up to this size are read rather than skipped.
-constexpr std::int64_t kPickleLimit = 1 << 30;   // No pickle is believed to be larger.
+constexpr std::int64_t kWholeItem = 8192;       // Items up to this size are fetched whole,
+constexpr std::int64_t kWindow = 4096;          // of larger ones this much of the front and of the end,
+constexpr std::int64_t kFetch = 1 << 20;        // this much at a time,
+constexpr std::int64_t kBridge = 4096;          // and gaps up to this size are read rather than skipped.
+constexpr std::int64_t kPickleLimit = 1 << 30;  // No pickle is believed to be larger.
 constexpr std::size_t kKnownPickles = 4096;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -183,8 +183,7 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
 Value* load_object(Arena& arena, const std::shared_ptr<FetchedFile>& file, const Item& item) {
   check_signature(*file, item);
   const zip::ZipReader zip(file, item.offset, item.length);
-  const auto data_pkl =
-      std::make_shared<const std::vector<std::byte>>(zip.read(need(zip, "data.pkl"), kPickleLimit));
+  const auto data_pkl = std::make_shared<const std::vector<std::byte>>(zip.read(need(zip, "data.pkl"), kPickleLimit));
   arena.adopt(data_pkl);
   Value* root = pickle::load(arena, *data_pkl, load_options(file->name()));
   std::int64_t visits = 0;

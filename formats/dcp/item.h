@@ -63,7 +63,7 @@ class ItemOpener {
 
  private:
   struct Pickled {
-    ItemTensor tensor;  ///< Without its place.
+    ItemTensor tensor;   ///< Without its place.
     std::string record;  ///< "data/0"
   };
   struct TextHash {

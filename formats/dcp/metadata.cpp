@@ -18,7 +18,14 @@ Error damaged(const std::string& message) { return Error(ErrorCode::kCorruption,
 
 /// The classes that `.metadata` is made of, whatever module they lived in.
 enum class Class {
-  kMetadata, kTensor, kBytes, kChunk, kProperties, kIndex, kStorageInfo, kSize,
+  kMetadata,
+  kTensor,
+  kBytes,
+  kChunk,
+  kProperties,
+  kIndex,
+  kStorageInfo,
+  kSize,
 };
 
 struct ClassName {
@@ -132,7 +139,9 @@ class Parser {
     if (is(value, Class::kSize) && value.items.size() == 1) list = value.items[0];
     if (is(value, Class::kSize) && value.items.empty()) return {};
     if (list->kind != ValueKind::kTuple && list->kind != ValueKind::kList) {
-      throw damaged(fmt::format("tensor '{}': {} is no torch.Size", name, what)).of_tensor(name).found(type_name(value));
+      throw damaged(fmt::format("tensor '{}': {} is no torch.Size", name, what))
+          .of_tensor(name)
+          .found(type_name(value));
     }
     if (list->items.size() > kMaxDims) {
       throw Error(ErrorCode::kUnsupported,
@@ -248,8 +257,8 @@ class Parser {
 
   void paths(const Value& planner) {
     if (!is_mapping(planner)) {
-      out_.warnings.push_back(fmt::format(".metadata: planner_data is a {} and was left aside: names are not nested",
-                                          type_name(planner)));
+      out_.warnings.push_back(
+          fmt::format(".metadata: planner_data is a {} and was left aside: names are not nested", type_name(planner)));
       return;
     }
     const std::span<Value*> items = mapping_items(planner);
@@ -435,8 +444,7 @@ class Parser {
 
   std::uint32_t file_of(std::string_view path, std::string_view name) {
     if (!out_.files.empty() && out_.files[last_file_] == path) return last_file_;
-    const auto [found, fresh] =
-        files_.emplace(std::string(path), static_cast<std::uint32_t>(out_.files.size()));
+    const auto [found, fresh] = files_.emplace(std::string(path), static_cast<std::uint32_t>(out_.files.size()));
     if (fresh) {
       const bool plain = !path.empty() && path != "." && path != ".." &&
                          path.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;

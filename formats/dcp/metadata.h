@@ -1,8 +1,8 @@
 /// \file
 /// `.metadata` of a dcp checkpoint as plain data, read from its pickle and written as one.
 ///
-/// It says which tensors there are, their dtypes and sizes, the boxes (chunks) they were cut into, and in which bytes of
-/// which file the item of each box and of each object lies. An item is a torch.save zip; what is in it, item.h says.
+/// It says which tensors there are, their dtypes and sizes, the boxes (chunks) they were cut into, and in which bytes
+/// of which file the item of each box and of each object lies. An item is a torch.save zip; what is in it, item.h says.
 ///
 /// Source: torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.11; the spellings of torch 1.13 to
 /// 2.15 are read alike (README.md).
@@ -58,7 +58,8 @@ struct Metadata {
 };
 
 /// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
-/// nowhere in particular yet (finish_catalog checks bounds and coverage). Names, paths and sizes are copied into `arena`.
+/// nowhere in particular yet (finish_catalog checks bounds and coverage). Names, paths and sizes are copied into
+/// `arena`.
 ///
 /// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
 ///   without a chunk; two places for one chunk; a file name that is not one plain name.
@@ -66,7 +67,8 @@ struct Metadata {
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file);
 
-/// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all lengths are set.
+/// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
+/// lengths are set.
 std::string dump_metadata(const Metadata& metadata);
 
 /// The rank and number in `__RANK_NUMBER.distcp`; rank -1 for other names.

@@ -9,8 +9,14 @@ namespace {
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 
 enum Opcode : std::uint8_t {
-  kReduce = 'R', kBuild = 'b', kEmptyDict = '}', kEmptyList = ']', kSetItems = 'u', kAppends = 'e',
-  kNewObject = 0x81, kTuple1 = 0x85,
+  kReduce = 'R',
+  kBuild = 'b',
+  kEmptyDict = '}',
+  kEmptyList = ']',
+  kSetItems = 'u',
+  kAppends = 'e',
+  kNewObject = 0x81,
+  kTuple1 = 0x85,
 };
 
 /// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata.

@@ -66,9 +66,7 @@ class DcpReader : public Reader {
 
   const Catalog& catalog() const override { return catalog_; }
 
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override {
-    return files_.get(index);
-  }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
 
   void locate(std::span<const std::uint32_t> tensors) override {
     std::vector<Wanted> wanted;
@@ -79,7 +77,8 @@ class DcpReader : public Reader {
         if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
       }
     }
-    for_each_item(wanted, [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); });
+    for_each_item(wanted,
+                  [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); });
   }
 
   void load_objects() override {
@@ -207,8 +206,8 @@ class DcpReader : public Reader {
       stored.rank = catalog_.files[storage.file].rank;
       stored.dtype = entry.dtype;
       stored.requires_grad = entry.requires_grad;
-      catalog_.chunks.push_back({chunk.offsets, chunk.sizes, stored.strides, 0,
-                                 static_cast<std::uint32_t>(catalog_.stored.size())});
+      catalog_.chunks.push_back(
+          {chunk.offsets, chunk.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});
       catalog_.stored.push_back(stored);
     }
     catalog_.tensors.push_back(tensor);
@@ -285,8 +284,9 @@ class DcpReader : public Reader {
     catalog_.objects.clear();
     for (std::size_t i = 0; i < objects_.size(); ++i) {
       entries.push_back({objects_[i].name, objects_[i].path, kNoIndex, values[i]});
-      visit_leaves(*catalog_.arena, *values[i], [](const Value&) { return false; },
-                   [&](const TreeLeaf& leaf) { list_leaf(objects_[i], leaf); });
+      visit_leaves(
+          *catalog_.arena, *values[i], [](const Value&) { return false; },
+          [&](const TreeLeaf& leaf) { list_leaf(objects_[i], leaf); });
     }
     std::stable_sort(catalog_.objects.begin(), catalog_.objects.end(),
                      [](const Object& a, const Object& b) { return a.name < b.name; });
@@ -313,7 +313,7 @@ class DcpReader : public Reader {
   Findings& findings_;
   Catalog catalog_;
   mutable OpenFiles files_{[this](std::uint32_t index) { return fs_.open_below(folder_, catalog_.files[index].path); }};
-  std::vector<Item> items_;           // Of each storage, and of objects.
+  std::vector<Item> items_;  // Of each storage, and of objects.
   std::vector<ObjectEntry> objects_;
   bool objects_loaded_ = false;
   ItemOpener opener_{*catalog_.arena};
@@ -351,8 +351,9 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   if (source.fs->status(join_path(folder, kMetadataName)).kind == FileKind::kAbsent) {
     const std::vector<std::string> names = source.fs->list(folder);
     if (std::any_of(names.begin(), names.end(), is_rank_metadata)) {
-      throw Error(ErrorCode::kUnsupported, "the checkpoint was saved with use_collectives=False: each rank has its own "
-                                           "metadata, and nothing says how they belong together")
+      throw Error(ErrorCode::kUnsupported,
+                  "the checkpoint was saved with use_collectives=False: each rank has its own "
+                  "metadata, and nothing says how they belong together")
           .in_file(folder)
           .hint("save it again with use_collectives=True");
     }

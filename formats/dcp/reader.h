@@ -1,6 +1,6 @@
 /// \file
-/// Opens dcp checkpoints. What is read when: `.metadata` and the files' sizes at open; the front and the end of items in
-/// `locate`; bytes items in `load_objects`.
+/// Opens dcp checkpoints. What is read when: `.metadata` and the files' sizes at open; the front and the end of items
+/// in `locate`; bytes items in `load_objects`.
 #pragma once
 
 #include <memory>

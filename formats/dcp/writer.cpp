@@ -69,7 +69,8 @@ class DcpWriter : public Writer {
     for (std::size_t i = 0; i < placed_.size();) {
       const std::uint32_t file = placed_[i].item.file;
       JoinedWrites writes(*files[file]);
-      for (; i < placed_.size() && placed_[i].item.file == file; ++i) write_frame(target, checksums, placed_[i], writes);
+      for (; i < placed_.size() && placed_[i].item.file == file; ++i)
+        write_frame(target, checksums, placed_[i], writes);
       writes.flush();
     }
     JoinedWrites writes(*files[target.files.size() - 1]);
@@ -145,9 +146,8 @@ class DcpWriter : public Writer {
 
   static void check_dtype(const Tensor& tensor) {
     if (tensor.dtype != DType::kFloat6E2m3fn && tensor.dtype != DType::kFloat6E3m2fn) return;
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
-                            dtype_name(tensor.dtype)))
+    throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
+                                                     dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
         .hint(fmt::format("leave it out with --exclude '{}'", tensor.name));
   }
@@ -172,9 +172,8 @@ class DcpWriter : public Writer {
   void settle_files(Catalog& target, Metadata& metadata) {
     std::vector<std::uint32_t> order(placed_.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return placed_[a].item.file < placed_[b].item.file;
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return placed_[a].item.file < placed_[b].item.file; });
     std::vector<File> files;
     std::vector<PlacedItem> placed;
     metadata.items.resize(placed_.size());
@@ -214,9 +213,9 @@ class DcpWriter : public Writer {
     write(item_zip(target, one.stored), std::array{crc});
   }
 
-  std::vector<PlacedItem> placed_;       // By file, then offset; before settle_files in the metadata's order.
-  std::vector<std::string> pickles_;     // Of bytes items.
-  std::vector<std::uint32_t> item_of_;   // Stored tensor -> its number in the metadata's items.
+  std::vector<PlacedItem> placed_;      // By file, then offset; before settle_files in the metadata's order.
+  std::vector<std::string> pickles_;    // Of bytes items.
+  std::vector<std::uint32_t> item_of_;  // Stored tensor -> its number in the metadata's items.
   std::string metadata_;
 };
 

@@ -3,7 +3,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "formats/pickle/opcodes.h"
 #include "formats/pickle/pickle.h"
@@ -37,6 +39,42 @@ std::string latin1_to_utf8(std::string_view bytes) {
   return text;
 }
 
+/// Memo indices by node: open addressing, because a large pickle asks for millions of nodes, most of them unknown.
+class NodeTable {
+ public:
+  std::optional<std::uint32_t> find(const Value& value) const {
+    const Slot& slot = slots_[place_of(&value)];
+    return slot.node != nullptr ? std::optional(slot.index) : std::nullopt;
+  }
+  void add(const Value& value, std::uint32_t index) {
+    if (2 * ++count_ > slots_.size()) grow();
+    slots_[place_of(&value)] = {&value, index};
+  }
+
+ private:
+  struct Slot {
+    const Value* node = nullptr;
+    std::uint32_t index = 0;
+  };
+  /// Where the node is, or would be.
+  std::size_t place_of(const Value* node) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t place = (reinterpret_cast<std::uintptr_t>(node) * 0x9E3779B97F4A7C15 >> 20) & mask;
+    while (slots_[place].node != nullptr && slots_[place].node != node) place = (place + 1) & mask;
+    return place;
+  }
+  void grow() {
+    std::vector<Slot> old(2 * slots_.size());
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.node != nullptr) slots_[place_of(slot.node)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(64);
+  std::size_t count_ = 0;
+};
+
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kUnsupported, what); }
 
 }  // namespace
@@ -62,7 +100,7 @@ struct Dumper::Impl {
   std::uint32_t memoize() { return memoize(memo_size), memo_size++; }
   void get(std::uint32_t index);
   bool get_known(const Value& value);
-  void remember(const Value& value) { values.emplace(&value, memoize()); }
+  void remember(const Value& value) { values.add(value, memoize()); }
 
   void value(const Value& value);
   void write(const Value& value);
@@ -89,7 +127,7 @@ struct Dumper::Impl {
   int depth = 0;
   std::int64_t visits = 0;
   std::uint32_t memo_size = 0;
-  std::unordered_map<const Value*, std::uint32_t> values;
+  NodeTable values;
   std::unordered_map<std::string, std::uint32_t> strings, globals;
 };
 
@@ -123,9 +161,9 @@ void Dumper::Impl::get(std::uint32_t index) {
 }
 
 bool Dumper::Impl::get_known(const Value& value) {
-  const auto known = values.find(&value);
-  if (known == values.end()) return false;
-  get(known->second);
+  const std::optional<std::uint32_t> known = values.find(value);
+  if (!known) return false;
+  get(*known);
   return true;
 }
 
@@ -276,7 +314,7 @@ void Dumper::Impl::tuple_value(const Value& value) {
 /// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
 /// it.
 void Dumper::Impl::settle(const Value& value) {
-  if (!values.contains(&value)) return remember(value);
+  if (!values.find(value)) return remember(value);
   op(kOpPop);
   get_known(value);
 }
@@ -338,7 +376,7 @@ void Dumper::Impl::call(const Value& value) {
   } else {
     op(extra.is_new ? kOpNewObj : kOpReduce);
   }
-  if (values.contains(&value)) return settle(value);
+  if (values.find(value)) return settle(value);
   remember(value);  // Before what was added later, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);

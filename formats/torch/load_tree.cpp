@@ -96,9 +96,8 @@ std::uint32_t TreeLoader::storage_of(const TensorView& view) {
         .of_kind("missing_file");
   }
   if (record->bytes != view.storage_bytes) {
-    throw Error(ErrorCode::kCorruption,
-                fmt::format("the storage's record data/{} has {} bytes, the pickle says {}", view.key, record->bytes,
-                            view.storage_bytes))
+    throw Error(ErrorCode::kCorruption, fmt::format("the storage's record data/{} has {} bytes, the pickle says {}",
+                                                    view.key, record->bytes, view.storage_bytes))
         .of_kind("shape_mismatch")
         .expected(view.storage_bytes)
         .found(record->bytes);

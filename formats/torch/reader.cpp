@@ -61,12 +61,10 @@ class TorchReader final : public Reader {
   }
 
   void locate_storages(std::vector<std::uint32_t> wanted) {
-    std::erase_if(wanted, [&](std::uint32_t i) {
-      return catalog_.storages[i].offset >= 0 || !catalog_.storages[i].plain;
-    });
-    std::ranges::sort(wanted, {}, [&](std::uint32_t i) {
-      return std::pair(catalog_.storages[i].file, records_[i]->header_offset);
-    });
+    std::erase_if(wanted,
+                  [&](std::uint32_t i) { return catalog_.storages[i].offset >= 0 || !catalog_.storages[i].plain; });
+    std::ranges::sort(
+        wanted, {}, [&](std::uint32_t i) { return std::pair(catalog_.storages[i].file, records_[i]->header_offset); });
     for (const std::uint32_t i : wanted) {
       Storage& storage = catalog_.storages[i];
       if (storage.offset < 0) storage.offset = zips_[storage.file]->data_offset(*records_[i]);
@@ -156,11 +154,11 @@ class TorchReader final : public Reader {
     for (const WeightMapEntry& entry : map.entries) {
       if (entry.seen || !was_read[entry.file]) continue;
       const std::string& file = map.files[entry.file];
-      findings_.report(Error(ErrorCode::kCorruption,
-                             fmt::format("the index places '{}' in {}, which lacks it", entry.name, file))
-                           .in_file(base_name(source_.index))
-                           .of_tensor(entry.name)
-                           .of_kind("index_mismatch"));
+      findings_.report(
+          Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it", entry.name, file))
+              .in_file(base_name(source_.index))
+              .of_tensor(entry.name)
+              .of_kind("index_mismatch"));
     }
   }
 
@@ -198,7 +196,7 @@ class TorchReader final : public Reader {
   const FileSystem& fs_;
   Findings& findings_;
   SourceFiles source_;
-  std::vector<std::string> names_;  ///< Of each file of the catalog, to be opened again.
+  std::vector<std::string> names_;                     ///< Of each file of the catalog, to be opened again.
   std::vector<std::unique_ptr<zip::ZipReader>> zips_;  ///< One each; null once closed or where the file is damaged.
   std::vector<Value*> roots_;
   mutable OpenFiles files_;

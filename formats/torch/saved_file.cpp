@@ -25,8 +25,8 @@ std::string_view as_text(const std::vector<std::byte>& bytes) {
 
 void refuse_torch_script(const zip::ZipReader& zip, const std::string& shown) {
   const std::string code = zip.folder() + "/code/";
-  const bool has_code = std::ranges::any_of(
-      zip.records(), [&](const zip::Record& record) { return record.name.starts_with(code); });
+  const bool has_code =
+      std::ranges::any_of(zip.records(), [&](const zip::Record& record) { return record.name.starts_with(code); });
   if (zip.find("constants.pkl") == nullptr && !has_code) return;
   throw Error(ErrorCode::kUnsupported, "this is a TorchScript archive, which this build cannot read").in_file(shown);
 }

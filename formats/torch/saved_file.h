@@ -13,9 +13,9 @@ namespace shard::torch_save {
 
 struct SavedFile {
   std::unique_ptr<zip::ZipReader> zip;
-  Value* root = nullptr;            ///< As the pickle says it: tensors are still calls.
+  Value* root = nullptr;  ///< As the pickle says it: tensors are still calls.
   bool big_endian = false;
-  std::string_view version;         ///< For people: "zip, torch>=2.1".
+  std::string_view version;  ///< For people: "zip, torch>=2.1".
 };
 
 /// Reads data.pkl and the small records; `shown` names the file in messages. What the tree points to, `arena` keeps.

@@ -22,7 +22,8 @@ constexpr std::string_view kIndexName = "pytorch_model.bin.index.json";
 // cannot use, or opens as a stream, get what streams get.
 std::string top_folder(std::string_view file_name) {
   const std::string_view stem = file_name.substr(0, std::min(file_name.rfind('.'), file_name.size()));
-  const bool is_plain = std::ranges::all_of(stem, [](char c) { return c >= ' ' && c < '\x7f' && c != '\\' && c != '/'; });
+  const bool is_plain =
+      std::ranges::all_of(stem, [](char c) { return c >= ' ' && c < '\x7f' && c != '\\' && c != '/'; });
   return stem.empty() || stem == "." || stem == ".." || !is_plain ? "archive" : std::string(stem);
 }
 
@@ -37,8 +38,8 @@ void check_objects(const Catalog& target) {
       error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
     } else {
       const bool is_storage = kind.starts_with("storage");
-      error.because(fmt::format("it is or holds a {}{}; only plain tensors can be written", kind,
-                                is_storage ? "" : " tensor"));
+      error.because(
+          fmt::format("it is or holds a {}{}; only plain tensors can be written", kind, is_storage ? "" : " tensor"));
     }
     throw Error(error);
   }
@@ -47,7 +48,8 @@ void check_objects(const Catalog& target) {
 void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
   if (twice == target.tensors.end()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("two tensors are named '{}', and several files are flat", twice->name))
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("two tensors are named '{}', and several files are flat", twice->name))
       .of_tensor(twice->name)
       .hint("write one file, or rename one with --rename");
 }
@@ -97,14 +99,16 @@ class TorchWriter final : public Writer {
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
     if (count == 1) {
       const std::string name = options_.single_file ? options_.base_name : "pytorch_model.bin";
-      place_file(target, 0, name, target.root != nullptr ? *target.root : *flat_root(target, by_file[0], target.objects));
+      place_file(target, 0, name,
+                 target.root != nullptr ? *target.root : *flat_root(target, by_file[0], target.objects));
       return;
     }
     check_names(target);
     warn_of_losses(target);
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::string name = fmt::format("pytorch_model-{:05}-of-{:05}.bin", i + 1, count);
-      const std::span<const Object> objects = i == 0 ? std::span<const Object>(target.objects) : std::span<const Object>();
+      const std::span<const Object> objects =
+          i == 0 ? std::span<const Object>(target.objects) : std::span<const Object>();
       place_file(target, i, name, *flat_root(target, by_file[i], objects));
     }
     place_index(target);

@@ -28,7 +28,7 @@ struct Record {
   std::int64_t bytes = 0;          ///< Uncompressed.
   std::int64_t stored_bytes = 0;
   std::uint32_t crc32 = 0;
-  std::uint16_t method = 0;        ///< 0 stored, 8 deflated.
+  std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
 };
 

@@ -28,9 +28,7 @@ void store_zip64(std::string& out, std::int64_t bytes, std::int64_t compressed, 
   if (header >= kMax32) store(out, header);
 }
 
-std::uint32_t narrow(std::int64_t number) {
-  return number >= kMax32 ? kMax32 : static_cast<std::uint32_t>(number);
-}
+std::uint32_t narrow(std::int64_t number) { return number >= kMax32 ? kMax32 : static_cast<std::uint32_t>(number); }
 
 std::uint16_t flags_of(std::int64_t bytes) {
   return static_cast<std::uint16_t>(kUtf8Flag | (bytes > 0 ? kDescriptorFlag : 0));

@@ -63,7 +63,8 @@ class Zip64 {
 
 void check_name(std::string_view name) {
   const auto bad = [&](std::string_view why) {
-    return damaged("bad_header", fmt::format("record name '{}' {}", name, why)).because("names must not lead elsewhere");
+    return damaged("bad_header", fmt::format("record name '{}' {}", name, why))
+        .because("names must not lead elsewhere");
   };
   if (name.empty()) throw damaged("bad_header", "a record has no name");
   if (name.front() == '/') throw bad("is absolute");
@@ -187,8 +188,8 @@ ZipReader::End ZipReader::read_end() const {
         .found(fmt::format("{} + {}", end.directory, end.directory_bytes));
   }
   if (end.entries > end.directory_bytes / kDirectoryBytes) {
-    throw damaged("bad_header", fmt::format("{} records cannot be in a directory of {} bytes", end.entries,
-                                            end.directory_bytes));
+    throw damaged("bad_header",
+                  fmt::format("{} records cannot be in a directory of {} bytes", end.entries, end.directory_bytes));
   }
   return end;
 }

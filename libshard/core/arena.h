@@ -65,7 +65,9 @@ class Arena {
   void adopt(std::shared_ptr<const void> owner) { adopted_.push_back(std::move(owner)); }
 
  private:
-  std::pmr::monotonic_buffer_resource pool_{1 << 12};
+  static std::pmr::memory_resource* blocks();  ///< Where the pool's blocks come from.
+
+  std::pmr::monotonic_buffer_resource pool_{1 << 12, blocks()};
   std::vector<std::shared_ptr<const void>> adopted_;
   Dims recent_[64];
   Dims zeros_[16];

@@ -1,9 +1,5 @@
 #include "libshard/exec/execute.h"
 
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -16,6 +12,7 @@
 #include "libshard/exec/clones.h"
 #include "libshard/exec/gather.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/workers.h"
 #include "libshard/plan/grid.h"
 
 namespace shard {
@@ -28,8 +25,16 @@ constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are cut, so that
 struct Work {
   Work(const Plan& of, const Catalog& from, const Reader& by, const Catalog& to, std::span<FileWriter* const> into,
        const ExecuteOptions& how, Progress& counters, StorageChecksums* sums, const Clones& cloned)
-      : plan(of), source(from), reader(by), target(to), files(into), options(how), progress(counters), checksums(sums),
-        clones(cloned), pool(how.max_memory_bytes) {}
+      : plan(of),
+        source(from),
+        reader(by),
+        target(to),
+        files(into),
+        options(how),
+        progress(counters),
+        checksums(sums),
+        clones(cloned),
+        pool(how.max_memory_bytes) {}
 
   const Plan& plan;
   const Catalog& source;
@@ -57,7 +62,9 @@ struct Work {
 class Worker {
  public:
   explicit Worker(Work& work)
-      : work_(work), gatherer_(work.source, work.reader, work.progress, work.options.stop), buffer_(work.pool),
+      : work_(work),
+        gatherer_(work.source, work.reader, work.progress, work.options.stop),
+        buffer_(work.pool),
         staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
 
   void run() {
@@ -107,13 +114,15 @@ class Worker {
         elements += common.numel();
         last = &piece;
       }
-      place_of_.push_back(static_cast<std::uint32_t>(places_.size()));  // One past the piece's own place, if it has one.
+      place_of_.push_back(
+          static_cast<std::uint32_t>(places_.size()));  // One past the piece's own place, if it has one.
       if (!common.empty()) targets_.push_back({&piece, static_cast<std::uint32_t>(places_.size() - 1)});
     }
     const std::int64_t tile_bytes = (elements * element_bytes_ + kTilePadding - 1) / kTilePadding * kTilePadding;
     const std::span<std::byte> memory = buffer_.ensure(tile_bytes + staging_bytes_);
     staging_ = memory.subspan(static_cast<std::size_t>(tile_bytes));
-    for (std::size_t i = 0; i < places_.size(); ++i) places_[i].data = memory.data() + offsets_in_buffer_[i] * element_bytes_;
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      places_[i].data = memory.data() + offsets_in_buffer_[i] * element_bytes_;
   }
 
   Place make_place(const Piece& piece, const Box& box) {
@@ -147,7 +156,8 @@ class Worker {
 
   void write(const Unit& unit, const Piece& piece, const Place& place) {
     const std::int64_t to_bytes = dtype_bits(unit.to) / 8;
-    const std::int64_t first = piece.first + distance(piece.offsets.begin(), place.offsets.data(), piece.strides.span());
+    const std::int64_t first =
+        piece.first + distance(piece.offsets.begin(), place.offsets.data(), piece.strides.span());
     walk_runs(place.sizes, piece.strides.span(), place.strides,
               [&](std::int64_t in_file, std::int64_t in_buffer, std::int64_t elements) {
                 const std::byte* data = place.data + in_buffer * element_bytes_;
@@ -157,7 +167,8 @@ class Worker {
               });
   }
 
-  void put_cast(const Unit& unit, std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t elements) {
+  void put_cast(const Unit& unit, std::uint32_t storage, std::int64_t offset, const std::byte* data,
+                std::int64_t elements) {
     const std::int64_t to_bytes = dtype_bits(unit.to) / 8, most = staging_bytes_ / to_bytes;
     for (std::int64_t done = 0; done < elements; done += most) {
       const std::int64_t count = std::min(most, elements - done);
@@ -205,27 +216,22 @@ void check_stop(const std::stop_token& stop) {
   if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
 }
 
-std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
-                                   const Catalog& target, std::span<FileWriter* const> files,
-                                   const ExecuteOptions& options, Progress& progress) {
+std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
+                                   std::span<FileWriter* const> files, const ExecuteOptions& options,
+                                   Progress& progress) {
   auto checksums = std::make_unique<StorageChecksums>(options.checksums ? target.storages : std::vector<Storage>{});
   Clones clones;
   if (options.cloner != nullptr && !options.checksums) {
     clones = clone_runs(plan, source, reader, target, files, *options.cloner, progress);
   }
-  Work work(plan, source, reader, target, files, options, progress, options.checksums ? checksums.get() : nullptr, clones);
-  const int threads = std::max(options.threads, 1);
-  const tbb::global_control control(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads) + 1);
-  tbb::task_arena arena(threads);
-  arena.execute([&] {
-    const auto run_worker = [&](int) {
-      try {
-        Worker(work).run();
-      } catch (...) {
-        work.fail();
-      }
-    };
-    tbb::parallel_for(0, threads, run_worker, tbb::simple_partitioner());
+  Work work(plan, source, reader, target, files, options, progress, options.checksums ? checksums.get() : nullptr,
+            clones);
+  run_workers(std::max(options.threads, 1), [&] {
+    try {
+      Worker(work).run();
+    } catch (...) {
+      work.fail();
+    }
   });
   if (work.error != nullptr) std::rethrow_exception(work.error);
   return checksums;

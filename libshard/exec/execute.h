@@ -21,9 +21,9 @@ struct Progress {
 struct ExecuteOptions {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
-  bool checksums = false;   ///< Make CRC-32 of every target storage.
+  bool checksums = false;        ///< Make CRC-32 of every target storage.
   FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null.
-  std::stop_token stop{};   ///< Asked between pieces; a stop ends in Error kInterrupted.
+  std::stop_token stop{};        ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
 
 /// \throws Error kInterrupted  a stop was asked for.
@@ -33,8 +33,8 @@ void check_stop(const std::stop_token& stop);
 /// \returns checksums of the target's storages (empty ones when not asked for).
 /// \throws Error  the first one that any worker met; the others have stopped by then.
 /// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers.
-std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
-                                   const Catalog& target, std::span<FileWriter* const> files,
-                                   const ExecuteOptions& options, Progress& progress);
+std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
+                                   std::span<FileWriter* const> files, const ExecuteOptions& options,
+                                   Progress& progress);
 
 }  // namespace shard

@@ -112,7 +112,8 @@ std::int64_t TensorReader::block_elements(std::int64_t bytes) const {
   const std::int64_t least = bits % 8 == 0 ? 1 : 4;  // Elements that end on a byte.
   const std::int64_t wanted = std::max<std::int64_t>(1, bytes / impl.unit_bytes());
   std::int64_t row = 1;
-  for (int d = impl.shape.size(); d-- > 0 && impl.shape[d] <= wanted / row;) row *= std::max<std::int64_t>(1, impl.shape[d]);
+  for (int d = impl.shape.size(); d-- > 0 && impl.shape[d] <= wanted / row;)
+    row *= std::max<std::int64_t>(1, impl.shape[d]);
   const std::int64_t units = wanted / row * row;
   const std::int64_t elements = impl.is_in_bytes ? units * 8 / bits : units;
   return std::max(least, elements / least * least);

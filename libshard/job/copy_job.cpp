@@ -108,9 +108,8 @@ CopyResult run_copy_job(FileSystem& fs, const CopyJob& job, Progress& progress,
   check_destination(fs, job.destination, job.sources, options);
 
   job.reader->locate(needed_tensors(target));
-  const PlanOptions how{.max_memory_bytes = job.max_memory_bytes,
-                        .threads = job.threads,
-                        .checksums = writer->needs_checksums()};
+  const PlanOptions how{
+      .max_memory_bytes = job.max_memory_bytes, .threads = job.threads, .checksums = writer->needs_checksums()};
   const Plan plan = plan_copies(source, target, how);
   const std::int64_t free = fs.free_bytes(parent_path(job.destination));
   CopyResult result = describe(source, target, plan, free);

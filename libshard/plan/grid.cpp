@@ -10,8 +10,8 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr double kCallsPerByte = 2400e-9;        // A little below the floor of 2,500 per GB.
-constexpr std::size_t kSample = 2048;            // Pieces that an estimate looks at.
+constexpr double kCallsPerByte = 2400e-9;  // A little below the floor of 2,500 per GB.
+constexpr std::size_t kSample = 2048;      // Pieces that an estimate looks at.
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -81,11 +81,16 @@ class TileSearch {
  public:
   /// A line is read straight into its place, whatever the length.
   TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
-      : shape_(unit.shape), from_(from), to_(to), from_order_(order_of(from.front().strides.span())),
-        to_order_(order_of(to.front().strides.span())), element_bytes_(dtype_bits(unit.from) / 8) {
+      : shape_(unit.shape),
+        from_(from),
+        to_(to),
+        from_order_(order_of(from.front().strides.span())),
+        to_order_(order_of(to.front().strides.span())),
+        element_bytes_(dtype_bits(unit.from) / 8) {
     permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
     longest_read_ = unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
-    longest_write_ = unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / (dtype_bits(unit.to) / 8));
+    longest_write_ =
+        unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / (dtype_bits(unit.to) / 8));
   }
 
   void try_size(std::int64_t bytes) {

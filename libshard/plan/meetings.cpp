@@ -86,7 +86,8 @@ std::int64_t count_meetings(std::span<const Piece> from, std::span<const Piece> 
       continue;
     }
     const auto [first, last] = candidates(from, Box(piece.offsets, piece.sizes));
-    pairs += std::count_if(from.begin() + first, from.begin() + last, [&](const Piece& each) { return meets(each, piece); });
+    pairs +=
+        std::count_if(from.begin() + first, from.begin() + last, [&](const Piece& each) { return meets(each, piece); });
   }
   return pairs;
 }

@@ -23,7 +23,10 @@ void append(const Catalog& catalog, const Tensor& tensor, bool keep_replicas, st
     // Sorted by offsets, and chunks that are not equal do not overlap: equal begins mean equal boxes.
     if (!keep_replicas && last != nullptr && last->offsets == chunk.offsets) continue;
     last = &chunk;
-    out.push_back({.offsets = chunk.offsets, .sizes = chunk.sizes, .strides = chunk.strides, .first = chunk.first,
+    out.push_back({.offsets = chunk.offsets,
+                   .sizes = chunk.sizes,
+                   .strides = chunk.strides,
+                   .first = chunk.first,
                    .storage = catalog.stored[chunk.stored].storage});
   }
 }
@@ -71,7 +74,8 @@ std::int64_t group_bytes(std::int64_t n) { return n / kGroup * kGroupBytes; }
 /// Whether a piece's rows and cuts begin and end on whole groups.
 bool is_cut_in_groups(const Piece& piece) {
   const int last = piece.sizes.size() - 1;
-  if (last < 0 || !in_groups(piece.first) || !in_groups(piece.offsets[last]) || !in_groups(piece.sizes[last])) return false;
+  if (last < 0 || !in_groups(piece.first) || !in_groups(piece.offsets[last]) || !in_groups(piece.sizes[last]))
+    return false;
   for (int d = 0; d < last; ++d) {
     if (piece.sizes[d] > 1 && !in_groups(piece.strides[d])) return false;
   }

@@ -49,7 +49,8 @@ class Planner {
     for (Unit& unit : plan_.units) finish(unit);
     const std::int64_t at_once = std::min<std::int64_t>(options_.threads, plan_.tile_count);
     if (at_once > 0) {
-      plan_.memory_bytes = std::min(options_.max_memory_bytes, at_once * (plan_.tile_bytes + limits_.staging_bytes + kTilePadding));
+      plan_.memory_bytes =
+          std::min(options_.max_memory_bytes, at_once * (plan_.tile_bytes + limits_.staging_bytes + kTilePadding));
     }
     return std::move(plan_);
   }

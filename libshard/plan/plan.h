@@ -1,11 +1,11 @@
 /// \file
 /// From two catalogs to the copies between them: tiles. Pure: opens no file, touches no byte.
 ///
-/// A Unit is one tensor (or one shared storage) to be filled. Where all its pieces are whole runs of rows it is a line of
-/// bytes, and small neighbours of that kind are joined into one unit. A unit's box is cut into tiles by a regular grid, so tiles are
-/// numbers, not memory: a terabyte's plan is as small as its metadata. A worker that takes a tile reads all source runs
-/// of it and writes all its target runs; between them the elements are permuted in memory. The grid is chosen so that
-/// the runs on both sides are long within the memory budget.
+/// A Unit is one tensor (or one shared storage) to be filled. Where all its pieces are whole runs of rows it is a line
+/// of bytes, and small neighbours of that kind are joined into one unit. A unit's box is cut into tiles by a regular
+/// grid, so tiles are numbers, not memory: a terabyte's plan is as small as its metadata. A worker that takes a tile
+/// reads all source runs of it and writes all its target runs; between them the elements are permuted in memory. The
+/// grid is chosen so that the runs on both sides are long within the memory budget.
 ///
 /// Units: elements, unless a name ends in `_bytes`.
 #pragma once
@@ -30,24 +30,24 @@ struct Piece {
 };
 
 struct Unit {
-  DType from{}, to{};  ///< Equal: the bytes move as they are.
+  DType from{}, to{};    ///< Equal: the bytes move as they are.
   bool is_line = false;  ///< One dimension of bytes that move as they are, each piece one run of its storage.
-  Dims shape;          ///< Of the whole unit.
-  Dims tile;           ///< Of a full tile; edge tiles are smaller.
+  Dims shape;            ///< Of the whole unit.
+  Dims tile;             ///< Of a full tile; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; replicas removed.
   std::uint32_t to_begin = 0, to_count = 0;      ///< Into Plan::to_pieces; replicas kept, each is written.
   std::int64_t first_tile = 0, tile_count = 0;
-  std::uint32_t tensor = kNoIndex;               ///< Of the target catalog; kNoIndex for a shared storage or joined tensors.
+  std::uint32_t tensor = kNoIndex;  ///< Of the target catalog; kNoIndex for a shared storage or joined tensors.
 };
 
 struct Plan {
   std::vector<Unit> units;  ///< In the order of target files and places.
   std::vector<Piece> from_pieces, to_pieces;
   std::int64_t tile_count = 0;
-  std::int64_t tile_bytes = 0;     ///< The largest tile's buffer.
-  std::int64_t memory_bytes = 0;   ///< What all workers' buffers take at most; within PlanOptions::max_memory_bytes.
+  std::int64_t tile_bytes = 0;    ///< The largest tile's buffer.
+  std::int64_t memory_bytes = 0;  ///< What all workers' buffers take at most; within PlanOptions::max_memory_bytes.
   std::int64_t bytes_to_read = 0, bytes_to_write = 0;
-  std::int64_t copies = 0;         ///< Pairs of a source and a target piece that meet.
+  std::int64_t copies = 0;  ///< Pairs of a source and a target piece that meet.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 
   std::span<const Piece> from(const Unit& unit) const {

@@ -93,6 +93,9 @@ TEST_F(CommandLine, KnowsVerbsOfOtherBuilds) {
 TEST_F(CommandLine, KnowsOptionsOfOtherBuilds) {
   refuses({"gather", "a", "-o", "b", "--resume"}, "--resume is not part of this build", ErrorCode::kUnsupported);
 }
+TEST_F(CommandLine, SuggestsTheOptionThatIsNearOneOfOtherBuilds) {
+  refuses({"split", "a", "-o", "b", "--rank", "4"}, "did you mean --ranks?", ErrorCode::kUnsupported);
+}
 TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
   refuses({"gather", "a", "-o", "b", "--checksum", "xxh3"}, "--checksum xxh3", ErrorCode::kUnsupported);
 }
@@ -105,6 +108,11 @@ TEST_F(CommandLine, ReadsTheEnvironment) {
   const Options options = parse({"inspect", "a"});
   EXPECT_EQ(options.max_memory, "1GiB");
   EXPECT_TRUE(options.quiet);
+}
+
+TEST_F(CommandLine, AVersionInTheEnvironmentIsNoRequestForOne) {
+  world.env = {{"SHARDCTL_VERSION", "0.1.0"}};
+  EXPECT_FALSE(parse({"inspect", "a"}).version);
 }
 
 TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {

@@ -197,6 +197,7 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"reshard", "/m.safetensors", "-o", "/x", "--ranks", "2"}, 2, "formats that hold pieces: dcp"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2,b=2", "--place", "**=R"}, 2, "the mesh has 2 axes"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "x=S(0)"}, 2, "x=S(0)"},
+      {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "**=S(0"}, 2, "S(0"},
       {{"split", "/m.safetensors", "-o", "/x", "--max-shard-size", "5 apples"}, 2, "is no size"},
       {{"gather", "/m.safetensors", "-o", "/x", "--max-memory", "nothing"}, 2, "--max-memory 'nothing'"},
       {{"gather", "/m.safetensors", "-o", "/x", "--cast", "layer.weight=int13"}, 2, "int13"},
@@ -216,6 +217,14 @@ TEST_F(Verbs, FoldersOfWholeTensorsHaveTheirOwnNames) {
   EXPECT_EQ(world.fs->list("/two"),
             (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                       "model.safetensors.index.json"}));
+}
+
+TEST_F(Verbs, CastsThatOverflowAreCounted) {
+  const std::string large("\x00\x50\xC3\x47\x00\x00\x80\x3F", 8);  // 100000 and 1 as float32.
+  world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", large));
+  EXPECT_EQ(world.run({"convert", "/f.safetensors", "-o", "/h.safetensors", "--cast", "w=float16", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 1"));
+  EXPECT_THAT(world.err, HasSubstr("warning: --cast: 1 values are too large"));
 }
 
 // ---- diff.

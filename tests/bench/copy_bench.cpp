@@ -1,7 +1,8 @@
 // copy_bench FOLDER [RUNS] [THREADS] [MIB]: times execute() beside cp of the same bytes, interleaved, on real files.
 //
 // Cases: 4 row shards into one file; 4 column shards with rows of 256 B into one file; one file into 4 column shards.
-// Inputs are hot; outputs are removed outside the timed region. Prints minima and their ratio; `cp again` is the control.
+// Inputs are hot; outputs are removed outside the timed region. Prints minima and their ratio; `cp again` is the
+// control.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -44,7 +45,12 @@ Catalog matrix(std::int64_t rows, std::int64_t row_bytes, int dim, std::int64_t 
     const std::int64_t height = dim == 0 ? rows / parts : rows, width = dim == 1 ? row_bytes / parts : row_bytes;
     const auto file = static_cast<std::uint32_t>(i);
     const std::uint32_t storage = add_storage(catalog, file, height * width, 100);
-    chunks.push_back({{dim == 0 ? i * height : 0, dim == 1 ? i * width : 0}, {height, width}, {width, 1}, 0, storage, static_cast<int>(i)});
+    chunks.push_back({{dim == 0 ? i * height : 0, dim == 1 ? i * width : 0},
+                      {height, width},
+                      {width, 1},
+                      0,
+                      storage,
+                      static_cast<int>(i)});
   }
   add_tensor(catalog, "w", DType::kUint8, {rows, row_bytes}, chunks);
   return catalog;
@@ -68,7 +74,8 @@ struct Counts {
   std::int64_t tile_bytes = 0;
 };
 
-Counts copy(const Catalog& source, const std::string& from, const Catalog& target, const std::string& to, int threads, std::int64_t memory) {
+Counts copy(const Catalog& source, const std::string& from, const Catalog& target, const std::string& to, int threads,
+            std::int64_t memory) {
   const FilesReader reader(source, from);
   const Plan plan = plan_copies(source, target, {.max_memory_bytes = memory, .threads = threads});
   std::vector<std::unique_ptr<FileWriter>> owned;
@@ -100,7 +107,9 @@ void run_case(const char* name, const Catalog& source, const Catalog& target, co
     if (std::system(cp.c_str()) != 0) std::abort();
   };
   const std::map<std::string, std::function<void()>> contenders = {
-      {"cp", run_cp}, {"cp again", run_cp}, {"shard", [&] { counts = copy(source, from, target, to, threads, memory); }}};
+      {"cp", run_cp}, {"cp again", run_cp}, {"shard", [&] {
+                                               counts = copy(source, from, target, to, threads, memory);
+                                             }}};
   std::vector<std::string> order;
   std::map<std::string, double> least;
   for (const auto& each : contenders) order.push_back(each.first), least[each.first] = 1e9;
@@ -114,9 +123,10 @@ void run_case(const char* name, const Catalog& source, const Catalog& target, co
     }
   }
   const double gigabytes = static_cast<double>(source.tensors[0].shape[0] * source.tensors[0].shape[1]) / 1e9;
-  fmt::print("{:<24} cp {:.3f} s (control {:.2f})  shard {:.3f} s  x cp {:.2f}  {:.0f} calls/GB  tile {} KiB\n", name, least["cp"],
-             least["cp again"] / least["cp"], least["shard"], least["shard"] / std::min(least["cp"], least["cp again"]),
-             static_cast<double>(counts.calls) / gigabytes, counts.tile_bytes >> 10);
+  fmt::print("{:<24} cp {:.3f} s (control {:.2f})  shard {:.3f} s  x cp {:.2f}  {:.0f} calls/GB  tile {} KiB\n", name,
+             least["cp"], least["cp again"] / least["cp"], least["shard"],
+             least["shard"] / std::min(least["cp"], least["cp again"]), static_cast<double>(counts.calls) / gigabytes,
+             counts.tile_bytes >> 10);
   std::filesystem::remove_all(folder);
 }
 
@@ -149,9 +159,12 @@ int main(int argc, char** argv) {
   const int runs = argc > 2 ? std::atoi(argv[2]) : 8, threads = argc > 3 ? std::atoi(argv[3]) : 2;
   const std::int64_t size = (argc > 4 ? std::atoll(argv[4]) : 1024) << 20, memory = 64 << 20;
   const auto rows = [&](std::int64_t row_bytes) { return size / row_bytes; };
-  run_case("gather 4 row shards", matrix(rows(8192), 8192, 0, 4), matrix(rows(8192), 8192, 0, 1), folder, runs, threads, memory);
-  run_case("split into 4 row shards", matrix(rows(8192), 8192, 0, 1), matrix(rows(8192), 8192, 0, 4), folder, runs, threads, memory);
-  run_case("reshard 4 to 6 rows", matrix(rows(8192) / 6 * 6, 8192, 0, 4), matrix(rows(8192) / 6 * 6, 8192, 0, 6), folder, runs, threads, memory);
+  run_case("gather 4 row shards", matrix(rows(8192), 8192, 0, 4), matrix(rows(8192), 8192, 0, 1), folder, runs, threads,
+           memory);
+  run_case("split into 4 row shards", matrix(rows(8192), 8192, 0, 1), matrix(rows(8192), 8192, 0, 4), folder, runs,
+           threads, memory);
+  run_case("reshard 4 to 6 rows", matrix(rows(8192) / 6 * 6, 8192, 0, 4), matrix(rows(8192) / 6 * 6, 8192, 0, 6),
+           folder, runs, threads, memory);
   for (const std::int64_t piece : {256, 2048}) {
     const Catalog whole = matrix(rows(4 * piece), 4 * piece, 0, 1), columns = matrix(rows(4 * piece), 4 * piece, 1, 4);
     run_case(fmt::format("gather pieces of {} B", piece).c_str(), columns, whole, folder, runs, threads, memory);

@@ -114,11 +114,14 @@ std::vector<MadeChunk> random_chunks(Random& random, Catalog& catalog, const Siz
       chunk.first = random() % 4 == 0 ? below(random, 5) : 0;
       chunk.rank = rank++;
       if (is_target && copy > 0) chunk.first = chunks.back().first;
-      if (box.empty()) span = 0;
-      else if (is_target && copy > 0) span = 1 << 12;  // Enough for the same strides.
-      for (std::size_t d = 0; is_target && copy > 0 && d < chunk.sizes.size(); ++d) span += chunk.sizes[d] * chunk.strides[d];
-      chunk.storage = add_storage(catalog, static_cast<std::uint32_t>(below(random, 3)), (chunk.first + span) * element_bytes,
-                                  random() % 3 == 0 ? below(random, 9) : 0);
+      if (box.empty())
+        span = 0;
+      else if (is_target && copy > 0)
+        span = 1 << 12;  // Enough for the same strides.
+      for (std::size_t d = 0; is_target && copy > 0 && d < chunk.sizes.size(); ++d)
+        span += chunk.sizes[d] * chunk.strides[d];
+      chunk.storage = add_storage(catalog, static_cast<std::uint32_t>(below(random, 3)),
+                                  (chunk.first + span) * element_bytes, random() % 3 == 0 ? below(random, 9) : 0);
       chunks.push_back(chunk);
     }
   }
@@ -146,7 +149,7 @@ void for_each_element(const Catalog& catalog, const Tensor& tensor, const Chunk&
 /// A source and a target with random cuts, and the target's files made the obvious way.
 struct Case {
   Catalog source, target;
-  std::vector<Bytes> content;          // Of each tensor, row-major.
+  std::vector<Bytes> content;  // Of each tensor, row-major.
   std::vector<Bytes> source_files, expected;
   std::vector<std::vector<unsigned char>> writes;  // Expected times of each byte.
 
@@ -179,12 +182,15 @@ struct Case {
       });
     }
     Bytes wanted(static_cast<std::size_t>(count * to_bytes));
-    if (from.dtype == to.dtype) wanted = logical;
-    else cast(from.dtype, logical, to.dtype, wanted);
+    if (from.dtype == to.dtype)
+      wanted = logical;
+    else
+      cast(from.dtype, logical, to.dtype, wanted);
     for (const Chunk& chunk : target.chunks_of(to)) {
       const std::uint32_t file = target.storages[target.stored[chunk.stored].storage].file;
       for_each_element(target, to, chunk, to_bytes, [&](std::int64_t element, std::int64_t place) {
-        std::memcpy(expected[file].data() + place, wanted.data() + element * to_bytes, static_cast<std::size_t>(to_bytes));
+        std::memcpy(expected[file].data() + place, wanted.data() + element * to_bytes,
+                    static_cast<std::size_t>(to_bytes));
         for (std::int64_t b = 0; b < to_bytes; ++b) ++writes[file][static_cast<std::size_t>(place + b)];
       });
     }
@@ -224,7 +230,8 @@ void check_run(const Case& the, const Plan& plan, const ExecuteOptions& options)
   EXPECT_LE(static_cast<double>(progress.bytes_read), 1.01 * static_cast<double>(plan.bytes_to_read));
   for (std::uint32_t s = 0; options.checksums && s < the.target.storages.size(); ++s) {
     const Storage& storage = the.target.storages[s];
-    const auto bytes = std::span(the.expected[storage.file]).subspan(static_cast<std::size_t>(storage.offset), static_cast<std::size_t>(storage.bytes));
+    const auto bytes = std::span(the.expected[storage.file])
+                           .subspan(static_cast<std::size_t>(storage.offset), static_cast<std::size_t>(storage.bytes));
     EXPECT_EQ(sums->crc32_of(s), crc32(bytes)) << "storage " << s;
   }
 }
@@ -286,7 +293,8 @@ TEST(Execute, WritesTheSameBytesForAnyThreadsAndMemory) {
     for (const int threads : {1, 2, 5}) {
       for (const std::int64_t mebibytes : {1, 8, 64}) {
         SCOPED_TRACE(fmt::format("-j {} --max-memory {}MiB", threads, mebibytes));
-        const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = mebibytes << 20, .threads = threads});
+        const Plan plan =
+            plan_copies(the.source, the.target, {.max_memory_bytes = mebibytes << 20, .threads = threads});
         EXPECT_LE(plan.memory_bytes, mebibytes << 20);
         check_run(the, plan, {.threads = threads, .max_memory_bytes = mebibytes << 20});
       }
@@ -364,7 +372,8 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   const MemoryReader reader(the.source, the.source_files);
   CountingFiles files(the.target.files);
   Progress progress;
-  execute(plan_copies(the.source, the.target, {.threads = 2}), the.source, reader, the.target, files.writers, {.threads = 2}, progress);
+  execute(plan_copies(the.source, the.target, {.threads = 2}), the.source, reader, the.target, files.writers,
+          {.threads = 2}, progress);
   EXPECT_EQ(progress.read_calls, 16);
   EXPECT_EQ(progress.write_calls, 16);
 }
@@ -373,7 +382,8 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
 class Cloner : public FileSystem {
  public:
   explicit Cloner(bool can) : can_(can) {}
-  bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes, std::int64_t bytes) override {
+  bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
+                   std::int64_t bytes) override {
     ++asked;
     EXPECT_EQ(from_bytes % 4096 | to_bytes % 4096 | bytes % 4096, 0);
     if (!can_) return false;
@@ -408,7 +418,8 @@ TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   CountingFiles files(the.target.files);
   Progress progress;
   Cloner cloner(true);
-  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner}, progress);
+  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
+          progress);
   EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
   EXPECT_TRUE(files.owned[0]->writes == the.writes[0]);
   EXPECT_EQ(progress.bytes_cloned, (4 << 20) - 4096);
@@ -429,7 +440,8 @@ TEST(Execute, AsksAFileSystemThatCannotCloneOnce) {
   CountingFiles files(the.target.files);
   Progress progress;
   Cloner cloner(false);
-  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner}, progress);
+  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
+          progress);
   EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
   EXPECT_EQ(cloner.asked, 1);
 }

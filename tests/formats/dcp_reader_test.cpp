@@ -162,13 +162,13 @@ TEST(DcpReader, LoadedObjectsAreListedLeafByLeaf) {
   GoldenDcp golden("four_ranks");
   const std::unique_ptr<Reader> reader = golden.open();
   reader->load_objects();
-  EXPECT_THAT(object_names(reader->catalog()),
-              ElementsAre("list_of_tensors.1", "name", "nothing", "optimizer.param_groups.0.betas.0",
-                          "optimizer.param_groups.0.betas.1", "optimizer.param_groups.0.lr",
-                          "optimizer.param_groups.0.params.0", "optimizer.param_groups.0.params.1",
-                          "optimizer.param_groups.1.lr", "optimizer.param_groups.1.params", "plain_list.0",
-                          "plain_list.1", "plain_list.2", "rate", "step", "tuple_of_tensors.0", "tuple_of_tensors.1",
-                          "yes"));
+  EXPECT_THAT(
+      object_names(reader->catalog()),
+      ElementsAre("list_of_tensors.1", "name", "nothing", "optimizer.param_groups.0.betas.0",
+                  "optimizer.param_groups.0.betas.1", "optimizer.param_groups.0.lr",
+                  "optimizer.param_groups.0.params.0", "optimizer.param_groups.0.params.1",
+                  "optimizer.param_groups.1.lr", "optimizer.param_groups.1.params", "plain_list.0", "plain_list.1",
+                  "plain_list.2", "rate", "step", "tuple_of_tensors.0", "tuple_of_tensors.1", "yes"));
   EXPECT_EQ(object_named(reader->catalog(), "name").value->text, "golden");
   EXPECT_EQ(object_named(reader->catalog(), "rate").value->real, 0.25);
   EXPECT_EQ(object_named(reader->catalog(), "optimizer.param_groups.0.params.1").value->number, 1);
@@ -210,7 +210,11 @@ TEST(DcpReader, TheClassesSayWhichTorchWroteIt) {
 
 TEST(DcpReader, SixTensorPropertiesAreRead) {
   GoldenDcp golden("one_rank");
-  golden.replace(".metadata", "\x89t\x94" "b", "\x89Nt\x94" "b");  // NEWFALSE (NONE) TUPLE MEMOIZE BUILD
+  golden.replace(".metadata",
+                 "\x89t\x94"
+                 "b",
+                 "\x89Nt\x94"
+                 "b");  // NEWFALSE (NONE) TUPLE MEMOIZE BUILD
   EXPECT_EQ(golden.open_located()->catalog().tensors.size(), 1u);
 }
 

@@ -196,7 +196,8 @@ TEST(DcpMetadata, WhatIsWrittenIsReadAlike) {
 TEST(DcpMetadata, RankAndNumberComeFromTheFileName) {
   EXPECT_EQ(dcp::file_numbers("__12_3.distcp").rank, 12);
   EXPECT_EQ(dcp::file_numbers("__12_3.distcp").number, 3);
-  for (const char* other : {"__1.distcp", "_1_0.distcp", "__-1_0.distcp", "__1_0.distcpx", "__99999999999_0.distcp", "__1_x.distcp"}) {
+  for (const char* other :
+       {"__1.distcp", "_1_0.distcp", "__-1_0.distcp", "__1_0.distcpx", "__99999999999_0.distcp", "__1_x.distcp"}) {
     EXPECT_EQ(dcp::file_numbers(other).rank, -1) << other;
   }
 }
@@ -261,7 +262,8 @@ TEST(DcpWriter, Float6IsRefusedByName) {
 }
 
 TEST(DcpWriter, IsAFolderNeverAFile) {
-  test::expect_error(ErrorCode::kInvalidArgument, "folder", [] { kDcpFormat.make_writer({.single_file = true, .base_name = "x"}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "folder",
+                     [] { kDcpFormat.make_writer({.single_file = true, .base_name = "x"}); });
 }
 
 }  // namespace

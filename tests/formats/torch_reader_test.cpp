@@ -8,7 +8,9 @@
 namespace shard {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::golden;
+using ::testing::HasSubstr;
 using testing::located;
 using testing::MemoryFiles;
 using testing::NamedRecord;
@@ -16,8 +18,6 @@ using testing::pack;
 using testing::storage_of;
 using testing::stored_of;
 using testing::unpack;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // An open golden file; the memory behind it goes with it.
 struct Opened {
@@ -338,14 +338,18 @@ const Damage kDamage[] = {
     {"no pickle", [](Records& r) { drop(r, "data.pkl"); }, ErrorCode::kCorruption, "no record data.pkl", "bad_header"},
     {"pickle cut", [](Records& r) { content(r, "data.pkl").resize(100); }, ErrorCode::kCorruption, "", "bad_pickle"},
     {"pickle empty", [](Records& r) { content(r, "data.pkl").clear(); }, ErrorCode::kCorruption, "", "bad_pickle"},
-    {"unknown global", [](Records& r) { swap_text(content(r, "data.pkl"), "_rebuild_tensor_v2", "_rebuild_tensor_v9"); },
+    {"unknown global",
+     [](Records& r) { swap_text(content(r, "data.pkl"), "_rebuild_tensor_v2", "_rebuild_tensor_v9"); },
      ErrorCode::kCorruption, "_rebuild_tensor_v9", "forbidden_global"},
     {"os system", [](Records& r) { swap_text(content(r, "data.pkl"), "ccollections\nOrderedDict", "cos\nsystem"); },
      ErrorCode::kCorruption, "os.system", "forbidden_global"},
     {"unknown storage class", [](Records& r) { swap_text(content(r, "data.pkl"), "FloatStorage", "FloatTensor"); },
      ErrorCode::kCorruption, "FloatTensor", "bad_pickle"},
-    {"storage key", [](Records& r) { swap_text(content(r, "data.pkl"), "X\x01" + std::string("\0\0\0", 3) + "0",
-                                                       "X\x01" + std::string("\0\0\0", 3) + "7"); },
+    {"storage key",
+     [](Records& r) {
+       swap_text(content(r, "data.pkl"), "X\x01" + std::string("\0\0\0", 3) + "0",
+                 "X\x01" + std::string("\0\0\0", 3) + "7");
+     },
      ErrorCode::kCorruption, "data/7 is missing", "missing_file"},
     {"storage record missing", [](Records& r) { drop(r, "data/1"); }, ErrorCode::kCorruption, "data/1 is missing",
      "missing_file"},

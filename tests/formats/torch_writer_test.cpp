@@ -7,7 +7,9 @@
 namespace shard {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::golden;
+using ::testing::HasSubstr;
 using testing::located;
 using testing::MemoryFiles;
 using testing::read_content;
@@ -15,8 +17,6 @@ using testing::storage_of;
 using testing::stored_of;
 using testing::unpack;
 using testing::write_checkpoint;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class TorchWriter : public ::testing::Test {
  protected:
@@ -26,11 +26,9 @@ class TorchWriter : public ::testing::Test {
   std::unique_ptr<Reader> copy(const std::string& name, const std::string& destination, Layout layout = WholeLayout{}) {
     files_.put("/" + name, golden("torch/" + name));
     source_ = files_.open("/" + name);
-    result_ = write_checkpoint(files_.fs(), *source_,
-                               {.format = "torch",
-                                .destination = destination,
-                                .layout = layout,
-                                .single_file = destination.ends_with(".pt")});
+    result_ = write_checkpoint(
+        files_.fs(), *source_,
+        {.format = "torch", .destination = destination, .layout = layout, .single_file = destination.ends_with(".pt")});
     return files_.open(destination);
   }
   void expect_same(const std::string& name) {
@@ -137,7 +135,8 @@ TEST_F(TorchWriter, ObjectsOfSeveralFilesAreInTheFirst) {
   EXPECT_THAT(result_.warnings, ::testing::Contains(HasSubstr("flat")));
 }
 
-class TorchWriterRefuses : public TorchWriter, public ::testing::WithParamInterface<std::pair<const char*, const char*>> {};
+class TorchWriterRefuses : public TorchWriter,
+                           public ::testing::WithParamInterface<std::pair<const char*, const char*>> {};
 
 TEST_P(TorchWriterRefuses, WhatItCannotHoldByName) {
   try {

@@ -10,9 +10,9 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::add_storage;
 using testing::add_tensor;
+using ::testing::ElementsAre;
 using testing::MemoryReader;
 
 /// Puts all storages one after another into "data", and the number of tensors into "index".

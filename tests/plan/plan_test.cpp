@@ -10,14 +10,14 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::add_storage;
 using testing::add_tensor;
+using ::testing::ElementsAre;
 using testing::MadeChunk;
 
 /// A row-major piece in a storage of its own.
-MadeChunk piece(Catalog& catalog, std::uint32_t file, std::vector<std::int64_t> offsets, std::vector<std::int64_t> sizes,
-                std::int64_t element_bytes, std::int32_t rank = 0) {
+MadeChunk piece(Catalog& catalog, std::uint32_t file, std::vector<std::int64_t> offsets,
+                std::vector<std::int64_t> sizes, std::int64_t element_bytes, std::int32_t rank = 0) {
   MadeChunk chunk;
   chunk.strides.resize(sizes.size());
   row_major_strides(sizes, chunk.strides);
@@ -35,8 +35,9 @@ void add_matrix(Catalog& catalog, std::int64_t rows, std::int64_t columns, int d
   std::vector<MadeChunk> chunks;
   for (std::int64_t i = 0; i < parts; ++i) {
     const std::int64_t height = dim == 0 ? rows / parts : rows, width = dim == 1 ? columns / parts : columns;
-    chunks.push_back(piece(catalog, static_cast<std::uint32_t>(i), {dim == 0 ? i * height : 0, dim == 1 ? i * width : 0},
-                           {height, width}, 4, static_cast<std::int32_t>(i)));
+    chunks.push_back(piece(catalog, static_cast<std::uint32_t>(i),
+                           {dim == 0 ? i * height : 0, dim == 1 ? i * width : 0}, {height, width}, 4,
+                           static_cast<std::int32_t>(i)));
   }
   add_tensor(catalog, "w", DType::kFloat32, {rows, columns}, chunks);
 }
@@ -98,7 +99,8 @@ TEST(PlanCopies, WritesEveryReplica) {
 
 TEST(PlanCopies, LeavesOutEmptyPieces) {
   Catalog source, target;
-  add_tensor(source, "w", DType::kFloat32, {8}, {piece(source, 0, {0}, {0}, 4), piece(source, 1, {0}, {8}, 4, 1), piece(source, 2, {9}, {0}, 4, 2)});
+  add_tensor(source, "w", DType::kFloat32, {8},
+             {piece(source, 0, {0}, {0}, 4), piece(source, 1, {0}, {8}, 4, 1), piece(source, 2, {9}, {0}, 4, 2)});
   add_tensor(target, "w", DType::kFloat32, {8}, {piece(target, 0, {0}, {8}, 4)});
   add_tensor(source, "x", DType::kFloat32, {0, 3}, {piece(source, 0, {0, 0}, {0, 3}, 4)});
   add_tensor(target, "x", DType::kFloat32, {0, 3}, {piece(target, 0, {0, 0}, {0, 3}, 4)});
@@ -242,7 +244,8 @@ Catalog float6(int dim, std::int64_t first) {
   const auto d = static_cast<std::size_t>(dim);
   sizes[d] = offsets[d] = first;
   rest[d] -= first;
-  add_tensor(catalog, "f", DType::kFloat6E2m3fn, {4, 8}, {piece(catalog, 0, {0, 0}, sizes, 1), piece(catalog, 0, offsets, rest, 1)});
+  add_tensor(catalog, "f", DType::kFloat6E2m3fn, {4, 8},
+             {piece(catalog, 0, {0, 0}, sizes, 1), piece(catalog, 0, offsets, rest, 1)});
   return catalog;
 }
 

@@ -12,6 +12,7 @@ using testing::Content;
 using testing::content_reader;
 using testing::open_checkpoint;
 using testing::random_content;
+using testing::random_tensor;
 using testing::read_content;
 using testing::write_checkpoint;
 
@@ -56,7 +57,8 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
   for (std::uint64_t round = 0; round < 60; ++round) {
     SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
     std::mt19937_64 random(first + round);
-    const Content content = random_content(random, 5, 13, kDtypes);
+    Content content = random_content(random, 5, 13, kDtypes);
+    content["three.dimensions"] = random_tensor(random, DType::kInt16, {5, 4, 3});  // So that every --dim cuts something.
     const Layout from = random_layout(random), to = random_layout(random);
     auto state = std::make_shared<MemoryState>();
     const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);

@@ -1,6 +1,6 @@
 /// \file
-/// Checkpoints in memory that a test fills by hand: a Reader over byte arrays, and FileWriters that count how often each
-/// byte was written.
+/// Checkpoints in memory that a test fills by hand: a Reader over byte arrays, and FileWriters that count how often
+/// each byte was written.
 #pragma once
 
 #include <fmt/format.h>
@@ -54,7 +54,8 @@ class CountingWriter : public FileWriter {
       : bytes(static_cast<std::size_t>(size)), writes(static_cast<std::size_t>(size)) {}
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
     const std::scoped_lock lock(mutex_);
-    if (fail_after >= 0 && fail_after-- == 0) throw Error(ErrorCode::kResource, "cannot write: disk full").in_file("memory");
+    if (fail_after >= 0 && fail_after-- == 0)
+      throw Error(ErrorCode::kResource, "cannot write: disk full").in_file("memory");
     const auto begin = static_cast<std::size_t>(offset_bytes);
     if (begin + data.size() > bytes.size()) throw Error(ErrorCode::kResource, "write past the end").in_file("memory");
     std::memcpy(bytes.data() + begin, data.data(), data.size());

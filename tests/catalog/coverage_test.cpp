@@ -1,0 +1,179 @@
+#include "libshard/catalog/coverage.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/catalog/build.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::BoxOfRank;
+using test::Numbers;
+
+/// The kind that check_coverage finds ("" for none) and the message.
+struct Finding {
+  std::string kind, message;
+};
+
+Finding check(const Numbers& shape, std::vector<BoxOfRank> boxes) {
+  std::ranges::stable_sort(boxes, {}, &BoxOfRank::offsets);
+  Catalog catalog;
+  test::add_chunked(catalog, "w", shape, boxes);
+  try {
+    check_coverage("w", catalog.tensors[0].shape, catalog.chunks);
+  } catch (const Error& error) {
+    return {error.kind(), error.what()};
+  }
+  return {};
+}
+
+TEST(Coverage, AcceptsRowsThatFollowOneAnother) {
+  EXPECT_EQ(check({5, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {3, 3}}}).kind, "");
+}
+
+TEST(Coverage, AcceptsATwoDimensionalGrid) {
+  EXPECT_EQ(check({4, 4}, {{{0, 0}, {2, 3}}, {{0, 3}, {2, 1}}, {{2, 0}, {2, 3}}, {{2, 3}, {2, 1}}}).kind, "");
+}
+
+TEST(Coverage, AcceptsAPinwheel) {  // No straight cut divides it.
+  const std::vector<BoxOfRank> boxes = {
+      {{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}};
+  EXPECT_EQ(check({3, 3}, boxes).kind, "");
+}
+
+TEST(Coverage, CountsEqualBoxesOnce) {
+  EXPECT_EQ(check({4, 2}, {{{0, 0}, {4, 1}, 0}, {{0, 0}, {4, 1}, 1}, {{0, 1}, {4, 1}, 2}, {{0, 1}, {4, 1}, 3}}).kind, "");
+}
+
+TEST(Coverage, PassesEmptyBoxesByWhereverTheyLie) {
+  EXPECT_EQ(check({4}, {{{0}, {0}}, {{0}, {4}}, {{2}, {0}}, {{9}, {0}}}).kind, "");
+}
+
+TEST(Coverage, AcceptsAScalar) { EXPECT_EQ(check({}, {{{}, {}}}).kind, ""); }
+
+TEST(Coverage, NamesTheFirstElementOfAGapBetweenRows) {
+  const Finding found = check({6, 2}, {{{0, 0}, {2, 2}}, {{3, 0}, {3, 2}}});
+  EXPECT_EQ(found.kind, "gap");
+  EXPECT_EQ(found.message, "tensor 'w': no chunk holds element [2, 0] of [6, 2]");
+}
+
+TEST(Coverage, NamesTheFirstElementOfAGapAtTheEnd) {
+  EXPECT_EQ(check({6}, {{{0}, {2}}, {{2}, {3}}}).message, "tensor 'w': no chunk holds element [5] of [6]");
+}
+
+TEST(Coverage, NamesTheFirstElementOfAGapInAGrid) {
+  const Finding found = check({4, 4}, {{{0, 0}, {2, 2}}, {{2, 0}, {2, 2}}, {{2, 2}, {2, 2}}});
+  EXPECT_EQ(found.message, "tensor 'w': no chunk holds element [0, 2] of [4, 4]");
+}
+
+TEST(Coverage, NamesAGapAtTheOrigin) {
+  EXPECT_EQ(check({2, 2}, {{{0, 1}, {1, 1}}, {{1, 0}, {1, 2}}}).message,
+            "tensor 'w': no chunk holds element [0, 0] of [2, 2]");
+}
+
+TEST(Coverage, NamesBothBoxesOfAnOverlapBetweenRows) {
+  const Finding found = check({6, 2}, {{{0, 0}, {4, 2}}, {{3, 0}, {3, 2}}});
+  EXPECT_EQ(found.kind, "overlap");
+  EXPECT_EQ(found.message, "tensor 'w': chunks [0:4, 0:2] and [3:6, 0:2] both hold element [3, 0]");
+}
+
+TEST(Coverage, NamesBothBoxesOfAnOverlapInAGrid) {
+  const Finding found = check({4, 4}, {{{0, 0}, {2, 3}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 4}}});
+  EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] both hold element [0, 2]");
+}
+
+TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) {
+  EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, "overlap");
+}
+
+TEST(Coverage, RefusesMoreCutDimensionsThanItCanCheck) {
+  const Numbers shape(13, 2), ones(13, 1), zeros(13, 0);
+  Catalog catalog;
+  test::add_chunked(catalog, "w", shape, {{zeros, ones}, {ones, ones}});
+  test::expect_error(ErrorCode::kUnsupported, "13 dimensions",
+                     [&] { check_coverage("w", catalog.tensors[0].shape, catalog.chunks); });
+}
+
+// --- Against marking every element ---
+
+Finding mark(const Numbers& shape, const std::vector<BoxOfRank>& boxes) {
+  std::set<std::pair<Numbers, Numbers>> distinct;
+  for (const BoxOfRank& box : boxes) {
+    if (std::ranges::find(box.sizes, 0) == box.sizes.end()) distinct.emplace(box.offsets, box.sizes);
+  }
+  for (std::int64_t number = 0; number < checked_numel(shape); ++number) {
+    Numbers element(shape.size());
+    for (std::size_t d = shape.size(), rest = static_cast<std::size_t>(number); d-- > 0;) {
+      element[d] = static_cast<std::int64_t>(rest) % shape[d];
+      rest /= static_cast<std::size_t>(shape[d]);
+    }
+    const auto holds = [&](const std::pair<Numbers, Numbers>& box) {
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        if (element[d] < box.first[d] || element[d] >= box.first[d] + box.second[d]) return false;
+      }
+      return true;
+    };
+    const auto holders = std::ranges::count_if(distinct, holds);
+    if (holders != 1) return {holders == 0 ? "gap" : "overlap", to_string(std::span<const std::int64_t>(element))};
+  }
+  return {};
+}
+
+/// Cuts a box again and again; then, in half of all cases, spoils one.
+std::vector<BoxOfRank> random_boxes(std::mt19937_64& random, const Numbers& shape) {
+  std::vector<BoxOfRank> boxes = {{Numbers(shape.size()), shape}};
+  for (std::uint64_t cuts = random() % 8; cuts > 0; --cuts) {
+    BoxOfRank& box = boxes[random() % boxes.size()];
+    const std::size_t d = random() % shape.size();
+    const auto at = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(box.sizes[d] + 1));
+    BoxOfRank rest = box;
+    rest.offsets[d] += at;
+    rest.sizes[d] -= at;
+    box.sizes[d] = at;
+    boxes.push_back(rest);
+  }
+  const std::size_t victim = random() % boxes.size(), d = random() % shape.size();
+  switch (random() % 6) {
+    case 0:
+      boxes.erase(boxes.begin() + static_cast<std::ptrdiff_t>(victim));
+      break;
+    case 1:
+      if (boxes[victim].offsets[d] > 0) --boxes[victim].offsets[d];
+      break;
+    case 2:
+      if (boxes[victim].offsets[d] + boxes[victim].sizes[d] < shape[d]) ++boxes[victim].sizes[d];
+      break;
+    default:
+      boxes.push_back(boxes[victim]);  // A replica.
+  }
+  std::ranges::shuffle(boxes, random);
+  return boxes;
+}
+
+TEST(Coverage, AgreesWithMarkingEveryElement) {
+  const std::uint64_t seed = std::random_device{}();
+  std::map<std::string, int> kinds;
+  for (std::uint64_t round = 0; round < 4000; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + " round " + std::to_string(round));
+    std::mt19937_64 random(seed + round);
+    Numbers shape(1 + random() % 4);
+    for (std::int64_t& n : shape) n = static_cast<std::int64_t>(1 + random() % 5);
+    const std::vector<BoxOfRank> boxes = random_boxes(random, shape);
+    const Finding expected = mark(shape, boxes), found = check(shape, boxes);
+    ASSERT_EQ(found.kind, expected.kind);
+    ASSERT_NE(found.message.find(expected.message), std::string::npos) << found.message << " / " << expected.message;
+    ++kinds[found.kind];
+  }
+  EXPECT_GT(kinds[""], 100);
+  EXPECT_GT(kinds["gap"], 100);
+  EXPECT_GT(kinds["overlap"], 100);
+}
+
+}  // namespace
+}  // namespace shard

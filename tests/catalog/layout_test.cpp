@@ -1,0 +1,206 @@
+#include "libshard/catalog/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/catalog/build.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::expect_error;
+using test::Numbers;
+
+std::vector<std::string> boxes_of(const RankPiece& piece) {
+  std::vector<std::string> boxes;
+  for (const Box& box : piece.boxes) boxes.push_back(to_string(box));
+  return boxes;
+}
+
+/// Every rank's boxes.
+std::vector<std::vector<std::string>> boxes(const Numbers& shape, const std::string& mesh,
+                                            const std::vector<std::string>& texts,
+                                            const std::vector<std::size_t>& order = {}) {
+  std::vector<Placement> placements;
+  for (const std::string& text : texts) placements.push_back(parse_placement(text));
+  std::vector<std::vector<std::string>> all;
+  for (const RankPiece& piece : place(shape, parse_mesh(mesh), placements, order)) all.push_back(boxes_of(piece));
+  return all;
+}
+
+using All = std::vector<std::vector<std::string>>;
+
+TEST(ParsePlacement, ReadsEveryKindWithSpaces) {
+  for (const char* text : {"R", "S(0)", "S(-2)", "_S(1,4)"}) EXPECT_EQ(to_string(parse_placement(text)), text);
+  EXPECT_EQ(to_string(parse_placement(" _S( 1 , 4 ) ")), "_S(1,4)");
+}
+
+TEST(ParsePlacement, RefusesEverythingElse) {
+  for (const char* text : {"", "r", "S", "S()", "S(x)", "S(0", "S(0,2)", "_S(0)", "_S(0,0)", "_S(0,-1)", "P", "S(999)",
+                           "S(99999999999999999999)"}) {
+    expect_error(ErrorCode::kInvalidArgument, "is no placement", [&] { parse_placement(text); });
+  }
+}
+
+TEST(ParseMesh, ReadsNamedAxesSlowestFirst) {
+  const std::vector<MeshAxis> mesh = parse_mesh("dp=2, tp=4");
+  ASSERT_EQ(mesh.size(), 2U);
+  EXPECT_EQ(mesh[0].name, "dp");
+  EXPECT_EQ(mesh[0].size, 2);
+  EXPECT_EQ(mesh[1].name, "tp");
+  EXPECT_EQ(mesh[1].size, 4);
+}
+
+TEST(ParseMesh, ReadsOneNumberAsOneAxis) {
+  const std::vector<MeshAxis> mesh = parse_mesh("8");
+  ASSERT_EQ(mesh.size(), 1U);
+  EXPECT_EQ(mesh[0].size, 8);
+}
+
+TEST(ParseMesh, RefusesMalformedMeshes) {
+  for (const char* text : {"", "a", "a=", "=2", "a=0", "a=-1", "2,3", "a=2,", "a=2,a=3", "a=2000000", "a=2048,b=2048"}) {
+    expect_error(ErrorCode::kInvalidArgument, "is no mesh", [&] { parse_mesh(text); });
+  }
+}
+
+TEST(Place, CutsAsTorchChunk) {
+  EXPECT_EQ(boxes({10}, "4", {"S(0)"}), (All{{"[0:3]"}, {"[3:6]"}, {"[6:9]"}, {"[9:10]"}}));
+}
+
+TEST(Place, LeavesLaterRanksWithoutElements) {
+  EXPECT_EQ(boxes({5}, "4", {"S(0)"}), (All{{"[0:2]"}, {"[2:4]"}, {"[4:5]"}, {}}));
+}
+
+TEST(Place, CountsNegativeDimensionsFromTheEnd) {
+  EXPECT_EQ(boxes({2, 4}, "2", {"S(-1)"}), (All{{"[0:2, 0:2]"}, {"[0:2, 2:4]"}}));
+}
+
+TEST(Place, TakesAPlacementOnALackingDimensionForReplicate) {
+  const std::vector<RankPiece> pieces = place(Numbers{4}, parse_mesh("2"), std::vector{parse_placement("S(1)")});
+  EXPECT_EQ(boxes_of(pieces[1]), std::vector<std::string>{"[0:4]"});
+  EXPECT_FALSE(pieces[0].replica);
+  EXPECT_TRUE(pieces[1].replica);
+}
+
+TEST(Place, NumbersRanksRowMajorInTheMesh) {
+  EXPECT_EQ(boxes({4, 4}, "a=2,b=2", {"S(1)", "S(0)"}),
+            (All{{"[0:2, 0:2]"}, {"[2:4, 0:2]"}, {"[0:2, 2:4]"}, {"[2:4, 2:4]"}}));
+}
+
+TEST(Place, CutsOneDimensionByTwoAxesLeftToRight) {
+  EXPECT_EQ(boxes({8}, "a=2,b=2", {"S(0)", "S(0)"}), (All{{"[0:2]"}, {"[2:4]"}, {"[4:6]"}, {"[6:8]"}}));
+}
+
+TEST(Place, StridesAsFsdpOverTensorParallel) {  // The example of torch's _StridedShard.
+  EXPECT_EQ(boxes({8}, "dp=2,tp=2", {"_S(0,2)", "S(0)"}), (All{{"[0:2]"}, {"[4:6]"}, {"[2:4]"}, {"[6:8]"}}));
+}
+
+TEST(Place, GivesOneRankSeveralBoxesOfAStridedShard) {  // Indices [0,1,5] [2,3,6] [4,7] [8], also from torch's source.
+  EXPECT_EQ(boxes({9}, "4", {"_S(0,2)"}), (All{{"[0:2]", "[5:6]"}, {"[2:4]", "[6:7]"}, {"[4:5]", "[7:8]"}, {"[8:9]"}}));
+}
+
+TEST(Place, OrdersBoxesAsLocalElements) {
+  const std::vector<Placement> placements = {parse_placement("_S(0,2)"), parse_placement("_S(1,2)")};
+  const RankPiece piece = place(Numbers{4, 4}, parse_mesh("a=2,b=2"), placements)[0];
+  EXPECT_EQ(boxes_of(piece), (std::vector<std::string>{"[0:1, 0:1]", "[0:1, 2:3]", "[2:3, 0:1]", "[2:3, 2:3]"}));
+  EXPECT_EQ(piece.local_sizes, (Numbers{2, 2}));
+  EXPECT_EQ(piece.local_offsets, (std::vector<Numbers>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
+}
+
+TEST(Place, CutsInTheOrderThatIsGiven) {
+  EXPECT_EQ(boxes({8}, "dp=2,tp=2", {"S(0)", "S(0)"}, {1, 0}), (All{{"[0:2]"}, {"[4:6]"}, {"[2:4]"}, {"[6:8]"}}));
+}
+
+TEST(Place, HoldsAScalarOnEveryRank) { EXPECT_EQ(boxes({}, "2", {"S(0)"}), (All{{"[]"}, {"[]"}})); }
+
+TEST(Place, GivesNothingOfAnEmptyTensor) { EXPECT_EQ(boxes({0, 3}, "2", {"S(1)"}), (All{{}, {}})); }
+
+TEST(Place, RefusesMillionsOfRuns) {
+  expect_error(ErrorCode::kUnsupported, "more than 1048576 runs",
+               [] { boxes({1 << 24}, "2", {"_S(0,4194304)"}); });
+}
+
+TEST(Place, CutsHugeDimensionsWithoutOverflow) {
+  const std::int64_t n = std::int64_t{1} << 62;
+  const std::vector<RankPiece> pieces = place(Numbers{n}, parse_mesh("3"), std::vector{parse_placement("S(0)")});
+  EXPECT_EQ(pieces[2].boxes[0].offset[0] + pieces[2].boxes[0].size[0], n);
+}
+
+// --- Documents ---
+
+MeshLayout parse(const std::string& keys) {
+  return parse_layout_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "layout.json");
+}
+
+TEST(LayoutDocument, ReadsMeshInTheDocumentsOrder) {
+  const MeshLayout layout = parse(R"("name": "x", "mesh": {"tp": 4, "dp": 2}, "files": {"path": "r{tp}"})");
+  ASSERT_EQ(layout.mesh.size(), 2U);
+  EXPECT_EQ(layout.mesh[0].name, "tp");
+  EXPECT_EQ(layout.mesh[0].size, 4);
+  EXPECT_EQ(layout.mesh[1].name, "dp");
+  EXPECT_EQ(layout.file_path, "r{tp}");
+}
+
+TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
+  const MeshLayout layout =
+      parse(R"("mesh": {"tp": 2}, "rules": [{"id": "q", "match": ".*\\.weight", "shard": [{"axis": "tp", "dim": 1}]}])");
+  ASSERT_EQ(layout.rules.size(), 1U);
+  EXPECT_TRUE(layout.rules[0].matches("a.weight"));
+  EXPECT_FALSE(layout.rules[0].matches("a.weight.x"));
+  EXPECT_EQ(to_string(layout.rules[0].placements[0]), "S(1)");
+}
+
+TEST(LayoutDocument, KeepsTheOrderOfCutting) {
+  const MeshLayout layout = parse(
+      R"("mesh": {"dp": 2, "tp": 2, "x": 1}, "rules": [{"match": ".*", "shard": [{"axis": "tp", "dim": 0}, {"axis": "dp", "dim": 0}]}])");
+  EXPECT_EQ(layout.rules[0].order, (std::vector<std::size_t>{1, 0, 2}));
+  EXPECT_EQ(to_string(layout.rules[0].placements[2]), "R");
+}
+
+TEST(LayoutDocument, RefusesWhatItCannotReadYetByName) {
+  expect_error(ErrorCode::kUnsupported, "'flatten'", [] { parse(R"("mesh": {"a": 1}, "flatten": {})"); });
+  expect_error(ErrorCode::kUnsupported, "'root'", [] { parse(R"("mesh": {"a": 1}, "files": {"root": "m"})"); });
+  expect_error(ErrorCode::kUnsupported, "'pad'", [] { parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
+  expect_error(ErrorCode::kUnsupported, "'split'", [] {
+    parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "split": "even"}]}])");
+  });
+}
+
+TEST(LayoutDocument, RefusesMistakes) {
+  const char* const mistakes[][2] = {
+      {R"("mesh": 3)", "mesh is no object"},
+      {R"("name": "x")", "'mesh' is missing"},
+      {R"("mesh": {"a": 0})", "mesh.a is no size"},
+      {R"("mesh": {"a": 1.5})", "mesh.a is no size"},
+      {R"("mesh": {"a": 2, "a": 2})", "there twice"},
+      {R"("mesh": {"a": 99999999})", "mesh.a is no size"},
+      {R"("mesh": {"a": 1}, "rules": {})", "rules is no list"},
+      {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rule 'q' has no key 'match'"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "("}])", "no regular expression"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": 5}])", "match is no string"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "b", "dim": 0}]}])", "axis 'b', which mesh lacks"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])", "dim is no dimension"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 18446744073709551615}]}])",
+       "dim is no dimension"},
+  };
+  for (const auto& [keys, words] : mistakes) expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parse(k); });
+}
+
+TEST(LayoutDocument, RefusesAnotherSchema) {
+  expect_error(ErrorCode::kInvalidArgument, "wrong schema",
+               [] { parse_layout_document(R"({"schema": "shardctl.layout/2"})", "f"); });
+}
+
+TEST(LayoutDocument, RefusesTextThatIsNoJsonNamingTheFile) {
+  const Error error = test::error_of([] { parse_layout_document("{", "layout.json"); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error.file(), "layout.json");
+}
+
+TEST(LayoutDocument, RefusesDeepNestingWithoutFollowingIt) {
+  const std::string deep = std::string(1 << 20, '[');
+  expect_error(ErrorCode::kInvalidArgument, "deeper than", [&] { parse_layout_document(deep, "f"); });
+}
+
+}  // namespace
+}  // namespace shard
