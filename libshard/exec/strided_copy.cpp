@@ -128,7 +128,7 @@ template <std::size_t kUnit, bool kUpper, class Vector, std::size_t... kIndex>
 Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
   constexpr std::size_t kUnits = 16 / kUnit;
   constexpr std::size_t kFirst = kUpper ? kUnits / 2 : 0;
-  return __builtin_shuffle(a, b, Vector{(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...});
+  return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...);
 }
 
 /// Transposes kUnits rows of kUnits units: log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.

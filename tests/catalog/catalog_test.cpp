@@ -169,8 +169,9 @@ TEST(AddWholeTensor, TakesAViewThatEndsWithItsStorage) {
 TEST(AddWholeTensor, RefusesAViewThatLeavesItsStorage) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 23);
-  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, its storage has 23",
-               [&] { add_view(catalog, "w", storage, DType::kFloat32, {2, 2}, {3, 1}, 1); });
+  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, its storage has 23", [&] {
+    add_view(catalog, "w", storage, DType::kFloat32, {2, 2}, {3, 1}, 1);
+  });
 }
 
 TEST(AddWholeTensor, TakesExpandedViews) {
@@ -188,8 +189,9 @@ TEST(AddWholeTensor, RefusesNegativeStrides) {
 TEST(AddWholeTensor, RefusesStridesWhoseReachOverflows) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
-  expect_error(ErrorCode::kCorruption, "63 bits",
-               [&] { add_view(catalog, "w", storage, DType::kFloat32, {5, 5}, {kHuge, 1}); });
+  expect_error(ErrorCode::kCorruption, "63 bits", [&] {
+    add_view(catalog, "w", storage, DType::kFloat32, {5, 5}, {kHuge, 1});
+  });
 }
 
 TEST(AddWholeTensor, TakesAnEmptyViewAnywhere) {

@@ -48,7 +48,8 @@ TEST(Coverage, AcceptsAPinwheel) {  // No straight cut divides it.
 }
 
 TEST(Coverage, CountsEqualBoxesOnce) {
-  EXPECT_EQ(check({4, 2}, {{{0, 0}, {4, 1}, 0}, {{0, 0}, {4, 1}, 1}, {{0, 1}, {4, 1}, 2}, {{0, 1}, {4, 1}, 3}}).kind, "");
+  EXPECT_EQ(check({4, 2}, {{{0, 0}, {4, 1}, 0}, {{0, 0}, {4, 1}, 1}, {{0, 1}, {4, 1}, 2}, {{0, 1}, {4, 1}, 3}}).kind,
+            "");
 }
 
 TEST(Coverage, PassesEmptyBoxesByWhereverTheyLie) {
@@ -88,9 +89,7 @@ TEST(Coverage, NamesBothBoxesOfAnOverlapInAGrid) {
   EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] both hold element [0, 2]");
 }
 
-TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) {
-  EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, "overlap");
-}
+TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) { EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, "overlap"); }
 
 TEST(Coverage, RefusesMoreCutDimensionsThanItCanCheck) {
   const Numbers shape(13, 2), ones(13, 1), zeros(13, 0);

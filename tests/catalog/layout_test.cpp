@@ -58,7 +58,8 @@ TEST(ParseMesh, ReadsOneNumberAsOneAxis) {
 }
 
 TEST(ParseMesh, RefusesMalformedMeshes) {
-  for (const char* text : {"", "a", "a=", "=2", "a=0", "a=-1", "2,3", "a=2,", "a=2,a=3", "a=2000000", "a=2048,b=2048"}) {
+  for (const char* text :
+       {"", "a", "a=", "=2", "a=0", "a=-1", "2,3", "a=2,", "a=2,a=3", "a=2000000", "a=2048,b=2048"}) {
     expect_error(ErrorCode::kInvalidArgument, "is no mesh", [&] { parse_mesh(text); });
   }
 }
@@ -116,8 +117,7 @@ TEST(Place, HoldsAScalarOnEveryRank) { EXPECT_EQ(boxes({}, "2", {"S(0)"}), (All{
 TEST(Place, GivesNothingOfAnEmptyTensor) { EXPECT_EQ(boxes({0, 3}, "2", {"S(1)"}), (All{{}, {}})); }
 
 TEST(Place, RefusesMillionsOfRuns) {
-  expect_error(ErrorCode::kUnsupported, "more than 1048576 runs",
-               [] { boxes({1 << 24}, "2", {"_S(0,4194304)"}); });
+  expect_error(ErrorCode::kUnsupported, "more than 1048576 runs", [] { boxes({1 << 24}, "2", {"_S(0,4194304)"}); });
 }
 
 TEST(Place, CutsHugeDimensionsWithoutOverflow) {
@@ -142,8 +142,8 @@ TEST(LayoutDocument, ReadsMeshInTheDocumentsOrder) {
 }
 
 TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
-  const MeshLayout layout =
-      parse(R"("mesh": {"tp": 2}, "rules": [{"id": "q", "match": ".*\\.weight", "shard": [{"axis": "tp", "dim": 1}]}])");
+  const MeshLayout layout = parse(
+      R"("mesh": {"tp": 2}, "rules": [{"id": "q", "match": ".*\\.weight", "shard": [{"axis": "tp", "dim": 1}]}])");
   ASSERT_EQ(layout.rules.size(), 1U);
   EXPECT_TRUE(layout.rules[0].matches("a.weight"));
   EXPECT_FALSE(layout.rules[0].matches("a.weight.x"));
@@ -160,7 +160,8 @@ TEST(LayoutDocument, KeepsTheOrderOfCutting) {
 TEST(LayoutDocument, RefusesWhatItCannotReadYetByName) {
   expect_error(ErrorCode::kUnsupported, "'flatten'", [] { parse(R"("mesh": {"a": 1}, "flatten": {})"); });
   expect_error(ErrorCode::kUnsupported, "'root'", [] { parse(R"("mesh": {"a": 1}, "files": {"root": "m"})"); });
-  expect_error(ErrorCode::kUnsupported, "'pad'", [] { parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
+  expect_error(ErrorCode::kUnsupported, "'pad'",
+               [] { parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
   expect_error(ErrorCode::kUnsupported, "'split'", [] {
     parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "split": "even"}]}])");
   });
@@ -178,12 +179,14 @@ TEST(LayoutDocument, RefusesMistakes) {
       {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rule 'q' has no key 'match'"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "("}])", "no regular expression"},
       {R"("mesh": {"a": 1}, "rules": [{"match": 5}])", "match is no string"},
-      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "b", "dim": 0}]}])", "axis 'b', which mesh lacks"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "b", "dim": 0}]}])",
+       "axis 'b', which mesh lacks"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])", "dim is no dimension"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 18446744073709551615}]}])",
        "dim is no dimension"},
   };
-  for (const auto& [keys, words] : mistakes) expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parse(k); });
+  for (const auto& [keys, words] : mistakes)
+    expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parse(k); });
 }
 
 TEST(LayoutDocument, RefusesAnotherSchema) {

@@ -1,5 +1,5 @@
-// place_driver: reads lines "SHAPE;MESH;PLACEMENTS" ("8,3;a=2,b=2;_S(0,2)/S(0)", an empty shape for none) and prints one
-// JSON line each: for every rank, in order, [local sizes, [[offsets, sizes, local offsets] of each box], replica].
+// place_driver: reads lines "SHAPE;MESH;PLACEMENTS" ("8,3;a=2,b=2;_S(0,2)/S(0)", an empty shape for none) and prints
+// one JSON line each: for every rank, in order, [local sizes, [[offsets, sizes, local offsets] of each box], replica].
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,7 +41,8 @@ int main() {
     std::vector<shard::Placement> placements;
     for (const std::string& text : split(fields[2], '/')) placements.push_back(shard::parse_placement(text));
     std::vector<std::string> ranks;
-    for (const auto& piece : shard::place(shape, shard::parse_mesh(fields[1]), placements)) ranks.push_back(to_json(piece));
+    for (const auto& piece : shard::place(shape, shard::parse_mesh(fields[1]), placements))
+      ranks.push_back(to_json(piece));
     std::cout << fmt::format("[{}]\n", fmt::join(ranks, ", "));
   }
 }

@@ -1,0 +1,82 @@
+// A million tensors stay cheap. The bounds are generous, for slow and busy machines; the times are printed.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "libshard/catalog/target.h"
+#include "tests/catalog/build.h"
+
+namespace shard {
+namespace {
+
+constexpr int kTensors = 1'000'000;
+constexpr double kBoundSeconds = 5;
+
+Catalog million(bool sorted) {
+  Catalog catalog;
+  catalog.storages.reserve(kTensors);
+  for (int i = 0; i < kTensors; ++i) {
+    const int number = sorted ? i : static_cast<int>((std::int64_t{i} * 7919) % kTensors);
+    test::add_tensor(catalog, fmt::format("model.layers.{:07}.mlp.weight", number), {4, 16});
+  }
+  return catalog;
+}
+
+template <class Action>
+double seconds(const char* what, Action action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  fmt::print("{}: {:.3f} s\n", what, taken.count());
+  return taken.count();
+}
+
+TEST(CatalogSpeed, FinishesAMillionSortedTensors) {
+  Catalog catalog = million(true);
+  EXPECT_LT(seconds("finish_catalog, sorted", [&] { finish_catalog(catalog); }), kBoundSeconds);
+}
+
+TEST(CatalogSpeed, FinishesAMillionTensorsInAnyOrder) {
+  Catalog catalog = million(false);
+  EXPECT_LT(seconds("finish_catalog, not sorted", [&] { finish_catalog(catalog); }), kBoundSeconds);
+  EXPECT_EQ(catalog.tensors[1].name, "model.layers.0000001.mlp.weight");
+}
+
+TEST(CatalogSpeed, FinishesAMillionViewsOfOneStorage) {
+  Catalog catalog;
+  const std::uint32_t storage = test::add_storage(catalog, kTensors + 64);
+  for (int i = 0; i < kTensors; ++i) {
+    test::add_view(catalog, fmt::format("w{:07}", i), storage, DType::kUint8, {4, 16}, {}, i);
+  }
+  EXPECT_LT(seconds("finish_catalog, one storage", [&] { finish_catalog(catalog); }), kBoundSeconds);
+}
+
+TEST(CatalogSpeed, MakesTargetsOfAMillionTensors) {
+  Catalog catalog = million(true);
+  finish_catalog(catalog);
+  Selection selection;
+  EXPECT_LT(seconds("select", [&] { selection = select(catalog, {}); }), kBoundSeconds);
+  const FormatTraits whole{.name = "safetensors"};
+  const FormatTraits torch{.name = "torch", .objects = true, .sharing = true};
+  const FormatTraits dcp{.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
+  const auto make = [&](const Layout& layout, const FormatTraits& traits) {
+    return [&catalog, &selection, layout, traits] { make_target(catalog, selection, layout, traits); };
+  };
+  EXPECT_LT(seconds("make_target, safetensors", make(SizeLayout{5'000'000'000}, whole)), kBoundSeconds);
+  EXPECT_LT(seconds("make_target, torch", make(WholeLayout{}, torch)), kBoundSeconds);
+  EXPECT_LT(seconds("make_target, dcp of 2 ranks", make(RanksLayout{2}, dcp)), kBoundSeconds);
+}
+
+TEST(CatalogSpeed, ChecksAGridOfAHundredThousandChunks) {
+  Catalog catalog;
+  std::vector<test::BoxOfRank> boxes;
+  for (std::int64_t i = 0; i < 320; ++i) {
+    for (std::int64_t j = 0; j < 320; ++j) boxes.push_back({{i, j}, {1, 1}, -1});
+  }
+  test::add_chunked(catalog, "w", {320, 320}, boxes);
+  EXPECT_LT(seconds("finish_catalog, 102400 chunks", [&] { finish_catalog(catalog); }), kBoundSeconds);
+}
+
+}  // namespace
+}  // namespace shard

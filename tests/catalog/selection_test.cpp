@@ -1,0 +1,234 @@
+#include "libshard/catalog/selection.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/catalog/build.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::add_object;
+using test::add_tensor;
+using test::expect_error;
+using test::make_path;
+using test::names_of;
+
+using Names = std::vector<std::string>;
+
+Catalog flat_catalog() {
+  Catalog catalog;
+  for (const char* name : {"model.a.weight", "model.a.bias", "model.b.weight", "head"}) add_tensor(catalog, name, {2});
+  add_tensor(catalog, "ids", {2}, DType::kInt64);
+  add_object(catalog, "step", make_int(*catalog.arena, 3));
+  finish_catalog(catalog);
+  return catalog;
+}
+
+TEST(Glob, MatchesLiteralNamesWhole) {
+  EXPECT_TRUE(glob_match("a.b", "a.b"));
+  EXPECT_FALSE(glob_match("a.b", "a.bc"));
+  EXPECT_FALSE(glob_match("a.b", "xa.b"));
+  EXPECT_TRUE(glob_match("", ""));
+}
+
+TEST(Glob, KeepsAStarInsideOnePart) {
+  EXPECT_TRUE(glob_match("a.*.w", "a.x.w"));
+  EXPECT_TRUE(glob_match("a.*.w", "a..w"));
+  EXPECT_FALSE(glob_match("a.*.w", "a.x.y.w"));
+  EXPECT_FALSE(glob_match("*", "a.b"));
+  EXPECT_TRUE(glob_match("*a*b*", "xaybz"));
+}
+
+TEST(Glob, CrossesPartsWithTwoStars) {
+  EXPECT_TRUE(glob_match("**", "a.b.c"));
+  EXPECT_TRUE(glob_match("a.**.w", "a.x.y.w"));
+  EXPECT_TRUE(glob_match("**.w", "a.b.w"));
+  EXPECT_FALSE(glob_match("**.w", "w"));
+  EXPECT_TRUE(glob_match("**.x*.**y", "a.b.x1.c.d.y"));
+}
+
+TEST(Glob, TakesAQuestionMarkForOneCharacterButADot) {
+  EXPECT_TRUE(glob_match("a?c", "abc"));
+  EXPECT_FALSE(glob_match("a?c", "a.c"));
+  EXPECT_FALSE(glob_match("a?c", "ac"));
+}
+
+TEST(Glob, TakesClassesRangesAndTheirContrary) {
+  EXPECT_TRUE(glob_match("l.[0-3]", "l.2"));
+  EXPECT_FALSE(glob_match("l.[0-3]", "l.4"));
+  EXPECT_TRUE(glob_match("[qkv]_proj", "k_proj"));
+  EXPECT_TRUE(glob_match("[!qk]_proj", "v_proj"));
+  EXPECT_FALSE(glob_match("[!qk]_proj", "k_proj"));
+  EXPECT_FALSE(glob_match("a[!x]b", "a.b"));
+  EXPECT_TRUE(glob_match("[]]", "]"));
+  EXPECT_TRUE(glob_match("[a-]", "-"));
+}
+
+TEST(Glob, TakesAnOpenBracketWithoutItsCloseForItself) {
+  EXPECT_TRUE(glob_match("a[b", "a[b"));
+  EXPECT_TRUE(glob_match("[", "["));
+  EXPECT_FALSE(glob_match("[", "a"));
+}
+
+TEST(Glob, EndsSoonOnPatternsThatInviteBacktracking) {
+  std::string glob, name(2000, 'a');
+  for (int i = 0; i < 100; ++i) glob += "**a";
+  EXPECT_FALSE(glob_match(glob + "b", name));
+}
+
+TEST(Select, KeepsEverythingWithoutOptions) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {});
+  EXPECT_EQ(names_of(selection.tensors), (Names{"head", "ids", "model.a.bias", "model.a.weight", "model.b.weight"}));
+  EXPECT_EQ(names_of(selection.objects), Names{"step"});
+  EXPECT_FALSE(selection.renamed);
+}
+
+TEST(Select, IncludesThenExcludesBySourceName) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {.include = {"model.**", "head"}, .exclude = {"**.bias"}});
+  EXPECT_EQ(names_of(selection.tensors), (Names{"head", "model.a.weight", "model.b.weight"}));
+  EXPECT_TRUE(selection.objects.empty());
+}
+
+TEST(Select, DropsObjects) {
+  const Catalog catalog = flat_catalog();
+  EXPECT_TRUE(select(catalog, {.keep_objects = false}).objects.empty());
+}
+
+TEST(Select, StripsThenAddsThenRenames) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(
+      catalog,
+      {.include = {"model.**"}, .strip_prefix = {"model."}, .add_prefix = {"x."}, .rename = {R"(^x\.(.)\.=y.\1_)"}});
+  EXPECT_EQ(names_of(selection.tensors), (Names{"y.a_bias", "y.a_weight", "y.b_weight"}));
+  EXPECT_TRUE(selection.renamed);
+}
+
+TEST(Select, LeavesNamesWithoutThePrefixAsTheyAre) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {.strip_prefix = {"model."}});
+  EXPECT_EQ(names_of(selection.tensors), (Names{"a.bias", "a.weight", "b.weight", "head", "ids"}));
+}
+
+TEST(Select, RefusesAPrefixThatNoNameHas) {
+  const Catalog catalog = flat_catalog();
+  expect_error(ErrorCode::kInvalidArgument, "--strip-prefix 'modul.'",
+               [&] { select(catalog, {.strip_prefix = {"modul."}}); });
+}
+
+TEST(Select, ReplacesAllMatchesOfARename) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {.include = {"model.**"}, .rename = {R"(\.=/)"}});
+  EXPECT_EQ(selection.tensors[0].name, "model/a/bias");
+}
+
+TEST(Select, CutsARenameAtTheFirstEqualsThatIsNotEscaped) {
+  Catalog catalog;
+  add_tensor(catalog, "a=b", {1});
+  EXPECT_EQ(select(catalog, {.rename = {R"(a\=b=c=d)"}}).tensors[0].name, "c=d");
+}
+
+TEST(Select, RefusesMalformedRenames) {
+  const Catalog catalog = flat_catalog();
+  for (const char* rule : {"abc", "=x", "(=x", R"(a=\9)"}) {
+    expect_error(ErrorCode::kInvalidArgument, "is malformed", [&] { select(catalog, {.rename = {rule}}); });
+  }
+}
+
+TEST(Select, RefusesTwoTensorsWithOneResultingName) {
+  const Catalog catalog = flat_catalog();
+  expect_error(ErrorCode::kInvalidArgument, "'model.a.weight' and 'model.b.weight' would both be named 'w'",
+               [&] { select(catalog, {.rename = {R"(.*weight=w)"}}); });
+}
+
+// --- Paths ---
+
+std::string path_text(Path path) {
+  std::string text;
+  for (const PathPart& part : path) text += "/" + (part.is_index ? std::to_string(part.index) : std::string(part.key));
+  return text;
+}
+
+Catalog nested_catalog() {
+  Catalog catalog;
+  add_tensor(catalog, "model.layers.0.w", {1}, DType::kFloat32, make_path(catalog, {"model", "layers", "0", "w"}));
+  add_tensor(catalog, "top", {1});
+  finish_catalog(catalog);
+  return catalog;
+}
+
+TEST(SelectPaths, KeepsTheRestAfterWholePartsThatWereStripped) {
+  const Catalog catalog = nested_catalog();
+  const Selection selection = select(catalog, {.strip_prefix = {"model.layers."}});
+  EXPECT_EQ(selection.tensors[0].name, "0.w");
+  EXPECT_EQ(path_text(selection.tensors[0].path), "/0/w");
+}
+
+TEST(SelectPaths, BecomesOneKeyWhenAPartWasCut) {
+  const Catalog catalog = nested_catalog();
+  const Selection selection = select(catalog, {.strip_prefix = {"model.lay"}});
+  EXPECT_EQ(selection.tensors[0].name, "ers.0.w");
+  EXPECT_TRUE(selection.tensors[0].path.empty());
+}
+
+TEST(SelectPaths, NestsAddedPrefixesInANestedSource) {
+  const Catalog catalog = nested_catalog();
+  const Selection selection = select(catalog, {.add_prefix = {"a.b."}});
+  EXPECT_EQ(path_text(selection.tensors[0].path), "/a/b/model/layers/0/w");
+  EXPECT_EQ(path_text(selection.tensors[1].path), "/a/b/top");
+}
+
+TEST(SelectPaths, StaysFlatInAFlatSource) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {.add_prefix = {"a."}});
+  EXPECT_EQ(selection.tensors[0].name, "a.head");
+  EXPECT_TRUE(selection.tensors[0].path.empty());
+}
+
+// --- Casts ---
+
+TEST(SelectCast, AppliesTheFirstRuleThatMatches) {
+  const Catalog catalog = flat_catalog();
+  const Selection selection = select(catalog, {.cast = {"**.bias=float16", "**=bfloat16"}});
+  EXPECT_EQ(selection.tensors[2].dtype, DType::kFloat16);
+  EXPECT_EQ(selection.tensors[3].dtype, DType::kBfloat16);
+}
+
+TEST(SelectCast, PassesIntegersByUnlessNamedExactly) {
+  const Catalog catalog = flat_catalog();
+  EXPECT_EQ(select(catalog, {.cast = {"**=bfloat16"}}).tensors[1].dtype, DType::kInt64);
+  EXPECT_EQ(select(catalog, {.cast = {"**=bfloat16", "ids=int32"}}).tensors[1].dtype, DType::kInt32);
+}
+
+TEST(SelectCast, SeesResultingNames) {
+  const Catalog catalog = flat_catalog();
+  EXPECT_EQ(select(catalog, {.add_prefix = {"m."}, .cast = {"m.head=float16"}}).tensors[1].dtype, DType::kFloat16);
+}
+
+TEST(SelectCast, RefusesAGlobThatMatchesNothingAndNamesTheNearest) {
+  const Catalog catalog = flat_catalog();
+  expect_error(ErrorCode::kInvalidArgument, "did you mean 'model.a.weight=float16'?",
+               [&] { select(catalog, {.cast = {"model.a.wieght=float16"}}); });
+}
+
+TEST(SelectCast, RefusesWhatIsNoDtype) {
+  const Catalog catalog = flat_catalog();
+  for (const char* rule : {"head", "head=", "head=float33", "=float16"}) {
+    expect_error(ErrorCode::kInvalidArgument, "--cast", [&] { select(catalog, {.cast = {rule}}); });
+  }
+}
+
+TEST(SelectCast, RefusesCastsThatDoNotExist) {
+  Catalog catalog;
+  add_tensor(catalog, "q", {2}, DType::kQint8);
+  expect_error(ErrorCode::kUnsupported, "no cast from qint8 to float32",
+               [&] { select(catalog, {.cast = {"q=float32"}}); });
+  Catalog floats = flat_catalog();
+  expect_error(ErrorCode::kUnsupported, "to float4_e2m1fn_x2",
+               [&] { select(floats, {.cast = {"head=float4_e2m1fn_x2"}}); });
+}
+
+}  // namespace
+}  // namespace shard
