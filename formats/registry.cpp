@@ -19,8 +19,7 @@ namespace {
 
 /// Names that mean something, but not in this build.
 constexpr std::array<std::string_view, 9> kLaterFormats{
-    "dcp-hf",    "torch-ranks",         "hdf5", "megatron", "megatron-dist",
-    "deepspeed", "deepspeed-universal", "vllm", "llama",
+    "dcp-hf", "torch-ranks", "hdf5", "megatron", "megatron-dist", "deepspeed", "deepspeed-universal", "vllm", "llama",
 };
 
 /// Levenshtein's distance by rows.
@@ -66,7 +65,8 @@ const Format* format_by_names(const Source& source) {
     names = source.fs->list(names.front());
   }
   for (const Format& format : formats()) {
-    if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(format, name); })) return &format;
+    if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(format, name); }))
+      return &format;
   }
   return nullptr;
 }
@@ -96,8 +96,8 @@ void check_exists(const Source& source) {
 
 [[noreturn]] void throw_several(const Source& source, std::span<const Format* const> fitting) {
   const std::vector<std::string_view> names = names_of(fitting);
-  throw Error(ErrorCode::kCorruption, fmt::format("{} fits {} formats: {}", shown(source), names.size(),
-                                                  fmt::join(names, " and ")))
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("{} fits {} formats: {}", shown(source), names.size(), fmt::join(names, " and ")))
       .in_file(source.paths.front())
       .because("the folder holds the files of both")
       .hint(fmt::format("say which one to read: --from {}", fmt::join(names, " or --from ")));

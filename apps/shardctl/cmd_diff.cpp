@@ -5,12 +5,12 @@
 
 #include "apps/shardctl/block_reader.h"
 #include "apps/shardctl/inspect_numbers.h"
-#include "apps/shardctl/parallel.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/render_diff.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/exec/parallel.h"
 
 namespace shard::app {
 namespace {
@@ -104,8 +104,10 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   Progress progress;
   ProgressMeter meter(session, options, "diff", [&] { return progress.bytes_read.load(); });
   meter.set_total(bytes);
-  for_each_index(found.values.size(), worker_count(options), session.stop, [&](std::size_t i) {
-    found.values[i].values = compare_pair(a, b, found.values[i], tolerance, session.stop, progress);
+  for_each_index(found.values.size(), worker_count(options), session.stop, [&]() -> IndexWorker {
+    return [&](std::size_t i) {
+      found.values[i].values = compare_pair(a, b, found.values[i], tolerance, session.stop, progress);
+    };
   });
   std::erase_if(found.values, [](const TensorPair& pair) { return pair.values.differing == 0; });
 }

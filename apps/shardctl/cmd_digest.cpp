@@ -5,11 +5,11 @@
 #include "apps/shardctl/block_reader.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/json_writer.h"
-#include "apps/shardctl/parallel.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
+#include "libshard/exec/parallel.h"
 
 namespace shard::app {
 namespace {
@@ -34,8 +34,9 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   Progress progress;
   ProgressMeter meter(session, options, "digest", [&] { return progress.bytes_read.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  for_each_index(digests.size(), worker_count(options), session.stop,
-                 [&](std::size_t i) { digests[i] = digest_of(source, selection.tensors[i], algorithm, progress); });
+  for_each_index(digests.size(), worker_count(options), session.stop, [&]() -> IndexWorker {
+    return [&](std::size_t i) { digests[i] = digest_of(source, selection.tensors[i], algorithm, progress); };
+  });
   return digests;
 }
 

@@ -1,7 +1,6 @@
 #include "apps/shardctl/versions.h"
 
 #include <fmt/core.h>
-#include <oneapi/tbb/version.h>
 #include <openssl/crypto.h>
 #include <spdlog/version.h>
 #include <xxhash.h>
@@ -23,7 +22,6 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
       {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
       {"nlohmann_json",
        fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
-      {"onetbb", TBB_runtime_version()},
       {"openssl", OpenSSL_version(OPENSSL_FULL_VERSION_STRING)},
       {"spdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},
       {"xxhash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100)},

@@ -34,6 +34,7 @@ struct LoadOptions {
 /// (Arena::adopt). `consumed`, when given, receives the number of bytes up to and with STOP.
 /// \throws Error kCorruption (kind bad_pickle, forbidden_global)  with the byte position.
 /// \throws Error kUnsupported  a protocol above 5.
+/// None, bools and equal integers may share a node: do not change them in place. Cost: linear, no recursion.
 Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed = nullptr);
 
 /// The globals that a torch-made file may name: torch's own weights_only list, ShardedTensor, DTensor and DCP classes

@@ -221,9 +221,9 @@ class HeaderParser {
     const std::int64_t stored = fields.end - fields.begin;
     const std::int64_t needed = size_of(dtype);
     if (needed != stored) {
-      throw Error(ErrorCode::kCorruption, fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}",
-                                                      to_string(shape_), dtype_name(dtype), needed, fields.begin,
-                                                      fields.end, stored))
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}", to_string(shape_),
+                              dtype_name(dtype), needed, fields.begin, fields.end, stored))
           .expected(needed)
           .found(stored)
           .of_kind("shape_mismatch");
@@ -280,8 +280,8 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   }
   const std::uint64_t length = read_length(file);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
-    throw Error(ErrorCode::kCorruption, fmt::format("header says it is {} bytes long, at most {} are allowed", length,
-                                                    kMaxHeaderBytes))
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("header says it is {} bytes long, at most {} are allowed", length, kMaxHeaderBytes))
         .in_file(shown)
         .because("this is no safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))

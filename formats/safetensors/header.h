@@ -35,10 +35,10 @@ std::span<const HeaderDType> header_dtypes();
 /// unless `name_is_temporary`.
 struct HeaderEntry {
   std::string_view name;
-  bool name_is_temporary = false;          ///< It had escapes.
+  bool name_is_temporary = false;  ///< It had escapes.
   DType dtype{};
-  std::span<const std::int64_t> shape;     ///< torch's: F4's last dimension is half the header's.
-  std::int64_t offset = 0;                 ///< First byte in the file.
+  std::span<const std::int64_t> shape;  ///< torch's: F4's last dimension is half the header's.
+  std::int64_t offset = 0;              ///< First byte in the file.
   std::int64_t bytes = 0;
 };
 

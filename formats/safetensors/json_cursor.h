@@ -1,8 +1,8 @@
 /// \file
 /// A strict JSON reader that walks a text once and keeps nothing, for maps of a million entries.
 ///
-/// Why own code: a header of a million tensors (75 MB) must be read with no memory beside the text itself, with names as
-/// views into it and with doubled keys seen. A DOM doubles keys silently and needs many times the text, and a parser
+/// Why own code: a header of a million tensors (75 MB) must be read with no memory beside the text itself, with names
+/// as views into it and with doubled keys seen. A DOM doubles keys silently and needs many times the text, and a parser
 /// that indexes first (simdjson) needs 1.3 times of it; UTF-8 is still checked by simdjson, once for the whole text.
 /// Grammar: RFC 8259. Stricter where it matters: integers only, lone surrogates refused.
 #pragma once

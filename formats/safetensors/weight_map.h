@@ -22,8 +22,8 @@ struct WeightMapEntry {
 };
 
 struct WeightMap {
-  std::vector<WeightMapEntry> entries;  ///< By name, each once.
-  std::vector<std::string> files;       ///< Sorted; each one safe path component.
+  std::vector<WeightMapEntry> entries;                       ///< By name, each once.
+  std::vector<std::string> files;                            ///< Sorted; each one safe path component.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Holds the names.
 
   /// The entry of that name, or null.

@@ -175,8 +175,8 @@ class SafetensorsWriter final : public Writer {
   static void set_length(std::string& head, const std::string& name) {
     std::size_t length = head.size() - kLengthBytes;
     if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("the header would take {} bytes, safetensors allows {}", length,
-                                                       kMaxHeaderBytes))
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("the header would take {} bytes, safetensors allows {}", length, kMaxHeaderBytes))
           .in_file(name)
           .hint("spread the tensors over several files with --shards or --max-shard-size");
     }
@@ -185,8 +185,8 @@ class SafetensorsWriter final : public Writer {
 
   /// model.safetensors.index.json, as Hugging Face's libraries write it.
   void place_index(Catalog& target) {
-    std::string text = fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{",
-                                   total_bytes_);
+    std::string text =
+        fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_bytes_);
     const char* separator = "\n    ";
     for (const Tensor& tensor : target.tensors) {  // By name already.
       text += std::exchange(separator, ",\n    ");

@@ -1,8 +1,7 @@
 #include "libshard/exec/execute.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
+#include <memory>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -11,8 +10,8 @@
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/clones.h"
 #include "libshard/exec/gather.h"
+#include "libshard/exec/parallel.h"
 #include "libshard/exec/runs.h"
-#include "libshard/exec/workers.h"
 #include "libshard/plan/grid.h"
 
 namespace shard {
@@ -46,19 +45,9 @@ struct Work {
   StorageChecksums* checksums;  ///< Null when not wanted.
   const Clones& clones;
   BufferPool pool;
-  std::atomic<std::int64_t> next_tile{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;  ///< Guards `error`.
-  std::exception_ptr error;
-
-  void fail() {
-    const std::scoped_lock lock(mutex);
-    if (error == nullptr) error = std::current_exception();
-    failed = true;
-  }
 };
 
-/// Takes tiles until there are none: reads all of a tile into its buffer, in the order of the target, and writes it.
+/// Copies tiles: reads all of a tile into its buffer, in the order of the target, and writes it.
 class Worker {
  public:
   explicit Worker(Work& work)
@@ -67,14 +56,10 @@ class Worker {
         buffer_(work.pool),
         staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
 
-  void run() {
-    while (!work_.failed) {
-      const std::int64_t tile = work_.next_tile.fetch_add(1);
-      if (tile >= work_.plan.tile_count) return;
-      const Unit& unit = work_.plan.unit_of(tile);
-      const Box box = tile_box(unit, tile - unit.first_tile);
-      work_.clones.for_each_rest(unit, box, [&](const Box& rest) { copy(unit, rest); });
-    }
+  void copy_tile(std::int64_t tile) {
+    const Unit& unit = work_.plan.unit_of(tile);
+    const Box box = tile_box(unit, tile - unit.first_tile);
+    work_.clones.for_each_rest(unit, box, [&](const Box& rest) { copy(unit, rest); });
   }
 
  private:
@@ -226,14 +211,11 @@ std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, cons
   }
   Work work(plan, source, reader, target, files, options, progress, options.checksums ? checksums.get() : nullptr,
             clones);
-  run_workers(std::max(options.threads, 1), [&] {
-    try {
-      Worker(work).run();
-    } catch (...) {
-      work.fail();
-    }
+  for_each_index(static_cast<std::size_t>(plan.tile_count), options.threads, options.stop, [&]() -> IndexWorker {
+    return [worker = std::make_shared<Worker>(work)](std::size_t tile) {
+      worker->copy_tile(static_cast<std::int64_t>(tile));
+    };
   });
-  if (work.error != nullptr) std::rethrow_exception(work.error);
   return checksums;
 }
 

@@ -22,7 +22,7 @@ class RandomReader {
   virtual ~RandomReader() = default;
   /// Fills `out` from `offset_bytes`. \throws Error kCorruption (kind truncated) when the file ends before.
   virtual void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const = 0;
-  virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
+  virtual std::int64_t size() const = 0;             ///< Bytes, as of the open.
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }

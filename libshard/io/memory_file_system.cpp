@@ -141,8 +141,8 @@ class MemoryReader final : public RandomReader {
     const std::vector<std::byte>& content = handle_.node().content;
     const auto from = static_cast<std::size_t>(offset_bytes);
     if (from > content.size() || out.size() > content.size() - from) {
-      throw Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed",
-                                                      content.size(), from + out.size()))
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("file ends at byte {}, bytes up to {} are needed", content.size(), from + out.size()))
           .in_file(name_)
           .expected(static_cast<std::int64_t>(from + out.size()))
           .found(static_cast<std::int64_t>(content.size()))

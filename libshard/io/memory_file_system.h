@@ -23,14 +23,14 @@ struct MemoryState {
   ~MemoryState();
   /// Fails call number `call` (from 0) and, when `persistent`, all after it. Negative: none.
   void fail_at(std::int64_t call, bool persistent = false);
-  std::int64_t calls() const;                   ///< Calls so far, reads included.
-  std::vector<std::string> log() const;         ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...
-  std::vector<std::string> paths() const;       ///< All files and folders, sorted.
+  std::int64_t calls() const;              ///< Calls so far, reads included.
+  std::vector<std::string> log() const;    ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...
+  std::vector<std::string> paths() const;  ///< All files and folders, sorted.
   /// \throws Error kNotFound
   std::vector<std::byte> content(const std::string& path) const;
   void put(const std::string& path, std::span<const std::byte> content);  ///< Makes parents.
-  int open_files() const;                       ///< Handles (readers, writers, locks) not yet destroyed.
-  void without_exchange(bool missing = true);   ///< exchange() answers false, as on systems without it.
+  int open_files() const;                      ///< Handles (readers, writers, locks) not yet destroyed.
+  void without_exchange(bool missing = true);  ///< exchange() answers false, as on systems without it.
 
   struct Impl;
   std::unique_ptr<Impl> impl;

@@ -25,8 +25,7 @@ class PosixReader final : public RandomReader {
     std::size_t done = 0;
     while (done < out.size()) {
       const std::int64_t from = offset_bytes + static_cast<std::int64_t>(done);
-      const ssize_t got =
-          retry([&] { return ::pread(descriptor_.get(), out.data() + done, out.size() - done, from); });
+      const ssize_t got = retry([&] { return ::pread(descriptor_.get(), out.data() + done, out.size() - done, from); });
       if (got < 0) fail_reading(name_, "cannot read", errno);
       if (got == 0) throw_truncated(offset_bytes, out.size(), done);
       done += static_cast<std::size_t>(got);

@@ -96,7 +96,8 @@ Descriptor open_folder_of(const std::string& folder, const std::string& relative
     }
   }
   if (below.valid()) return below;
-  if (errno == EXDEV || errno == ELOOP) refuse_name(folder, relative, "a link on its way leads elsewhere");
+  const bool is_link = errno == EXDEV || errno == ELOOP || (errno == ENOTDIR && !has_openat2);
+  if (is_link) refuse_name(folder, relative, "a link on its way leads elsewhere");
   fail_reading(join_path(folder, relative), "cannot open", errno);
 }
 

@@ -23,8 +23,8 @@ class Reader {
   /// do nothing. Not thread-safe.
   /// \throws Error kCorruption  what lies there contradicts the metadata.
   virtual void locate(std::span<const std::uint32_t> tensors) = 0;
-  /// Makes sure that objects' values are there. Until then an object that costs I/O to learn (a bytes item of dcp) is one
-  /// entry whose value is null; afterwards its leaves are entries of their own, and `root` holds them as they are.
+  /// Makes sure that objects' values are there. Until then an object that costs I/O to learn (a bytes item of dcp) is
+  /// one entry whose value is null; afterwards its leaves are entries of their own, and `root` holds them as they are.
   /// Indices of tensors do not change. Not thread-safe.
   /// \throws Error kCorruption, kUnsupported
   virtual void load_objects() {}

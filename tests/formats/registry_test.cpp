@@ -140,7 +140,9 @@ TEST_F(DetectFormat, DistcpFilesWithoutMetadataAreDcpWhoseReaderNamesTheMissingF
 }
 
 TEST_F(DetectFormat, ByteCheckpointIsNotTakenForDcp) {
-  put("/d/.metadata", "\x80\x04\x8c\x29""bytecheckpoint.checkpointer.meta_type");
+  put("/d/.metadata",
+      "\x80\x04\x8c\x29"
+      "bytecheckpoint.checkpointer.meta_type");
   put("/d/__0_0.distcp", "x");
   expect_refused(ErrorCode::kUnsupported, "ByteCheckpoint", {"/d"});
 }

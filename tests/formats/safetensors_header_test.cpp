@@ -66,7 +66,8 @@ const BadCase kFrame[] = {
      "header says 4 bytes of data, file holds 3"},
     {"BytesAfterTheData", safetensors_file("{\"a\":{" + kGood + "}}", "12345"), kBad, "gap",
      "header says 4 bytes of data, file holds 5"},
-    {"SpaceBefore", file_of(" {\"a\":{" + kGood + "}}"), kBad, "bad_header", "does not begin with '{'"},  // 0.8.0 reads it.
+    {"SpaceBefore", file_of(" {\"a\":{" + kGood + "}}"), kBad, "bad_header",
+     "does not begin with '{'"},  // 0.8.0 reads it.
     {"Array", file_of("[]"), kBad, "bad_header", "does not begin with '{'"},
 };
 
@@ -90,7 +91,8 @@ const BadCase kJson[] = {
 };
 
 const BadCase kMetadata[] = {
-    {"MetadataNumber", file_of("{\"__metadata__\":{\"a\":1},\"a\":{" + kGood + "}}"), kBad, "bad_header", "expected '\"'"},
+    {"MetadataNumber", file_of("{\"__metadata__\":{\"a\":1},\"a\":{" + kGood + "}}"), kBad, "bad_header",
+     "expected '\"'"},
     {"MetadataTwice", file_of("{\"__metadata__\":{},\"__metadata__\":{},\"a\":{" + kGood + "}}"), kBad, "bad_header",
      "twice"},
     {"MetadataKeyTwice", file_of("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"},\"a\":{" + kGood + "}}"), kBad,
@@ -102,11 +104,13 @@ const BadCase kMetadata[] = {
 const BadCase kTensors[] = {
     {"TensorNull", file_of("{\"a\":null}"), kBad, "bad_header", "expected '{'"},
     {"TensorAsList", file_of("{\"a\":[\"U8\",[4],[0,4]]}"), kBad, "bad_header", "expected '{'"},  // 0.8.0 reads it.
-    {"TensorTwice", file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-                            "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
+    {"TensorTwice",
+     file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+             "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
      kBad, "duplicate_name", "'a' is there twice"},  // 0.8.0 drops one.
-    {"TensorTwiceBySpelling", file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-                                      "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
+    {"TensorTwiceBySpelling",
+     file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+             "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
      kBad, "duplicate_name", "'a' is there twice"},
     {"NoDtype", tensor_file(R"("shape":[4],"data_offsets":[0,4])"), kBad, "bad_header", "'a' lacks dtype"},
     {"NoShape", tensor_file(R"("dtype":"U8","data_offsets":[0,4])"), kBad, "bad_header", "'a' lacks shape"},
@@ -129,15 +133,18 @@ const BadCase kTensors[] = {
      "takes 5 bytes"},
     {"DtypeAgainstOffsets", tensor_file(R"("dtype":"F32","shape":[4],"data_offsets":[0,4])"), kBad, "shape_mismatch",
      "takes 16 bytes"},
-    {"Hole", file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-                     "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}"),
+    {"Hole",
+     file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+             "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}"),
      kBad, "gap", "bytes [2, 3) of the data belong to no tensor"},
     {"HoleInFront", tensor_file(R"("dtype":"U8","shape":[3],"data_offsets":[1,4])"), kBad, "gap", "bytes [0, 1)"},
-    {"Overlap", file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
-                        "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
+    {"Overlap",
+     file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+             "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
      kBad, "overlap", "byte 2"},
-    {"EmptyTensorInsideAnother", file_of("{\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
-                                         "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"),
+    {"EmptyTensorInsideAnother",
+     file_of("{\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
+             "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"),
      kBad, "overlap", "byte 2"},
     {"Float4OddElements", tensor_file(R"("dtype":"F4","shape":[7],"data_offsets":[0,4])"), kBad, "shape_mismatch",
      "end inside a byte"},
@@ -265,10 +272,10 @@ TEST(Header, EveryDtypeIsReadInTorchsShape) {
   };
   for (const DTypeCase& tested : cases) {
     const std::string bytes = std::to_string(tested.bytes);
-    const auto reader = open_content(safetensors_file(
-        std::string(R"({"a":{"dtype":")") + tested.name + R"(","shape":)" + tested.shape + R"(,"data_offsets":[0,)" +
-            bytes + "]}}",
-        std::string(static_cast<std::size_t>(tested.bytes), 'x')));
+    const auto reader =
+        open_content(safetensors_file(std::string(R"({"a":{"dtype":")") + tested.name + R"(","shape":)" + tested.shape +
+                                          R"(,"data_offsets":[0,)" + bytes + "]}}",
+                                      std::string(static_cast<std::size_t>(tested.bytes), 'x')));
     const Tensor& tensor = reader->catalog().tensors[0];
     EXPECT_EQ(tensor.dtype, tested.dtype) << tested.name;
     EXPECT_THAT(std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end()), tested.torch_shape) << tested.name;

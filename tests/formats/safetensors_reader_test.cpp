@@ -97,7 +97,8 @@ TEST_F(SafetensorsReaderTest, SeveralFilesAreOneCheckpoint) {
 TEST_F(SafetensorsReaderTest, FilesOfOneNameAreShownWithTheirPaths) {
   put("/d/x.safetensors", file_with({"a"}));
   put("/e/x.safetensors", file_with({"b"}));
-  EXPECT_THAT(files(*open({"/d/x.safetensors", "/e/x.safetensors"})), ElementsAre("/d/x.safetensors", "/e/x.safetensors"));
+  EXPECT_THAT(files(*open({"/d/x.safetensors", "/e/x.safetensors"})),
+              ElementsAre("/d/x.safetensors", "/e/x.safetensors"));
 }
 
 TEST_F(SafetensorsReaderTest, OneNameInTwoFilesIsCorruption) {
@@ -158,7 +159,8 @@ TEST_F(IndexTest, NamesTheFilesToRead) {
   const auto reader = open({"/d"});
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2", "b1"));
   EXPECT_THAT(files(*reader), ElementsAre("a.safetensors", "b.safetensors"));
-  EXPECT_THAT(reader->catalog().warnings, ElementsAre("files that the index does not name are left out: stray.safetensors"));
+  EXPECT_THAT(reader->catalog().warnings,
+              ElementsAre("files that the index does not name are left out: stray.safetensors"));
 }
 
 TEST_F(IndexTest, MayBeGivenItself) {

@@ -111,7 +111,9 @@ TEST_F(SafetensorsWriterTest, OneFileOfAFolderIsModelSafetensorsWithoutIndex) {
 
 TEST_F(SafetensorsWriterTest, SeveralFilesGetHuggingFacesNamesAndIndex) {
   Target target(2);
-  target.add("b", DType::kUint8, {3}, 3, 0).add("a", DType::kFloat32, {2}, 8, 1).add("\xc3\xa9", DType::kBool, {}, 1, 1);
+  target.add("b", DType::kUint8, {3}, 3, 0)
+      .add("a", DType::kFloat32, {2}, 8, 1)
+      .add("\xc3\xa9", DType::kBool, {}, 1, 1);
   write(target.finished());
   EXPECT_THAT(state->paths(), ElementsAre("/model-00001-of-00002.safetensors", "/model-00002-of-00002.safetensors",
                                           "/model.safetensors.index.json"));

@@ -91,11 +91,9 @@ TEST_P(OutputFailures, DestinationIsOldOrCommittedAndNothingLeaks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OutputFailures,
-                         testing::Values(Case{"Folder", true, false, true},
-                                         Case{"FolderForce", true, true, true},
+                         testing::Values(Case{"Folder", true, false, true}, Case{"FolderForce", true, true, true},
                                          Case{"FolderForceBySteps", true, true, false},
-                                         Case{"File", false, false, true},
-                                         Case{"FileForce", false, true, true},
+                                         Case{"File", false, false, true}, Case{"FileForce", false, true, true},
                                          Case{"FileForceBySteps", false, true, false}),
                          [](const auto& tested) { return tested.param.name; });
 

@@ -29,7 +29,8 @@ class OutputTest : public testing::Test {
   /// The log without what only looks.
   std::vector<std::string> changes() const {
     std::vector<std::string> lines = state->log();
-    std::erase_if(lines, [](const std::string& line) { return line.starts_with("status") || line.starts_with("list"); });
+    std::erase_if(lines,
+                  [](const std::string& line) { return line.starts_with("status") || line.starts_with("list"); });
     for (std::string& line : lines) hide_random_digits(line);
     return lines;
   }

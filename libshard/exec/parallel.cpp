@@ -1,0 +1,40 @@
+#include "libshard/exec/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "libshard/exec/execute.h"
+
+namespace shard {
+
+void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
+                    const std::function<IndexWorker()>& make_worker) {
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr first;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      const IndexWorker worker = make_worker();
+      for (std::size_t i = next++; i < count && !failed && !stop.stop_requested(); i = next++) worker(i);
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      if (first == nullptr) first = std::current_exception();
+      failed = true;
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
+    for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
+    work();
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+  check_stop(stop);
+}
+
+}  // namespace shard
