@@ -20,9 +20,9 @@ struct SelectionOptions {
   std::vector<std::string> include{}, exclude{};  ///< Globs over source names.
   std::vector<std::string> strip_prefix{};
   std::vector<std::string> add_prefix{};
-  std::vector<std::string> rename{};            ///< "REGEX=REPLACEMENT", RE2, \1, all matches. Cut at the first '=' that
+  std::vector<std::string> rename{};          ///< "REGEX=REPLACEMENT", RE2, \1, all matches. Cut at the first '=' that
                                               ///< has no backslash before it: `\=` in the pattern is a plain '='.
-  std::vector<std::string> cast{};              ///< "GLOB=DTYPE" over resulting names; first match wins. Globs with
+  std::vector<std::string> cast{};            ///< "GLOB=DTYPE" over resulting names; first match wins. Globs with
                                               ///< wildcards pass integers and bools by.
   bool keep_objects = true;
 };

@@ -204,7 +204,7 @@ TEST(SelectCast, PassesIntegersByUnlessNamedExactly) {
 
 TEST(SelectCast, SeesResultingNames) {
   const Catalog catalog = flat_catalog();
-  EXPECT_EQ(select(catalog, {.add_prefix = {"m."}, .cast = {"m.head=float16"}}).tensors[1].dtype, DType::kFloat16);
+  EXPECT_EQ(select(catalog, {.add_prefix = {"m."}, .cast = {"m.head=float16"}}).tensors[0].dtype, DType::kFloat16);
 }
 
 TEST(SelectCast, RefusesAGlobThatMatchesNothingAndNamesTheNearest) {

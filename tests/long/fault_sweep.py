@@ -2,7 +2,8 @@
 
     fault_sweep.py SHARDCTL
 
-For each call and error below, run k fails the k-th such call, until a run ends without having met it.
+For each call and error below, run k fails the k-th such call, until a run ends without having met it. Reads are failed
+on the input alone: the loader reads libraries with the same call.
 """
 import os
 import re
@@ -27,7 +28,7 @@ def main() -> None:
                 destination, log = work / "dst", work / "log"
                 subprocess.run(["rm", "-rf", destination], check=True)
                 done = subprocess.run(
-                    ["strace", "-f", "-o", log, "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={k}", tool, "split",
+                    ["strace", "-f", "-o", log, *(["-P", work / "in.safetensors"] if call == "pread64" else []), "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={k}", tool, "split",
                      work / "in.safetensors", "-o", destination, "--ranks", "2", "-j", "1", "-q"], capture_output=True, text=True)
                 met = "(INJECTED)" in log.read_text()
                 code = wanted if met else 0
