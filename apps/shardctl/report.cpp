@@ -33,14 +33,15 @@ void print_lines(const Session& session, const Options& options, const Error& er
   session.err.flush();
 }
 
-void print_json(const Session& session, const Options& options, const Error& error, std::string_view code) {
+/// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
+void print_json(const Session& session, const Options& options, const Error& error, int code, std::string_view kind) {
   TextSink sink(session.out);
   JsonWriter json(sink);
   json.begin_object();
   json.key("schema"), json.string("shardctl.error/1");
   json.key("verb"), json.string_or_null(options.verb);
-  json.key("code"), json.string(code);
-  json.key("kind"), json.string_or_null(error.kind());
+  json.key("code"), json.number(code);
+  json.key("kind"), json.string(kind);
   json.key("message"), json.string(error.what());
   json.key("file"), json.string_or_null(error.file());
   json.key("tensor"), json.string_or_null(error.tensor());
@@ -57,11 +58,12 @@ void print_json(const Session& session, const Options& options, const Error& err
   sink.add('\n');
 }
 
-int tell(Session& session, const Options& options, const Error& error, std::string_view label, std::string_view code) {
-  print_lines(session, options, error, label);
-  if (options.json) print_json(session, options, error, code);
-  if (error.code() != ErrorCode::kInterrupted) return exit_code_for(error.code());
-  return session.stop_signal() == SIGTERM ? 143 : 130;
+int tell(Session& session, const Options& options, const Error& error) {
+  print_lines(session, options, error, "error:");
+  const bool is_term = error.code() == ErrorCode::kInterrupted && session.stop_signal() == SIGTERM;
+  const int code = is_term ? 143 : exit_code_for(error.code());
+  if (options.json) print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
+  return code;
 }
 
 int tell_internal(Session& session, const Options& options, const std::string& what) {
@@ -69,7 +71,7 @@ int tell_internal(Session& session, const Options& options, const std::string& w
                           .because("this is a mistake in shardctl, not in the checkpoint or the command")
                           .hint("please report it with the command line and the output of 'shardctl version'");
   print_lines(session, options, error, "internal error:");
-  if (options.json) print_json(session, options, error, "internal");
+  if (options.json) print_json(session, options, error, kExitInternal, "internal");
   return kExitInternal;
 }
 
@@ -101,10 +103,10 @@ int report(Session& session, const Options& options, const std::exception_ptr& f
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
-    return tell(session, options, error, "error:", code_name(error.code()));
+    return tell(session, options, error);
   } catch (const std::bad_alloc&) {
     const Error error = Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");
-    return tell(session, options, error, "error:", code_name(error.code()));
+    return tell(session, options, error);
   } catch (const std::exception& error) {
     return tell_internal(session, options, error.what());
   } catch (...) {

@@ -25,7 +25,7 @@ enum class ErrorCode {
   kInterrupted,      ///< SIGINT or SIGTERM asked for the end.                   exit 130 or 143
 };
 
-/// The code's name in `shardctl.error/1`, for example "corruption".
+/// The code's name, for example "corruption": the `kind` of a `shardctl.error/1` that has no closer one.
 std::string_view code_name(ErrorCode code);
 
 /// See the file comment. The fluent setters return the error itself, so that one expression builds and throws it:
