@@ -73,7 +73,7 @@ class TreeTest : public ::testing::Test {
       case ValueKind::kDict:
         return "{" + out + "}";
       case ValueKind::kCall:
-        return value.callee->text.data() + std::string("{") + out + "}";
+        return std::string(value.callee->text) + "{" + out + "}";
       default:
         return std::string(type_name(value));
     }
