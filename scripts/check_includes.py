@@ -19,8 +19,10 @@ LIBSHARD = set(USES)
 USES |= {
     "formats/pickle": {"libshard/core"},
     "formats/zip": {"libshard/core", "libshard/io"},
-    "formats/safetensors": LIBSHARD | {"formats"},
-    "formats/torch": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/safetensors"},  # weight_map
+    "formats/json": {"libshard/core"},
+    "formats/hub": {"formats/json", "libshard/core", "libshard/io"},
+    "formats/safetensors": LIBSHARD | {"formats", "formats/hub", "formats/json"},
+    "formats/torch": LIBSHARD | {"formats", "formats/hub", "formats/pickle", "formats/zip"},
     "formats/dcp": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
 }
 FORMATS = {folder for folder in USES if folder.startswith("formats/")}

@@ -1,6 +1,7 @@
 // What the machine does to containers, the memo, and objects.
 
-#include <array>
+#include <algorithm>
+#include <optional>
 
 #include "formats/pickle/machine.h"
 #include "formats/pickle/opcodes.h"
@@ -26,6 +27,25 @@ bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "
 bool is_callable(const Value& value) {
   return value.kind == ValueKind::kGlobal || value.kind == ValueKind::kOpaque || is_getattr_call(value);
 }
+
+/// The bytes of a text whose characters are their numbers: protocol 2 spells bytes so. `bytes` is as long as the text;
+/// the length used, or nothing if a character is past 255.
+std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char> bytes) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0x80) {
+      bytes[count++] = text[i];
+    } else if (first <= 0xC3 && i + 1 < text.size()) {
+      bytes[count++] = static_cast<char>((first & 0x03) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return count;
+}
+
+bool is_latin1(const Value& value) { return value.is_string() && (value.text == "latin1" || value.text == "latin-1"); }
 
 /// True for an object that took or may take items and state: a call, but not one that only looks up a name.
 bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !is_getattr_call(value); }
@@ -145,8 +165,7 @@ void Machine::forbid(std::string_view module, std::string_view name) const {
       .in_file(options_.file)
       .of_kind("forbidden_global")
       .found(fmt::format("{}.{}", module, name))
-      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
-      .hint("--unknown-globals opaque lists such values as opaque objects and still runs nothing");
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here");
 }
 
 void Machine::reduce() {
@@ -155,7 +174,41 @@ void Machine::reduce() {
   if (arguments.kind != ValueKind::kTuple) fail("arguments that are no tuple");
   if (!is_callable(callee)) fail("calls what is no class or function by name");
   if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
-  push_call(false, nullptr);
+  Value* data = plain_data(callee, arguments.items);
+  if (data == nullptr) return push_call(false, nullptr);
+  drop(2);
+  push(data);
+}
+
+/// The bytes, bytearray, set or frozenset that a call of an older protocol spells, so that what a value is does not
+/// depend on the protocol; null for other calls.
+Value* Machine::plain_data(const Value& callee, std::span<Value* const> arguments) {
+  const std::size_t count = arguments.size();
+  const bool is_latin1_text = count == 2 && arguments[0]->is_string() && is_latin1(*arguments[1]);
+  if (callee.is_global("_codecs", "encode")) {
+    return is_latin1_text ? latin1_bytes(ValueKind::kBytes, arguments[0]->text) : nullptr;
+  }
+  if (callee.kind != ValueKind::kGlobal || callee.module != "builtins" || count > 2) return nullptr;
+  if (callee.text == "bytes" && count == 0) return nodes_.make(ValueKind::kBytes);
+  if (callee.text == "bytearray") {
+    if (is_latin1_text) return latin1_bytes(ValueKind::kByteArray, arguments[0]->text);
+    const bool has_bytes = count == 1 && arguments[0]->kind == ValueKind::kBytes;
+    if (has_bytes || count == 0) return nodes_.make_text(ValueKind::kByteArray, has_bytes ? arguments[0]->text : "");
+  }
+  const bool is_set = callee.text == "set";
+  if ((!is_set && callee.text != "frozenset") || count != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
+  Value* set = nodes_.make(is_set ? ValueKind::kSet : ValueKind::kFrozenSet);
+  nodes_.append(set->items, arguments[0]->items);
+  return set;
+}
+
+/// Bytes from their protocol 2 spelling; null if a character is no byte.
+Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
+  const bool is_ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (is_ascii) return nodes_.make_text(kind, text);
+  const std::span<char> bytes = nodes_.characters(text.size());
+  const std::optional<std::size_t> size = bytes_of_latin1(text, bytes);
+  return size ? nodes_.make_text(kind, std::string_view(bytes.data(), *size)) : nullptr;
 }
 
 /// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else

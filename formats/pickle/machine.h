@@ -97,6 +97,8 @@ class Machine {
   void new_object_with_keywords();
   void push_call(bool is_new, Value* kwargs);
   void check_getattr(const Value& arguments) const;
+  Value* plain_data(const Value& callee, std::span<Value* const> arguments);
+  Value* latin1_bytes(ValueKind kind, std::string_view text);
   void build();
 
   std::string_view data_;

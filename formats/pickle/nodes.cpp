@@ -137,6 +137,11 @@ Value* Nodes::make_text(ValueKind kind, std::string_view text) {
   return value;
 }
 
+std::span<char> Nodes::characters(std::size_t count) {
+  charge(count);
+  return arena_.array<char>(count);
+}
+
 Value* Nodes::make_global(ValueKind kind, std::string_view module, std::string_view name) {
   charge(sizeof(Value) + module.size() + name.size() + 1);
   Value* value = shard::make_global(arena_, module, name);

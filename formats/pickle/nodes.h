@@ -26,6 +26,7 @@ class Nodes {
   Value* make(ValueKind kind);
   Value* make_text(ValueKind kind, std::string_view text);  ///< Does not copy the text.
   Value* make_global(ValueKind kind, std::string_view module, std::string_view name);
+  std::span<char> characters(std::size_t count);  ///< Memory for a text.
   Value* none() { return none_; }
   Value* boolean(bool value) { return value ? true_ : false_; }
   Value* empty_tuple() { return empty_tuple_; }

@@ -32,6 +32,7 @@ struct LoadOptions {
 
 /// Reads one pickle from the front of `data`. String and bytes values point into `data`: the caller keeps it alive
 /// (Arena::adopt). `consumed`, when given, receives the number of bytes up to and with STOP.
+/// Calls with which protocol 2 spells bytes, bytearrays, sets and frozensets become those.
 /// \throws Error kCorruption (kind bad_pickle, forbidden_global)  with the byte position.
 /// \throws Error kUnsupported  a protocol above 5.
 /// None, bools and equal integers may share a node: do not change them in place. Cost: linear, no recursion.

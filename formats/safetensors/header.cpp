@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/safetensors/json_cursor.h"
+#include "formats/json/json_cursor.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

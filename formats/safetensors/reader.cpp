@@ -10,7 +10,7 @@
 
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/source_files.h"
-#include "formats/safetensors/weight_map.h"
+#include "formats/hub/weight_map.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
@@ -141,7 +141,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void read_indexed() {
-    map_ = read_weight_map(*fs_.open(source_.index));
+    map_ = hub::read_weight_map(*fs_.open(source_.index));
     catalog_.arena->adopt(map_.arena);
     std::vector<bool> is_read;
     for (std::uint32_t i = 0; i < map_.files.size(); ++i) is_read.push_back(try_indexed_file(i));
@@ -172,7 +172,7 @@ class SafetensorsReader final : public Reader {
 
   /// As transformers does, all tensors of a listed file are taken; where the index places one elsewhere, it decides.
   bool is_wanted(std::string_view name, std::uint32_t index_file) {
-    WeightMapEntry* entry = map_.find(name);
+    hub::WeightMapEntry* entry = map_.find(name);
     if (entry == nullptr) {
       unlisted_.emplace_back(name);
       return true;
@@ -187,7 +187,7 @@ class SafetensorsReader final : public Reader {
 
   /// Files that were not read are findings already, not each of their tensors.
   void check_index(const std::vector<bool>& is_read) {
-    for (const WeightMapEntry& entry : map_.entries) {
+    for (const hub::WeightMapEntry& entry : map_.entries) {
       if (entry.seen || !is_read[entry.file]) continue;
       const std::string& file = map_.files[entry.file];
       findings_.report(Error(ErrorCode::kCorruption,
@@ -223,7 +223,7 @@ class SafetensorsReader final : public Reader {
   std::vector<std::string> paths_;  ///< Of each file of the catalog, to be opened again.
   mutable OpenFiles files_;
   Catalog catalog_;
-  WeightMap map_;  ///< Empty without an index.
+  hub::WeightMap map_;  ///< Empty without an index.
   std::vector<std::string> unlisted_, elsewhere_;
 };
 

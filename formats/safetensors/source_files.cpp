@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "formats/hub/index_file.h"
 #include "formats/safetensors/header.h"
 #include "libshard/core/error.h"
 
@@ -15,29 +16,15 @@ namespace {
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kUsualIndex = "model.safetensors.index.json";
-constexpr std::size_t kProbeBytes = 64 << 10;
 
 bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
-bool is_index_name(std::string_view name) { return name.ends_with(kIndexSuffix) && !name.starts_with('.'); }
-
-/// The index of a folder's names, or empty.
-std::string choose_index(const std::string& folder, const std::vector<std::string>& names) {
-  std::vector<std::string> indices;
-  std::ranges::copy_if(names, std::back_inserter(indices), is_index_name);
-  if (indices.empty()) return {};
-  if (indices.size() == 1) return indices.front();
-  if (std::ranges::find(indices, kUsualIndex) != indices.end()) return std::string(kUsualIndex);
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("the folder has {} indices: {}, {}", indices.size(), indices[0], indices[1]))
-      .in_file(folder)
-      .hint("name the index file itself as the source");
-}
+bool is_index_name(std::string_view name) { return hub::is_index_name(name, kIndexSuffix); }
 
 SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
   SourceFiles files;
   files.folder = folder;
   const std::vector<std::string> names = fs.list(folder);
-  const std::string index = choose_index(folder, names);
+  const std::string index = hub::choose_index(folder, names, kIndexSuffix, kUsualIndex);
   if (!index.empty()) files.index = join_path(folder, index);
   for (const std::string& name : names) {
     if (is_data_name(name)) {
@@ -73,14 +60,6 @@ std::vector<std::string> shown_names(const std::vector<std::string>& paths) {
   return differ ? names : paths;
 }
 
-bool is_index_file(const RandomReader& file) {
-  std::string text(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), kProbeBytes)), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string::npos && text[first] == '{' && text.find("\"weight_map\"") != std::string::npos &&
-         text.find(".safetensors\"") != std::string::npos;
-}
-
 bool is_safetensors_folder(const FileSystem& fs, const std::string& folder) {
   const std::vector<std::string> names = fs.list(folder);
   if (std::ranges::any_of(names, is_index_name)) return true;
@@ -99,7 +78,7 @@ SourceFiles find_source_files(const Source& source) {
   if (source.paths.size() == 1) {
     if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
     const auto file = source.fs->open(first);
-    if (!looks_like_header(*file) && is_index_file(*file)) return from_index(*source.fs, first);
+    if (!looks_like_header(*file) && hub::is_index_file(*file, kSuffix)) return from_index(*source.fs, first);
   }
   SourceFiles files;
   files.names = source.paths;
@@ -113,7 +92,7 @@ bool is_safetensors(const Source& source) {
     const FileKind kind = fs.status(source.paths.front()).kind;
     if (kind == FileKind::kFolder) return is_safetensors_folder(fs, source.paths.front());
     const auto file = fs.open(source.paths.front());
-    return looks_like_header(*file) || is_index_file(*file);
+    return looks_like_header(*file) || hub::is_index_file(*file, kSuffix);
   }
   return std::ranges::all_of(source.paths, [&](const std::string& path) {
     return fs.status(path).kind == FileKind::kFile && looks_like_header(*fs.open(path));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "libshard/core/error.h"
 
 namespace shard::torch_save {
@@ -10,11 +12,15 @@ namespace {
 
 constexpr std::size_t kMaxLocations = 4096;  // Devices; a file that names more is not of this world.
 
-// _rebuild_parameter(data, requires_grad, hooks), and the same with a state behind.
+// _rebuild_parameter(data, requires_grad, hooks), and the same with a state behind, in which no tensors may hide: they
+// would be written without their bytes.
 bool is_parameter(const Value& value) {
-  const bool is_call = value.is_call_of("torch._utils", "_rebuild_parameter") ||
-                       value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
-  return is_call && value.items.size() >= 3 && value.items[1]->kind == ValueKind::kBool;
+  const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
+  if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
+  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
+  return !has_state || std::ranges::all_of(value.items.subspan(3), [](const Value* state) {
+    return hidden_tensor_kind(*state).empty();
+  });
 }
 
 void become_tensor(Value& node, std::uint32_t index) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/safetensors/weight_map.h"
+#include "formats/hub/weight_map.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch/source_files.h"
@@ -16,8 +16,8 @@ namespace shard::torch_save {
 
 namespace {
 
-using safetensors::WeightMap;
-using safetensors::WeightMapEntry;
+using hub::WeightMap;
+using hub::WeightMapEntry;
 
 // Zips hold their files open; of checkpoints with more files places are looked up at once and the zips closed.
 constexpr std::size_t kMaxOpenZips = 128;
@@ -109,7 +109,7 @@ class TorchReader final : public Reader {
   }
 
   void read_indexed() {
-    WeightMap map = safetensors::read_weight_map(*fs_.open(source_.index));
+    WeightMap map = hub::read_weight_map(*fs_.open(source_.index));
     for (const std::string& name : source_.names) {
       if (!std::ranges::binary_search(map.files, name)) {
         catalog_.warnings.push_back(fmt::format("{} is left out: the index does not name it", name));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/hub/index_file.h"
 #include "formats/zip/bytes.h"
 #include "libshard/core/error.h"
 
@@ -17,10 +18,10 @@ constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kUsualIndex = "pytorch_model.bin.index.json";
 constexpr std::string_view kSingle = "pytorch_model.bin";
-constexpr std::size_t kProbeBytes = 64 << 10;
+constexpr std::string_view kDataSuffix = ".bin";
 constexpr std::size_t kNameProbeBytes = 512;
 
-bool is_index_name(std::string_view name) { return name.ends_with(kIndexSuffix) && !name.starts_with('.'); }
+bool is_index_name(std::string_view name) { return hub::is_index_name(name, kIndexSuffix); }
 bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(".bin"); }
 
 std::string head_of(const RandomReader& file, std::size_t bytes) {
@@ -40,30 +41,11 @@ bool is_saved_zip(const RandomReader& file) {
          std::string_view::npos;
 }
 
-bool is_index_file(const RandomReader& file) {
-  const std::string text = head_of(file, kProbeBytes);
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string::npos && text[first] == '{' && text.find("\"weight_map\"") != std::string::npos &&
-         text.find(".bin\"") != std::string::npos;
-}
-
-std::string choose_index(const std::string& folder, const std::vector<std::string>& names) {
-  std::vector<std::string> indices;
-  std::ranges::copy_if(names, std::back_inserter(indices), is_index_name);
-  if (indices.empty()) return {};
-  if (indices.size() == 1) return indices.front();
-  if (std::ranges::find(indices, kUsualIndex) != indices.end()) return std::string(kUsualIndex);
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("the folder has {} indices: {}, {}", indices.size(), indices[0], indices[1]))
-      .in_file(folder)
-      .hint("name the index file itself as the source");
-}
-
 SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
   const std::vector<std::string> names = fs.list(folder);
   SourceFiles files;
   files.folder = folder;
-  if (const std::string index = choose_index(folder, names); !index.empty()) {
+  if (const std::string index = hub::choose_index(folder, names, kIndexSuffix, kUsualIndex); !index.empty()) {
     files.index = join_path(folder, index);
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
@@ -94,7 +76,7 @@ SourceFiles find_source_files(const Source& source) {
   if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
   SourceFiles files;
   const auto file = source.fs->open(first);
-  if (!is_saved_zip(*file) && is_index_file(*file)) {
+  if (!is_saved_zip(*file) && hub::is_index_file(*file, kDataSuffix)) {
     files.folder = parent_path(first);
     files.index = first;
   } else {
@@ -112,7 +94,7 @@ bool is_torch(const Source& source) {
     });
   }
   const auto file = source.fs->open(path);
-  return is_saved_zip(*file) || is_index_file(*file);
+  return is_saved_zip(*file) || hub::is_index_file(*file, kDataSuffix);
 }
 
 }  // namespace shard::torch_save

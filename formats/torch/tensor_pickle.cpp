@@ -195,6 +195,7 @@ std::string_view unsupported_tensor_kind(const Value& value) {
     if (name.starts_with("_rebuild_nested")) return "nested";
     if (name == "_rebuild_meta_tensor_no_storage") return "meta";
     if (name == "_rebuild_wrapper_subclass") return "subclass";
+    if (name == "_rebuild_parameter_with_state") return "compound";
     if (name.starts_with("_rebuild_device_tensor") || name == "_rebuild_xla_tensor") return "device";
     return {};
   }

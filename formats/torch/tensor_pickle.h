@@ -34,8 +34,9 @@ struct TensorView {
 /// storage, a storage class that contradicts.
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value);
 
-/// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass, device, legacy; a
-/// bare persistent id is a "storage without a tensor") if `value` rebuilds one, else empty. ShardedTensor and DTensor are
+/// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass, device, legacy;
+/// compound: a Parameter whose attributes hold tensors, for readers unwrap all others; a bare persistent id is a
+/// "storage without a tensor") if `value` rebuilds one, else empty. ShardedTensor and DTensor are
 /// subclasses: whoever reads those asks for them first. Such values are listed and refused by name, never dropped.
 std::string_view unsupported_tensor_kind(const Value& value);
 

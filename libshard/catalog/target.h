@@ -24,17 +24,20 @@ struct FormatTraits {
 /// Builds the target: tensors (with `source` set) in name order, stored tensors, chunks, storages with `bytes`, and
 /// files with a rank, in file order. Paths, sizes and places of files, and Storage::offset, are for the writer to fill.
 ///
-/// A tensor of the same dtype that shares its storage with another one stays shared where `traits.sharing` allows: its
-/// storage becomes the union of the spans that the selected views use, listed in `storage_copies`. Elsewhere every
-/// name is stored in full and row-major. `root` is the source's tree without what was not selected, or, when names
-/// changed or there was none, one rebuilt from the paths (dicts with string and integer keys become dicts, runs of
-/// indices from 0 become lists); null where the format holds no objects.
+/// A tensor of the same dtype that shares its storage with another one, or is not row-major, keeps storage and strides
+/// where `traits.sharing` allows: its storage becomes the union of the spans that the selected views use, listed in
+/// `storage_copies`. Aliases that are cast alike stay aliases; other casts are stored apart, with a warning. Elsewhere
+/// every name is stored in full and row-major. A tensor without elements that no rank would hold is stored on rank 0.
+///
+/// `root` is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt from
+/// the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists); null where the
+/// format holds no objects.
 ///
 /// \throws Error kInvalidArgument  a layout that does not fit: --like lacks a name or has another shape, a --place that
-///   matches nothing or has the wrong number of placements, a dimension out of range for every tensor.
-/// \throws Error kUnsupported  a layout of pieces for a format without them, objects for a format without them (the
-///   first few named), a cut inside a byte, per-rank tensors that differ, two paths with one name (except where the
-///   tree is kept).
+///   matches nothing or has the wrong number of placements, a --dim other than 0 that no tensor has, a layout of pieces
+///   for a format without them (KeepLayout then means whole tensors), leaves of a rebuilt tree inside one another.
+/// \throws Error kUnsupported  objects for a format without them (the first few named), a cut inside a byte, per-rank
+///   tensors that differ, two paths with one name (except where the tree is kept).
 /// \throws Error kCorruption  ranks hold different values under one name and one would have to be chosen.
 /// Ownership: borrows the source's arena and the selection's.
 Catalog make_target(const Catalog& source, const Selection& selection, const Layout& layout,

@@ -13,7 +13,7 @@
 #include "libshard/core/arena.h"
 #include "libshard/io/file_system.h"
 
-namespace shard::safetensors {
+namespace shard::hub {
 
 struct WeightMapEntry {
   std::string_view name;
@@ -34,4 +34,4 @@ struct WeightMap {
 ///   not a single path component.
 WeightMap read_weight_map(const RandomReader& file);
 
-}  // namespace shard::safetensors
+}  // namespace shard::hub

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace shard::safetensors {
+namespace shard {
 
 /// Ownership: a view of the text, which must live and must end in a NUL that is not part of it (the sentinel).
 /// \throws Error kCorruption (kind bad_header or as given), with the byte position, from every member.
@@ -64,4 +64,4 @@ class JsonCursor {
   int depth_ = 0;
 };
 
-}  // namespace shard::safetensors
+}  // namespace shard

@@ -1,4 +1,4 @@
-#include "formats/safetensors/weight_map.h"
+#include "formats/hub/weight_map.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <span>
 #include <unordered_map>
 
-#include "formats/safetensors/json_cursor.h"
+#include "formats/json/json_cursor.h"
 #include "libshard/core/error.h"
 
-namespace shard::safetensors {
+namespace shard::hub {
 
 namespace {
 
@@ -106,4 +106,4 @@ WeightMap read_weight_map(const RandomReader& file) {
   return map;
 }
 
-}  // namespace shard::safetensors
+}  // namespace shard::hub

@@ -1,4 +1,4 @@
-#include "formats/safetensors/json_cursor.h"
+#include "formats/json/json_cursor.h"
 
 #include <fmt/format.h>
 #include <simdjson.h>
@@ -8,7 +8,7 @@
 
 #include "libshard/core/error.h"
 
-namespace shard::safetensors {
+namespace shard {
 
 namespace {
 
@@ -238,4 +238,4 @@ void JsonCursor::finish() {
   if (at_ != end_) fail("more text after the value");
 }
 
-}  // namespace shard::safetensors
+}  // namespace shard
