@@ -81,8 +81,8 @@ struct Tensor {
   Dims shape;
   std::uint32_t first_chunk = 0;  ///< Its chunks are chunks[first_chunk, first_chunk + chunk_count), by offsets, rank.
   std::uint32_t chunk_count = 0;
-  std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype. In
-                                      ///< a target: that of the source; it has bytes of its own where its storage differs.
+  std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype.
+                                      ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
   DType dtype{};
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.

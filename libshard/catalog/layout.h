@@ -72,8 +72,8 @@ struct WholeLayout {};
 using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
 
 /// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh` (axes slowest first), `files.path`, and
-/// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each cut
-/// by the rule of torch.chunk. Axes that a rule does not name hold replicas.
+/// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each
+/// cut by the rule of torch.chunk. Axes that a rule does not name hold replicas.
 /// \throws Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep.
 /// \throws Error kUnsupported      any other key, by name.
 MeshLayout parse_layout_document(std::string_view json, const std::string& file);

@@ -45,8 +45,8 @@ struct Selection {
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 };
 
-/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added (to a source without
-/// any paths a prefix adds text, not a container), else its path is the one key of its new name.
+/// Applies the options. A renamed tensor keeps its path as far as whole parts were stripped or added (to a source
+/// without any paths a prefix adds text, not a container), else its path is the one key of its new name.
 /// \throws Error kInvalidArgument  a malformed rule, a prefix that no name has, a glob of `cast` that matches nothing,
 ///   two tensors with one resulting name.
 /// \throws Error kUnsupported  a cast that does not exist (float4, float6, quantized, bits); two source paths share a

@@ -29,9 +29,9 @@ struct FormatTraits {
 /// `storage_copies`. Aliases that are cast alike stay aliases; other casts are stored apart, with a warning. Elsewhere
 /// every name is stored in full and row-major. A tensor without elements that no rank would hold is stored on rank 0.
 ///
-/// `root` is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt from
-/// the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists); null where the
-/// format holds no objects.
+/// `root` is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt
+/// from the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists); null where
+/// the format holds no objects.
 ///
 /// \throws Error kInvalidArgument  a layout that does not fit: --like lacks a name or has another shape, a --place that
 ///   matches nothing or has the wrong number of placements, a --dim other than 0 that no tensor has, a layout of pieces

@@ -152,7 +152,8 @@ TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
 
 TEST(LayoutDocument, KeepsTheOrderOfCutting) {
   const MeshLayout layout = parse(
-      R"("mesh": {"dp": 2, "tp": 2, "x": 1}, "rules": [{"match": ".*", "shard": [{"axis": "tp", "dim": 0}, {"axis": "dp", "dim": 0}]}])");
+      R"("mesh": {"dp": 2, "tp": 2, "x": 1}, "rules": [
+         {"match": ".*", "shard": [{"axis": "tp", "dim": 0}, {"axis": "dp", "dim": 0}]}])");
   EXPECT_EQ(layout.rules[0].order, (std::vector<std::size_t>{1, 0, 2}));
   EXPECT_EQ(to_string(layout.rules[0].placements[2]), "R");
 }
