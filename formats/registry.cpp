@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 
 #include "formats/dcp/format.h"
 #include "formats/foreign.h"
@@ -88,6 +89,42 @@ void check_exists(const Source& source) {
   }
 }
 
+/// The torch.save files of a source that no index joins, if there are several.
+std::vector<std::string> loose_torch_files(const Source& source) {
+  std::vector<std::string> files = source.paths;
+  if (files.size() == 1 && source.fs->status(files.front()).kind == FileKind::kFolder) {
+    files = source.fs->list(source.paths.front());
+    std::erase_if(files, [](const std::string& name) { return !has_suffix_of(kTorchFormat, name); });
+    for (std::string& name : files) name = join_path(source.paths.front(), name);
+  }
+  const auto is_torch = [&](const std::string& file) { return kTorchFormat.detect(Source{source.fs, {file}}); };
+  if (files.size() < 2 || !std::ranges::all_of(files, is_torch)) files.clear();
+  return files;
+}
+
+std::set<std::string> names_in(FileSystem* fs, const std::string& file) {
+  const auto reader = kTorchFormat.open(Source{fs, {file}}, OpenOptions{});
+  std::set<std::string> names;
+  for (const Tensor& tensor : reader->catalog().tensors) names.emplace(tensor.name);
+  for (const Object& object : reader->catalog().objects) names.emplace(object.name);
+  return names;
+}
+
+/// Files that hold the same names are those of ranks; others are no checkpoint together.
+void refuse_loose_torch_files(const Source& source) {
+  const std::vector<std::string> files = loose_torch_files(source);
+  if (files.empty()) return;
+  const std::set<std::string> names = names_in(source.fs, files.front());
+  for (const std::string& file : files) {
+    if (names_in(source.fs, file) == names) continue;
+    throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", files.front(), file))
+        .in_file(file)
+        .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");
+  }
+  throw Error(ErrorCode::kUnsupported, "this is a set of torch.save files, one per rank, which this build cannot read")
+      .in_file(source.paths.front());
+}
+
 [[noreturn]] void throw_none(const Source& source) {
   throw Error(ErrorCode::kCorruption, fmt::format("{} is no checkpoint of a known format", shown(source)))
       .in_file(source.paths.front())
@@ -139,7 +176,9 @@ const Format& detect_format(const Source& source) {
   }
   if (fitting.size() > 1) throw_several(source, fitting);
   if (fitting.size() == 1) return *fitting.front();
+  if (source.paths.size() > 1) refuse_loose_torch_files(source);
   if (auto error = foreign_kind(source)) throw Error(*error);
+  refuse_loose_torch_files(source);
   if (const Format* format = format_by_names(source)) return *format;
   throw_none(source);
 }

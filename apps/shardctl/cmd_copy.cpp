@@ -31,26 +31,6 @@ std::vector<SelectedObject> chosen_objects(const Catalog& catalog, const Selecti
   return choose(catalog, keeping).objects;
 }
 
-/// What keeps an object from being written into any format: "is a sparse tensor", or empty. Such are never dropped.
-std::string obstacle(const Object& object) {
-  const std::string kind = foreign_tensor(object.value);
-  if (!kind.empty()) return "is a " + kind;
-  const bool opaque = object.value != nullptr && object.value->kind == ValueKind::kOpaque;
-  return opaque ? fmt::format("is a {}.{} inside an object", object.value->module, object.value->text) : std::string();
-}
-
-void refuse_obstacles(const Catalog& catalog, const Options& options) {
-  const auto writable = [](const Object& object) { return obstacle(object).empty(); };
-  if (std::all_of(catalog.objects.begin(), catalog.objects.end(), writable)) return;
-  for (const SelectedObject& object : chosen_objects(catalog, options.selection)) {
-    const std::string what = obstacle(catalog.objects[object.source]);
-    if (what.empty()) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be written", object.name, what))
-        .of_tensor(object.name)
-        .hint(repeat_command(options, "--exclude " + shell_quoted(std::string(object.name))));
-  }
-}
-
 void refuse_objects(const Catalog& catalog, const Options& options, const Format& format) {
   if (format.traits.objects || !options.selection.keep_objects || catalog.objects.empty()) return;
   std::vector<std::string> names;
@@ -108,7 +88,7 @@ int run_copy(Session& session, const Options& options) {
   check_destination(session.fs, job.destination, job.sources, job.output);
   refuse_objects(source.catalog(), options, *form.format);
   if (options.selection.keep_objects) source.reader->load_objects();
-  refuse_obstacles(source.catalog(), options);
+  refuse_obstacles(source.catalog(), options.selection, options, "written");
   check_include({&source.catalog()}, options.selection);
   Progress progress;
   CopyResult result = run_job(session, options, job, progress, log);

@@ -129,6 +129,8 @@ int run_diff(Session& session, const Options& options) {
   const SelectionOptions for_b = options_for(options.selection, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
+  refuse_obstacles(a.catalog(), for_a, options, "compared");
+  refuse_obstacles(b.catalog(), for_b, options, "compared");
   Difference found = compare_metadata(a, b);
   compare_values(session, options, a, b, found);
   const auto limit =
@@ -137,7 +139,8 @@ int run_diff(Session& session, const Options& options) {
     render_json(session, found, a.catalog(), b.catalog(), limit);
   } else {
     render_text(session, found, a.catalog(), b.catalog(), limit);
-    note(session, options, fmt::format("{}: {} tensors compared", found.equal() ? "equal" : "differs", found.tensors));
+    note(session, options, fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
+                                       found.tensors == 1 ? "" : "s"));
   }
   return found.equal() ? 0 : kExitDiffers;
 }

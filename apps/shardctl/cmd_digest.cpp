@@ -89,6 +89,7 @@ int run_digest(Session& session, const Options& options) {
   SelectionOptions tensors_only = options.selection;
   tensors_only.keep_objects = false;
   const Selection selection = choose(source.catalog(), tensors_only);
+  refuse_obstacles(source.catalog(), tensors_only, options, "hashed");
   source.reader->locate(source_indices(selection));
   const std::vector<std::string> digests = all_digests(session, options, source, selection);
   const std::string checkpoint =

@@ -147,6 +147,15 @@ void check_numbers(const Options& options) {
   if (options.max_diffs && *options.max_diffs < 0) throw usage("--max-diffs must not be negative");
 }
 
+/// What the environment asks for, like what the command line asks for; "0" and "false" ask for nothing.
+void refuse_absent_settings(const Session& session) {
+  for (const std::string_view option : kAbsentOptions) {
+    const std::string name = environment_name(option.substr(2));
+    const auto value = session.env ? session.env(name) : std::nullopt;
+    if (value && !value->empty() && *value != "0" && *value != "false") throw absent(name);
+  }
+}
+
 void parse_verb(std::vector<std::string> arguments, const Session& session, Options& options) {
   CLI::App app;
   add_options(app, options.verb, options);
@@ -158,6 +167,7 @@ void parse_verb(std::vector<std::string> arguments, const Session& session, Opti
   } catch (const CLI::ParseError& error) {
     throw bad_value(error, options);
   }
+  if (writes(options.verb)) refuse_absent_settings(session);
   apply_environment(app, session);
   apply_configuration(app, session, options);
 }

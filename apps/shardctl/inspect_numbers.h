@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/selection.h"
@@ -20,6 +23,22 @@ struct Totals {
   std::int64_t stored_bytes = 0;   ///< Every chunk, aliases once, each replica.
 };
 Totals totals(const Catalog& catalog, const Selection& selection);
+
+/// Which of the chosen tensors are the same tensor under another name.
+class Aliases {
+ public:
+  Aliases(const Catalog& catalog, const Selection& selection);
+  /// The resulting name of the first chosen tensor that `selected` is an alias of, if that is another one.
+  std::optional<std::string_view> first_of(const SelectedTensor& selected) const;
+
+ private:
+  const Catalog& catalog_;
+  const Selection& selection_;
+  std::vector<std::uint32_t> first_;  ///< By the alias's root in the catalog: index in the selection.
+};
+
+/// The names that more than one chosen tensor or object has, sorted.
+std::vector<std::string_view> repeated_names(const Selection& selection);
 
 /// Where a chunk's elements lie in their file; `known` is false where no plain place can be said.
 struct Place {

@@ -67,11 +67,11 @@ std::string file_text(const Catalog& catalog, const Tensor& tensor) {
 constexpr std::size_t kColumns = 6;
 using Row = std::array<std::string, kColumns>;
 
-Row row_of(const Catalog& catalog, const SelectedTensor& selected) {
+Row row_of(const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   std::string note = cut_text(catalog, tensor);
-  if (tensor.alias_of != kNoIndex) {
-    const std::string alias = "same as " + printable(catalog.tensors[tensor.alias_of].name);
+  if (const auto first = aliases.first_of(selected)) {
+    const std::string alias = "same as " + printable(*first);
     note = note.empty() ? alias : note + ", " + alias;
   }
   if (tensor.rank >= 0) note += fmt::format("{}of rank {}", note.empty() ? "" : ", ", tensor.rank);
@@ -80,14 +80,14 @@ Row row_of(const Catalog& catalog, const SelectedTensor& selected) {
           std::to_string(bytes),    printable(file_text(catalog, tensor)),   note};
 }
 
-void tensor_table(TextSink& sink, const Catalog& catalog, const Selection& selection) {
+void tensor_table(TextSink& sink, const Catalog& catalog, const Selection& selection, const Aliases& aliases) {
   std::array<std::size_t, kColumns> widths{};
   for (const SelectedTensor& selected : selection.tensors) {
-    const Row row = row_of(catalog, selected);
+    const Row row = row_of(catalog, selected, aliases);
     for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   for (const SelectedTensor& selected : selection.tensors) {
-    const Row row = row_of(catalog, selected);
+    const Row row = row_of(catalog, selected, aliases);
     std::string line;
     for (std::size_t i = 0; i < kColumns; ++i) {
       if (i == 3) {  // Bytes: to the right.
@@ -103,7 +103,7 @@ void tensor_table(TextSink& sink, const Catalog& catalog, const Selection& selec
 }
 
 /// One tab-separated line, without a string made for it: a million of these must take no time.
-void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected) {
+void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   add_printable(sink, selected.name);
   sink.add('\t');
@@ -116,14 +116,14 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.add("]\t");
   sink.add_number(packed_bytes(element_count(tensor.shape), selected.dtype));
   sink.add('\t');
-  const bool simple = tensor.chunk_count == 1 && tensor.alias_of == kNoIndex && tensor.rank < 0;
+  const bool simple = tensor.chunk_count == 1 && tensor.rank < 0 && !aliases.first_of(selected);
   if (simple) {
     const Chunk& chunk = catalog.chunks[tensor.first_chunk];
     add_printable(sink, catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file].path);
     sink.add("\t\n");
     return;
   }
-  const Row row = row_of(catalog, selected);
+  const Row row = row_of(catalog, selected, aliases);
   sink.add(row[4]);
   sink.add('\t');
   sink.add(row[5]);
@@ -171,12 +171,13 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
 
 void render_text(const Session& session, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
+  const Aliases aliases(catalog, selection);
   TextSink sink(session.out);
   summary(sink, source, selection);
   if (session.out_is_terminal) {
-    tensor_table(sink, catalog, selection);
+    tensor_table(sink, catalog, selection, aliases);
   } else {
-    for (const SelectedTensor& tensor : selection.tensors) tensor_line(sink, catalog, tensor);
+    for (const SelectedTensor& tensor : selection.tensors) tensor_line(sink, catalog, tensor, aliases);
   }
   for (const SelectedObject& object : selection.objects) object_line(sink, catalog, object, session.out_is_terminal);
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/render_inspect.h"
 #include "apps/shardctl/value_text.h"
@@ -7,9 +9,17 @@ namespace {
 
 constexpr std::size_t kObjectPreview = 200;
 
-void write_path(JsonWriter& json, Path path) {
-  if (path.empty()) return;
+/// What the lines of all tensors and objects need to know of the others.
+struct Names {
+  Aliases aliases;
+  std::vector<std::string_view> repeated;
+};
+
+/// A path is left out where the name says it all: it is that one key and no other entry has the name.
+void write_path(JsonWriter& json, std::string_view name, Path path, const Names& names) {
+  if (path.empty() && !std::ranges::binary_search(names.repeated, name)) return;
   json.key("path"), json.begin_array();
+  if (path.empty()) json.string(name);
   for (const PathPart& part : path) {
     if (part.is_index) {
       json.number(part.index);
@@ -46,20 +56,20 @@ void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
   json.end_object();
 }
 
-void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected) {
+void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Names& names) {
   const Tensor& tensor = catalog.tensors[selected.source];
   json.begin_object();
   json.key("name"), json.string(selected.name);
-  write_path(json, selected.path);
+  write_path(json, selected.name, selected.path, names);
   json.key("dtype"), json.string(dtype_name(selected.dtype));
   json.key("shape"), json.numbers(tensor.shape);
   json.key("bytes"), json.number(packed_bytes(element_count(tensor.shape), selected.dtype));
   json.key("placements"), json.null();
   json.key("alias_of");
-  if (tensor.alias_of == kNoIndex) {
-    json.null();
+  if (const auto first = names.aliases.first_of(selected)) {
+    json.string(*first);
   } else {
-    json.string(catalog.tensors[tensor.alias_of].name);
+    json.null();
   }
   if (tensor.rank >= 0) json.key("rank"), json.number(tensor.rank);
   json.key("chunks"), json.begin_array();
@@ -71,11 +81,11 @@ void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor
   json.end_object();
 }
 
-void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected) {
+void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Names& names) {
   const Object& object = catalog.objects[selected.source];
   json.begin_object();
   json.key("name"), json.string(selected.name);
-  write_path(json, selected.path);
+  write_path(json, selected.name, selected.path, names);
   json.key("type"), json.string(value_type(object.value));
   json.key("value"), write_value(json, object.value);
   if (!is_scalar(object.value)) json.key("summary"), json.string(value_text(catalog, object.value, kObjectPreview));
@@ -118,6 +128,7 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
 
 void render_json(const Session& session, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
+  const Names names{Aliases(catalog, selection), repeated_names(selection)};
   TextSink sink(session.out);
   JsonWriter json(sink);
   json.begin_object();
@@ -127,14 +138,14 @@ void render_json(const Session& session, const OpenSource& source, const Selecti
   json.key("tensors"), json.begin_array();
   for (const SelectedTensor& tensor : selection.tensors) {
     json.line(2);
-    write_tensor(json, catalog, tensor);
+    write_tensor(json, catalog, tensor, names);
   }
   json.end_array();
   json.line(1);
   json.key("objects"), json.begin_array();
   for (const SelectedObject& object : selection.objects) {
     json.line(2);
-    write_object(json, catalog, object);
+    write_object(json, catalog, object, names);
   }
   json.end_array();
   json.line(1);

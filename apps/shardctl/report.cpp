@@ -24,9 +24,10 @@ void print_lines(const Session& session, const Options& options, const Error& er
   }
   session.err << "shardctl: " << paint("1;31", label) << ' ' << printable(where + message) << '\n';
   std::string why = error.why();
-  if (why.empty() && (!error.expected().empty() || !error.found().empty())) {
-    why = fmt::format("expected {}, found {}", error.expected().empty() ? "something else" : error.expected(),
-                      error.found().empty() ? "none" : error.found());
+  if (why.empty() && !error.expected().empty()) {
+    why = fmt::format("expected {}, found {}", error.expected(), error.found().empty() ? "none" : error.found());
+  } else if (why.empty() && !error.found().empty() && message.find(error.found()) == std::string::npos) {
+    why = "found " + error.found();
   }
   if (!why.empty()) session.err << "  " << paint("1", "why:") << "  " << printable(why) << '\n';
   if (!error.hint().empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(error.hint()) << '\n';

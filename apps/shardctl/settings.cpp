@@ -12,14 +12,6 @@ namespace {
 constexpr std::array<std::string_view, 6> kLayouts{"--ranks", "--mesh",   "--layout",
                                                    "--like",  "--shards", "--max-shard-size"};
 
-std::string environment_name(const CLI::Option& option) {
-  std::string name = "SHARDCTL_";
-  for (const char c : option.get_lnames().front()) {
-    name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  }
-  return name;
-}
-
 std::vector<CLI::Option*> settable(CLI::App& app) {
   return app.get_options([](const CLI::Option* option) {
     return !option->get_lnames().empty() && !option->check_lname("help") && !option->check_lname("version");
@@ -43,11 +35,17 @@ void set(CLI::Option& option, const std::vector<std::string>& values, const std:
 
 }  // namespace
 
+std::string environment_name(std::string_view option) {
+  std::string name = "SHARDCTL_";
+  for (const char c : option) name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
 void apply_environment(CLI::App& app, const Session& session) {
   const auto options = settable(app);
   const bool fixed = layout_given(options);
   for (CLI::Option* option : options) {
-    const std::string name = environment_name(*option);
+    const std::string name = environment_name(option->get_lnames().front());
     const auto value = session.env ? session.env(name) : std::nullopt;
     const bool hidden = fixed && contains(kLayouts, "--" + option->get_lnames().front());
     if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);

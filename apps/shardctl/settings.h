@@ -7,6 +7,9 @@
 
 namespace shard::app {
 
+/// SHARDCTL_ and an option's long name in capitals: "dry-run" is SHARDCTL_DRY_RUN.
+std::string environment_name(std::string_view option);
+
 /// Fills options of `app` that have no value yet from SHARDCTL_* variables. Not --help and --version: SHARDCTL_VERSION
 /// may well be a version in somebody's build scripts. A layout on the command line hides the others of the environment.
 /// \throws Error kInvalidArgument  a bad value, naming the variable.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/command_line.h"
 #include "apps/shardctl/suggest.h"
+#include "apps/shardctl/value_text.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
@@ -35,6 +37,14 @@ bool matches_some(const std::string& glob, const Catalog& catalog) {
   const auto matches = [&](const auto& entry) { return glob_match(glob, entry.name); };
   return std::any_of(catalog.tensors.begin(), catalog.tensors.end(), matches) ||
          std::any_of(catalog.objects.begin(), catalog.objects.end(), matches);
+}
+
+/// What keeps an object from being used as a value: "is a sparse tensor", or empty.
+std::string obstacle(const Object& object) {
+  const std::string kind = foreign_tensor(object.value);
+  if (!kind.empty()) return "is a " + kind;
+  const bool opaque = object.value != nullptr && object.value->kind == ValueKind::kOpaque;
+  return opaque ? fmt::format("is a {}.{} inside an object", object.value->module, object.value->text) : std::string();
 }
 
 std::string nearest_name(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
@@ -82,6 +92,23 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
     const std::string near = nearest_name(glob, catalogs);
     throw near.empty() ? error.hint("'shardctl inspect' lists the names; '**' crosses dots, '*' does not")
                        : error.hint(fmt::format("did you mean '{}'?", near));
+  }
+}
+
+void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
+                      std::string_view done) {
+  const auto usable = [](const Object& object) { return obstacle(object).empty(); };
+  if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
+  SelectionOptions keeping = selection;
+  keeping.keep_objects = true;
+  const Selection chosen = chooses_nothing(keeping) ? everything(catalog, true) : select(catalog, keeping);
+  for (const SelectedObject& object : chosen.objects) {
+    const std::string what = obstacle(catalog.objects[object.source]);
+    if (what.empty()) continue;
+    const std::string name(catalog.objects[object.source].name);  // --exclude sees source names.
+    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}", name, what, done))
+        .of_tensor(name)
+        .hint(repeat_command(options, "--exclude " + shell_quoted(name)));
   }
 }
 

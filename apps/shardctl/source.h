@@ -32,6 +32,12 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options);
 /// \throws Error kInvalidArgument  a glob of `include` matches nothing in any of the catalogs, with the nearest name.
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
+/// Sparse and quantized tensors, bare storages and the like stand among the objects, but are data that no verb may pass
+/// over in silence, with --objects drop neither. `done` says what cannot be done with them: "written".
+/// \throws Error kUnsupported  one of them is chosen by `selection`; `options` make the hint.
+void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
+                      std::string_view done);
+
 /// The indices of the chosen tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(const Selection& selection);
 

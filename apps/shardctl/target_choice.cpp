@@ -20,14 +20,21 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
+Error contradiction(const std::string& destination, std::string_view to) {
+  return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
+      .hint("drop --to, or give DST another name");
+}
+
 /// The format whose single files have DST's suffix, or null. A trailing slash makes any name a folder.
-const Format* format_of_suffix(const std::string& destination) {
+/// \throws Error kUnsupported  the suffix of a format that this build lacks; `to` says another one: kInvalidArgument.
+const Format* format_of_suffix(const std::string& destination, const std::string& to) {
   for (const Format& format : formats()) {
     for (const std::string_view suffix : format.suffixes) {
       if (ends_with(destination, suffix) && base_name(destination) != suffix) return &format;
     }
   }
   const bool hdf5 = ends_with(destination, ".h5") || ends_with(destination, ".hdf5");
+  if (hdf5 && !to.empty() && to != "hdf5") throw contradiction(destination, format_named(to).traits.name);
   return hdf5 ? &format_named("hdf5") : nullptr;
 }
 
@@ -85,7 +92,7 @@ MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
   }
   const std::string glob = text.substr(0, equals);
   MeshLayout::Rule rule;
-  rule.source = text;
+  rule.source = "--place " + text;
   rule.matches = [glob](std::string_view name) { return glob_match(glob, name); };
   for (const std::string& word : split_outside_parentheses(text.substr(equals + 1))) {
     rule.placements.push_back(parse_placement(word));
@@ -130,12 +137,11 @@ Layout default_layout(const Options& options, const TargetForm& form) {
 }  // namespace
 
 TargetForm choose_form(const Options& options) {
-  const Format* by_suffix = format_of_suffix(options.output);
+  const Format* by_suffix = format_of_suffix(options.output, options.to);
   const Format* wanted = options.to.empty() ? nullptr : &format_named(options.to);
   if (wanted != nullptr && by_suffix != nullptr && wanted->traits.name != by_suffix->traits.name) {
-    throw usage(fmt::format("--to {} contradicts the suffix of '{}'", options.to, options.output))
-        .because(fmt::format("that suffix is of {}", by_suffix->traits.name))
-        .hint("drop --to, or give DST another name");
+    throw contradiction(options.output, options.to)
+        .because(fmt::format("that suffix is of {}", by_suffix->traits.name));
   }
   const LayoutOptions& layout = options.layout;
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {

@@ -51,7 +51,8 @@ std::string long_text(std::string_view bytes) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+/// As Python shows it; of bytes, those past ASCII as \xNN.
+std::string quoted(std::string_view text, bool bytes) {
   std::string result = "'";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -60,7 +61,7 @@ std::string quoted(std::string_view text) {
     } else if (c == '\'' || c == '\\') {
       result += '\\';
       result += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
+    } else if (byte < 0x20 || byte == 0x7F || (bytes && byte > 0x7F)) {
       result += fmt::format("\\x{:02x}", byte);
     } else {
       result += c;
@@ -124,7 +125,7 @@ class Printer {
     constexpr std::size_t kPiece = 4096;
     if (!out_.add(prefix) || !out_.add("'")) return false;
     for (std::size_t at = 0; at < content.size(); at += kPiece) {
-      const std::string piece = quoted(content.substr(at, kPiece));
+      const std::string piece = quoted(content.substr(at, kPiece), !prefix.empty());
       if (!out_.add(std::string_view(piece).substr(1, piece.size() - 2))) return false;
     }
     return out_.add("'");

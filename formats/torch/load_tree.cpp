@@ -18,9 +18,8 @@ bool is_parameter(const Value& value) {
   const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
   if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
   if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
-  return !has_state || std::ranges::all_of(value.items.subspan(3), [](const Value* state) {
-    return hidden_tensor_kind(*state).empty();
-  });
+  return !has_state || std::ranges::all_of(value.items.subspan(3),
+                                           [](const Value* state) { return hidden_tensor_kind(*state).empty(); });
 }
 
 void become_tensor(Value& node, std::uint32_t index) {

@@ -308,7 +308,13 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
   check_objects(selection, traits);
   check_names(source, selection, traits, !is_cut);
   TargetBuilder builder(source, selection, traits);
-  return is_cut ? builder.cut(layout) : builder.whole(is_kept ? Layout(WholeLayout{}) : layout);
+  Catalog target = is_cut ? builder.cut(layout) : builder.whole(is_kept ? Layout(WholeLayout{}) : layout);
+  const auto* mesh = std::get_if<MeshLayout>(&layout);
+  if (mesh != nullptr && !mesh->file_path.empty()) {
+    target.warnings.push_back(
+        fmt::format("files.path '{}' of the layout document is not used: {} names its files by rank", mesh->file_path, traits.name));
+  }
+  return target;
 }
 
 }  // namespace shard

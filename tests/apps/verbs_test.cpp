@@ -79,7 +79,7 @@ TEST_F(Verbs, JsonFailuresAreADocumentOnStdout) {
 
 TEST_F(Verbs, UsageFailuresAreADocumentToo) {
   EXPECT_EQ(world.run({"inspect", "--json"}), 2);
-  EXPECT_THAT(world.out, HasSubstr("\"code\": \"invalid_argument\""));
+  EXPECT_THAT(world.out, HasSubstr("\"code\": 2, \"kind\": \"invalid_argument\""));
 }
 
 TEST_F(Verbs, NoVerbIsShortHelpAndExit2) {
@@ -287,6 +287,26 @@ TEST_F(Verbs, DigestIsTheSameInEveryLayout) {
   const std::string whole = world.out;
   world.run({"digest", "/two"});
   EXPECT_EQ(world.out, whole);
+}
+
+// ---- What the command line promises about mistakes.
+
+TEST_F(Verbs, ASuffixOfAnotherFormatContradictsTo) {
+  EXPECT_EQ(world.run({"convert", "/m.safetensors", "-o", "/x.h5", "--to", "safetensors"}), 2);
+  EXPECT_EQ(world.run({"convert", "/m.safetensors", "-o", "/x.h5"}), 8);
+}
+
+TEST_F(Verbs, WhatThisBuildLacksIsRefusedFromTheEnvironmentToo) {
+  world.env["SHARDCTL_RESUME"] = "1";
+  EXPECT_EQ(world.run({"gather", "/m.safetensors", "-o", "/out"}), 8);
+  EXPECT_EQ(world.run({"inspect", "/m.safetensors"}), 0);
+  world.env["SHARDCTL_RESUME"] = "0";
+  EXPECT_EQ(world.run({"gather", "/m.safetensors", "-o", "/out"}), 0);
+}
+
+TEST_F(Verbs, ARuleWithoutATensorIsCitedAsItWasGiven) {
+  EXPECT_EQ(world.run({"split", "/m.safetensors", "-o", "/out", "--mesh", "a=2", "--place", "zz=S(0)"}), 2);
+  EXPECT_EQ(world.err, "shardctl: error: '--place zz=S(0)' matches no tensor\n");
 }
 
 // ---- The rest.

@@ -383,5 +383,17 @@ TEST(Target, HasNoTreeWhereTheFormatHasNoObjects) {
   EXPECT_EQ(target_of(source, WholeLayout{}, kWhole).root, nullptr);
 }
 
+TEST(Target, SaysThatADocumentsFilePathIsNotUsed) {
+  Catalog source;
+  add_tensor(source, "w", {4});
+  finish_catalog(source);
+  const MeshLayout layout = parse_layout_document(
+      R"({"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "files": {"path": "r{tp}"},
+          "rules": [{"match": "w", "shard": [{"axis": "tp", "dim": 0}]}]})",
+      "layout.json");
+  EXPECT_EQ(target_of(source, layout, kItems).warnings,
+            Lines{"files.path 'r{tp}' of the layout document is not used: dcp names its files by rank"});
+}
+
 }  // namespace
 }  // namespace shard

@@ -117,6 +117,38 @@ TEST(PickleLoad, EnumMembersComeInBothSpellings) {
   EXPECT_TRUE(load_text(arena, by_value)->is_call_of("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"));
 }
 
+TEST(PickleLoad, BytesOfProtocol2AreBytes) {
+  Arena arena;
+  const std::string text =
+      "\x80\x02"
+      "c_codecs\nencode\nX\x05\x00\x00\x00"
+      "a\xc2\x80\xc3\xbf"
+      "X\x06\x00\x00\x00latin1\x86R."s;
+  const Value* value = load_text(arena, text);
+  ASSERT_EQ(value->kind, ValueKind::kBytes);
+  EXPECT_EQ(value->text, "a\x80\xff");
+}
+
+TEST(PickleLoad, CharacterPast255IsNoByte) {
+  Arena arena;
+  const std::string text =
+      "\x80\x02"
+      "c_codecs\nencode\nX\x02\x00\x00\x00\xc4\x80X\x06\x00\x00\x00latin1\x86R."s;
+  EXPECT_TRUE(load_text(arena, text)->is_call_of("_codecs", "encode"));
+}
+
+TEST(PickleLoad, SetOfProtocol2IsASetOfItsOwn) {
+  Arena arena;
+  const std::string text =
+      "\x80\x02"
+      "]q\x00K\x01"
+      "a0c__builtin__\nset\nh\x00\x85R(K\x02\x90h\x00\x86."s;  // The list of which it was made does not grow with it.
+  const Value* pair = load_text(arena, text);
+  ASSERT_EQ(pair->items[0]->kind, ValueKind::kSet);
+  EXPECT_EQ(pair->items[0]->items.size(), 2u);
+  EXPECT_EQ(pair->items[1]->items.size(), 1u);
+}
+
 TEST(PickleLoad, NestedClassMadeThroughGetattr) {
   Arena arena;
   const std::string text =
