@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "formats/dcp/format.h"
@@ -102,21 +103,27 @@ std::vector<std::string> loose_torch_files(const Source& source) {
   return files;
 }
 
-std::set<std::string> names_in(FileSystem* fs, const std::string& file) {
-  const auto reader = kTorchFormat.open(Source{fs, {file}}, OpenOptions{});
-  std::set<std::string> names;
-  for (const Tensor& tensor : reader->catalog().tensors) names.emplace(tensor.name);
-  for (const Object& object : reader->catalog().objects) names.emplace(object.name);
-  return names;
+/// The names in a file; nothing if it cannot be read, which tells nothing about them.
+std::optional<std::set<std::string>> names_in(FileSystem* fs, const std::string& file) {
+  try {
+    const auto reader = kTorchFormat.open(Source{fs, {file}}, OpenOptions{});
+    std::set<std::string> names;
+    for (const Tensor& tensor : reader->catalog().tensors) names.emplace(tensor.name);
+    for (const Object& object : reader->catalog().objects) names.emplace(object.name);
+    return names;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 /// Files that hold the same names are those of ranks; others are no checkpoint together.
 void refuse_loose_torch_files(const Source& source) {
   const std::vector<std::string> files = loose_torch_files(source);
   if (files.empty()) return;
-  const std::set<std::string> names = names_in(source.fs, files.front());
+  const auto names = names_in(source.fs, files.front());
   for (const std::string& file : files) {
-    if (names_in(source.fs, file) == names) continue;
+    const auto others = names_in(source.fs, file);
+    if (!names || !others || *names == *others) continue;
     throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", files.front(), file))
         .in_file(file)
         .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");

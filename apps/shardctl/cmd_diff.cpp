@@ -139,8 +139,9 @@ int run_diff(Session& session, const Options& options) {
     render_json(session, found, a.catalog(), b.catalog(), limit);
   } else {
     render_text(session, found, a.catalog(), b.catalog(), limit);
-    note(session, options, fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
-                                       found.tensors == 1 ? "" : "s"));
+    note(session, options,
+         fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
+                     found.tensors == 1 ? "" : "s"));
   }
   return found.equal() ? 0 : kExitDiffers;
 }

@@ -63,7 +63,8 @@ int tell(Session& session, const Options& options, const Error& error) {
   print_lines(session, options, error, "error:");
   const bool is_term = error.code() == ErrorCode::kInterrupted && session.stop_signal() == SIGTERM;
   const int code = is_term ? 143 : exit_code_for(error.code());
-  if (options.json) print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
+  if (options.json)
+    print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
   return code;
 }
 

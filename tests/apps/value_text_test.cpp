@@ -33,6 +33,13 @@ class ValueText : public testing::Test {
   Catalog catalog_;
 };
 
+TEST_F(ValueText, PrintsBytesAsAsciiAndTextAsItIs) {
+  Value* bytes = make_value(arena_, ValueKind::kBytes);
+  bytes->text = arena_.copy(std::string_view("\xC3\xA9\0a", 4));
+  EXPECT_EQ(text(bytes), "b'\\xc3\\xa9\\x00a'");
+  EXPECT_EQ(text(string("\xC3\xA9")), "'\xC3\xA9'");
+}
+
 TEST_F(ValueText, PrintsAsPythonDoes) {
   Value* tuple = list(ValueKind::kTuple, {integer(1)});
   EXPECT_EQ(text(list(ValueKind::kDict, {string("a'b"), list(ValueKind::kList, {integer(-2), tuple})})),

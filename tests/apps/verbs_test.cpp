@@ -74,7 +74,8 @@ TEST_F(Verbs, ADamagedSourceIsExit4) {
 
 TEST_F(Verbs, JsonFailuresAreADocumentOnStdout) {
   EXPECT_EQ(world.run({"inspect", "/absent", "--json"}), 3);
-  EXPECT_THAT(world.out, StartsWith(R"({"schema": "shardctl.error/1", "verb": "inspect", "code": 3, "kind": "not_found")"));
+  EXPECT_THAT(world.out,
+              StartsWith(R"({"schema": "shardctl.error/1", "verb": "inspect", "code": 3, "kind": "not_found")"));
 }
 
 TEST_F(Verbs, UsageFailuresAreADocumentToo) {
