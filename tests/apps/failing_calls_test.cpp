@@ -1,0 +1,69 @@
+// Every writing verb with every single call to the disk failed once: the exit code says so, DST stays as it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/world.h"
+
+namespace shard::app {
+namespace {
+
+struct Verb {
+  const char* name;
+  std::vector<std::string> arguments;  ///< All but DST.
+  std::string destination;
+};
+
+std::vector<Verb> verbs() {
+  return {{"gather", {"gather", "/in/ckpt"}, "/out/new.pt"},
+          {"split", {"split", "/in/model.safetensors", "--ranks", "2"}, "/out/new"},
+          {"split_into_files", {"split", "/in/model.safetensors", "--shards", "2"}, "/out/new"},
+          {"reshard", {"reshard", "/in/ckpt", "--ranks", "3", "--dim", "1"}, "/out/new"},
+          {"convert", {"convert", "/in/ckpt"}, "/out/new.safetensors"}};
+}
+
+/// A world with a safetensors file, a dcp folder made of it, and optionally an old DST.
+std::unique_ptr<World> make_world(const Verb& verb, bool with_old) {
+  auto world = std::make_unique<World>();
+  world->put("/in/model.safetensors", small_model());
+  world->put("/out/keep", "");
+  EXPECT_EQ(world->run({"split", "/in/model.safetensors", "-o", "/in/ckpt", "--ranks", "2", "-q"}), 0) << world->err;
+  if (with_old) world->put(verb.destination, "old");
+  return world;
+}
+
+class FailingCalls : public ::testing::TestWithParam<bool> {};
+
+TEST_P(FailingCalls, LeaveDestinationAsItWas) {
+  const bool with_old = GetParam();
+  for (const Verb& verb : verbs()) {
+    std::vector<std::string> arguments = verb.arguments;
+    arguments.insert(arguments.end(), {"-o", verb.destination, "-j", "1", "-q"});
+    if (with_old) arguments.push_back("--force");
+    int failures = 0, code = 1;
+    for (std::int64_t call = 0; code != 0; ++call) {
+      ASSERT_LT(call, 2000) << verb.name;
+      const std::unique_ptr<World> world = make_world(verb, with_old);
+      world->state->fail_at(world->state->calls() + call);
+      code = world->run(arguments);
+      world->state->fail_at(-1);
+      EXPECT_EQ(world->state->open_files(), 0) << verb.name << " call " << call;
+      if (code == 0) break;
+      ++failures;
+      EXPECT_THAT(code, ::testing::AnyOf(3, 6)) << verb.name << " call " << call << ": " << world->err;
+      EXPECT_THAT(world->err, ::testing::HasSubstr("shardctl: error:"));
+      const FileStatus status = world->fs->status(verb.destination);
+      if (with_old) {
+        EXPECT_EQ(world->state->content(verb.destination).size(), 3U) << verb.name << " call " << call;
+      } else {
+        EXPECT_EQ(status.kind, FileKind::kAbsent) << verb.name << " call " << call;
+      }
+    }
+    EXPECT_GT(failures, 15) << verb.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Destination, FailingCalls, ::testing::Bool(),
+                         [](const auto& each) { return each.param ? std::string("Old") : std::string("Absent"); });
+
+}  // namespace
+}  // namespace shard::app
