@@ -154,6 +154,10 @@ std::span<const Format> formats() {
   return all;
 }
 
+FormatTraits traits_of(const Format& format, const WriteOptions& options) {
+  return format.traits_for == nullptr ? format.traits : format.traits_for(options);
+}
+
 const Format& format_named(std::string_view name) {
   const std::span<const Format> all = formats();
   const auto found = std::ranges::find(all, name, [](const Format& format) { return format.traits.name; });

@@ -23,11 +23,16 @@ struct Source {
 
 struct OpenOptions {
   Findings* findings = &throwing_findings();
+  bool opaque_globals = false;  ///< Classes outside the list become opaque values instead of a refusal.
+  /// The number of ranks that must have written the checkpoint, where the user knows it and the format cannot say.
+  std::optional<std::int64_t> ranks_expected;
+  const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
 };
 
 struct WriteOptions {
-  bool single_file = false;   ///< DST is one file, not a folder.
-  std::string base_name;      ///< DST's last component, for formats that store it.
+  bool single_file = false;             ///< DST is one file, not a folder.
+  std::string base_name;                ///< DST's last component, for formats that store it.
+  std::optional<RankFiles> rank_files;  ///< torch-ranks: what the files shall hold.
 };
 
 struct Format {
@@ -38,7 +43,12 @@ struct Format {
   /// \throws Error kCorruption, kNotFound, kUnsupported
   std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
   std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);
+  /// The traits under these options, where they depend on them; null: always `traits`.
+  FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
 };
+
+/// What `format` can hold when it is written with `options`.
+FormatTraits traits_of(const Format& format, const WriteOptions& options);
 
 /// All formats of this build.
 std::span<const Format> formats();

@@ -50,7 +50,9 @@ CopyJob make_job(const Session& session, const Options& options, const OpenSourc
   job.selection = options.selection;
   job.layout = layout;
   job.traits = form.format->traits;
-  const WriteOptions write{form.single_file, base_name(options.output)};
+  WriteOptions write;
+  write.single_file = form.single_file;
+  write.base_name = base_name(options.output);
   job.make_writer = [format = form.format, write](const Catalog&) { return format->make_writer(write); };
   job.destination = options.output;
   job.sources = source.paths;

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/placement.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
 #include "libshard/core/value.h"
@@ -51,7 +52,8 @@ struct Storage {
   std::int64_t bytes = 0;
   std::uint32_t file = 0;
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
-  bool plain = true;           ///< False: not plain little-endian elements (compressed, big-endian): no byte places.
+  bool plain = true;           ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
+                               ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
   bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
 };
 
@@ -84,6 +86,7 @@ struct Tensor {
   std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype.
                                       ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
+  std::uint32_t sharding = kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
   DType dtype{};
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
 };
@@ -115,6 +118,8 @@ struct Catalog {
   std::vector<Tensor> tensors;  ///< By name, then rank.
   std::vector<Object> objects;  ///< By name, then rank.
   std::vector<StorageCopy> storage_copies;
+  std::vector<Sharding> shardings;      ///< Distinct ones.
+  std::optional<RankFiles> rank_files;  ///< Of torch-ranks: what its files hold.
   std::vector<std::string> locations{"cpu"};
 
   std::map<std::string, std::string> metadata;  ///< safetensors' __metadata__ and the like.

@@ -12,28 +12,10 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/placement.h"
 #include "libshard/core/box.h"
 
 namespace shard {
-
-/// DTensor placements of one mesh axis.
-struct Placement {
-  enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
-  int dim = 0;                    ///< Negative counts from the end.
-  std::int64_t split_factor = 1;  ///< kStridedShard only.
-};
-/// "R", "S(0)", "_S(0,2)", ...; spaces between the parts do not matter. \throws Error kInvalidArgument
-Placement parse_placement(std::string_view text);
-std::string to_string(const Placement& placement);
-
-struct MeshAxis {
-  std::string name;
-  std::int64_t size;
-};
-/// A mesh has at most this many ranks.
-inline constexpr std::int64_t kMaxRanks = 1 << 20;
-/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  also for an axis twice, or more than kMaxRanks ranks.
-std::vector<MeshAxis> parse_mesh(std::string_view text);
 
 /// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk; --ranks N [--dim D].
 struct RanksLayout {

@@ -29,6 +29,12 @@ struct FormatTraits {
 /// `storage_copies`. Aliases that are cast alike stay aliases; other casts are stored apart, with a warning. Elsewhere
 /// every name is stored in full and row-major. A tensor without elements that no rank would hold is stored on rank 0.
 ///
+/// `shardings` say in words what the chunks say in boxes, where words exist: for --ranks (one axis without a name) and
+/// --mesh those of the layout, negative and missing dimensions resolved; for KeepLayout and LikeLayout those of the
+/// checkpoint that is followed. A rule that cuts in another order than slowest axis first has none. Where a format
+/// joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them as the sharding says.
+/// `rank_files` is the source's. With `uncut_on_all` there is a file for every rank of `world_size`.
+///
 /// `root` is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt
 /// from the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists); null where
 /// the format holds no objects.

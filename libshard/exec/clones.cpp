@@ -31,7 +31,7 @@ class Cloner {
  private:
   void clone(const Piece& from, const Piece& to, std::int64_t begin, std::int64_t end,
              std::vector<std::pair<std::int64_t, std::int64_t>>& done) {
-    if (end - begin < kLeast) return;
+    if (end - begin < kLeast || !source_.storages[from.storage].plain) return;
     const Storage& read = source_.storages[from.storage];
     const Storage& written = target_.storages[to.storage];
     const std::int64_t from_bytes = read.offset + from.first - from.offsets[0];  // Where the line's byte 0 would be.

@@ -74,18 +74,21 @@ struct Gatherer::Request {
   }
 };
 
-const RandomReader& Gatherer::file(std::uint32_t index) {
-  if (index != open_index_) {
-    open_file_ = reader_.file(index);
-    open_index_ = index;
+const RandomReader& Gatherer::bytes_of(std::uint32_t index) {
+  const Storage& storage = source_.storages[index];
+  if (open_storage_ != kNoIndex) {
+    const Storage& open = source_.storages[open_storage_];
+    if (index == open_storage_ || (storage.plain && open.plain && storage.file == open.file)) return *open_file_;
   }
+  open_file_ = reader_.bytes_of(index);
+  open_storage_ = index;
   return *open_file_;
 }
 
 void Gatherer::read(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
-  file(storage.file).read_at(storage.offset + element * request.element_bytes, out);
+  bytes_of(request.piece.storage).read_at(storage.offset + element * request.element_bytes, out);
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
 }

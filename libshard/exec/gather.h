@@ -36,14 +36,14 @@ class Gatherer {
   void read(const Request& request, std::int64_t element, std::span<std::byte> out);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);
-  const RandomReader& file(std::uint32_t index);
+  const RandomReader& bytes_of(std::uint32_t storage);
 
   const Catalog& source_;
   const Reader& reader_;
   Progress& progress_;
   std::stop_token stop_;
-  std::uint32_t open_index_ = kNoIndex;
-  std::shared_ptr<const RandomReader> open_file_;  ///< The last one used.
+  std::uint32_t open_storage_ = kNoIndex;
+  std::shared_ptr<const RandomReader> open_file_;  ///< Where it is read.
 };
 
 }  // namespace shard

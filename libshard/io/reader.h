@@ -30,6 +30,11 @@ class Reader {
   virtual void load_objects() {}
   /// The open file of that index. Threads: safe. Ownership: shared; at most a few hundred are kept open.
   virtual std::shared_ptr<const RandomReader> file(std::uint32_t index) const = 0;
+  /// Where the plain little-endian elements of a located storage are read: its file, or for one that is not plain a
+  /// view that decodes on the way. Storage::offset counts there. Threads and ownership: as `file`.
+  virtual std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const {
+    return file(catalog().storages[storage].file);
+  }
 };
 
 /// CRC-32 of each target storage, joined from pieces that workers made.

@@ -115,20 +115,8 @@ class Planner {
     append_target_pieces(target_, wanted, plan_.to_pieces);
     if (plan_.to_pieces.size() > unit.to_begin) append_source_pieces(source_, stored, plan_.from_pieces);
     count_pieces(unit);
-    check_plain(unit, stored.name);
     if (unit.to_count != 0) simplify(unit);
     return unit;
-  }
-
-  void check_plain(const Unit& unit, std::string_view tensor) {
-    for (const Piece& piece : from_of(unit)) {
-      const Storage& storage = source_.storages[piece.storage];
-      if (storage.plain) continue;
-      throw Error(ErrorCode::kUnsupported, "its elements cannot be copied as they are stored")
-          .in_file(source_.files[storage.file].path)
-          .of_tensor(tensor)
-          .because("they are compressed, big-endian, or marked as conjugate or negative");
-    }
   }
 
   Unit begin_copy(const StorageCopy& copy) {

@@ -83,7 +83,7 @@ void set_reach(std::span<Piece> pieces);
 /// Every needed source byte is read once (of replicas the lowest rank's), every target byte written once.
 /// \pre target.tensors[i].source is set; both catalogs were finished; the source is located or will be before it runs.
 ///   Small tensors are joined only where source and target have their places.
-/// \throws Error kUnsupported      a cut inside a byte (float6); elements that are not stored plainly.
+/// \throws Error kUnsupported      a cut inside a byte (float6).
 /// \throws Error kInvalidArgument  max_memory is below 1 MiB.
 /// Ownership: views into both catalogs' arenas; they must outlive the plan.
 /// Cost: n log n in chunks; 1,000,000 chunks in under 2 s.

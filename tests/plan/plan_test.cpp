@@ -229,14 +229,6 @@ TEST(PlanCopies, RefusesLessThanOneMebibyte) {
   EXPECT_EQ(code_of(source, target, {.max_memory_bytes = (1 << 20) - 1}), ErrorCode::kInvalidArgument);
 }
 
-TEST(PlanCopies, RefusesElementsThatAreNotPlain) {
-  Catalog source, target;
-  add_matrix(source, 4, 4, 0, 1);
-  add_matrix(target, 4, 4, 0, 1);
-  source.storages[0].plain = false;
-  EXPECT_EQ(code_of(source, target), ErrorCode::kUnsupported);
-}
-
 /// A float6 matrix of 4 x 8 elements (24 bytes), cut along a dimension after `first` elements.
 Catalog float6(int dim, std::int64_t first) {
   Catalog catalog;

@@ -1,0 +1,11 @@
+/// \file
+/// The dcp-hf format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
+#pragma once
+
+#include "formats/registry.h"
+
+namespace shard {
+
+extern const Format kDcpHfFormat;
+
+}  // namespace shard

@@ -1,0 +1,58 @@
+/// \file
+/// The torch.save files of one checkpoint and the storages that lie in them. What torch and torch-ranks share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/torch/tensor_pickle.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/io/file_system.h"
+
+namespace shard::torch_save {
+
+struct SavedFilesOptions {
+  std::string folder;           ///< What names lie in; empty when they are paths as given.
+  bool opaque_globals = false;  ///< See OpenOptions.
+};
+
+/// Zips and legacy files alike. Threads: `file` and `bytes_of` are safe; the rest by one.
+class SavedFiles {
+ public:
+  /// `catalog` receives files and storages. Ownership: it and `fs` must outlive this.
+  SavedFiles(const FileSystem& fs, Catalog& catalog, const SavedFilesOptions& options);
+  ~SavedFiles();
+
+  /// Opens the next file, which becomes catalog.files.back() (rank -1), and reads its pickle. Its number is the file's
+  /// index in the catalog.
+  /// \returns the tree as the pickle says it: tensors are still calls (see as_tensor). In the catalog's arena.
+  /// \throws Error kCorruption, kNotFound, kUnsupported  naming the file; the file then stays in the catalog, empty.
+  Value* add(const std::string& name);
+
+  /// Who wrote file number `file`, for people: "zip, torch>=2.1", "legacy, torch<1.6".
+  std::string_view version(std::uint32_t file) const;
+
+  /// The storage that `view`, a tensor of file number `file`, looks into; added to the catalog when it is new. Views
+  /// whose elements are decoded in different ways (byte order, conj, neg) have storages of their own over one record.
+  /// \throws Error kCorruption  the record is absent (kind missing_file) or has another size (kind shape_mismatch).
+  std::uint32_t storage_of(std::uint32_t file, const TensorView& view);
+
+  /// Sets Storage::offset of those that have none yet, in file order. \throws Error kCorruption
+  void locate(std::vector<std::uint32_t> storages);
+
+  /// The elements of a small integer tensor in row-major order (a mesh's ranks).
+  /// \throws Error kCorruption  more than `limit` elements, or no integers.
+  std::vector<std::int64_t> integers(std::uint32_t file, const TensorView& view, std::int64_t limit);
+
+  /// See Reader.
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const;
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shard::torch_save

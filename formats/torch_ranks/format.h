@@ -1,0 +1,11 @@
+/// \file
+/// The torch-ranks format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
+#pragma once
+
+#include "formats/registry.h"
+
+namespace shard {
+
+extern const Format kTorchRanksFormat;
+
+}  // namespace shard

@@ -1,0 +1,87 @@
+/// \file
+/// ShardedTensors and DTensors inside torch.save pickles: from calls to plain structs, and back.
+///
+/// Source: torch/distributed/_shard/sharded_tensor/{api,shard,metadata}.py, torch/distributed/_shard/metadata.py,
+/// torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py and torch/distributed/device_mesh.py, torch 1.13 to
+/// 2.15. Read by attribute names, so that attributes that come and go do not matter; written as torch 2.11 does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "formats/torch/tensor_pickle.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/placement.h"
+
+namespace shard::torch_ranks {
+
+/// One entry of a ShardedTensor's metadata: torch's ShardMetadata.
+struct ShardBox {
+  Dims offsets, sizes;          ///< May be empty and lie past the end.
+  std::string_view placement;   ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
+  std::int64_t rank = -1;       ///< From the placement, or -1.
+};
+
+/// ShardedTensor's process-group state: of the process group, not of the machine.
+struct GroupState {
+  std::int64_t local_rank = 0, rank = 0, local_world_size = 1, world_size = 1;
+
+  friend bool operator==(const GroupState&, const GroupState&) = default;
+};
+
+struct LocalShard {
+  ShardBox box;
+  Value* tensor = nullptr;  ///< A call that as_tensor takes; for making: a kTensor value.
+};
+
+/// How a ShardedTensor says that it is cut.
+struct ShardSpec {
+  bool is_chunk = false;                     ///< ChunkShardingSpec; else EnumerableShardingSpec over all shards.
+  int dim = 0;                               ///< Of a ChunkShardingSpec.
+  std::vector<std::string_view> placements;  ///< Of a ChunkShardingSpec, in the order of cutting.
+};
+
+struct ShardedTensorValue {
+  DType dtype{};
+  Dims shape;
+  bool requires_grad = false;
+  std::vector<LocalShard> local;
+  std::vector<ShardBox> all;  ///< Of every rank.
+  GroupState group;
+  ShardSpec spec;
+};
+
+/// What `value` says if it rebuilds a ShardedTensor; nothing if it is something else.
+/// \throws Error kCorruption  a malformed one.
+std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value);
+
+struct DTensorValue {
+  DType dtype{};
+  Dims shape;
+  bool requires_grad = false;
+  Value* local = nullptr;                ///< A call that as_tensor takes; for making: a kTensor value.
+  Sharding sharding;                     ///< Its mesh, ranks and placements; axis names may be empty.
+  std::vector<std::int64_t> coordinate;  ///< Of this rank on the mesh; empty where the file does not say.
+  std::string_view device_type = "cpu";
+};
+
+/// Reads the elements of a small integer tensor (SavedFiles::integers).
+using ReadIntegers = std::function<std::vector<std::int64_t>(const torch_save::TensorView& view)>;
+
+/// What `value` says if it rebuilds a DTensor; nothing if it is something else.
+/// \throws Error kCorruption   a malformed one.
+/// \throws Error kUnsupported  a Partial placement, by name.
+std::optional<DTensorValue> as_dtensor(Arena& arena, const Value& value, const ReadIntegers& integers);
+
+/// True where `value` rebuilds a ShardedTensor or DTensor; looks at names only.
+bool is_sharded(const Value& value);
+
+/// The call that rebuilds it, as torch 2.11 pickles it. The local tensors stay kTensor values (torch_save::dump).
+Value* make_sharded_tensor(Arena& arena, const ShardedTensorValue& tensor);
+/// `mesh_ranks` is the kTensor value of the mesh's ranks where torch 2.11 stores them as a tensor.
+Value* make_dtensor(Arena& arena, const DTensorValue& tensor, Value* mesh_ranks);
+
+}  // namespace shard::torch_ranks

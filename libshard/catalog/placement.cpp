@@ -1,0 +1,107 @@
+#include "libshard/catalog/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+std::string without_spaces(std::string_view text) {
+  std::string kept;
+  std::ranges::copy_if(text, std::back_inserter(kept), [](char c) { return c != ' ' && c != '\t'; });
+  return kept;
+}
+
+std::optional<std::int64_t> parse_number(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return number;
+}
+
+[[noreturn]] void refuse_placement(std::string_view text) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no placement", text))
+      .expected("R, S(dim) or _S(dim,split_factor)")
+      .found(text);
+}
+
+int parse_dim(std::string_view text, std::string_view whole) {
+  const std::optional<std::int64_t> dim = parse_number(text);
+  if (!dim || *dim < -kMaxDims || *dim >= kMaxDims) refuse_placement(whole);
+  return static_cast<int>(*dim);
+}
+
+}  // namespace
+
+Placement parse_placement(std::string_view text) {
+  const std::string tight = without_spaces(text);
+  std::string_view rest = tight;
+  if (rest == "R") return {};
+  Placement placement;
+  placement.kind = rest.starts_with("_S(") ? Placement::kStridedShard : Placement::kShard;
+  const std::string_view opening = placement.kind == Placement::kStridedShard ? "_S(" : "S(";
+  if (!rest.starts_with(opening) || !rest.ends_with(")")) refuse_placement(text);
+  rest.remove_prefix(opening.size());
+  rest.remove_suffix(1);
+  if (placement.kind == Placement::kStridedShard) {
+    const std::size_t comma = rest.find(',');
+    if (comma == std::string_view::npos) refuse_placement(text);
+    const std::optional<std::int64_t> factor = parse_number(rest.substr(comma + 1));
+    if (!factor || *factor < 1) refuse_placement(text);
+    placement.split_factor = *factor;
+    rest = rest.substr(0, comma);
+  }
+  placement.dim = parse_dim(rest, text);
+  return placement;
+}
+
+std::string to_string(const Placement& placement) {
+  switch (placement.kind) {
+    case Placement::kReplicate:
+      return "R";
+    case Placement::kShard:
+      return fmt::format("S({})", placement.dim);
+    case Placement::kStridedShard:
+      break;
+  }
+  return fmt::format("_S({},{})", placement.dim, placement.split_factor);
+}
+
+std::vector<MeshAxis> parse_mesh(std::string_view text) {
+  const auto refuse = [&](std::string_view why) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no mesh", text))
+        .because(why)
+        .expected("A=N[,B=M...] or N")
+        .found(text);
+  };
+  const std::string tight = without_spaces(text);
+  std::vector<MeshAxis> mesh;
+  std::int64_t ranks = 1;
+  for (std::size_t begin = 0; begin <= tight.size();) {
+    const std::size_t end = std::min(tight.find(',', begin), tight.size());
+    const std::string_view axis = std::string_view(tight).substr(begin, end - begin);
+    const std::size_t equals = axis.find('=');
+    const std::string_view number = equals == std::string_view::npos ? axis : axis.substr(equals + 1);
+    const std::string name(equals == std::string_view::npos ? std::string_view() : axis.substr(0, equals));
+    const std::optional<std::int64_t> size = parse_number(number);
+    if (!size || *size < 1) refuse("an axis has no size");
+    if (name.empty() && (equals != std::string_view::npos || end != tight.size() || begin != 0)) {
+      refuse("an axis has no name");
+    }
+    if (std::ranges::find(mesh, name, &MeshAxis::name) != mesh.end()) refuse("an axis is there twice");
+    if (*size > kMaxRanks / ranks) refuse(fmt::format("it has more than {} ranks", kMaxRanks));
+    ranks *= *size;
+    mesh.push_back({name, *size});
+    begin = end + 1;
+  }
+  return mesh;
+}
+
+}  // namespace shard

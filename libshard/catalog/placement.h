@@ -1,0 +1,47 @@
+/// \file
+/// How tensors lie on a mesh of ranks: DTensor's words for it. Plain data; the arithmetic is place() in layout.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard {
+
+/// DTensor placements of one mesh axis.
+struct Placement {
+  enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
+  int dim = 0;                    ///< Negative counts from the end.
+  std::int64_t split_factor = 1;  ///< kStridedShard only.
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+/// "R", "S(0)", "_S(0,2)", ...; spaces between the parts do not matter. \throws Error kInvalidArgument
+Placement parse_placement(std::string_view text);
+std::string to_string(const Placement& placement);
+
+struct MeshAxis {
+  std::string name;  ///< May be empty: torch's meshes need no names.
+  std::int64_t size;
+
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+/// A mesh has at most this many ranks.
+inline constexpr std::int64_t kMaxRanks = 1 << 20;
+/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  also for an axis twice, or more than kMaxRanks ranks.
+std::vector<MeshAxis> parse_mesh(std::string_view text);
+
+/// Where a tensor lies by its checkpoint's own words. Its chunks say the same in boxes; this keeps the words.
+struct Sharding {
+  std::vector<MeshAxis> mesh;         ///< Slowest axis first.
+  std::vector<std::int64_t> ranks;    ///< Of the mesh's coordinates, row-major; empty: 0, 1, 2, ...
+  std::vector<Placement> placements;  ///< One per axis; dims not negative, and the tensor has them.
+
+  friend bool operator==(const Sharding&, const Sharding&) = default;
+};
+
+/// What the files of a torch-ranks checkpoint hold where a tensor is cut.
+enum class RankFiles : std::uint8_t { kShardedTensor, kDTensor, kPlain };
+
+}  // namespace shard
