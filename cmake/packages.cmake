@@ -18,3 +18,9 @@ endif()
 if(SHARD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
+
+# For plug-ins; what is not found is not built. Sanitizers would need libraries that were built with them.
+if(NOT SHARD_SANITIZE AND SHARD_PLUGINS)
+  find_package(MPI COMPONENTS C)
+  find_package(LibTorch 2.11)
+endif()

@@ -9,6 +9,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
   target_compile_options(shard_build INTERFACE -Wno-restrict)
 endif()
+if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
+  target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(SHARD_SANITIZE)
   target_compile_options(shard_build INTERFACE -fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -32,4 +35,14 @@ function(shard_test name)
   target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main fmt::fmt)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# shard_plugin(NAME SOURCES ... LIBS ...): a library beside libshard.so that is opened on demand (libshard/dist/plugin.h).
+function(shard_plugin name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  add_library(${name} MODULE ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE shard_build libshard ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libshard INSTALL_RPATH "$ORIGIN"
+                                           INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -82,11 +82,18 @@ std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& pa
   return std::nullopt;
 }
 
-/// Its metadata is a pickle of its own class, and the items beside it are bare bytes.
+/// Folders with the files of dcp that are something else, or more.
 std::optional<Error> look_alike_folder(const FileSystem& fs, const std::string& folder) {
-  const std::string path = join_path(folder, ".metadata");
-  if (head_of(fs, path).find("bytecheckpoint.checkpointer.meta_type") == std::string::npos) return std::nullopt;
-  return unsupported("a ByteCheckpoint checkpoint", folder);
+  const std::string metadata = head_of(fs, join_path(folder, ".metadata"));
+  // Its metadata is a pickle of its own class, and the items beside it are bare bytes.
+  if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
+    return unsupported("a ByteCheckpoint checkpoint", folder);
+  }
+  const auto has = [&](std::string_view name) { return fs.status(join_path(folder, name)).kind == FileKind::kFile; };
+  if (metadata.empty() || !has("common.pt") || !has("metadata.json")) return std::nullopt;
+  return unsupported("a Megatron-core dist_checkpointing folder", folder)
+      .because("what is not sharded lies in common.pt, and tensors may be stored in other shapes than they have")
+      .hint("--from dcp reads its .metadata alone, as it is");
 }
 
 /// A kind that is told by how a name in a folder begins and ends.
@@ -95,7 +102,6 @@ struct Pattern {
   std::string_view what;
 };
 constexpr std::array kPatterns{
-    Pattern{"model_world_size_", ".pt", "a set of per-rank FSDP files"},
     Pattern{"", ".gguf", "a folder of GGUF files"},
     Pattern{"", ".h5", "a folder of HDF5 files"},
     Pattern{"", ".hdf5", "a folder of HDF5 files"},
@@ -131,11 +137,6 @@ std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path)
   return std::nullopt;
 }
 
-bool is_torch_file(const FileSystem& fs, const std::string& path) {
-  const std::string head = head_of(fs, path);
-  return head.starts_with("PK\x03\x04") || head.starts_with(kLegacyTorch);
-}
-
 }  // namespace
 
 std::optional<Error> foreign_look_alike(const Source& source) {
@@ -149,10 +150,6 @@ std::optional<Error> foreign_look_alike(const Source& source) {
 
 std::optional<Error> foreign_kind(const Source& source) {
   const FileSystem& fs = *source.fs;
-  if (source.paths.size() > 1 &&
-      std::ranges::all_of(source.paths, [&](const std::string& path) { return is_torch_file(fs, path); })) {
-    return unsupported("a set of torch.save files, one per rank", source.paths.front());
-  }
   for (const std::string& path : source.paths) {
     const bool is_folder = fs.status(path).kind == FileKind::kFolder;
     if (auto error = is_folder ? foreign_folder(fs, path) : foreign_file(fs, path)) return error;

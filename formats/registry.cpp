@@ -5,40 +5,24 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <optional>
-#include <set>
 
 #include "formats/dcp/format.h"
+#include "formats/dcp_hf/format.h"
 #include "formats/foreign.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
+#include "formats/torch_ranks/format.h"
 #include "libshard/core/error.h"
+#include "libshard/core/nearest.h"
 
 namespace shard {
 
 namespace {
 
 /// Names that mean something, but not in this build.
-constexpr std::array<std::string_view, 9> kLaterFormats{
-    "dcp-hf", "torch-ranks", "hdf5", "megatron", "megatron-dist", "deepspeed", "deepspeed-universal", "vllm", "llama",
+constexpr std::array<std::string_view, 7> kLaterFormats{
+    "hdf5", "megatron", "megatron-dist", "deepspeed", "deepspeed-universal", "vllm", "llama",
 };
-
-/// Levenshtein's distance by rows.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
 
 std::vector<std::string_view> names_of(std::span<const Format* const> all) {
   std::vector<std::string_view> names;
@@ -46,11 +30,13 @@ std::vector<std::string_view> names_of(std::span<const Format* const> all) {
   return names;
 }
 
-std::string all_names() {
+std::vector<std::string_view> all_format_names() {
   std::vector<const Format*> all;
   for (const Format& format : formats()) all.push_back(&format);
-  return fmt::format("{}", fmt::join(names_of(all), ", "));
+  return names_of(all);
 }
+
+std::string all_names() { return fmt::format("{}", fmt::join(all_format_names(), ", ")); }
 
 std::string shown(const Source& source) {
   return source.paths.size() == 1 ? source.paths.front() : fmt::format("{} files", source.paths.size());
@@ -90,46 +76,13 @@ void check_exists(const Source& source) {
   }
 }
 
-/// The torch.save files of a source that no index joins, if there are several.
-std::vector<std::string> loose_torch_files(const Source& source) {
-  std::vector<std::string> files = source.paths;
-  if (files.size() == 1 && source.fs->status(files.front()).kind == FileKind::kFolder) {
-    files = source.fs->list(source.paths.front());
-    std::erase_if(files, [](const std::string& name) { return !has_suffix_of(kTorchFormat, name); });
-    for (std::string& name : files) name = join_path(source.paths.front(), name);
-  }
-  const auto is_torch = [&](const std::string& file) { return kTorchFormat.detect(Source{source.fs, {file}}); };
-  if (files.size() < 2 || !std::ranges::all_of(files, is_torch)) files.clear();
-  return files;
-}
+bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
 
-/// The names in a file; nothing if it cannot be read, which tells nothing about them.
-std::optional<std::set<std::string>> names_in(FileSystem* fs, const std::string& file) {
-  try {
-    const auto reader = kTorchFormat.open(Source{fs, {file}}, OpenOptions{});
-    std::set<std::string> names;
-    for (const Tensor& tensor : reader->catalog().tensors) names.emplace(tensor.name);
-    for (const Object& object : reader->catalog().objects) names.emplace(object.name);
-    return names;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-/// Files that hold the same names are those of ranks; others are no checkpoint together.
-void refuse_loose_torch_files(const Source& source) {
-  const std::vector<std::string> files = loose_torch_files(source);
-  if (files.empty()) return;
-  const auto names = names_in(source.fs, files.front());
-  for (const std::string& file : files) {
-    const auto others = names_in(source.fs, file);
-    if (!names || !others || *names == *others) continue;
-    throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", files.front(), file))
-        .in_file(file)
-        .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");
-  }
-  throw Error(ErrorCode::kUnsupported, "this is a set of torch.save files, one per rank, which this build cannot read")
-      .in_file(source.paths.front());
+/// A torch.save file in which sharded tensors lie is that of a rank; it is one of torch too, which cannot join them.
+void prefer_ranks(std::vector<const Format*>& fitting) {
+  const auto is_ranks = [](const Format* format) { return is_format(*format, kTorchRanksFormat); };
+  if (std::ranges::none_of(fitting, is_ranks)) return;
+  std::erase_if(fitting, [](const Format* format) { return is_format(*format, kTorchFormat); });
 }
 
 [[noreturn]] void throw_none(const Source& source) {
@@ -150,7 +103,7 @@ void refuse_loose_torch_files(const Source& source) {
 }  // namespace
 
 std::span<const Format> formats() {
-  static const std::array<Format, 3> all{kSafetensorsFormat, kTorchFormat, kDcpFormat};
+  static const std::array<Format, 5> all{kSafetensorsFormat, kTorchFormat, kDcpFormat, kDcpHfFormat, kTorchRanksFormat};
   return all;
 }
 
@@ -166,15 +119,11 @@ const Format& format_named(std::string_view name) {
     throw Error(ErrorCode::kUnsupported, fmt::format("this build does not have the format '{}'", name))
         .hint(fmt::format("formats here: {}", all_names()));
   }
-  const auto nearest =
-      std::ranges::min_element(all, {}, [&](const Format& format) { return distance(name, format.traits.name); });
-  const std::string_view guess = nearest->traits.name;
+  const std::vector<std::string_view> names = all_format_names();
+  const std::string guess = nearest(name, names);
   Error error(ErrorCode::kInvalidArgument, fmt::format("unknown format '{}'", name));
-  if (distance(name, guess) * 2 <= guess.size()) {
-    error.hint(fmt::format("did you mean {}?", guess));
-  } else {
-    error.hint(fmt::format("formats are: {}", all_names()));
-  }
+  error.hint(guess.empty() ? fmt::format("formats are: {}", fmt::join(names, ", "))
+                           : fmt::format("did you mean {}?", guess));
   throw Error(error);
 }
 
@@ -185,11 +134,13 @@ const Format& detect_format(const Source& source) {
   for (const Format& format : formats()) {
     if (format.detect(source)) fitting.push_back(&format);
   }
+  prefer_ranks(fitting);
   if (fitting.size() > 1) throw_several(source, fitting);
-  if (fitting.size() == 1) return *fitting.front();
-  if (source.paths.size() > 1) refuse_loose_torch_files(source);
+  // A folder of torch.save files may be that of a framework.
+  const bool is_sure = fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
+  if (is_sure) return *fitting.front();
   if (auto error = foreign_kind(source)) throw Error(*error);
-  refuse_loose_torch_files(source);
+  if (fitting.size() == 1) return *fitting.front();
   if (const Format* format = format_by_names(source)) return *format;
   throw_none(source);
 }

@@ -24,6 +24,8 @@ struct Source {
 struct OpenOptions {
   Findings* findings = &throwing_findings();
   bool opaque_globals = false;  ///< Classes outside the list become opaque values instead of a refusal.
+  /// A look at names and shapes alone: tensors that a format would have to look for inside objects stay unlisted.
+  bool metadata_only = false;
   /// The number of ranks that must have written the checkpoint, where the user knows it and the format cannot say.
   std::optional<std::int64_t> ranks_expected;
   const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
@@ -31,8 +33,8 @@ struct OpenOptions {
 
 struct WriteOptions {
   bool single_file = false;             ///< DST is one file, not a folder.
-  std::string base_name;                ///< DST's last component, for formats that store it.
-  std::optional<RankFiles> rank_files;  ///< torch-ranks: what the files shall hold.
+  std::string base_name{};              ///< DST's last component, for formats that store it.
+  std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
 };
 
 struct Format {

@@ -24,6 +24,7 @@ USES |= {
     "formats/safetensors": LIBSHARD | {"formats", "formats/hub", "formats/json"},
     "formats/torch": LIBSHARD | {"formats", "formats/hub", "formats/pickle", "formats/zip"},
     "formats/dcp": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
+    "formats/torch_ranks": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
 }
 FORMATS = {folder for folder in USES if folder.startswith("formats/")}
 USES |= {"formats": LIBSHARD | FORMATS, "apps/shardctl": LIBSHARD | FORMATS | {"formats"}}

@@ -16,15 +16,17 @@ struct Verb {
   std::string_view name;
   int (*run)(Session&, const Options&);
 };
-constexpr std::array<Verb, 9> kVerbs{{{"inspect", run_inspect},
-                                      {"split", run_copy},
-                                      {"gather", run_copy},
-                                      {"reshard", run_copy},
-                                      {"convert", run_copy},
-                                      {"diff", run_diff},
-                                      {"digest", run_digest},
-                                      {"env", run_env},
-                                      {"version", run_version}}};
+constexpr std::array<Verb, 11> kVerbs{{{"inspect", run_inspect},
+                                       {"split", run_copy},
+                                       {"gather", run_copy},
+                                       {"reshard", run_copy},
+                                       {"convert", run_copy},
+                                       {"diff", run_diff},
+                                       {"digest", run_digest},
+                                       {"cat", run_cat},
+                                       {"env", run_env},
+                                       {"completion", run_completion},
+                                       {"version", run_version}}};
 
 int dispatch(Session& session, const Options& options) {
   if (options.help) return run_help(session, options);

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <chrono>
 
-#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
@@ -15,49 +13,21 @@
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kNamesShown = 3;
-
-/// "'a', 'b', 'c' and 4 more"
-std::string first_few(const std::vector<std::string>& names) {
-  std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(kNamesShown, names.size()); ++i) shown.push_back("'" + names[i] + "'");
-  std::string text = fmt::format("{}", fmt::join(shown, ", "));
-  return names.size() > kNamesShown ? text + fmt::format(" and {} more", names.size() - kNamesShown) : text;
-}
-
-std::vector<SelectedObject> chosen_objects(const Catalog& catalog, const SelectionOptions& options) {
-  SelectionOptions keeping = options;
-  keeping.keep_objects = true;
-  return choose(catalog, keeping).objects;
-}
-
-void refuse_objects(const Catalog& catalog, const Options& options, const Format& format) {
-  if (format.traits.objects || !options.selection.keep_objects || catalog.objects.empty()) return;
-  std::vector<std::string> names;
-  for (const SelectedObject& object : chosen_objects(catalog, options.selection)) names.emplace_back(object.name);
-  if (names.empty()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold objects: {}", format.traits.name, first_few(names)))
-      .because(fmt::format("the source holds {} value{} that {} no tensor{}", names.size(),
-                           names.size() == 1 ? "" : "s", names.size() == 1 ? "is" : "are",
-                           names.size() == 1 ? "" : "s"))
-      .hint(repeat_command(options, "--objects drop"));
-}
-
 CopyJob make_job(const Session& session, const Options& options, const OpenSource& source, const TargetForm& form,
-                 const Layout& layout) {
+                 const ChosenLayout& layout) {
   CopyJob job;
   job.reader = source.reader.get();
   job.selection = options.selection;
-  job.layout = layout;
-  job.traits = form.format->traits;
-  WriteOptions write;
-  write.single_file = form.single_file;
-  write.base_name = base_name(options.output);
+  job.layout = layout.layout;
+  const WriteOptions write = choose_write_options(options, form, source.catalog(), layout);
+  job.traits = traits_of(*form.format, write);
   job.make_writer = [format = form.format, write](const Catalog&) { return format->make_writer(write); };
   job.destination = options.output;
   job.sources = source.paths;
   if (!options.layout.like.empty()) job.sources.push_back(options.layout.like);
-  if (!options.layout.layout.empty()) job.sources.push_back(options.layout.layout);
+  for (const std::string& document : {options.layout.layout, options.source_layout}) {
+    if (!document.empty()) job.sources.push_back(document);
+  }
   job.output = {!form.single_file, options.force, !options.no_fsync};
   job.threads = worker_count(options);
   job.max_memory_bytes = parse_size(options.max_memory, "--max-memory");
@@ -66,15 +36,28 @@ CopyJob make_job(const Session& session, const Options& options, const OpenSourc
   return job;
 }
 
+/// The same error, told of what will be there and not of the temporary sibling in which it is made.
+Error of_destination(Error error, const std::string& destination) {
+  const std::string& path = error.file();
+  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
+  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
+  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
+}
+
 CopyResult run_job(Session& session, const Options& options, const CopyJob& job, Progress& progress, Log& log) {
   ProgressMeter meter(session, options, options.verb, [&] { return progress.bytes_written.load(); });
-  return run_copy_job(session.fs, job, progress, [&](const CopyResult& plan) {
+  const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
                          human_bytes(plan.bytes_to_read), human_bytes(plan.bytes_to_write)));
     log.debug(fmt::format("plan: {} copies in {} tiles, {} of memory, {} threads", plan.copies, plan.tiles,
                           human_bytes(plan.memory_bytes), job.threads));
-  });
+  };
+  try {
+    return run_copy_job(session.fs, solo_group(), job, progress, on_plan);
+  } catch (const Error& error) {
+    throw of_destination(error, options.output);
+  }
 }
 
 }  // namespace
@@ -86,17 +69,19 @@ int run_copy(Session& session, const Options& options) {
   OpenSource source = open_source(session, options, options.sources, log);
   if (form.format == nullptr) form.format = source.format;
   const ChosenLayout layout = choose_layout(session, options, form, log);
-  const CopyJob job = make_job(session, options, source, form, layout.layout);
+  const CopyJob job = make_job(session, options, source, form, layout);
   check_destination(session.fs, job.destination, job.sources, job.output);
-  refuse_objects(source.catalog(), options, *form.format);
+  refuse_objects(source.catalog(), options, job.traits);
   if (options.selection.keep_objects) source.reader->load_objects();
   refuse_obstacles(source.catalog(), options.selection, options, "written");
   check_include({&source.catalog()}, options.selection);
+  const std::vector<std::string> losses = loss_warnings(session, options, source, job.traits);
   Progress progress;
   CopyResult result = run_job(session, options, job, progress, log);
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
     result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
   }
+  result.warnings.insert(result.warnings.end(), losses.begin(), losses.end());
   for (const std::string& warning : result.warnings) warn(session, options, warning);
   if (options.dry_run) {
     render_plan(session, options, source.label, result);

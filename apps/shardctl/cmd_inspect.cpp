@@ -14,7 +14,9 @@ int run_inspect(Session& session, const Options& options) {
     source.reader->locate(source_indices(selection));
     render_json(session, source, selection);
   } else {
-    render_text(session, source, selection);
+    const bool chunks = options.verbose > 0;
+    if (chunks) source.reader->locate(source_indices(selection));
+    render_text(session, source, selection, chunks);
   }
   return 0;
 }

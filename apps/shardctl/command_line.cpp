@@ -9,15 +9,15 @@
 #include "apps/shardctl/help.h"
 #include "apps/shardctl/option_tree.h"
 #include "apps/shardctl/settings.h"
-#include "apps/shardctl/suggest.h"
+#include "libshard/core/nearest.h"
 
 namespace shard::app {
 namespace {
 
-constexpr std::array<std::string_view, 4> kAbsentVerbs{"verify", "repair", "cat", "completion"};
-constexpr std::array<std::string_view, 13> kAbsentOptions{
-    "--resume",  "--as",      "--ranks-expected", "--launcher",    "--rank",         "--world-size", "--rdzv",
-    "--timeout", "--backend", "--device",         "--local-input", "--local-output", "--local-ranks"};
+constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
+constexpr std::array<std::string_view, 11> kAbsentOptions{
+    "--resume",  "--launcher", "--rank",        "--world-size",   "--rdzv",       "--timeout",
+    "--backend", "--device",   "--local-input", "--local-output", "--local-ranks"};
 
 // ---- Finding the verb.
 
@@ -72,16 +72,20 @@ Scan scan(const std::vector<std::string>& arguments) {
 
 // ---- Errors.
 
+std::string near_to(std::string_view typed, const std::vector<std::string>& words) {
+  return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
+}
+
 Error absent_option(const std::string& name) {
-  const std::string near = nearest(name, all_long_names());
+  const std::string near = near_to(name, all_long_names());
   Error error = absent(name);
   return edit_distance(name, near, 1) == 1 ? error.hint(fmt::format("did you mean {}?", near)) : error;
 }
 
 [[noreturn]] void refuse_verb(const std::string& verb) {
   if (contains(kAbsentVerbs, verb)) throw absent(verb);
-  std::vector<std::string> names;
-  for (const VerbHelp& known : verbs()) names.emplace_back(known.name);
+  std::vector<std::string_view> names;
+  for (const VerbHelp& known : verbs()) names.push_back(known.name);
   const std::string near = nearest(verb, names);
   throw usage("unknown verb '" + verb + "'")
       .because(fmt::format("the verbs are {}", fmt::join(names, ", ")))
@@ -93,7 +97,7 @@ Error unknown_argument(const CLI::App& app, const Options& options, const std::s
   const std::string help = fmt::format("'shardctl help {}' lists what it takes", options.verb);
   if (text.size() < 2 || text[0] != '-') return usage(fmt::format("unexpected '{}'", text)).hint(help);
   const std::string name = text.substr(0, text.find('='));
-  const std::string near = nearest(name, long_names(app));
+  const std::string near = near_to(name, long_names(app));
   if (contains(all_long_names(), name)) {
     return usage(fmt::format("{} takes no {}", options.verb, name)).hint(help);
   }
@@ -125,9 +129,30 @@ void check_layout(const LayoutOptions& layout) {
   if (layout.shards && *layout.shards < 1) throw usage("--shards must be at least 1").found(*layout.shards);
 }
 
+/// The last word of `cat` is the name of what is shown.
+void take_name(Options& options) {
+  if (options.sources.size() < 2) {
+    throw usage("cat needs a checkpoint and the name of a tensor or object in it")
+        .hint("shardctl cat SRC NAME; 'shardctl inspect SRC' lists the names");
+  }
+  if (options.json && options.cat_format != "text") {
+    throw usage(fmt::format("--json and --format {} contradict each other", options.cat_format))
+        .hint("give one of them");
+  }
+  options.name = options.sources.back();
+  options.sources.pop_back();
+}
+
+void check_shell(const Options& options) {
+  if (contains(kShells, options.shell)) return;
+  const std::string known = fmt::format("{}", fmt::join(kShells, ", "));
+  if (options.shell.empty()) throw usage("completion needs to know the shell").hint("one of " + known);
+  throw usage(fmt::format("completion: no script for '{}'", options.shell)).expected(known).found(options.shell);
+}
+
 void check_sources(const Options& options) {
   const std::string& verb = options.verb;
-  if (verb == "env" || verb == "version" || verb == "help") return;
+  if (verb == "env" || verb == "version" || verb == "help" || verb == "completion") return;
   if (verb == "diff" && options.sources.size() != 2) {
     throw usage(fmt::format("diff compares two checkpoints, {} given", options.sources.size()))
         .hint("shardctl diff A B");
@@ -145,6 +170,9 @@ void check_numbers(const Options& options) {
     throw usage("--atol, --rtol and --ulp must not be negative");
   }
   if (options.max_diffs && *options.max_diffs < 0) throw usage("--max-diffs must not be negative");
+  if (options.ranks_expected && *options.ranks_expected < 1) {
+    throw usage("--ranks-expected must be at least 1").found(*options.ranks_expected);
+  }
 }
 
 /// What the environment asks for, like what the command line asks for; "0" and "false" ask for nothing.
@@ -192,6 +220,8 @@ void parse_command_line(const std::vector<std::string>& arguments, const Session
   if (!options.verb.empty()) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
   parse_verb(std::move(rest), session, options);
   if (options.verb.empty()) return;
+  if (options.verb == "cat") take_name(options);
+  if (options.verb == "completion") check_shell(options);
   check_sources(options);
   check_layout(options.layout);
   check_numbers(options);

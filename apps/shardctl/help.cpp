@@ -8,7 +8,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::array<VerbHelp, 10> kVerbs{{
+constexpr std::array<VerbHelp, 12> kVerbs{{
     {"inspect", "inspect SRC... [options]", "show what is in a checkpoint; reads metadata only",
      "Prints a summary, then one line a tensor (name, dtype, shape, bytes, pieces, file) and one an object. With "
      "--json\n"
@@ -57,8 +57,24 @@ constexpr std::array<VerbHelp, 10> kVerbs{{
      "  shardctl digest ckpt\n"
      "  shardctl digest ckpt --algorithm sha256\n"
      "  shardctl digest ckpt | tail -n 1\n"},
+    {"cat", "cat SRC... NAME[slice] [options]", "print a tensor, a slice of it, or an object",
+     "Reads only the bytes of the slice. A slice has Python's rules, without steps: NAME[0:8,:], NAME[-1], "
+     "NAME[...,0].\n"
+     "Text is one row a line (a vector: one element), each number in full; --format npy loads in numpy, --format raw "
+     "is\n"
+     "the packed little-endian elements. --json prints a document shardctl.cat/1 with all elements in one list.",
+     "  shardctl cat checkpoint/ layers.0.mlp.weight\n"
+     "  shardctl cat checkpoint/ 'layers.0.mlp.weight[0:8,:]' --format npy > rows.npy\n"
+     "  shardctl cat model.safetensors 'embed.weight[-1]' --cast '**=float32' --format raw | sha256sum\n"
+     "  shardctl cat train.pt optimizer.param_groups.0.lr\n"},
     {"env", "env [options]", "show what this machine offers and which libraries are used", "",
      "  shardctl env --json\n"},
+    {"completion", "completion SHELL", "print a script that lets bash, zsh or fish complete the command line",
+     "The shell sources it: verbs, options, the words that options take, and files.",
+     "  source <(shardctl completion bash)\n"
+     "  shardctl completion bash > ~/.local/share/bash-completion/completions/shardctl\n"
+     "  shardctl completion zsh > ~/.zfunc/_shardctl        # a folder of fpath\n"
+     "  shardctl completion fish > ~/.config/fish/completions/shardctl.fish\n"},
     {"help", "help [VERB]", "show help of a verb", "", "  shardctl help split\n"},
     {"version", "version [options]", "show the version and those of libraries", "", "  shardctl version\n"},
 }};
@@ -75,7 +91,7 @@ constexpr std::array<ExitCode, 15> kExitCodes{{
     {0, "done, and on disk; diff: equal", kGeneral},
     {0, "done, and on disk", kCopies},
     {0, "equal", "diff"},
-    {0, "done", "inspect digest env help version"},
+    {0, "done", "inspect digest cat env completion help version"},
     {1, "diff: differs", kGeneral},
     {1, "differs", "diff"},
     {2, "bad usage, bad layout document, name clash after renaming", ""},

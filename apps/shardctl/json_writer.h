@@ -48,6 +48,8 @@ class JsonWriter {
   void real(double value);  ///< NaN and infinities as strings, as Python spells them.
   void boolean(bool value) { word(value ? "true" : "false"); }
   void null() { word("null"); }
+  /// What is JSON already.
+  void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
   /// Starts a new line, indented by `spaces`, before the next item.
   void line(int spaces) {

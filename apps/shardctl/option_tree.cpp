@@ -32,7 +32,19 @@ struct Group {
 
 void add_sources(CLI::App& app, Options& o) {
   app.add_option("SRC", o.sources, "a file, a folder, or several files of one checkpoint");
-  Group{app, "Source"}.single("--from", o.from, "FORMAT", "what the source is; by default its content decides");
+  Group group{app, "Source"};
+  group.single("--from", o.from, "FORMAT", "what the source is; by default its content decides");
+  group.single("--ranks-expected", o.ranks_expected, "N", "refuse a checkpoint that N ranks did not write");
+  const auto take = [&o](const std::string& word) { o.opaque_globals = word == "opaque"; };
+  group
+      .word("--unknown-globals", take, "Python classes that are not known: refuse (default), or show as opaque objects")
+      ->check(CLI::IsMember({"refuse", "opaque"}));
+}
+
+/// Where --layout does not say the target's.
+void add_source_layout(CLI::App& app, Options& o) {
+  Group{app, "Source"}.single("--layout", o.source_layout, "FILE",
+                              "how the source is cut, where its files do not say it: shardctl.layout/1");
 }
 
 void add_selection(CLI::App& app, Options& o) {
@@ -74,6 +86,16 @@ void add_tensor_cuts(CLI::App& app, Options& o) {
              "with --mesh: placements R, S(d), _S(d,f) of these names, one an axis; first match wins, default R");
   group.single("--layout", o.layout.layout, "FILE", "a layout document shardctl.layout/1");
   group.single("--like", o.layout.like, "CKPT", "the layout that another checkpoint has");
+  const auto as = [&o](const std::string& word) {
+    o.rank_files = word == "dtensor" ? RankFiles::kDTensor
+                   : word == "plain" ? RankFiles::kPlain
+                                     : RankFiles::kShardedTensor;
+  };
+  group
+      .word("--as", as,
+            "what torch-ranks files hold: sharded_tensor, dtensor or plain (default: as the source, else\n"
+            "dtensor with --mesh, else sharded_tensor)")
+      ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
 void add_output(CLI::App& app, Options& o) {
@@ -100,6 +122,12 @@ void add_digest(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"xxh3_128", "sha256"}));
 }
 
+void add_cat(CLI::App& app, Options& o) {
+  Group{app, "Output"}
+      .single("--format", o.cat_format, "WORD", "text (default), raw (packed little-endian elements) or npy")
+      ->check(CLI::IsMember({"text", "raw", "npy"}));
+}
+
 }  // namespace
 
 void add_global_options(CLI::App& app, Options& o) {
@@ -122,24 +150,25 @@ bool writes(std::string_view verb) {
   return verb == "split" || verb == "gather" || verb == "reshard" || verb == "convert";
 }
 
-/// All options of a verb; of all verbs when `verb` is empty.
+bool has_target_layout(std::string_view verb) { return verb == "split" || verb == "reshard" || verb == "convert"; }
+
 void add_options(CLI::App& app, std::string_view verb, Options& o) {
   const bool all = verb.empty(), copies = all || writes(verb);
-  const bool reads = copies || verb == "inspect" || verb == "diff" || verb == "digest";
+  const bool reads = copies || verb == "inspect" || verb == "diff" || verb == "digest" || verb == "cat";
   app.set_help_flag();
   if (reads) add_sources(app, o);
+  if (reads && !all && !has_target_layout(verb)) add_source_layout(app, o);
   if (copies) {
     add_output(app, o);
-    if (verb != "gather") add_tensor_cuts(app, o);
+    if (has_target_layout(verb) || all) add_tensor_cuts(app, o);
     add_file_cuts(app, o);
     add_defaults_only(app, "--checksum", "none", {"xxh3", "sha256"});
   }
   if (all || verb == "diff") add_diff(app, o);
   if (all || verb == "digest") add_digest(app, o);
-  if (reads) {
-    add_selection(app, o);
-    add_defaults_only(app, "--unknown-globals", "refuse", {"opaque"});
-  }
+  if (all || verb == "cat") add_cat(app, o);
+  if (verb == "completion") app.add_option("SHELL", o.shell, "bash, zsh or fish");
+  if (reads) add_selection(app, o);
   add_global_options(app, o);
 }
 

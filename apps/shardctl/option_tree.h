@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,11 @@ namespace shard::app {
 void add_options(CLI::App& app, std::string_view verb, Options& options);
 /// The global ones only.
 void add_global_options(CLI::App& app, Options& options);
-bool writes(std::string_view verb);  ///< split, gather, reshard, convert.
+/// What `completion` can make a script for.
+inline constexpr std::array<std::string_view, 3> kShells{"bash", "zsh", "fish"};
+
+bool writes(std::string_view verb);             ///< split, gather, reshard, convert.
+bool has_target_layout(std::string_view verb);  ///< split, reshard, convert: --layout says the target's.
 
 /// "--ranks", ... of those that help lists.
 std::vector<std::string> long_names(const CLI::App& app);

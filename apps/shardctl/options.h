@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
 
 namespace shard::app {
@@ -39,13 +40,23 @@ struct Options {
 
   std::vector<std::string> sources;  ///< Paths; for `help` the verb.
   std::string from;
+  std::string
+      source_layout;  ///< Path of a layout document that says how the source is cut; verbs without a target layout.
+  bool opaque_globals = false;
+  std::optional<std::int64_t> ranks_expected;
   SelectionOptions selection;
 
   std::string output, to;
+  std::optional<RankFiles> rank_files;  ///< --as.
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false;
 
   std::string algorithm = "xxh3_128";
+
+  std::string name;  ///< cat: of a tensor or object, with a slice behind it perhaps.
+  std::string cat_format = "text";
+
+  std::string shell;  ///< completion.
 
   double atol = 0, rtol = 0;
   std::int64_t ulp = 0;

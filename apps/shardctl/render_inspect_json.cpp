@@ -2,6 +2,7 @@
 
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/render_inspect.h"
+#include "apps/shardctl/sharding_text.h"
 #include "apps/shardctl/value_text.h"
 
 namespace shard::app {
@@ -10,14 +11,15 @@ namespace {
 constexpr std::size_t kObjectPreview = 200;
 
 /// What the lines of all tensors and objects need to know of the others.
-struct Names {
+struct Context {
   Aliases aliases;
   std::vector<std::string_view> repeated;
+  Meshes meshes;
 };
 
 /// A path is left out where the name says it all: it is that one key and no other entry has the name.
-void write_path(JsonWriter& json, std::string_view name, Path path, const Names& names) {
-  if (path.empty() && !std::ranges::binary_search(names.repeated, name)) return;
+void write_path(JsonWriter& json, std::string_view name, Path path, const Context& context) {
+  if (path.empty() && !std::ranges::binary_search(context.repeated, name)) return;
   json.key("path"), json.begin_array();
   if (path.empty()) json.string(name);
   for (const PathPart& part : path) {
@@ -56,17 +58,46 @@ void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
   json.end_object();
 }
 
-void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Names& names) {
+void write_placements(JsonWriter& json, const Catalog& catalog, const Tensor& tensor, const Context& context) {
+  json.key("placements");
+  if (tensor.sharding == kNoIndex) return json.null();
+  json.begin_array();
+  for (const Placement& placement : catalog.shardings[tensor.sharding].placements) json.string(to_string(placement));
+  json.end_array();
+  json.key("mesh"), json.number(context.meshes.of_sharding[tensor.sharding]);
+}
+
+/// Tensors name them by their number.
+void write_meshes(JsonWriter& json, const Meshes& meshes) {
+  json.key("meshes"), json.begin_array();
+  for (const Sharding* sharding : meshes.list) {
+    json.line(2);
+    json.begin_object();
+    json.key("axes"), json.begin_array();
+    for (const MeshAxis& axis : sharding->mesh) {
+      json.begin_object();
+      json.key("name"), json.string_or_null(axis.name);
+      json.key("size"), json.number(axis.size);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("ranks"), json.numbers(ranks_of(*sharding));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Context& context) {
   const Tensor& tensor = catalog.tensors[selected.source];
   json.begin_object();
   json.key("name"), json.string(selected.name);
-  write_path(json, selected.name, selected.path, names);
+  write_path(json, selected.name, selected.path, context);
   json.key("dtype"), json.string(dtype_name(selected.dtype));
   json.key("shape"), json.numbers(tensor.shape);
   json.key("bytes"), json.number(packed_bytes(element_count(tensor.shape), selected.dtype));
-  json.key("placements"), json.null();
+  write_placements(json, catalog, tensor, context);
   json.key("alias_of");
-  if (const auto first = names.aliases.first_of(selected)) {
+  if (const auto first = context.aliases.first_of(selected)) {
     json.string(*first);
   } else {
     json.null();
@@ -81,11 +112,11 @@ void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor
   json.end_object();
 }
 
-void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Names& names) {
+void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Context& context) {
   const Object& object = catalog.objects[selected.source];
   json.begin_object();
   json.key("name"), json.string(selected.name);
-  write_path(json, selected.name, selected.path, names);
+  write_path(json, selected.name, selected.path, context);
   json.key("type"), json.string(value_type(object.value));
   json.key("value"), write_value(json, object.value);
   if (!is_scalar(object.value)) json.key("summary"), json.string(value_text(catalog, object.value, kObjectPreview));
@@ -128,24 +159,26 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
 
 void render_json(const Session& session, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
-  const Names names{Aliases(catalog, selection), repeated_names(selection)};
+  const Context context{Aliases(catalog, selection), repeated_names(selection), Meshes(catalog)};
   TextSink sink(session.out);
   JsonWriter json(sink);
   json.begin_object();
   json.line(1);
   write_head(json, source, selection);
   json.line(1);
+  write_meshes(json, context.meshes);
+  json.line(1);
   json.key("tensors"), json.begin_array();
   for (const SelectedTensor& tensor : selection.tensors) {
     json.line(2);
-    write_tensor(json, catalog, tensor, names);
+    write_tensor(json, catalog, tensor, context);
   }
   json.end_array();
   json.line(1);
   json.key("objects"), json.begin_array();
   for (const SelectedObject& object : selection.objects) {
     json.line(2);
-    write_object(json, catalog, object, names);
+    write_object(json, catalog, object, context);
   }
   json.end_array();
   json.line(1);

@@ -18,10 +18,13 @@ std::vector<CLI::Option*> settable(CLI::App& app) {
   });
 }
 
+bool is_layout(const CLI::Option& option) {
+  return option.get_group() == "Target layout" && contains(kLayouts, "--" + option.get_lnames().front());
+}
+
 bool layout_given(const std::vector<CLI::Option*>& options) {
-  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
-    return option->count() > 0 && contains(kLayouts, "--" + option->get_lnames().front());
-  });
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->count() > 0 && is_layout(*option); });
 }
 
 void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
@@ -47,7 +50,7 @@ void apply_environment(CLI::App& app, const Session& session) {
   for (CLI::Option* option : options) {
     const std::string name = environment_name(option->get_lnames().front());
     const auto value = session.env ? session.env(name) : std::nullopt;
-    const bool hidden = fixed && contains(kLayouts, "--" + option->get_lnames().front());
+    const bool hidden = fixed && is_layout(*option);
     if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
   }
 }
@@ -69,7 +72,7 @@ void apply_configuration(CLI::App& app, const Session& session, const Options& o
     }
     if (!item.parents.empty() && item.parents.front() != options.verb) continue;
     for (CLI::Option* option : settings) {
-      const bool hidden = fixed && contains(kLayouts, name);
+      const bool hidden = fixed && is_layout(*option);
       if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, options.config);
     }
   }

@@ -6,14 +6,15 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
-#include "apps/shardctl/suggest.h"
 #include "apps/shardctl/value_text.h"
+#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/nearest.h"
 
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kMaxSuggestNames = 20'000;  ///< Beyond, looking for a near name would be felt.
+constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
 
 bool chooses_nothing(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
@@ -39,21 +40,71 @@ bool matches_some(const std::string& glob, const Catalog& catalog) {
          std::any_of(catalog.objects.begin(), catalog.objects.end(), matches);
 }
 
-/// What keeps an object from being used as a value: "is a sparse tensor", or empty.
-std::string obstacle(const Object& object) {
+/// What keeps an object from being used as a value.
+struct Obstacle {
+  std::string is;          ///< "is a sparse tensor"; empty: nothing.
+  bool droppable = false;  ///< It is no data of a tensor: --objects drop leaves it out.
+};
+
+/// The first opaque value within `value` that no earlier call met, or null.
+const Value* find_opaque(const Value* value, VisitedSet& met) {
+  std::vector<const Value*> open{value};
+  const auto push = [&](std::span<Value* const> items) { open.insert(open.end(), items.begin(), items.end()); };
+  while (!open.empty()) {
+    const Value* next = open.back();
+    open.pop_back();
+    if (next == nullptr) continue;
+    if (next->kind == ValueKind::kOpaque) return next;
+    const bool leaf = next->items.empty() && next->callee == nullptr && next->extra == nullptr;
+    if (leaf || !met.insert(next)) continue;
+    check_walk(0, met.size());
+    push(next->items);
+    open.push_back(next->callee);
+    if (next->extra == nullptr) continue;
+    push(next->extra->list_items);
+    push(next->extra->dict_items);
+    open.push_back(next->extra->state);
+    open.push_back(next->extra->kwargs);
+  }
+  return nullptr;
+}
+
+Obstacle obstacle(const Object& object, VisitedSet& met) {
   const std::string kind = foreign_tensor(object.value);
-  if (!kind.empty()) return "is a " + kind;
-  const bool opaque = object.value != nullptr && object.value->kind == ValueKind::kOpaque;
-  return opaque ? fmt::format("is a {}.{} inside an object", object.value->module, object.value->text) : std::string();
+  if (!kind.empty()) return {"is a " + kind, false};
+  const Value* opaque = find_opaque(object.value, met);
+  if (opaque == nullptr) return {};
+  const bool is_tensor = opaque->module == "torch" && opaque->text == "Tensor";
+  if (is_tensor) return {"is a torch.Tensor inside an object", false};
+  return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
+                      opaque->module, opaque->text),
+          true};
 }
 
 std::string nearest_name(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const Catalog* catalog : catalogs) {
     if (catalog->tensors.size() > kMaxSuggestNames) continue;
-    for (const Tensor& tensor : catalog->tensors) names.emplace_back(tensor.name);
+    for (const Tensor& tensor : catalog->tensors) names.push_back(tensor.name);
   }
   return nearest(glob, names);
+}
+
+/// What holds for every format; readers of formats in which a rank can be missing look for that one.
+void check_ranks(const OpenSource& source, const Options& options) {
+  const std::optional<std::int64_t> ranks = source.catalog().world_size;
+  if (!ranks && options.verb != "diff") {  // Of which one side may well be a whole one.
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--ranks-expected: {} does not say which ranks wrote it", source.label))
+        .because(fmt::format("a checkpoint of the format {} is not written by ranks", source.format->traits.name))
+        .hint("drop --ranks-expected");
+  }
+  if (ranks && *ranks > *options.ranks_expected) {
+    throw Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
+        .expected(*options.ranks_expected)
+        .found(*ranks)
+        .of_kind("world_size_mismatch");
+  }
 }
 
 }  // namespace
@@ -70,11 +121,26 @@ OpenSource open_source(const Session& session, const Options& options, const std
   }
   opened.format = options.from.empty() ? &detect_format(source) : &format_named(options.from);
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
-  opened.reader = opened.format->open(source, OpenOptions{});
+  OpenOptions how;
+  how.opaque_globals = options.opaque_globals;
+  how.ranks_expected = options.ranks_expected;
+  how.metadata_only = options.verb == "inspect" && !options.json;
+  if (!options.source_layout.empty()) {
+    opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.source_layout));
+    how.layout = opened.layout.get();
+  }
+  opened.reader = opened.format->open(source, how);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
+  if (options.ranks_expected) check_ranks(opened, options);
   return opened;
+}
+
+MeshLayout read_layout(const Session& session, const std::string& path) {
+  const auto file = session.fs.open(path);
+  const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
+  return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
 Selection choose(const Catalog& catalog, const SelectionOptions& options) {
@@ -97,18 +163,20 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
 
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
                       std::string_view done) {
-  const auto usable = [](const Object& object) { return obstacle(object).empty(); };
+  VisitedSet looked_at;
+  const auto usable = [&](const Object& object) { return obstacle(object, looked_at).is.empty(); };
   if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
   SelectionOptions keeping = selection;
   keeping.keep_objects = true;
   const Selection chosen = chooses_nothing(keeping) ? everything(catalog, true) : select(catalog, keeping);
+  VisitedSet met;
   for (const SelectedObject& object : chosen.objects) {
-    const std::string what = obstacle(catalog.objects[object.source]);
-    if (what.empty()) continue;
+    const Obstacle found = obstacle(catalog.objects[object.source], met);
+    if (found.is.empty() || (found.droppable && !selection.keep_objects)) continue;
     const std::string name(catalog.objects[object.source].name);  // --exclude sees source names.
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}", name, what, done))
+    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}", name, found.is, done))
         .of_tensor(name)
-        .hint(repeat_command(options, "--exclude " + shell_quoted(name)));
+        .hint(repeat_command(options, found.droppable ? "--objects drop" : "--exclude " + shell_quoted(name)));
   }
 }
 

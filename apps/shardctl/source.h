@@ -9,21 +9,30 @@
 #include "apps/shardctl/log.h"
 #include "apps/shardctl/session.h"
 #include "formats/registry.h"
+#include "libshard/catalog/layout.h"
 #include "libshard/catalog/selection.h"
 
 namespace shard::app {
+
+/// Beyond so many names, looking for a near one would be felt.
+inline constexpr std::size_t kMaxSuggestNames = 20'000;
 
 struct OpenSource {
   std::string label;  ///< As the user wrote it; several paths joined by spaces.
   std::vector<std::string> paths;
   const Format* format = nullptr;
+  std::unique_ptr<MeshLayout> layout;  ///< Of --layout, where it is the source's. The reader may use it while it lives.
   std::unique_ptr<Reader> reader;
 
   const Catalog& catalog() const { return reader->catalog(); }
 };
 
 /// Opens a checkpoint as --from says, or as its content does. Reads metadata only.
+/// \throws Error kCorruption  more ranks wrote it than --ranks-expected says; kInvalidArgument  no ranks wrote it.
 OpenSource open_source(const Session& session, const Options& options, const std::vector<std::string>& paths, Log& log);
+
+/// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
+MeshLayout read_layout(const Session& session, const std::string& path);
 
 /// `select`, or all as it is where the options choose nothing (then names may repeat).
 /// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.
@@ -33,7 +42,8 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options);
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
 /// Sparse and quantized tensors, bare storages and the like stand among the objects, but are data that no verb may pass
-/// over in silence, with --objects drop neither. `done` says what cannot be done with them: "written".
+/// over in silence, with --objects drop neither. Values of unknown classes (--unknown-globals opaque) are no data: with
+/// --objects drop they are left out. `done` says what cannot be done with them: "written".
 /// \throws Error kUnsupported  one of them is chosen by `selection`; `options` make the hint.
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
                       std::string_view done);

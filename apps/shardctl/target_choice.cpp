@@ -11,8 +11,8 @@
 namespace shard::app {
 namespace {
 
+constexpr std::string_view kTorchRanks = "torch-ranks";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
-constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
 
 Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
@@ -57,6 +57,10 @@ const Format* default_format(const Options& options) {
 
 void check_form(const Options& options, const Format& format) {
   const LayoutOptions& layout = options.layout;
+  if (options.rank_files && format.traits.name != kTorchRanks) {
+    throw usage(fmt::format("--as says what {} files hold, the format to write is {}", kTorchRanks, format.traits.name))
+        .hint(fmt::format("drop --as, or add --to {}", kTorchRanks));
+  }
   if (layout.cuts_tensors() && !format.traits.pieces) {
     throw usage(fmt::format("{} holds whole tensors, no pieces of them", format.traits.name))
         .because("--ranks, --mesh, --layout and --like cut tensors")
@@ -111,12 +115,6 @@ MeshLayout mesh_layout(const LayoutOptions& options) {
   return layout;
 }
 
-MeshLayout document_layout(const Session& session, const std::string& path) {
-  const auto file = session.fs.open(path);
-  const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
-  return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
-}
-
 std::int64_t shard_bytes(const std::string& text) {
   const std::int64_t bytes = parse_size(text, "--max-shard-size");
   if (bytes < 1) throw usage("--max-shard-size must be at least one byte").found(bytes);
@@ -132,6 +130,14 @@ Layout default_layout(const Options& options, const TargetForm& form) {
   if (options.verb == "convert" && pieces) return KeepLayout{};
   if (pieces || form.single_file) return WholeLayout{};
   return SizeLayout{kDefaultFileBytes};
+}
+
+/// What the files of ranks shall hold.
+RankFiles choose_rank_files(const Options& options, const Catalog& source, const ChosenLayout& layout) {
+  if (options.rank_files) return *options.rank_files;
+  if (source.rank_files) return *source.rank_files;
+  if (layout.like && layout.like->catalog().rank_files) return *layout.like->catalog().rank_files;
+  return options.layout.mesh.empty() ? RankFiles::kShardedTensor : RankFiles::kDTensor;
 }
 
 }  // namespace
@@ -158,14 +164,24 @@ ChosenLayout choose_layout(const Session& session, const Options& options, const
   const LayoutOptions& given = options.layout;
   if (given.ranks) return {RanksLayout{*given.ranks, given.dim.value_or(0)}, nullptr};
   if (!given.mesh.empty()) return {mesh_layout(given), nullptr};
-  if (!given.layout.empty()) return {document_layout(session, given.layout), nullptr};
+  if (!given.layout.empty()) return {read_layout(session, given.layout), nullptr};
   if (given.shards) return {ShardsLayout{*given.shards}, nullptr};
   if (!given.max_shard_size.empty()) return {SizeLayout{shard_bytes(given.max_shard_size)}, nullptr};
   if (given.like.empty()) return {default_layout(options, form), nullptr};
   Options like_options = options;
   like_options.from.clear();
+  like_options.ranks_expected.reset();
   auto like = std::make_unique<OpenSource>(open_source(session, like_options, {given.like}, log));
   return {LikeLayout{&like->catalog()}, std::move(like)};
+}
+
+WriteOptions choose_write_options(const Options& options, const TargetForm& form, const Catalog& source,
+                                  const ChosenLayout& layout) {
+  WriteOptions write;
+  write.single_file = form.single_file;
+  write.base_name = base_name(options.output);
+  write.rank_files = choose_rank_files(options, source, layout);
+  return write;
 }
 
 }  // namespace shard::app

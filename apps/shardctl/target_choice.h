@@ -32,4 +32,9 @@ struct ChosenLayout {
 ///   others), or reshard without a layout.
 ChosenLayout choose_layout(const Session& session, const Options& options, const TargetForm& form, Log& log);
 
+/// How the format shall be written. What files of ranks hold is what --as says, else what the source's do, else what
+/// those of --like do, else DTensors with --mesh, else ShardedTensors.
+WriteOptions choose_write_options(const Options& options, const TargetForm& form, const Catalog& source,
+                                  const ChosenLayout& layout);
+
 }  // namespace shard::app

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 
@@ -12,7 +13,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::int64_t kExactInt = std::int64_t{1} << 53;  ///< What every JSON reader holds exactly.
-constexpr std::size_t kMaxDecimalBytes = 2048;             ///< Longer integers are printed in base 16.
+constexpr std::size_t kMaxDecimalBytes = 512;              ///< Of longer integers only the size is printed.
 
 /// Two's complement, little-endian, as decimal text: repeated division by 10^9 of 32-bit digits.
 std::string long_text(std::string_view bytes) {
@@ -191,6 +192,7 @@ struct Fingerprint {
 
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit) {
   if (value == nullptr) return {};
+  if (const auto numpy = pickle::as_numpy(*value)) return pickle::numpy_summary(*numpy);
   Preview preview{{}, limit};
   if (Printer<Preview>(catalog, preview).print(value)) return preview.text;
   preview.text.resize(limit);
@@ -213,6 +215,7 @@ std::string foreign_tensor(const Value* value) {
 
 std::string value_type(const Value* value) {
   if (value == nullptr) return "unknown";
+  if (const auto numpy = pickle::as_numpy(*value)) return pickle::numpy_type_name(*numpy);
   const std::string_view kind = torch_save::unsupported_tensor_kind(*value);
   if (kind.empty()) return std::string(type_name(*value));
   return value->kind == ValueKind::kPersid ? "torch.storage" : fmt::format("torch.Tensor ({})", kind);

@@ -11,6 +11,8 @@ int run_inspect(Session& session, const Options& options);
 int run_copy(Session& session, const Options& options);
 int run_diff(Session& session, const Options& options);
 int run_digest(Session& session, const Options& options);
+int run_cat(Session& session, const Options& options);
+int run_completion(Session& session, const Options& options);
 int run_env(Session& session, const Options& options);
 int run_version(Session& session, const Options& options);
 /// The one line of --version.

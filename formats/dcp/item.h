@@ -6,49 +6,71 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
+#include "formats/dcp/fetched_file.h"
 #include "formats/dcp/metadata.h"
+#include "formats/decode/decode.h"
+#include "formats/torch/tensor_pickle.h"
 #include "formats/zip/zip.h"
 #include "libshard/io/file_system.h"
 
 namespace shard::dcp {
 
-/// A file seen through memory: what `fetch` brought is served from there, the rest is read when asked for.
-/// Threads: one.
-class FetchedFile : public RandomReader {
- public:
-  explicit FetchedFile(std::shared_ptr<const RandomReader> file);
-  /// Brings the front and the end of items (small ones whole), in few calls; forgets what was brought before.
-  /// \pre sorted by offset; inside the file.
-  /// \returns how many of the items were brought: as many as about a mebibyte holds, at least one.
-  std::size_t fetch(std::span<const Item> items);
-  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
-  std::int64_t size() const override { return file_->size(); }
-  /// Bytes that are in memory, or an empty span.
-  std::span<const std::byte> view(std::int64_t offset_bytes, std::int64_t bytes) const;
-
- private:
-  struct Part {
-    std::int64_t begin, end;  ///< In the file.
-    std::size_t at;           ///< In memory.
-  };
-  std::shared_ptr<const RandomReader> file_;
-  std::vector<std::byte> memory_;
-  std::vector<Part> parts_;  ///< By offset.
+/// How elements that are not plain in their file become so.
+struct Decoding {
+  Item item;
+  std::int64_t zstd_bytes = 0;                           ///< Of the item, decoded; where it is one of zstd.
+  std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< Of the record: in the file, or in the decoded item.
+  bool deflated = false;
+  decode::ElementCode code;
+  friend bool operator==(const Decoding& a, const Decoding& b);
 };
 
-/// Where the elements of an item's tensor lie, and what they are.
+/// A view of the elements. Threads: safe.
+std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomReader> file, const Decoding& decoding);
+
+/// Where a tensor's elements lie.
+struct Place {
+  std::int64_t offset = 0;  ///< Of the storage's first byte, in the file or in the view.
+  std::int64_t bytes = 0;
+  std::optional<Decoding> decoding;    ///< Nothing: the file has them plain.
+  std::optional<std::uint32_t> crc32;  ///< Of the storage as it is stored; nothing where the zip has none.
+};
+
+/// The zip of an item, open. Threads: one.
+class OpenItem {
+ public:
+  /// \param limit_bytes  what an item of zstd may decode to.
+  /// \throws Error kCorruption   no torch.save zip there; see ZstdItem.
+  /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
+  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes);
+  /// \throws Error kCorruption  it is missing or larger than a pickle of this item can be.
+  std::vector<std::byte> data_pkl() const;
+  /// Whether storages lie beside the pickle.
+  bool has_storages() const;
+  /// \throws Error kCorruption  the storage's record is missing or of another size than the view says.
+  Place place_of(const torch_save::TensorView& view) const;
+
+ private:
+  const zip::Record& need(std::string_view name) const;
+  bool is_big_endian() const;
+
+  Item item_;
+  std::shared_ptr<const RandomReader> content_;
+  std::int64_t zstd_bytes_ = 0;
+  std::optional<zip::ZipReader> zip_;
+};
+
+/// What a tensor's item holds.
 struct ItemTensor {
   DType dtype{};
   Dims shape, strides;
-  std::int64_t first = 0;       ///< Elements from the storage's begin.
-  std::int64_t data_begin = 0;  ///< The storage's first byte in the file.
-  std::int64_t data_bytes = 0;
+  std::int64_t first = 0;  ///< Elements from the storage's begin.
+  Place place;
 };
 
 /// Opens tensors' items. What pickles say is remembered by their bytes: the pieces of one tensor mostly have equal
@@ -57,28 +79,24 @@ class ItemOpener {
  public:
   /// Shapes and strides go into `arena`.
   explicit ItemOpener(Arena& arena) : arena_(arena) {}
+  /// \param box_bytes  what the item's tensor has by `.metadata`; bounds what a zstd stream may decode to.
   /// \throws Error kCorruption   no zip with one tensor in it.
-  /// \throws Error kUnsupported  a tensor of another kind, compressed, big-endian, conjugated or negated.
-  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item);
+  /// \throws Error kUnsupported  a tensor of another kind (sparse, quantized, ...); see OpenItem.
+  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes);
 
  private:
-  struct Pickled {
-    ItemTensor tensor;   ///< Without its place.
-    std::string record;  ///< "data/0"
-  };
   struct TextHash {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  struct Pickled {
+    torch_save::TensorView view;
+    std::string key;  ///< What view.key points to.
   };
   const Pickled& pickled(std::string_view data_pkl, const std::string& file);
 
   Arena& arena_;
   std::unordered_map<std::string, Pickled, TextHash, std::equal_to<>> known_;
 };
-
-/// The object of a bytes item. Tensors inside it become opaque values: their bytes cannot be reached by name.
-/// Ownership: lives in `arena`, which takes over the pickle's bytes.
-/// \throws Error kCorruption  no torch.save zip, or its pickle is damaged or names a class outside the list.
-Value* load_object(Arena& arena, const std::shared_ptr<FetchedFile>& file, const Item& item);
 
 }  // namespace shard::dcp

@@ -24,6 +24,7 @@ struct Item {
   std::int64_t offset = 0;   ///< Bytes, in its file.
   std::int64_t length = -1;  ///< Bytes; -1 where the metadata does not say.
   std::uint32_t file = 0;    ///< Index into Metadata::files.
+  bool zstd = false;         ///< The bytes are a zstd stream of the item (torch's transform stream.zstd/1).
 };
 
 struct ChunkEntry {
@@ -45,6 +46,7 @@ struct ObjectEntry {
   std::string_view name;
   Path path;
   std::uint32_t item = kNoIndex;
+  int rank = -1;  ///< The rank whose own metadata names it (use_collectives=False), else -1.
 };
 
 struct Metadata {
@@ -53,29 +55,25 @@ struct Metadata {
   std::vector<TensorEntry> tensors;
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
-  std::string maker;  ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
+  bool has_paths = false;  ///< Without them (torch 1.13) objects hold whatever lies below the top.
+  std::string maker;       ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
   std::vector<std::string> warnings;
 };
 
 /// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
 /// nowhere in particular yet (finish_catalog checks bounds and coverage). Names, paths and sizes are copied into
-/// `arena`.
+/// `arena`. With `opaque_globals` classes outside the list may stand where nothing is read (storage_meta).
 ///
 /// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
 ///   without a chunk; two places for one chunk; a file name that is not one plain name.
-/// \throws Error kUnsupported  transformed items (zstd), other tensor layouts than strided, ByteCheckpoint.
+/// \throws Error kUnsupported  items that were transformed by other than zstd, other tensor layouts than strided,
+///   ByteCheckpoint, Megatron-core.
 /// Cost: linear; one hash look-up per item.
-Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file);
+Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
+                        bool opaque_globals = false);
 
 /// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
 /// lengths are set.
 std::string dump_metadata(const Metadata& metadata);
-
-/// The rank and number in `__RANK_NUMBER.distcp`; rank -1 for other names.
-struct FileNumbers {
-  int rank = -1;
-  std::int64_t number = 0;
-};
-FileNumbers file_numbers(std::string_view name);
 
 }  // namespace shard::dcp

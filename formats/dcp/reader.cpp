@@ -3,176 +3,113 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
-#include <unordered_set>
 
-#include "formats/dcp/item.h"
+#include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/names.h"
+#include "formats/dcp/objects.h"
+#include "formats/dcp/rank_metadata.h"
+#include "formats/dcp/source_files.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/io/open_files.h"
 
 namespace shard::dcp {
 namespace {
 
-constexpr std::string_view kMetadataName = ".metadata";
 constexpr std::int64_t kMetadataLimit = std::int64_t{1} << 34;
-
-// `__R.metadata`, which torch writes for each rank with use_collectives=False.
-bool is_rank_metadata(std::string_view name) {
-  if (!name.starts_with("__") || !name.ends_with(kMetadataName)) return false;
-  const std::string_view digits = name.substr(2, name.size() - 2 - kMetadataName.size());
-  return !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-// `.metadata` comes first in the catalog's files, the others follow by rank and number.
-std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
-  std::vector<std::uint32_t> order(names.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const FileNumbers x = file_numbers(names[a]), y = file_numbers(names[b]);
-    return std::tie(x.rank, x.number, names[a]) < std::tie(y.rank, y.number, names[b]);
-  });
-  return order;
-}
 
 class DcpReader : public Reader {
  public:
-  DcpReader(FileSystem& fs, const std::string& folder, Findings& findings)
-      : fs_(fs), folder_(folder), findings_(findings) {
-    const std::string path = join_path(folder, kMetadataName);
-    const std::unique_ptr<RandomReader> file = fs.open(path);
-    const std::vector<std::byte> bytes = read_whole(*file, kMetadataLimit);
-    Metadata metadata = parse_metadata(*catalog_.arena, bytes, std::string(kMetadataName));
+  DcpReader(FileSystem& fs, const std::string& folder, const OpenOptions& options)
+      : fs_(fs), folder_(folder), findings_(*options.findings), opaque_globals_(options.opaque_globals) {
     catalog_.format = "dcp";
-    catalog_.format_version = metadata.maker;
-    catalog_.warnings = std::move(metadata.warnings);
-    catalog_.files.push_back({std::string(kMetadataName), file->size(), -1});
-    add_files(metadata);
-    check_items(metadata);
-    try {
-      add_tensors(metadata);
-      objects_ = std::move(metadata.objects);
-      for (const ObjectEntry& object : objects_) catalog_.objects.push_back({object.name, object.path, nullptr, -1});
-      finish_catalog(catalog_);
-    } catch (Error& error) {
-      error.in_file(kMetadataName);
-      throw;
-    }
+    Metadata metadata = read_metadata();
+    add_files(fs_, folder_, metadata, options, catalog_);
+    check_items(metadata, catalog_, findings_, [this](std::uint32_t index) { return file(index); });
+    items_.set_items(std::move(metadata.items));
+    objects_ = std::move(metadata.objects);
+    fill_catalog(metadata, options.metadata_only);
   }
 
   const Catalog& catalog() const override { return catalog_; }
 
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return items_.file(index); }
 
-  void locate(std::span<const std::uint32_t> tensors) override {
-    std::vector<Wanted> wanted;
-    for (const std::uint32_t t : tensors) {
-      const Tensor& tensor = catalog_.tensors[t];
-      for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
-        const std::uint32_t storage = catalog_.stored[catalog_.chunks[c].stored].storage;
-        if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
-      }
-    }
-    for_each_item(wanted,
-                  [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); });
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    return items_.bytes_of(storage);
   }
+
+  void locate(std::span<const std::uint32_t> tensors) override { items_.locate(tensors); }
 
   void load_objects() override {
     if (objects_loaded_ || objects_.empty()) return;
     std::vector<Wanted> wanted;
-    for (std::uint32_t i = 0; i < objects_.size(); ++i) wanted.push_back({items_[objects_[i].item], i, 0});
-    std::vector<Value*> values(objects_.size());
-    for_each_item(wanted, [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+    for (std::uint32_t i = 0; i < objects_.size(); ++i) {
+      if (loaded_[i].root == nullptr) wanted.push_back({items_.item(objects_[i].item), i, 0});
+    }
+    items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
       try {
-        values[one.entry] = load_object(*catalog_.arena, file, one.item);
+        loaded_[one.entry] = load(file, one, false);
       } catch (Error& error) {
         error.of_tensor(objects_[one.entry].name).in_file(file->name());
         throw;
       }
     });
-    list_objects(values);
+    list_objects();
     objects_loaded_ = true;
   }
 
  private:
-  // An item to be looked into, for a tensor's chunk or for an object.
-  struct Wanted {
-    Item item;
-    std::uint32_t entry;  // Of catalog_.tensors or objects_.
-    std::uint32_t chunk;
-  };
+  using Wanted = ItemStore::Wanted;
 
-  // Replaces the metadata's file numbers by the catalog's and looks at each file's size.
-  void add_files(Metadata& metadata) {
-    const std::vector<std::uint32_t> order = file_order(metadata.files);
-    std::vector<std::uint32_t> place(order.size());
-    std::unordered_set<std::string> named;
-    int last_rank = -1;
-    for (const std::uint32_t old : order) {
-      place[old] = static_cast<std::uint32_t>(catalog_.files.size());
-      const std::string& name = metadata.files[old];
-      const int rank = file_numbers(name).rank;
-      last_rank = std::max(last_rank, rank);
-      const FileStatus status = fs_.status(join_path(folder_, name));
-      if (status.kind != FileKind::kFile) report_missing(metadata, old);
-      catalog_.files.push_back({name, status.bytes, rank});
-      named.insert(name);
+  // --- Opening ---
+
+  Metadata read_metadata() {
+    std::vector<RankMetadata> ranks;
+    for (const MetadataFile& each : find_metadata(fs_, folder_, findings_, catalog_.warnings)) {
+      const std::unique_ptr<RandomReader> file = fs_.open_below(folder_, each.name);
+      const std::vector<std::byte> bytes = read_whole(*file, kMetadataLimit);
+      catalog_.files.push_back({each.name, file->size(), each.rank});
+      ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
     }
-    if (last_rank >= 0) catalog_.world_size = last_rank + std::int64_t{1};
-    for (Item& item : metadata.items) item.file = place[item.file];
-    for (const std::string& name : fs_.list(folder_)) {
-      if (name.ends_with(".distcp") && !named.contains(name)) {
-        catalog_.warnings.push_back(fmt::format("{}: no item of .metadata lies in it", name));
+    is_of_ranks_ = ranks.front().rank >= 0;
+    return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
+  }
+
+  void fill_catalog(const Metadata& metadata, bool metadata_only) {
+    catalog_.format_version = metadata.maker;
+    catalog_.warnings.insert(catalog_.warnings.end(), metadata.warnings.begin(), metadata.warnings.end());
+    try {
+      add_tensors(metadata);
+      if (is_of_ranks_) split_differing();
+      loaded_.resize(objects_.size());
+      if (!metadata_only || !metadata.has_paths) look_into_objects();
+      for (const ObjectEntry& object : objects_) {
+        const bool is_known = !catalog_.objects.empty() && catalog_.objects.back().name == object.name;
+        if (!is_known) catalog_.objects.push_back({object.name, object.path, nullptr, -1});
       }
+      finish();
+    } catch (Error& error) {
+      if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
+      error.in_file(catalog_.files.front().path);
+      throw;
     }
   }
 
-  void report_missing(const Metadata& metadata, std::uint32_t file) {
-    const auto items = std::count_if(metadata.items.begin(), metadata.items.end(),
-                                     [&](const Item& item) { return item.file == file; });
-    const std::string& name = metadata.files[file];
-    Error error(ErrorCode::kNotFound, fmt::format("{} is missing; {} {} in it", name, items,
-                                                  items == 1 ? "chunk or object lies" : "chunks and objects lie"));
-    error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind("missing_file");
-    if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
-    findings_.report(error);
-  }
-
-  // Sets lengths that the metadata leaves out (to the next item or the end) and checks all against the files' sizes.
-  void check_items(Metadata& metadata) {
-    std::vector<std::uint32_t> order(metadata.items.size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto key = [&](std::uint32_t i) { return std::pair(metadata.items[i].file, metadata.items[i].offset); };
-    const auto unknown = [](const Item& item) { return item.length < 0; };
-    if (std::any_of(metadata.items.begin(), metadata.items.end(), unknown)) {
-      std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
+  // Numbers inside objects follow the order of tensors, as those of a tree do.
+  void finish() {
+    std::vector<Value*> roots;
+    for (const LoadedObject& object : loaded_) {
+      if (object.root != nullptr) roots.push_back(object.root);
     }
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      Item& item = metadata.items[order[i]];
-      const File& file = catalog_.files[item.file];
-      const bool last = i + 1 == order.size() || metadata.items[order[i + 1]].file != item.file;
-      if (item.length < 0) item.length = (last ? file.bytes : metadata.items[order[i + 1]].offset) - item.offset;
-      if (item.length >= 0 && checked_add(item.offset, item.length) <= file.bytes) continue;
-      findings_.report(Error(ErrorCode::kCorruption,
-                             fmt::format("an item lies at [{}, {}), but {} has {} bytes", item.offset,
-                                         item.offset + std::max<std::int64_t>(item.length, 0), file.path, file.bytes))
-                           .in_file(file.path)
-                           .expected(item.offset + std::max<std::int64_t>(item.length, 0))
-                           .found(file.bytes)
-                           .because("the file was cut short")
-                           .hint("fetch it again")
-                           .of_kind("truncated"));
-    }
-    items_ = std::move(metadata.items);
+    catalog_.root = make_list(*catalog_.arena, ValueKind::kList, roots);
+    finish_catalog(catalog_);
+    catalog_.root = nullptr;
   }
 
   void add_tensors(const Metadata& metadata) {
-    catalog_.storages.resize(items_.size());
-    for (std::size_t i = 0; i < items_.size(); ++i) catalog_.storages[i].file = items_[i].file;
     catalog_.tensors.reserve(metadata.tensors.size());
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
@@ -220,117 +157,198 @@ class DcpReader : public Reader {
     return catalog_.arena->dims(used);
   }
 
-  // Calls `use` for each item in the order in which they lie, with its file, fronts and ends already in memory.
-  template <class Use>
-  void for_each_item(std::vector<Wanted>& wanted, const Use& use) {
-    std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
-      return std::tie(a.item.file, a.item.offset) < std::tie(b.item.file, b.item.offset);
+  // --- Tensors that ranks have each for themselves ---
+
+  // Metadata of ranks does not tell a replica from a tensor of one name that each rank has its own values of. The
+  // zips' CRCs do.
+  void split_differing() {
+    std::vector<std::uint32_t> copied;
+    for (std::uint32_t t = 0; t < catalog_.tensors.size(); ++t) {
+      const Tensor& tensor = catalog_.tensors[t];
+      const auto chunks = catalog_.chunks_of(tensor);
+      const auto is_whole = [&](const Chunk& chunk) { return chunk.sizes == tensor.shape; };
+      if (chunks.size() > 1 && std::ranges::all_of(chunks, is_whole)) copied.push_back(t);
+    }
+    items_.keep_crcs();
+    items_.locate(copied);
+    for (const std::uint32_t t : copied) split_unless_equal(t);
+  }
+
+  // One entry per rank where the copies differ. \returns whether they do.
+  bool split_unless_equal(std::uint32_t index) {
+    const Tensor tensor = catalog_.tensors[index];
+    const auto chunks = catalog_.chunks_of(tensor);
+    const auto equals_first = [&](const Chunk& chunk) { return is_equal(chunks[0], chunk); };
+    if (std::ranges::all_of(chunks, equals_first)) return false;
+    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
+      Tensor own = tensor;
+      own.first_chunk = tensor.first_chunk + i;
+      own.chunk_count = 1;
+      own.rank = catalog_.stored[catalog_.chunks[own.first_chunk].stored].rank;
+      if (i == 0) {
+        catalog_.tensors[index] = own;
+      } else {
+        catalog_.tensors.push_back(own);
+      }
+    }
+    return true;
+  }
+
+  bool is_equal(const Chunk& a, const Chunk& b) {
+    const std::uint32_t x = catalog_.stored[a.stored].storage, y = catalog_.stored[b.stored].storage;
+    const auto crc_x = items_.crc32_of(x), crc_y = items_.crc32_of(y);
+    if (!crc_x || !crc_y) {
+      warn_of_unseen_copies();
+      return true;
+    }
+    return crc_x == crc_y && catalog_.storages[x].bytes == catalog_.storages[y].bytes && a.strides == b.strides &&
+           a.first == b.first;
+  }
+
+  void warn_of_unseen_copies() {
+    if (!has_warned_) {
+      catalog_.warnings.push_back(
+          "items have no CRC: a tensor that several ranks have is taken from the lowest, unseen");
+    }
+    has_warned_ = true;
+  }
+
+  // --- Tensors inside objects ---
+
+  void look_into_objects() {
+    std::vector<Wanted> wanted;
+    for (std::uint32_t i = 0; i < objects_.size(); ++i) {
+      const Item& item = items_.item(objects_[i].item);
+      if (item.zstd || item.length >= kLeastWithTensor) wanted.push_back({item, i, 0});
+    }
+    items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+      try {
+        loaded_[one.entry] = load(file, one, true);
+      } catch (Error& error) {  // Tensors may be in it that nobody would miss.
+        findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
+      }
     });
-    std::vector<Item> items(wanted.size());
-    std::transform(wanted.begin(), wanted.end(), items.begin(), [](const Wanted& one) { return one.item; });
-    std::shared_ptr<FetchedFile> file;
-    for (std::size_t i = 0; i < wanted.size();) {
-      const std::uint32_t index = wanted[i].item.file;
-      if (i == 0 || wanted[i - 1].item.file != index) file = std::make_shared<FetchedFile>(this->file(index));
-      std::size_t end = i;
-      while (end < wanted.size() && wanted[end].item.file == index && end - i < kBatch) ++end;
-      const std::size_t taken = file->fetch(std::span(items).subspan(i, end - i));
-      for (end = i + taken; i < end; ++i) use(file, wanted[i]);
+    add_inner_tensors();
+  }
+
+  /// \param if_tensors  nothing is loaded where the item holds none.
+  LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
+    const OpenItem item(file, one.item, kMaxDecodedObject);
+    if (if_tensors && !item.has_storages()) return {};
+    return load_object(*catalog_.arena, item, objects_[one.entry],
+                       {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});
+  }
+
+  struct Inner {
+    InnerTensor* tensor;
+    std::uint32_t object;
+    bool is_first;  // Of its node.
+    std::uint32_t storage;
+  };
+
+  void add_inner_tensors() {
+    std::vector<Inner> inner;
+    for (std::uint32_t i = 0; i < loaded_.size(); ++i) {
+      const std::uint32_t first = static_cast<std::uint32_t>(catalog_.storages.size());
+      for (const Place& place : loaded_[i].places) items_.add_storage(place, items_.item(objects_[i].item).file);
+      for (std::size_t k = 0; k < loaded_[i].tensors.size(); ++k) {
+        InnerTensor& tensor = loaded_[i].tensors[k];
+        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.place});
+      }
+    }
+    // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
+    std::ranges::stable_sort(inner, [](const Inner& a, const Inner& b) { return a.tensor->name < b.tensor->name; });
+    for (std::size_t i = 0; i < inner.size();) {
+      std::size_t end = i + 1;
+      while (end < inner.size() && are_copies(inner[i], inner[end])) ++end;
+      add_copies(std::span(inner).subspan(i, end - i));
+      i = end;
     }
   }
 
-  void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
-    const Tensor& tensor = catalog_.tensors[one.entry];
-    Chunk& chunk = catalog_.chunks[one.chunk];
-    StoredTensor& stored = catalog_.stored[chunk.stored];
-    try {
-      const ItemTensor found = opener_.open(file, one.item);
-      check_item(tensor, chunk, found);
-      Storage& storage = catalog_.storages[stored.storage];
-      storage.offset = found.data_begin;
-      storage.bytes = found.data_bytes;
-      stored.strides = chunk.strides = found.strides;
-      stored.first = chunk.first = found.first;
-    } catch (Error& error) {
-      error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
-      throw;
+  bool are_copies(const Inner& a, const Inner& b) const {
+    return a.tensor->name == b.tensor->name && objects_[a.object].rank != objects_[b.object].rank &&
+           a.tensor->view.shape == b.tensor->view.shape && a.tensor->view.dtype == b.tensor->view.dtype;
+  }
+
+  void add_copies(std::span<const Inner> copies) {
+    const auto begin = static_cast<std::uint32_t>(catalog_.tensors.size());
+    for (const Inner& inner : copies) {
+      const InnerTensor& from = *inner.tensor;
+      StoredTensor stored;
+      stored.shape = from.view.shape;
+      stored.strides = from.view.strides;
+      stored.first = from.view.first;
+      stored.storage = inner.storage;
+      stored.rank = catalog_.files[catalog_.storages[inner.storage].file].rank;
+      stored.dtype = from.view.dtype;
+      stored.requires_grad = from.view.requires_grad;
+      add_whole_tensor(catalog_, from.name, compact_path(from.path, from.name), stored);
+    }
+    const bool differ = join(begin, copies.size());
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (copies[i].is_first) copies[i].tensor->node->number = static_cast<std::int64_t>(begin + (differ ? i : 0));
     }
   }
 
-  static void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& found) {
-    if (found.dtype != tensor.dtype) {
-      throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}': its item at {} has another dtype than .metadata",
-                                                      tensor.name, to_string(chunk.offsets.span())))
-          .expected(dtype_name(tensor.dtype))
-          .found(dtype_name(found.dtype))
-          .of_kind("dtype_mismatch");
-    }
-    if (found.shape != chunk.sizes) {
-      throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}': its item at {} has another shape than .metadata",
-                                                      tensor.name, to_string(chunk.offsets.span())))
-          .expected(to_string(chunk.sizes.span()))
-          .found(to_string(found.shape.span()))
-          .of_kind("shape_mismatch");
-    }
+  // Makes one tensor of several, unless they differ: then each becomes its rank's.
+  bool join(std::uint32_t first, std::size_t count) {
+    if (count == 1) return false;
+    catalog_.tensors[first].chunk_count = static_cast<std::uint32_t>(count);
+    catalog_.tensors.resize(first + 1);
+    return split_unless_equal(first);
   }
+
+  // --- Objects ---
 
   // Puts the objects' leaves in the place of the objects, and everything into a tree that keeps tuples and the like.
-  void list_objects(const std::vector<Value*>& values) {
+  void list_objects() {
+    catalog_.objects.clear();
     std::vector<TreeEntry> entries;
     entries.reserve(catalog_.tensors.size() + objects_.size());
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
-      entries.push_back({catalog_.tensors[i].name, catalog_.tensors[i].path, i, nullptr});
+      if (!is_inner(catalog_.tensors[i]))
+        entries.push_back({catalog_.tensors[i].name, catalog_.tensors[i].path, i, nullptr});
     }
-    catalog_.objects.clear();
+    std::vector<RankObject> ranks;
     for (std::size_t i = 0; i < objects_.size(); ++i) {
-      entries.push_back({objects_[i].name, objects_[i].path, kNoIndex, values[i]});
-      visit_leaves(
-          *catalog_.arena, *values[i], [](const Value&) { return false; },
-          [&](const TreeLeaf& leaf) { list_leaf(objects_[i], leaf); });
+      ranks.push_back({&objects_[i], &loaded_[i]});
+      if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
+      list_object(*catalog_.arena, ranks, catalog_.objects);
+      entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
+      ranks.clear();
     }
-    std::stable_sort(catalog_.objects.begin(), catalog_.objects.end(),
-                     [](const Object& a, const Object& b) { return a.name < b.name; });
-    catalog_.root = tree_of_paths(*catalog_.arena, entries);
+    std::ranges::stable_sort(catalog_.objects, {}, [](const Object& each) { return std::pair(each.name, each.rank); });
+    const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
+    const bool differ =
+        std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
+    if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
   }
 
-  void list_leaf(const ObjectEntry& object, const TreeLeaf& leaf) {
-    if (leaf.path.empty()) {
-      catalog_.objects.push_back({object.name, object.path, leaf.value, -1});
-      return;
-    }
-    const PathPart key{object.name, 0, false};
-    const Path front = object.path.empty() ? Path(&key, 1) : object.path;
-    const std::span<PathPart> path = catalog_.arena->array<PathPart>(front.size() + leaf.path.size());
-    std::copy(leaf.path.begin(), leaf.path.end(), std::copy(front.begin(), front.end(), path.begin()));
-    const std::string_view name = catalog_.arena->copy(fmt::format("{}.{}", object.name, leaf.name));
-    catalog_.objects.push_back({name, path, leaf.value, -1});
+  bool is_inner(const Tensor& tensor) const {
+    if (tensor.chunk_count == 0) return false;
+    return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
   }
-
-  static constexpr std::size_t kBatch = 8192;
 
   FileSystem& fs_;
   std::string folder_;
   Findings& findings_;
+  bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
   Catalog catalog_;
-  mutable OpenFiles files_{[this](std::uint32_t index) { return fs_.open_below(folder_, catalog_.files[index].path); }};
-  std::vector<Item> items_;  // Of each storage, and of objects.
-  std::vector<ObjectEntry> objects_;
-  bool objects_loaded_ = false;
-  ItemOpener opener_{*catalog_.arena};
+  ItemStore items_{fs_, folder_, catalog_};
+  std::vector<ObjectEntry> objects_;  // By name and rank where they are of ranks.
+  std::vector<LoadedObject> loaded_;  // Of each object; without a root until it is loaded.
 };
 
 }  // namespace
 
 bool detect(const Source& source) {
   if (source.paths.size() != 1 || source.fs->status(source.paths[0]).kind != FileKind::kFolder) return false;
-  bool has_metadata = false, has_items = false, has_rank_metadata = false;
+  bool has_metadata = false;
   for (const std::string& name : source.fs->list(source.paths[0])) {
+    if (file_numbers(name).rank >= 0 || metadata_rank(name) >= 0) return true;
     has_metadata = has_metadata || name == kMetadataName;
-    has_items = has_items || file_numbers(name).rank >= 0;
-    has_rank_metadata = has_rank_metadata || is_rank_metadata(name);
   }
-  if (has_items) return true;
-  if (has_rank_metadata) return true;
   if (!has_metadata) return false;
   const std::unique_ptr<RandomReader> file = source.fs->open(join_path(source.paths[0], kMetadataName));
   std::byte first{};
@@ -347,22 +365,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
         .hint("name the folder that holds .metadata");
   }
-  const std::string& folder = source.paths[0];
-  if (source.fs->status(join_path(folder, kMetadataName)).kind == FileKind::kAbsent) {
-    const std::vector<std::string> names = source.fs->list(folder);
-    if (std::any_of(names.begin(), names.end(), is_rank_metadata)) {
-      throw Error(ErrorCode::kUnsupported,
-                  "the checkpoint was saved with use_collectives=False: each rank has its own "
-                  "metadata, and nothing says how they belong together")
-          .in_file(folder)
-          .hint("save it again with use_collectives=True");
-    }
-    throw Error(ErrorCode::kNotFound, ".metadata is missing")
-        .in_file(join_path(folder, kMetadataName))
-        .because("a save that did not finish leaves none")
-        .of_kind("missing_file");
-  }
-  return std::make_unique<DcpReader>(*source.fs, folder, *options.findings);
+  return std::make_unique<DcpReader>(*source.fs, source.paths[0], options);
 }
 
 }  // namespace shard::dcp

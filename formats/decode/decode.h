@@ -1,5 +1,5 @@
 /// \file
-/// Views of a file's bytes as plain little-endian elements: compression, byte order, conj and neg bits undone on the way.
+/// Views of a file's bytes as plain little-endian elements: compression, byte order, conj and neg bits are undone.
 ///
 /// A view is a RandomReader, so that planner and executor need to know nothing of it. Views stack: the big-endian
 /// elements of a deflated record are `as_elements(decompressed(...))`.
@@ -26,12 +26,13 @@ struct Compressed {
   std::string shown;               ///< The record or item, for messages.
 };
 
-/// The decompressed bytes. Reads that go forward stream through one decoder; a read behind its window begins again at
-/// the nearest point that the decoder can begin at.
+/// The decompressed bytes. Reads that go forward stream through one decoder. A read behind its window begins again: for
+/// deflate at the nearest of up to 64 copies that were made of the decoder on the way, for zstd at a frame's begin.
 ///
-/// \throws Error kCorruption (kind bad_header)  from read_at: not such a stream, or more or fewer bytes come out.
-/// Threads: safe; readers take turns. Memory: a few MiB, whatever the stream says (zstd windows above 128 MiB are
-/// kUnsupported). Cost: linear for reads in order.
+/// \throws Error kCorruption (kind bad_header)  from read_at: not such a stream, or more or fewer bytes come out, or
+///   bytes follow it. kUnsupported  a zstd window above 128 MiB.
+/// Threads: safe; readers take turns. Memory: up to 8 MiB of output, 40 KiB for each copy, and what zstd's window takes.
+/// Cost: linear for reads in order; nothing is read before the first read.
 std::shared_ptr<const RandomReader> decompressed(Compressed from);
 
 /// How stored elements differ from plain ones.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -156,12 +157,12 @@ std::string JsonCursor::decode(std::string_view raw) const {
   out.reserve(raw.size());
   const char* at = raw.data();
   const char* end = at + raw.size();
-  while (at != end) {
-    if (*at != '\\') {
-      out += *at++;
-    } else {
-      read_escape(++at, end, out);
-    }
+  for (;;) {
+    const char* escape = std::find(at, end, '\\');
+    out.append(at, escape);
+    if (escape == end) break;
+    at = escape + 1;
+    read_escape(at, end, out);
   }
   return out;
 }

@@ -69,7 +69,8 @@ struct Dumper::Impl {
   void value(const Value& value);
   void write(const Value& value);
   void atom(const Value& value);
-  void string(std::string_view text);
+  void text(const Value& value);
+  std::uint32_t string(std::string_view text);  ///< \returns its place in the memo.
   void integer(std::int64_t number);
   void long_integer(std::string_view bytes);
   void global(std::string_view module, std::string_view name);
@@ -143,7 +144,7 @@ void Dumper::Impl::write(const Value& value) {
     case ValueKind::kGlobal:
       return global(value.module, value.text);
     case ValueKind::kString:
-      return string(value.text);
+      return text(value);
     case ValueKind::kTuple:
       return tuple_value(value);
     case ValueKind::kList:
@@ -221,11 +222,23 @@ void Dumper::Impl::integer(std::int64_t number) {
 
 void Dumper::Impl::long_integer(std::string_view bytes) { counted(kOpLong1, kOpLong4, 0, bytes); }
 
-void Dumper::Impl::string(std::string_view text) {
+std::uint32_t Dumper::Impl::string(std::string_view text) {
   const auto [known, is_new] = strings.try_emplace(std::string(text), memo_size);
-  if (!is_new) return get(known->second);
-  counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
-  memoize();
+  if (is_new) {
+    counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
+    memoize();
+  } else {
+    get(known->second);
+  }
+  return known->second;
+}
+
+/// A long text that is met often is not looked at again each time.
+void Dumper::Impl::text(const Value& value) {
+  constexpr std::size_t kShort = 256;
+  if (value.text.size() > kShort && get_known(value)) return;
+  const std::uint32_t place = string(value.text);
+  if (value.text.size() > kShort) values.add(value, place);
 }
 
 void Dumper::Impl::global(std::string_view module, std::string_view name) {

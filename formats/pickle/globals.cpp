@@ -37,6 +37,8 @@ constexpr Names kShardedTensor =
 constexpr Names kShardingSpecs =
     " ChunkShardingSpec EnumerableShardingSpec DevicePlacementSpec PlacementSpec ShardingSpec ShardMetadata ";
 constexpr Names kPlacements = " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial ";
+constexpr Names kOldPlacements =  // Until torch 2.4 the specs stood beside them.
+    " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial DTensorSpec TensorMeta ";
 constexpr Names kDTensorClasses = " DTensor DTensorSpec TensorMeta ShardOrderEntry ";
 constexpr Names kMetadataClasses =
     " Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties"
@@ -60,6 +62,7 @@ constexpr auto kModules = std::to_array<Module>({
     {"numpy.core.numeric", " _frombuffer "},
     {"pathlib", kPaths},
     {"pathlib._local", kPaths},
+    {"torch.distributed._functional_collectives", " AsyncCollectiveTensor "},
     {"torch.distributed._mesh_layout", " _FlatLayout _MeshLayout "},
     {"torch.distributed._shard.checkpoint.filesystem", " _StorageInfo _StoragePrefix "},
     {"torch.distributed._shard.checkpoint.metadata", kMetadataClasses},
@@ -78,12 +81,13 @@ constexpr auto kModules = std::to_array<Module>({
     {"torch.distributed._tensor._dtensor_spec", kDTensorClasses},
     {"torch.distributed._tensor.api", kDTensorClasses},
     {"torch.distributed._tensor.device_mesh", " DeviceMesh "},
-    {"torch.distributed._tensor.placement_types", kPlacements},
+    {"torch.distributed._tensor.placement_types", kOldPlacements},
     {"torch.distributed.checkpoint._fsspec_filesystem", " _StorageInfo "},
     {"torch.distributed.checkpoint._hf_utils", " _HFStorageInfo "},
     {"torch.distributed.checkpoint.filesystem", " _StorageInfo _StoragePrefix "},
     {"torch.distributed.checkpoint.metadata", kMetadataClasses},
     {"torch.distributed.device_mesh", " DeviceMesh "},
+    {"torch.distributed.distributed_c10d", " ReduceOp ReduceOp.RedOpType RedOpType "},
     {"torch.distributed.remote_device", " _remote_device "},
     {"torch.distributed.tensor", kDTensorClasses},
     {"torch.distributed.tensor._api", kDTensorClasses},
@@ -97,6 +101,7 @@ constexpr auto kModules = std::to_array<Module>({
     {"torch.storage", " TypedStorage UntypedStorage _TypedStorage _UntypedStorage "},
     {"torch.tensor", " _rebuild_from_type_v2 "},
     {"torch._tensor", " _rebuild_from_type _rebuild_from_type_v2 "},
+    {"torch.autograd.variable", " Variable "},
     {"torch._utils",
      " _rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage"
      " _rebuild_nested_tensor _rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor _rebuild_sparse_tensor"

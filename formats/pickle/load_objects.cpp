@@ -10,6 +10,8 @@ namespace shard::pickle {
 
 namespace {
 
+constexpr std::size_t kMaxGlobalBytes = 1024;  // A long one, named again and again, would be compared each time.
+
 /// What Python 2 called modules and names, as far as such pickles hold data.
 std::string_view modern_module(std::string_view module) {
   if (module == "__builtin__") return "builtins";
@@ -46,6 +48,15 @@ std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char
 }
 
 bool is_latin1(const Value& value) { return value.is_string() && (value.text == "latin1" || value.text == "latin-1"); }
+
+/// The class in a persistent id ('module', class, file, source) of torch before 1.6, or null.
+Value* module_class(const Value& id) {
+  const bool names_class = id.kind == ValueKind::kTuple && id.items.size() == 4 && id.items[0]->is_string() &&
+                           id.items[0]->text == "module";
+  if (!names_class) return nullptr;
+  const ValueKind kind = id.items[1]->kind;
+  return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items[1] : nullptr;
+}
 
 /// True for an object that took or may take items and state: a call, but not one that only looks up a name.
 bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !is_getattr_call(value); }
@@ -125,9 +136,14 @@ void Machine::pop_value_or_mark() {
 
 void Machine::persistent_id() {
   need(1);
+  if (Value* named = module_class(below(0)); named != nullptr) {
+    stack_.back() = named;
+    return;
+  }
   Value* id = nodes_.make(ValueKind::kPersid);
   id->items = nodes_.fixed(last(1));
   stack_.back() = id;
+  if (options_.persistent_ids != nullptr) options_.persistent_ids->push_back(id);
 }
 
 void Machine::global_line() {
@@ -148,6 +164,9 @@ void Machine::push_global(std::string_view module, std::string_view name) {
     module = modern_module(module);
     if (module == "builtins") name = modern_builtin(name);
   }
+  if (module.size() + name.size() > kMaxGlobalBytes) {
+    fail(fmt::format("a global's name of {} bytes; the limit is {}", module.size() + name.size(), kMaxGlobalBytes));
+  }
   std::string key = fmt::format("{}\n{}", module, name);
   if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
   if (!is_python_utf8(key)) fail("a global's name that is no UTF-8");
@@ -165,7 +184,8 @@ void Machine::forbid(std::string_view module, std::string_view name) const {
       .in_file(options_.file)
       .of_kind("forbidden_global")
       .found(fmt::format("{}.{}", module, name))
-      .because("Python would import it, and could be made to run code, to load this file; nothing was run here");
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
+      .hint(options_.hint);
 }
 
 void Machine::reduce() {

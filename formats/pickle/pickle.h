@@ -28,11 +28,14 @@ struct LoadOptions {
   std::function<bool(std::string_view module, std::string_view name)> allow;
   std::size_t max_bytes = 0;    ///< Of arena memory; 0: 128 times the input, at least 1 MiB.
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
+  std::string hint;             ///< Of the error where a global is refused.
+  std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
 };
 
 /// Reads one pickle from the front of `data`. String and bytes values point into `data`: the caller keeps it alive
 /// (Arena::adopt). `consumed`, when given, receives the number of bytes up to and with STOP.
-/// Calls with which protocol 2 spells bytes, bytearrays, sets and frozensets become those.
+/// Calls with which protocol 2 spells bytes, bytearrays, sets and frozensets become those. The persistent id
+/// ('module', class, file, source), with which torch before 1.6 saved a module's class, becomes the class.
 /// \throws Error kCorruption (kind bad_pickle, forbidden_global)  with the byte position.
 /// \throws Error kUnsupported  a protocol above 5.
 /// None, bools and equal integers may share a node: do not change them in place. Cost: linear, no recursion.

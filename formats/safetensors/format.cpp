@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 1> kSuffixes{".safetensors"};
 }  // namespace
 
 const Format kSafetensorsFormat{
-    .traits = {.name = "safetensors"},
+    .traits = {.name = "safetensors", .notes = true},
     .suffixes = kSuffixes,
     .detect = safetensors::is_safetensors,
     .open = safetensors::open_safetensors,

@@ -303,7 +303,10 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   return {text, bytes};
 }
 
-std::size_t max_entries(const HeaderText& header) { return static_cast<std::size_t>(header.bytes) / kLeastEntryBytes; }
+std::size_t max_entries(const HeaderText& header) {
+  const std::string_view text(header.text.get(), static_cast<std::size_t>(header.bytes));
+  return std::min(text.size() / kLeastEntryBytes, static_cast<std::size_t>(std::ranges::count(text, '{')));
+}
 
 void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
                   std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry) {

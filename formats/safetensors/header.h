@@ -52,7 +52,7 @@ struct HeaderText {
 /// \throws Error kCorruption (kind truncated, bad_header)
 HeaderText read_header_text(const RandomReader& file, const std::string& shown);
 
-/// The most tensors that the text has room for, for reserving: memory that is not touched costs nothing.
+/// The most tensors that the text can hold, for reserving.
 std::size_t max_entries(const HeaderText& header);
 
 /// Parses a header: calls `entry` for each tensor in the order of the text, fills `metadata`, and checks that the

@@ -8,9 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/safetensors/header.h"
-#include "formats/safetensors/source_files.h"
 #include "formats/hub/weight_map.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/metadata.h"
+#include "formats/safetensors/source_files.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
@@ -48,6 +49,7 @@ class SafetensorsReader final : public Reader {
     } else {
       read_indexed();
     }
+    note_shards();
     warn("other files of the folder are not read or copied", source_.others);
     finish_catalog(catalog_);
     check_duplicates();
@@ -100,11 +102,12 @@ class SafetensorsReader final : public Reader {
     make_room(catalog_.stored, entries);
     make_room(catalog_.chunks, entries);
     make_room(catalog_.tensors, entries);
-    std::map<std::string, std::string> metadata;
+    MetadataMap metadata;
     parse_header(header, file.path, file.bytes, metadata, [&](const HeaderEntry& entry) {
       if (index_file == kNoIndex || is_wanted(entry.name, index_file)) add_tensor(entry, index);
     });
-    merge_metadata(metadata, file.path);
+    drop_sharding_info(metadata, file.path);
+    merge_metadata(catalog_, metadata, file.path);
   }
 
   void add_tensor(const HeaderEntry& entry, std::uint32_t file) {
@@ -125,19 +128,22 @@ class SafetensorsReader final : public Reader {
     stored.strides = catalog_.arena->dims(used);
   }
 
-  void merge_metadata(const std::map<std::string, std::string>& metadata, const std::string& file) {
-    if (metadata.contains("DCP_SHARDING_INFO")) {
-      throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, which this build cannot read")
+  /// Whole tensors may say where they begin, as torch's writer of full checkpoints does: at 0. Pieces are refused.
+  static void drop_sharding_info(MetadataMap& metadata, const std::string& file) {
+    const auto info = metadata.find(kShardingInfoKey);
+    if (info == metadata.end()) return;
+    bool are_pieces = base_name(file).starts_with("shard-");
+    parse_sharding_info(info->second, file, [&](std::string_view, std::span<const std::int64_t> offsets) {
+      are_pieces = are_pieces || std::ranges::any_of(offsets, [](std::int64_t offset) { return offset != 0; });
+    });
+    if (are_pieces) {
+      throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, not whole tensors")
           .in_file(file)
-          .because("its __metadata__ holds DCP_SHARDING_INFO: the tensors in it are pieces");
+          .because("its __metadata__ holds DCP_SHARDING_INFO: the tensors in it are pieces")
+          .hint("read the folder of all shards with --from dcp-hf");
     }
-    for (const auto& [key, value] : metadata) {
-      const auto [at, is_new] = catalog_.metadata.try_emplace(key, value);
-      if (!is_new && at->second != value) {
-        catalog_.warnings.push_back(
-            fmt::format("__metadata__ '{}' differs in {}; the value of an earlier file is kept", key, file));
-      }
-    }
+    metadata.erase(info);
+    metadata.erase(kDcpVersionKey);
   }
 
   void read_indexed() {
@@ -196,6 +202,16 @@ class SafetensorsReader final : public Reader {
                            .of_tensor(entry.name)
                            .of_kind("index_mismatch"));
     }
+  }
+
+  /// What torch leaves beside the files when it saves with enable_consolidation.
+  void note_shards() {
+    const auto shards = std::ranges::find(source_.others, "sharded");
+    if (shards == source_.others.end()) return;
+    if (fs_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
+    catalog_.warnings.emplace_back(
+        "sharded/ holds the shards that this checkpoint was put together from; they are not read");
+    source_.others.erase(shards);
   }
 
   std::string_view file_of(const Tensor& tensor) const {

@@ -7,6 +7,7 @@
 
 #include "formats/hub/index_file.h"
 #include "formats/safetensors/header.h"
+#include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
 
 namespace shard::safetensors {
@@ -60,14 +61,26 @@ std::vector<std::string> shown_names(const std::vector<std::string>& paths) {
   return differ ? names : paths;
 }
 
+/// Whole tensors, as far as the file's front says.
+bool is_whole_file(const FileSystem& fs, const std::string& path) {
+  if (fs.status(path).kind != FileKind::kFile) return false;
+  const auto file = fs.open(path);
+  return looks_like_header(*file) && !names_sharding_info(*file);
+}
+
 bool is_safetensors_folder(const FileSystem& fs, const std::string& folder) {
   const std::vector<std::string> names = fs.list(folder);
   if (std::ranges::any_of(names, is_index_name)) return true;
-  return std::ranges::any_of(names, [&](const std::string& name) {
-    if (!is_data_name(name)) return false;
+  bool is_any_whole = false;
+  for (const std::string& name : names) {
+    if (!is_data_name(name)) continue;
     const std::string path = join_path(folder, name);
-    return fs.status(path).kind == FileKind::kFile && looks_like_header(*fs.open(path));
-  });
+    if (fs.status(path).kind != FileKind::kFile) continue;
+    const auto file = fs.open(path);
+    if (names_sharding_info(*file)) return false;  // One shard makes all of them shards.
+    is_any_whole = is_any_whole || looks_like_header(*file);
+  }
+  return is_any_whole;
 }
 
 }  // namespace
@@ -89,14 +102,11 @@ SourceFiles find_source_files(const Source& source) {
 bool is_safetensors(const Source& source) {
   const FileSystem& fs = *source.fs;
   if (source.paths.size() == 1) {
-    const FileKind kind = fs.status(source.paths.front()).kind;
-    if (kind == FileKind::kFolder) return is_safetensors_folder(fs, source.paths.front());
-    const auto file = fs.open(source.paths.front());
-    return looks_like_header(*file) || hub::is_index_file(*file, kSuffix);
+    const std::string& path = source.paths.front();
+    if (fs.status(path).kind == FileKind::kFolder) return is_safetensors_folder(fs, path);
+    return is_whole_file(fs, path) || hub::is_index_file(*fs.open(path), kSuffix);
   }
-  return std::ranges::all_of(source.paths, [&](const std::string& path) {
-    return fs.status(path).kind == FileKind::kFile && looks_like_header(*fs.open(path));
-  });
+  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(fs, path); });
 }
 
 }  // namespace shard::safetensors

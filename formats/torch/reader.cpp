@@ -7,10 +7,9 @@
 
 #include "formats/hub/weight_map.h"
 #include "formats/torch/load_tree.h"
-#include "formats/torch/saved_file.h"
+#include "formats/torch/saved_files.h"
 #include "formats/torch/source_files.h"
 #include "libshard/core/error.h"
-#include "libshard/io/open_files.h"
 
 namespace shard::torch_save {
 
@@ -18,9 +17,6 @@ namespace {
 
 using hub::WeightMap;
 using hub::WeightMapEntry;
-
-// Zips hold their files open; of checkpoints with more files places are looked up at once and the zips closed.
-constexpr std::size_t kMaxOpenZips = 128;
 
 std::string and_more(std::size_t count) { return count == 0 ? std::string() : fmt::format(" and {} more", count); }
 
@@ -30,7 +26,7 @@ class TorchReader final : public Reader {
       : fs_(*source.fs),
         findings_(*options.findings),
         source_(find_source_files(source)),
-        files_([this](std::uint32_t index) { return open_file(names_[index]); }) {
+        files_(fs_, catalog_, {source_.folder, options.opaque_globals}) {
     catalog_.format = "torch";
     if (source_.index.empty()) {
       for (const std::string& name : source_.names) try_file(name);
@@ -43,7 +39,10 @@ class TorchReader final : public Reader {
   }
 
   const Catalog& catalog() const override { return catalog_; }
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    return files_.bytes_of(storage);
+  }
 
   void locate(std::span<const std::uint32_t> tensors) override {
     std::vector<std::uint32_t> wanted;
@@ -52,25 +51,10 @@ class TorchReader final : public Reader {
         wanted.push_back(catalog_.stored[chunk.stored].storage);
       }
     }
-    locate_storages(std::move(wanted));
+    files_.locate(std::move(wanted));
   }
 
  private:
-  std::unique_ptr<RandomReader> open_file(const std::string& name) const {
-    return source_.folder.empty() ? fs_.open(name) : fs_.open_below(source_.folder, name);
-  }
-
-  void locate_storages(std::vector<std::uint32_t> wanted) {
-    std::erase_if(wanted,
-                  [&](std::uint32_t i) { return catalog_.storages[i].offset >= 0 || !catalog_.storages[i].plain; });
-    std::ranges::sort(
-        wanted, {}, [&](std::uint32_t i) { return std::pair(catalog_.storages[i].file, records_[i]->header_offset); });
-    for (const std::uint32_t i : wanted) {
-      Storage& storage = catalog_.storages[i];
-      if (storage.offset < 0) storage.offset = zips_[storage.file]->data_offset(*records_[i]);
-    }
-  }
-
   /// Reads one file; what is wrong with it is a finding, and the file is left out.
   void try_file(const std::string& name) {
     try {
@@ -82,30 +66,12 @@ class TorchReader final : public Reader {
   }
 
   void read_file(const std::string& name) {
-    const std::uint32_t index = static_cast<std::uint32_t>(names_.size());
-    names_.push_back(name);
-    zips_.emplace_back();
+    const auto index = static_cast<std::uint32_t>(roots_.size());
     roots_.push_back(nullptr);
-    const std::string shown = source_.folder.empty() ? base_name(name) : name;
-    catalog_.files.push_back({shown, 0, -1});
-    const std::shared_ptr<const RandomReader> file = files_.get(index);
-    catalog_.files.back().bytes = file->size();
-    SavedFile saved = open_saved_file(file, *catalog_.arena, shown);
-    const std::size_t first_storage = catalog_.storages.size();
-    TreeLoader(catalog_, records_, saved, index).load();
-    roots_[index] = saved.root;
-    zips_[index] = std::move(saved.zip);
-    if (catalog_.format_version.empty()) catalog_.format_version = saved.version;
-    if (source_.names.size() > kMaxOpenZips) close_zip(index, first_storage);
-  }
-
-  void close_zip(std::uint32_t index, std::size_t first_storage) {
-    std::vector<std::uint32_t> storages;
-    for (std::size_t i = first_storage; i < catalog_.storages.size(); ++i) {
-      storages.push_back(static_cast<std::uint32_t>(i));
-    }
-    locate_storages(std::move(storages));
-    zips_[index].reset();
+    Value* root = files_.add(name);
+    TreeLoader(catalog_, files_, index).load(*root);
+    roots_[index] = root;
+    if (catalog_.format_version.empty()) catalog_.format_version = files_.version(index);
   }
 
   void read_indexed() {
@@ -196,12 +162,9 @@ class TorchReader final : public Reader {
   const FileSystem& fs_;
   Findings& findings_;
   SourceFiles source_;
-  std::vector<std::string> names_;                     ///< Of each file of the catalog, to be opened again.
-  std::vector<std::unique_ptr<zip::ZipReader>> zips_;  ///< One each; null once closed or where the file is damaged.
-  std::vector<Value*> roots_;
-  mutable OpenFiles files_;
   Catalog catalog_;
-  std::vector<const zip::Record*> records_;  ///< Of each storage.
+  SavedFiles files_;
+  std::vector<Value*> roots_;  ///< Of each file; null where it is damaged.
 };
 
 }  // namespace

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/pickle/pickle.h"
-#include "formats/torch/source_files.h"
+#include "formats/torch/legacy_file.h"
 #include "formats/torch/tensor_pickle.h"
+#include "formats/zip/zip.h"
+#include "libshard/catalog/catalog.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 
@@ -16,7 +17,9 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::int64_t kSmallRecord = 64;
+constexpr std::uint16_t kDeflated = 8;
 // Deflate shrinks pickles of tensors about tenfold; a far better ratio is an attack.
+constexpr std::int64_t kMostPickle = std::int64_t{1} << 30;  // A sparse file says any size.
 constexpr std::int64_t kInflateRatio = 64, kInflateAlways = 1 << 20;
 
 std::string_view as_text(const std::vector<std::byte>& bytes) {
@@ -31,7 +34,7 @@ void refuse_torch_script(const zip::ZipReader& zip, const std::string& shown) {
   throw Error(ErrorCode::kUnsupported, "this is a TorchScript archive, which this build cannot read").in_file(shown);
 }
 
-bool is_big_endian(const zip::ZipReader& zip, const std::string& shown) {
+bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
   const zip::Record* record = zip.find("byteorder");
   if (record == nullptr) return false;  // Before torch 2.1: little.
   const std::vector<std::byte> content = zip.read(*record, kSmallRecord);
@@ -56,7 +59,7 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
         .because("torch.save always writes one: this is another kind of zip");
   }
   const std::int64_t limit =
-      record->method == 0 ? record->bytes : kInflateAlways + record->stored_bytes * kInflateRatio;
+      record->method == 0 ? kMostPickle : std::min(kMostPickle, kInflateAlways + record->stored_bytes * kInflateRatio);
   return std::make_shared<const std::vector<std::byte>>(zip.read(*record, limit));
 }
 
@@ -75,36 +78,74 @@ void push_children(const Value& value, std::vector<const Value*>& stack) {
   if (value.extra->kwargs != nullptr) stack.push_back(value.extra->kwargs);
 }
 
-}  // namespace
-
-SavedFile open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena, const std::string& shown) {
-  if (is_legacy_save(*file)) {
-    throw Error(ErrorCode::kUnsupported, "this is a legacy torch.save file (before 1.6), which this build cannot read")
-        .in_file(shown)
-        .hint("load it in Python and save it again with torch.save");
-  }
-  SavedFile saved;
-  const std::int64_t bytes = file->size();
-  saved.zip = std::make_unique<zip::ZipReader>(std::move(file), 0, bytes);
-  refuse_torch_script(*saved.zip, shown);
-  saved.big_endian = is_big_endian(*saved.zip, shown);
-  saved.version = version_of(*saved.zip);
-  const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(*saved.zip, shown);
-  arena.adopt(data);
-  pickle::LoadOptions options;
-  options.file = shown;
-  options.allow = pickle::is_known_global;
-  saved.root = pickle::load(arena, *data, options);
-  return saved;
+SavedRecord::Coding coding_of(std::uint16_t method) {
+  if (method == 0) return SavedRecord::Coding::kPlain;
+  return method == kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
 }
 
-std::string_view hidden_tensor_kind(const Value& object) {
+/// The zip of torch 1.6 and later.
+class ZipFile final : public SavedFile {
+ public:
+  ZipFile(std::shared_ptr<const RandomReader> file, Arena& arena, const SavedFileOptions& options)
+      : zip_(file, 0, file->size()) {
+    refuse_torch_script(zip_, options.shown);
+    big_endian_ = has_big_endian_mark(zip_, options.shown);
+    version_ = version_of(zip_);
+    const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(zip_, options.shown);
+    arena.adopt(data);
+    root_ = pickle::load(arena, *data, load_options(options));
+  }
+
+  std::uint32_t record_count() const override { return static_cast<std::uint32_t>(zip_.records().size()); }
+
+  std::uint32_t find(std::string_view key) const override {
+    const zip::Record* record = zip_.find(fmt::format("data/{}", key));
+    return record == nullptr ? kNoIndex : static_cast<std::uint32_t>(record - zip_.records().data());
+  }
+
+  SavedRecord record(std::uint32_t number) const override {
+    const zip::Record& record = zip_.records()[number];
+    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method)};
+  }
+
+  std::string record_name(std::uint32_t number) const override {
+    const std::string& name = zip_.records()[number].name;
+    return name.substr(std::min(name.size(), zip_.folder().size() + 1));
+  }
+
+  std::int64_t locate(std::uint32_t number) const override { return zip_.data_offset(zip_.records()[number]); }
+
+ private:
+  zip::ZipReader zip_;
+};
+
+}  // namespace
+
+pickle::LoadOptions load_options(const SavedFileOptions& options) {
+  pickle::LoadOptions load_options;
+  load_options.file = options.shown;
+  load_options.allow = pickle::is_known_global;
+  load_options.opaque_unknown = options.opaque_globals;
+  load_options.hint = "to read the rest, and leave values of such classes out, add --unknown-globals opaque";
+  return load_options;
+}
+
+std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
+                                           const SavedFileOptions& options) {
+  if (is_legacy_file(*file)) return open_legacy_file(std::move(file), arena, options);
+  return std::make_unique<ZipFile>(std::move(file), arena, options);
+}
+
+std::string_view hidden_tensor_kind(const Value& object) { return HiddenTensors().kind_in(object); }
+
+std::string_view HiddenTensors::kind_in(const Value& object) {
   if (object.kind != ValueKind::kCall && object.items.empty()) return {};  // Nearly all: numbers and strings.
   VisitedSet visited;
   std::vector<const Value*> stack{&object};
   while (!stack.empty()) {
     const Value& value = *stack.back();
     stack.pop_back();
+    check_walk(0, ++steps_);
     if (!visited.insert(&value)) continue;
     if (const std::string_view kind = unsupported_tensor_kind(value); !kind.empty()) return kind;
     if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value)) return "attribute";

@@ -1,30 +1,84 @@
 /// \file
-/// One torch.save file, open: its zip, its pickle as a tree, its byte order.
+/// One torch.save file, open: its pickle as a tree, and where its storages lie. Zips and legacy files alike.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "formats/zip/zip.h"
+#include "formats/pickle/pickle.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/value.h"
+#include "libshard/io/file_system.h"
 
 namespace shard::torch_save {
 
-struct SavedFile {
-  std::unique_ptr<zip::ZipReader> zip;
-  Value* root = nullptr;  ///< As the pickle says it: tensors are still calls.
-  bool big_endian = false;
-  std::string_view version;  ///< For people: "zip, torch>=2.1".
+/// The bytes of one storage in its file.
+struct SavedRecord {
+  enum class Coding { kPlain, kDeflated, kOther };
+
+  std::int64_t bytes = 0;         ///< Of the storage.
+  std::int64_t stored_bytes = 0;  ///< In the file; another number only where it is compressed.
+  std::int64_t order = 0;         ///< Sorts records by their place in the file.
+  Coding coding = Coding::kPlain;
 };
 
-/// Reads data.pkl and the small records; `shown` names the file in messages. What the tree points to, `arena` keeps.
-/// \throws Error kUnsupported  a file of torch before 1.6, TorchScript.
-/// \throws Error kCorruption   see ZipReader and pickle::load; no data.pkl, a byte order that is none.
-SavedFile open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena, const std::string& shown);
+/// Threads: const members may be called by several at once.
+class SavedFile {
+ public:
+  virtual ~SavedFile() = default;
+  /// As the pickle says it: tensors are still calls.
+  Value& root() const { return *root_; }
+  /// Whether elements are stored with their most significant byte first.
+  bool is_big_endian() const { return big_endian_; }
+  /// Who wrote it, for people: "zip, torch>=2.1", "legacy, torch<1.6".
+  std::string_view version() const { return version_; }
+
+  virtual std::uint32_t record_count() const = 0;
+  /// The number of the record that holds storage `key`, or kNoIndex.
+  virtual std::uint32_t find(std::string_view key) const = 0;
+  virtual SavedRecord record(std::uint32_t number) const = 0;
+  /// What messages call it: "data/0".
+  virtual std::string record_name(std::uint32_t number) const = 0;
+  /// Offset in the file of the record's first byte. Cost: zips read the record's local header.
+  /// \throws Error kCorruption  the header contradicts the zip's directory.
+  virtual std::int64_t locate(std::uint32_t number) const = 0;
+
+ protected:
+  Value* root_ = nullptr;
+  bool big_endian_ = false;
+  std::string_view version_;
+};
+
+struct SavedFileOptions {
+  std::string shown;            ///< Names the file in messages.
+  bool opaque_globals = false;  ///< See OpenOptions.
+};
+
+/// How their pickles are read.
+pickle::LoadOptions load_options(const SavedFileOptions& options);
+
+/// Opens a zip or a legacy file, told by its first bytes, and reads its pickle. What the tree points to, `arena` keeps.
+/// \throws Error kUnsupported  TorchScript.
+/// \throws Error kCorruption   see ZipReader, pickle::load and open_legacy_file; no data.pkl, a byte order that is
+/// none.
+std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
+                                           const SavedFileOptions& options);
 
 /// What kind of tensor lies in `object` (or is it), where no name reaches it, or empty: a sparse one, one in an
 /// attribute of a class, a bare storage. Such an object cannot be written without losing it.
 std::string_view hidden_tensor_kind(const Value& object);
+
+/// The same for the many objects of a file, which may all share one large part.
+class HiddenTensors {
+ public:
+  /// \throws Error kCorruption  more than kMaxValueVisits steps for all objects so far.
+  std::string_view kind_in(const Value& object);
+
+ private:
+  std::int64_t steps_ = 0;
+};
 
 }  // namespace shard::torch_save

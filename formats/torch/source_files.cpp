@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/hub/index_file.h"
+#include "formats/torch/legacy_file.h"
 #include "formats/zip/bytes.h"
 #include "libshard/core/error.h"
 
@@ -12,9 +13,6 @@ namespace shard::torch_save {
 
 namespace {
 
-using std::string_view_literals::operator""sv;
-
-constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kUsualIndex = "pytorch_model.bin.index.json";
 constexpr std::string_view kSingle = "pytorch_model.bin";
@@ -63,8 +61,6 @@ SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
 
 }  // namespace
 
-bool is_legacy_save(const RandomReader& file) { return head_of(file, kLegacyMagic.size()) == kLegacyMagic; }
-
 SourceFiles find_source_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
@@ -76,7 +72,7 @@ SourceFiles find_source_files(const Source& source) {
   if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
   SourceFiles files;
   const auto file = source.fs->open(first);
-  if (!is_saved_zip(*file) && hub::is_index_file(*file, kDataSuffix)) {
+  if (!is_saved_zip(*file) && !is_legacy_file(*file) && hub::is_index_file(*file, kDataSuffix)) {
     files.folder = parent_path(first);
     files.index = first;
   } else {
@@ -94,7 +90,7 @@ bool is_torch(const Source& source) {
     });
   }
   const auto file = source.fs->open(path);
-  return is_saved_zip(*file) || hub::is_index_file(*file, kDataSuffix);
+  return is_saved_zip(*file) || is_legacy_file(*file) || hub::is_index_file(*file, kDataSuffix);
 }
 
 }  // namespace shard::torch_save

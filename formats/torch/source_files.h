@@ -20,10 +20,7 @@ struct SourceFiles {
 /// \throws Error kUnsupported  several files without an index: one per rank.
 SourceFiles find_source_files(const Source& source);
 
-/// True when the content says torch: see Format::detect. Legacy files are not claimed.
+/// True when the content says torch: see Format::detect.
 bool is_torch(const Source& source);
-
-/// True for the first bytes of torch.save before 1.6: a pickled magic number.
-bool is_legacy_save(const RandomReader& file);
 
 }  // namespace shard::torch_save

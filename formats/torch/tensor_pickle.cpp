@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/pickle/opcodes.h"
+#include "formats/torch/storage_classes.h"
+#include "formats/torch/wrapped_tensor.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -15,33 +16,6 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::string_view kUtils = "torch._utils";
-
-struct StorageClass {
-  std::string_view name;
-  DType dtype;
-};
-
-// The storage classes that torch still writes; all other dtypes go through UntypedStorage and _rebuild_tensor_v3
-// (torch/storage.py, _dtype_to_storage_type_map and _new_dtypes).
-constexpr auto kStorageClasses = std::to_array<StorageClass>({
-    {"BFloat16Storage", DType::kBfloat16},
-    {"BoolStorage", DType::kBool},
-    {"ByteStorage", DType::kUint8},
-    {"CharStorage", DType::kInt8},
-    {"ComplexDoubleStorage", DType::kComplex128},
-    {"ComplexFloatStorage", DType::kComplex64},
-    {"DoubleStorage", DType::kFloat64},
-    {"FloatStorage", DType::kFloat32},
-    {"HalfStorage", DType::kFloat16},
-    {"IntStorage", DType::kInt32},
-    {"LongStorage", DType::kInt64},
-    {"QInt32Storage", DType::kQint32},
-    {"QInt8Storage", DType::kQint8},
-    {"QUInt2x4Storage", DType::kQuint2x4},
-    {"QUInt4x2Storage", DType::kQuint4x2},
-    {"QUInt8Storage", DType::kQuint8},
-    {"ShortStorage", DType::kInt16},
-});
 
 [[noreturn]] void malformed(const std::string& what) {
   throw Error(ErrorCode::kCorruption, "a pickled tensor is malformed: " + what).of_kind("bad_pickle");
@@ -74,15 +48,6 @@ Dims dims(Arena& arena, const Value& value, std::string_view what) {
   return arena.dims(std::span(numbers).first(tuple.items.size()));
 }
 
-DType dtype_value(const Value& value) {
-  if (value.kind != ValueKind::kGlobal || value.module != "torch") malformed("its dtype is none of torch's");
-  const std::optional<DType> dtype = dtype_of_name(value.text);
-  if (!dtype || dtype_name(*dtype) != value.text) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text));
-  }
-  return *dtype;
-}
-
 /// The dtype of a storage class; nothing for an untyped one, which counts bytes.
 std::optional<DType> storage_dtype(const Value& storage_class) {
   if (storage_class.kind != ValueKind::kGlobal) malformed("its storage's class is no class by name");
@@ -96,25 +61,27 @@ std::optional<DType> storage_dtype(const Value& storage_class) {
   return known->dtype;
 }
 
-/// Fills in what the persistent id says: ('storage', class, key, location, count[, view]).
-void read_storage(const Value& persistent, TensorView& view) {
-  const bool has_id = persistent.kind == ValueKind::kPersid && persistent.items[0]->kind == ValueKind::kTuple;
-  const std::span<Value* const> id = has_id ? persistent.items[0]->items : std::span<Value*>();
+std::span<Value* const> storage_id_items(const Value& value) {
+  const bool has_id = value.kind == ValueKind::kPersid && value.items[0]->kind == ValueKind::kTuple;
+  const std::span<Value* const> id = has_id ? value.items[0]->items : std::span<Value*>();
   if (id.size() < 5 || id.size() > 6 || !id[0]->is_string() || id[0]->text != "storage") {
     malformed("its storage is no persistent id of a storage");
   }
-  const std::optional<DType> typed = storage_dtype(*id[1]);
-  view.dtype = typed.value_or(DType::kUint8);
-  view.key = string(*id[2], "storage's key");
-  view.location = string(*id[3], "storage's location");
-  const std::int64_t count = natural(*id[4], "storage's size");
-  view.storage_bytes = checked_bytes(count, view.dtype);
+  return id;
+}
+
+void read_storage(const StorageId& storage, const Value& persistent, TensorView& view) {
+  view.dtype = view.storage_dtype = storage.dtype;
+  view.key = storage.key;
+  view.location = storage.location;
+  view.storage_bytes = storage.bytes;
+  const std::span<Value* const> id = storage_id_items(persistent);
   if (id.size() == 5 || id[5]->kind == ValueKind::kNone) return;
   // Legacy files: the storage is itself a view, (key, offset, size), of the one that the file holds.
   const Value& part = *id[5];
   if (part.kind != ValueKind::kTuple || part.items.size() != 3) malformed("its storage's view is no triple");
   view.first = natural(*part.items[1], "storage view's offset");
-  if (checked_add(view.first, natural(*part.items[2], "storage view's size")) > count) {
+  if (checked_add(view.first, natural(*part.items[2], "storage view's size")) > storage.count) {
     malformed("its storage's view leaves the storage");
   }
 }
@@ -163,7 +130,29 @@ constexpr ArgumentCounts kArguments[] = {{0, 0}, {4, 4}, {6, 7}, {7, 8}};  // By
 
 }  // namespace
 
-std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {
+DType dtype_value(const Value& value) {
+  if (value.kind != ValueKind::kGlobal || value.module != "torch") malformed("its dtype is none of torch's");
+  const std::optional<DType> dtype = dtype_of_name(value.text);
+  if (!dtype || dtype_name(*dtype) != value.text) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text));
+  }
+  return *dtype;
+}
+
+StorageId as_storage_id(const Value& value) {
+  const std::span<Value* const> id = storage_id_items(value);
+  const std::optional<DType> typed = storage_dtype(*id[1]);
+  StorageId storage;
+  storage.dtype = typed.value_or(DType::kUint8);
+  storage.is_untyped = !typed;
+  storage.key = string(*id[2], "storage's key");
+  storage.location = string(*id[3], "storage's location");
+  storage.count = natural(*id[4], "storage's size");
+  storage.bytes = checked_bytes(storage.count, storage.dtype);
+  return storage;
+}
+
+std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   const int version = rebuild_version(value);
   if (version == 0) return std::nullopt;
   const std::span<Value* const> arguments = value.items;
@@ -172,16 +161,25 @@ std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {
     malformed(fmt::format("{} with {} arguments", value.callee->text, arguments.size()));
   }
   TensorView view;
-  read_storage(*arguments[0], view);
+  const StorageId storage = as_storage_id(*arguments[0]);
+  read_storage(storage, *arguments[0], view);
   view.first = checked_add(view.first, natural(*arguments[1], "offset"));
   view.shape = dims(arena, *arguments[2], "size");
   view.strides = dims(arena, *arguments[3], "stride");
   if (view.shape.size() != view.strides.size()) malformed("size and stride differ in length");
   if (version >= 2) view.requires_grad = boolean(*arguments[4], "requires_grad");
-  if (version == 3) view.dtype = dtype_value(*arguments[6]);
+  if (version == 3) {
+    view.dtype = dtype_value(*arguments[6]);
+    if (storage.is_untyped) view.storage_dtype = view.dtype;
+  }
   if (arguments.size() == counts.most && version >= 2) read_flags(*arguments[counts.most - 1], view);
   check_bounds(view);
   return view;
+}
+
+std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {
+  if (rebuild_version(value) != 0) return as_plain_tensor(arena, value);
+  return as_wrapped_tensor(arena, value);
 }
 
 std::string_view unsupported_tensor_kind(const Value& value) {
@@ -204,90 +202,6 @@ std::string_view unsupported_tensor_kind(const Value& value) {
   if (module == "torch.sparse") return "sparse";
   const bool is_class = module == "torch" || module == "torch.cuda";
   return is_class && name.ends_with("Tensor") ? "legacy" : std::string_view();
-}
-
-namespace {
-
-/// Writes one tensor as torch/_tensor.py, _reduce_ex_internal, and torch/serialization.py, persistent_id, do.
-class TensorWriter {
- public:
-  TensorWriter(pickle::Dumper& dumper, const TensorView& view) : dumper_(dumper), view_(view) {
-    const auto* known = std::ranges::find(kStorageClasses, view.dtype, &StorageClass::dtype);
-    class_ = known == kStorageClasses.end() ? nullptr : known;
-  }
-
-  void write() {
-    check_dtype();
-    dumper_.global(kUtils, class_ != nullptr ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
-    dumper_.mark();
-    storage();
-    dumper_.integer(view_.first);
-    dims(view_.shape);
-    dims(view_.strides);
-    dumper_.boolean(view_.requires_grad);
-    dumper_.global("collections", "OrderedDict");  // No hooks.
-    dumper_.empty_tuple();
-    dumper_.op(pickle::kOpReduce);
-    if (class_ == nullptr) dumper_.global("torch", dtype_name(view_.dtype));
-    if (view_.conj || view_.neg) flags();
-    dumper_.tuple();
-    dumper_.op(pickle::kOpReduce);
-  }
-
- private:
-  void check_dtype() const {
-    const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
-    const bool is_packed = dtype_bits(view_.dtype) % 8 != 0;
-    if (!is_quantized && !is_packed) return;
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
-  }
-
-  void storage() {
-    dumper_.mark();
-    dumper_.string("storage");
-    class_ != nullptr ? dumper_.global("torch", class_->name) : dumper_.global("torch.storage", "UntypedStorage");
-    dumper_.string(view_.key);
-    dumper_.string(view_.location);
-    dumper_.integer(class_ != nullptr ? view_.storage_bytes / (dtype_bits(view_.dtype) / 8) : view_.storage_bytes);
-    dumper_.tuple();
-    dumper_.op(pickle::kOpBinPersid);
-  }
-
-  void dims(Dims numbers) {
-    if (numbers.empty()) return dumper_.empty_tuple();
-    dumper_.mark();
-    for (const std::int64_t number : numbers) dumper_.integer(number);
-    dumper_.tuple();
-  }
-
-  void flags() {
-    dumper_.op(pickle::kOpEmptyDict);
-    for (const auto& [name, is_set] : {std::pair("conj", view_.conj), std::pair("neg", view_.neg)}) {
-      if (!is_set) continue;
-      dumper_.string(name);
-      dumper_.boolean(true);
-      dumper_.op(pickle::kOpSetItem);
-    }
-  }
-
-  pickle::Dumper& dumper_;
-  const TensorView& view_;
-  const StorageClass* class_;  ///< Null: an untyped storage.
-};
-
-}  // namespace
-
-std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view) {
-  pickle::DumpOptions options;
-  options.protocol = 2;
-  options.tensor = [&view](pickle::Dumper& dumper, const Value& value) {
-    const TensorView tensor = view(value.number);
-    TensorWriter(dumper, tensor).write();
-  };
-  pickle::Dumper dumper(std::move(options));
-  dumper.value(root);
-  return dumper.finish();
 }
 
 }  // namespace shard::torch_save

@@ -21,17 +21,36 @@ namespace shard::torch_save {
 struct TensorView {
   DType dtype{};
   Dims shape, strides;
-  std::int64_t first = 0;          ///< Elements from the storage's begin.
-  std::string_view key;            ///< Of the storage: record `data/<key>`.
-  std::string_view location;       ///< "cpu", "cuda:0", ...
+  std::int64_t first = 0;     ///< Elements from the storage's begin.
+  std::string_view key;       ///< Of the storage: record `data/<key>`.
+  std::string_view location;  ///< "cpu", "cuda:0", ...
   std::int64_t storage_bytes = 0;
+  DType storage_dtype{};  ///< The elements that the storage counts; of an untyped one `dtype`.
   bool requires_grad = false;
   bool conj = false, neg = false;
+  std::optional<std::string_view> inside;  ///< The storage's bytes, where they lie in the pickle; there is no key then.
+  bool inside_swapped = false;             ///< Those are big-endian.
+  std::string_view device;                 ///< Where it was, of a device without storages ("xla:0"), else empty.
+  bool has_attributes = false;             ///< The pickle sets attributes of the tensor's Python object.
 };
 
-/// What `value` says if it is a call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3; nothing if it is
-/// something else. \throws Error kCorruption  a malformed one: wrong arguments, overflow, a view that leaves its
-/// storage, a storage class that contradicts.
+/// A storage as a persistent id describes it: ('storage', class, key, location, count[, view]).
+struct StorageId {
+  std::string_view key, location;
+  DType dtype{};  ///< Of the class; uint8 of an untyped one, which counts bytes.
+  bool is_untyped = false;
+  std::int64_t count = 0, bytes = 0;
+};
+
+/// \throws Error kCorruption  `value` is no persistent id of a storage.
+StorageId as_storage_id(const Value& value);
+
+/// What `value` says if it is a call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3, or of a function
+/// that wraps such a call and leaves its elements alone (devices without storages, Python attributes); nothing if it is
+/// something else.
+/// \throws Error kCorruption  a malformed one: wrong arguments, overflow, a view that leaves its storage, a storage
+/// class
+///   that contradicts.
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value);
 
 /// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass, device, legacy;
@@ -42,7 +61,10 @@ std::string_view unsupported_tensor_kind(const Value& value);
 
 /// Pickles `root` as data.pkl (protocol 2): for each kTensor, `view` says the tensor (key, dtype, ...). Emits
 /// _rebuild_tensor_v2, or _rebuild_tensor_v3 with an untyped storage for the dtypes that torch writes so.
-std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view);
+/// Where `instead` gives a value, that is written in the tensor's place; it may hold kTensor values of its own and must
+/// live as long as the call.
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view,
+                 const std::function<const Value*(std::int64_t tensor)>& instead = {});
 
 /// A complete torch.save zip laid out, as torch 2.11 writes one: data.pkl, .format_version, .storage_alignment,
 /// byteorder, data/<key>..., version, .data/serialization_id.
@@ -64,6 +86,5 @@ class SavedZip {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
 
 }  // namespace shard::torch_save

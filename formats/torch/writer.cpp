@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "formats/torch/saved_file.h"
+#include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -17,33 +16,6 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::string_view kIndexName = "pytorch_model.bin.index.json";
-
-// The top folder inside the zip: the file's name without its last extension, as torch takes it. Names that torch
-// cannot use, or opens as a stream, get what streams get.
-std::string top_folder(std::string_view file_name) {
-  const std::string_view stem = file_name.substr(0, std::min(file_name.rfind('.'), file_name.size()));
-  const bool is_plain =
-      std::ranges::all_of(stem, [](char c) { return c >= ' ' && c < '\x7f' && c != '\\' && c != '/'; });
-  return stem.empty() || stem == "." || stem == ".." || !is_plain ? "archive" : std::string(stem);
-}
-
-void check_objects(const Catalog& target) {
-  for (const Object& object : target.objects) {
-    if (object.value == nullptr) continue;
-    const std::string_view kind = hidden_tensor_kind(*object.value);
-    if (kind.empty()) continue;
-    Error error(ErrorCode::kUnsupported, fmt::format("'{}' cannot be written", object.name));
-    error.of_tensor(object.name).hint("leave out what is no plain tensor with --objects drop");
-    if (kind == "attribute") {
-      error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
-    } else {
-      const bool is_storage = kind.starts_with("storage");
-      error.because(
-          fmt::format("it is or holds a {}{}; only plain tensors can be written", kind, is_storage ? "" : " tensor"));
-    }
-    throw Error(error);
-  }
-}
 
 void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
@@ -117,60 +89,19 @@ class TorchWriter final : public Writer {
   bool needs_checksums() const override { return true; }
 
   void finish(const Catalog&, const Checksums& checksums, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < saved_.size(); ++i) {
-      std::vector<std::uint32_t> crcs;
-      for (const std::uint32_t storage : saved_[i].storages) crcs.push_back(checksums.crc32_of(storage));
-      for (const SavedZip::Span& span : saved_[i].zip->frame(crcs)) {
-        files[i]->write_at(span.offset, std::as_bytes(std::span(span.content)));
-      }
-    }
+    for (std::size_t i = 0; i < saved_.size(); ++i) saved_[i].write(checksums, *files[i]);
     if (!index_.empty()) files[saved_.size()]->write_at(0, std::as_bytes(std::span(index_)));
   }
 
   bool is_folder() const override { return !options_.single_file; }
 
  private:
-  struct Saved {
-    std::unique_ptr<SavedZip> zip;
-    std::vector<std::uint32_t> storages;  ///< By key: the target's storage.
-  };
-
   void place_file(Catalog& target, std::uint32_t file, const std::string& name, const Value& root) {
-    Saved saved;
-    std::string data_pkl = dump(root, [&](std::int64_t number) {
-      const StoredTensor& stored = stored_of(target, target.tensors[static_cast<std::size_t>(number)]);
-      std::uint32_t& key = keys_[stored.storage];
-      if (key == kNoIndex) {  // Keys count in the order in which the pickle names storages, as torch's do.
-        key = static_cast<std::uint32_t>(saved.storages.size());
-        saved.storages.push_back(stored.storage);
-      }
-      return view_of(target, stored, key);
-    });
-    std::vector<std::int64_t> sizes;
-    for (const std::uint32_t storage : saved.storages) sizes.push_back(target.storages[storage].bytes);
-    saved.zip = std::make_unique<SavedZip>(top_folder(name), std::move(data_pkl), sizes);
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      Storage& storage = target.storages[saved.storages[i]];
-      assert(storage.file == file);
-      storage.offset = saved.zip->data_offset(i);
-    }
-    target.files[file].path = name;
-    target.files[file].bytes = saved.zip->total_bytes();
-    saved_.push_back(std::move(saved));
-  }
-
-  static TensorView view_of(const Catalog& target, const StoredTensor& stored, std::uint32_t key) {
-    const Storage& storage = target.storages[stored.storage];
-    TensorView view;
-    view.dtype = stored.dtype;
-    view.shape = stored.shape;
-    view.strides = stored.strides;
-    view.first = stored.first;
-    view.key = target.arena->copy(std::to_string(key));
-    view.location = target.locations[storage.location];
-    view.storage_bytes = storage.bytes;
-    view.requires_grad = stored.requires_grad;
-    return view;
+    PlacedZip& zip = saved_.emplace_back(target, keys_);
+    const auto view = [&](std::int64_t number) {
+      return zip.view_of(stored_of(target, target.tensors[static_cast<std::size_t>(number)]));
+    };
+    zip.place(target, file, name, dump(root, view));
   }
 
   static void warn_of_losses(Catalog& target) {
@@ -208,7 +139,7 @@ class TorchWriter final : public Writer {
   }
 
   WriteOptions options_;
-  std::vector<Saved> saved_;         ///< One a data file.
+  std::vector<PlacedZip> saved_;     ///< One a data file.
   std::vector<std::uint32_t> keys_;  ///< Of each storage in its file, once its pickle has named it.
   std::string index_;                ///< Content of the index, or empty.
 };

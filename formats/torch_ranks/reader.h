@@ -1,6 +1,6 @@
 /// \file
-/// Opens torch-ranks: one torch.save file per rank, that hold ShardedTensors, DTensors or, with a layout document, plain
-/// slices. Bytes, checks and refusals: README.md beside this file.
+/// Opens torch-ranks: one torch.save file per rank, that hold ShardedTensors, DTensors or, with a layout document,
+/// plain slices. Bytes, checks and refusals: README.md beside this file.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 /// \file
-/// ShardedTensors and DTensors inside torch.save pickles: from calls to plain structs, and back.
+/// ShardedTensors and DTensors inside torch.save pickles: from calls to plain structs. Back: sharded_value_maker.h.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/{api,shard,metadata}.py, torch/distributed/_shard/metadata.py,
 /// torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py and torch/distributed/device_mesh.py, torch 1.13 to
-/// 2.15. Read by attribute names, so that attributes that come and go do not matter; written as torch 2.11 does.
+/// 2.15. Read by attribute names, so that attributes that come and go do not matter.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,9 @@ struct ShardBox {
   std::string_view placement;   ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
   std::int64_t rank = -1;       ///< From the placement, or -1.
 };
+
+/// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank.
+std::optional<std::int64_t> rank_of_placement(std::string_view placement);
 
 /// ShardedTensor's process-group state: of the process group, not of the machine.
 struct GroupState {
@@ -62,9 +65,12 @@ struct DTensorValue {
   DType dtype{};
   Dims shape;
   bool requires_grad = false;
+  bool is_parameter = false;             ///< For making: an nn.Parameter around it.
   Value* local = nullptr;                ///< A call that as_tensor takes; for making: a kTensor value.
   Sharding sharding;                     ///< Its mesh, ranks and placements; axis names may be empty.
   std::vector<std::int64_t> coordinate;  ///< Of this rank on the mesh; empty where the file does not say.
+  std::vector<std::size_t> order;        ///< Axes in the order of cutting (DTensorSpec.shard_order); empty: slowest first.
+  std::int64_t world_size = 1;           ///< As far as the mesh says: at least 1 + its highest rank.
   std::string_view device_type = "cpu";
 };
 
@@ -78,10 +84,5 @@ std::optional<DTensorValue> as_dtensor(Arena& arena, const Value& value, const R
 
 /// True where `value` rebuilds a ShardedTensor or DTensor; looks at names only.
 bool is_sharded(const Value& value);
-
-/// The call that rebuilds it, as torch 2.11 pickles it. The local tensors stay kTensor values (torch_save::dump).
-Value* make_sharded_tensor(Arena& arena, const ShardedTensorValue& tensor);
-/// `mesh_ranks` is the kTensor value of the mesh's ranks where torch 2.11 stores them as a tensor.
-Value* make_dtensor(Arena& arena, const DTensorValue& tensor, Value* mesh_ranks);
 
 }  // namespace shard::torch_ranks

@@ -1,5 +1,6 @@
 /// \file
-/// Writes torch-ranks: `rank-00000-of-00004.pt` and so on, one file for every rank; with plain slices also `layout.json`.
+/// Writes torch-ranks: `rank-00000-of-00004.pt` and so on, one file for every rank; with plain slices,
+/// and where nothing is cut, also `layout.json`.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,8 @@
 ///
 /// Read: the end record at the very end (no comment), zip64 end record and locator, central directory, and on demand
 /// each local header, which must agree with the directory. Refused: encryption, several disks, duplicate names,
-/// overlapping records, records outside the range, bytes before the first record, names that are absolute or hold "..",
+/// overlapping records, records outside the range, bytes before the first record or between records, names that are
+/// absolute or hold "..",
 /// "\\" or NUL.
 /// Written: as torch 2.11 writes (stored records, data at multiples of 64 from the zip's start through an "FB" extra
 /// field, data descriptors, zip64 tail always). Source: APPNOTE.TXT 6.3.10 and torch's caffe2/serialize.
@@ -34,8 +35,8 @@ struct Record {
 
 /// An open zip at [begin, begin + bytes) of a file. Ownership: keeps a reference to the file.
 /// Threads: const members may be called by several at once.
-/// Cost: one read where the zip has at most 8 KiB, else two (its end, its front) and one more for a directory past
-/// 4 KiB; n log n in records on top.
+/// Cost: one read where the zip has at most 8 KiB, else two (its end, its front) and one more for each MiB of a
+/// directory past 4 KiB; n log n in records on top.
 class ZipReader {
  public:
   /// \throws Error kCorruption (kind truncated, bad_header, duplicate_name, overlap, out_of_bounds), kUnsupported
@@ -73,6 +74,7 @@ class ZipReader {
   void read_directory(const End& end);
   void check_places(std::int64_t directory);
   void index_names();
+  void check_gap(const Record& record, std::int64_t gap, bool has_extra) const;
 
   std::shared_ptr<const RandomReader> file_;
   std::int64_t begin_ = 0, bytes_ = 0;

@@ -4,8 +4,8 @@
 #include <functional>
 #include <numeric>
 
+#include "formats/decode/decode.h"
 #include "formats/zip/bytes.h"
-#include "formats/zip/inflate.h"
 #include "formats/zip/zip.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
@@ -19,6 +19,11 @@ constexpr std::int64_t kWindow = 4096;     // Of larger ones the front and the e
 // Deflate options (bits 1 and 2), descriptor, UTF-8. All others change how the bytes are to be read.
 constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
+constexpr std::uint16_t kDeflated = 8;
+constexpr std::int64_t kDeflateRatio = 1032;        // Deflate cannot do better.
+constexpr std::int64_t kUsualExtra = 128;           // Read along with a local header; torch's padding is shorter.
+constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Of a directory; one that lies about its size costs no memory.
+constexpr std::size_t kLongestEntry = kDirectoryBytes + 3 * 0xFFFF;
 
 Error damaged(std::string_view kind, const std::string& message) {
   return Error(ErrorCode::kCorruption, "zip: " + message).of_kind(kind);
@@ -115,8 +120,25 @@ Record take_entry(std::span<const std::byte>& rest) {
         .expected(record.bytes)
         .found(record.stored_bytes);
   }
+  if (record.method == kDeflated && record.bytes / kDeflateRatio > record.stored_bytes) {
+    throw damaged("bad_header", fmt::format("record '{}' of {} compressed bytes cannot hold {}", record.name,
+                                            record.stored_bytes, record.bytes))
+        .because("deflate makes data at most 1032 times smaller");
+  }
   rest = rest.subspan(all);
   return record;
+}
+
+/// Memory grows with what really comes out, not with what the directory promises.
+std::vector<std::byte> inflated(const decode::Compressed& from) {
+  constexpr std::int64_t kStep = 1 << 20;
+  const auto view = decode::decompressed(from);
+  std::vector<std::byte> content;
+  for (std::int64_t at = 0; at < from.bytes; at += kStep) {
+    content.resize(static_cast<std::size_t>(std::min(from.bytes, at + kStep)));
+    view->read_at(at, std::span(content).subspan(static_cast<std::size_t>(at)));
+  }
+  return content;
 }
 
 }  // namespace
@@ -229,14 +251,21 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
 
 void ZipReader::read_directory(const End& end) {
   std::vector<std::byte> scratch;
-  std::span<const std::byte> rest = view(end.directory, end.directory_bytes, scratch);
-  records_.reserve(static_cast<std::size_t>(end.entries));
+  std::span<const std::byte> rest;
+  const std::int64_t directory_end = end.directory + end.directory_bytes;
+  std::int64_t next = end.directory;  // Behind `rest`.
   for (std::int64_t i = 0; i < end.entries; ++i) {
+    if (rest.size() < kLongestEntry && next < directory_end) {
+      next -= static_cast<std::int64_t>(rest.size());
+      rest = view(next, std::min(kDirectoryWindow, directory_end - next), scratch);
+      next += static_cast<std::int64_t>(rest.size());
+    }
     records_.push_back(take_entry(rest));
     has_checksums_ = has_checksums_ || records_.back().crc32 != 0;
   }
-  if (!rest.empty()) {
-    throw damaged("bad_header", fmt::format("{} bytes follow the directory's {} entries", rest.size(), end.entries));
+  const std::int64_t left = directory_end - next + static_cast<std::int64_t>(rest.size());
+  if (left != 0) {
+    throw damaged("bad_header", fmt::format("{} bytes follow the directory's {} entries", left, end.entries));
   }
   if (records_.empty()) return;
   const std::string& first = records_.front().name;
@@ -293,6 +322,23 @@ const Record* ZipReader::find(std::string_view name) const {
   return &records_[found->record];
 }
 
+/// Behind the data nothing lies but the descriptor. Were the local header's lengths not what they were, the data would
+/// be taken from another place, and this is what shows it.
+void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra) const {
+  bool fits = gap == 0;
+  if ((record.flags & kDescriptorFlag) != 0) {
+    const bool is_wide = record.bytes >= kMax32 || record.stored_bytes >= kMax32;
+    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide one, others the narrow one.
+    fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || lies_far));
+    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Without the signature, as some others write it.
+  }
+  if (fits) return;
+  throw damaged("bad_header",
+                fmt::format("record '{}': {} bytes lie between its data and what follows", record.name, gap))
+      .in_file(file_->name())
+      .because("the lengths in its local header are not what they were");
+}
+
 std::int64_t ZipReader::data_offset(const Record& record) const {
   std::vector<std::byte> scratch;
   const std::int64_t name_bytes = static_cast<std::int64_t>(record.name.size());
@@ -301,7 +347,9 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                    fmt::format("record '{}': the local header's {} is not the directory's", record.name, what))
         .in_file(file_->name());
   };
-  const std::span<const std::byte> header = view(record.header_offset, kLocalBytes + name_bytes, scratch);
+  const std::int64_t usual = kLocalBytes + name_bytes + kUsualExtra;
+  const std::span<const std::byte> header =
+      view(record.header_offset, std::min(usual, record.limit - record.header_offset), scratch);
   if (load<std::uint32_t>(header, 0) != kLocalSignature) throw wrong("signature");
   if (load<std::uint16_t>(header, 6) != record.flags) throw wrong("flags");
   if (load<std::uint16_t>(header, 8) != record.method) throw wrong("method");
@@ -329,6 +377,7 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                                          record.stored_bytes, data, record.limit))
         .in_file(file_->name());
   }
+  check_gap(record, record.limit - data - record.stored_bytes, extra_bytes > 0);
   return begin_ + data;
 }
 
@@ -338,17 +387,13 @@ std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_
                                             record.bytes, limit_bytes))
         .in_file(file_->name());
   }
-  std::vector<std::byte> scratch;
-  const std::span<const std::byte> stored = view(data_offset(record) - begin_, record.stored_bytes, scratch);
+  const std::int64_t data = data_offset(record);
   std::vector<std::byte> content;
   if (record.method == 0) {
-    if (stored.data() == scratch.data()) {
-      content = std::move(scratch);
-    } else {
-      content.assign(stored.begin(), stored.end());
-    }
-  } else if (record.method == 8) {
-    content = inflate(stored, record.bytes, record.name, file_->name());
+    const std::span<const std::byte> stored = view(data - begin_, record.stored_bytes, content);
+    if (stored.data() != content.data()) content.assign(stored.begin(), stored.end());
+  } else if (record.method == kDeflated) {
+    content = inflated({file_, data, record.stored_bytes, record.bytes, decode::Codec::kDeflate, record.name});
   } else {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("zip: record '{}' has compression method {}", record.name, record.method))

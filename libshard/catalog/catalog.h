@@ -30,6 +30,8 @@
 namespace shard {
 
 inline constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;
+/// The key of Catalog::metadata under which formats without sharing note the aliases that they store in full.
+inline constexpr const char* kAliasesNote = "shardctl.aliases";
 
 /// One step of the way to a leaf: a dict key or a list index.
 struct PathPart {
@@ -83,7 +85,8 @@ struct Tensor {
   Dims shape;
   std::uint32_t first_chunk = 0;  ///< Its chunks are chunks[first_chunk, first_chunk + chunk_count), by offsets, rank.
   std::uint32_t chunk_count = 0;
-  std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype.
+  std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype
+                                      ///< (of a tensor in pieces: of every piece).
                                       ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
   std::uint32_t sharding = kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.

@@ -150,7 +150,7 @@ class AliasFinder {
  private:
   const Chunk& chunk(const Tensor& tensor) const { return catalog_.chunks[tensor.first_chunk]; }
   std::uint32_t storage(const Tensor& tensor) const { return catalog_.stored[chunk(tensor).stored].storage; }
-  bool is_candidate(const Tensor& tensor) const { return tensor.chunk_count == 1 && uses_[storage(tensor)] > 1; }
+  bool is_candidate(const Tensor& tensor) const { return tensor.chunk_count > 0 && uses_[storage(tensor)] > 1; }
 
   std::size_t hash(const Tensor& tensor) const {
     std::uint64_t hash = storage(tensor);
@@ -165,9 +165,14 @@ class AliasFinder {
     return static_cast<std::size_t>(hash);
   }
 
+  /// Of a tensor in pieces every one must be the same.
   bool same_view(const Tensor& a, const Tensor& b) const {
-    return storage(a) == storage(b) && chunk(a).first == chunk(b).first && a.dtype == b.dtype && a.shape == b.shape &&
-           chunk(a).strides == chunk(b).strides && chunk(a).sizes == chunk(b).sizes;
+    const auto same_chunk = [this](const Chunk& x, const Chunk& y) {
+      return catalog_.stored[x.stored].storage == catalog_.stored[y.stored].storage && x.first == y.first &&
+             x.strides == y.strides && x.sizes == y.sizes && x.offsets == y.offsets;
+    };
+    return a.dtype == b.dtype && a.shape == b.shape &&
+           std::ranges::equal(catalog_.chunks_of(a), catalog_.chunks_of(b), same_chunk);
   }
 
   /// The earlier tensor of the same view, or kNoIndex after noting this one as the first.
@@ -239,12 +244,29 @@ void check_tensor(const Catalog& catalog, const Tensor& tensor) {
   check_coverage(tensor.name, tensor.shape, chunks);
 }
 
+/// Views may name an element many times over (a stride of 0, many names for one storage). A file of a few bytes that
+/// says terabytes so is made to keep its readers busy.
+void check_proportion(const Catalog& catalog) {
+  constexpr double kAlways = std::int64_t{1} << 30, kTimes = 256;
+  double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
+  for (const Tensor& tensor : catalog.tensors) {
+    named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+  }
+  for (const Storage& storage : catalog.storages) stored += static_cast<double>(storage.bytes);
+  if (named <= std::max(kAlways, kTimes * stored)) return;
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("tensors of {:.0f} bytes look into {:.0f} bytes of storage", named, stored))
+      .because("more than 256 times; no checkpoint does, a file that is made to keep its readers busy may")
+      .of_kind("out_of_bounds");
+}
+
 }  // namespace
 
 void finish_catalog(Catalog& catalog) {
   sort_entries(catalog);
   sort_chunks(catalog);
   for (const Tensor& tensor : catalog.tensors) check_tensor(catalog, tensor);
+  check_proportion(catalog);
   AliasFinder(catalog).run();
 }
 

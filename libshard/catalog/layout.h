@@ -55,10 +55,21 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 
 /// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh` (axes slowest first), `files.path`, and
 /// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each
-/// cut by the rule of torch.chunk. Axes that a rule does not name hold replicas.
+/// cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule does not name hold replicas.
+/// A `match` that only lists names (escaped, with '|' between them) may list millions.
 /// \throws Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep.
 /// \throws Error kUnsupported      any other key, by name.
 MeshLayout parse_layout_document(std::string_view json, const std::string& file);
+
+/// A tensor and what the axes of a mesh do to it.
+struct PlacedName {
+  std::string_view name;
+  std::span<const Placement> placements;  ///< One per axis; dims not negative.
+};
+/// The document from which parse_layout_document reads these placements for exactly these names.
+/// \throws Error kUnsupported  a name that is not valid UTF-8.
+std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
+                                 std::span<const PlacedName> names);
 
 /// What one rank holds of one tensor, in the order of its local elements.
 struct RankPiece {

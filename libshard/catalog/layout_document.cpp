@@ -2,6 +2,8 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cctype>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
+constexpr std::int64_t kMaxPrograms = std::int64_t{4} << 20;  // Instructions of all patterns: about 100 MB.
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
 
@@ -90,25 +93,63 @@ int read_dim(const json& cut, const std::string& where) {
   return dim->get<int>();
 }
 
+Placement read_cut(const json& cut, const std::string& where) {
+  Placement placement{Placement::kShard, read_dim(cut, where), 1};
+  const auto factor = cut.find("split_factor");
+  if (factor == cut.end()) return placement;
+  const bool fits = factor->is_number_unsigned() && factor->get<std::uint64_t>() >= 1 &&
+                    factor->get<std::uint64_t>() <= std::uint64_t{kMaxRanks};
+  if (!fits) throw wrong(where + ".split_factor is no size").found(factor->dump());
+  placement.kind = Placement::kStridedShard;
+  placement.split_factor = factor->get<std::int64_t>();
+  return placement;
+}
+
 /// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
 void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where,
                 MeshLayout::Rule& rule) {
   if (!shard.is_array()) throw wrong(where + ".shard is no list").found(shard.type_name());
   for (const json& cut : shard) {
-    check_keys(cut, (where + ".shard").c_str(), {"axis", "dim"});
+    check_keys(cut, (where + ".shard").c_str(), {"axis", "dim", "split_factor"});
     const std::size_t axis = read_axis(cut, mesh, where + ".shard");
     if (std::ranges::find(rule.order, axis) != rule.order.end()) {
       throw wrong(fmt::format("{}.shard names axis '{}' twice", where, mesh[axis].name));
     }
     rule.order.push_back(axis);
-    rule.placements[axis] = {Placement::kShard, read_dim(cut, where + ".shard"), 1};
+    rule.placements[axis] = read_cut(cut, where + ".shard");
   }
   for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
     if (std::ranges::find(rule.order, axis) == rule.order.end()) rule.order.push_back(axis);
   }
 }
 
-MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number) {
+/// The names that a pattern lists one by one, sorted; nothing where it is a true pattern.
+std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
+  std::vector<std::string> names(1);
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '|') {
+      names.emplace_back();
+    } else if (pattern.substr(i).starts_with("\\x00")) {
+      names.back() += '\0';
+      i += 3;
+    } else if (c == '\\') {
+      const char escaped = ++i < pattern.size() ? pattern[i] : 'a';
+      const bool is_word = std::isalnum(static_cast<unsigned char>(escaped)) != 0 || escaped == '_';
+      if (is_word || static_cast<unsigned char>(escaped) >= 0x80) return std::nullopt;
+      names.back() += escaped;
+    } else if (std::string_view(".*+?()[]{}^$").find(c) != std::string_view::npos) {
+      return std::nullopt;
+    } else {
+      names.back() += c;
+    }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,
+                           std::int64_t& programs) {
   std::string where = fmt::format("rules[{}]", number);
   check_keys(object, where.c_str(), {"id", "match", "shard"});
   if (const std::string id = text_at(object, "id", where.c_str()); !id.empty()) where = fmt::format("rule '{}'", id);
@@ -116,14 +157,23 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
   MeshLayout::Rule rule;
   rule.source = text_at(object, "match", where.c_str());
   rule.placements.resize(mesh.size());
+  if (object.contains("shard")) read_shard(object["shard"], mesh, where, rule);
+  if (auto names = listed_names(rule.source)) {
+    rule.matches = [list = std::make_shared<const std::vector<std::string>>(*std::move(names))](std::string_view name) {
+      return std::binary_search(list->begin(), list->end(), name, std::less<>());
+    };
+    return rule;
+  }
   RE2::Options options;
   options.set_log_errors(false);
   const auto pattern = std::make_shared<const RE2>(rule.source, options);
   if (!pattern->ok()) throw wrong(where + ".match is no regular expression").because(pattern->error());
+  if ((programs += pattern->ProgramSize()) > kMaxPrograms) {
+    throw wrong("the patterns of the rules are too large").found(fmt::format("{} instructions", programs));
+  }
   rule.matches = [pattern](std::string_view name) {
     return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern);
   };
-  if (object.contains("shard")) read_shard(object["shard"], mesh, where, rule);
   return rule;
 }
 
@@ -146,7 +196,8 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   const auto rules = document.find("rules");
   if (rules == document.end()) return layout;
   if (!rules->is_array()) throw wrong("rules is no list").found(rules->type_name());
-  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size()));
+  std::int64_t programs = 0;
+  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), programs));
   return layout;
 } catch (Error& error) {
   throw error.in_file(file);

@@ -23,10 +23,11 @@ class TargetBuilder {
       : source_(source), selection_(selection), traits_(traits), sharing_(source, selection, traits.sharing) {
     target_.format = traits.name;
     target_.metadata = source.metadata;
+    if (selection.renamed) target_.metadata.erase(kAliasesNote);  // It would name what is not there.
     target_.locations = source.locations;
     target_.borrowed = source.borrowed;
     target_.borrowed.insert(target_.borrowed.end(), {source.arena, selection.arena});
-    target_.warnings = sharing_.warnings();
+    target_.rank_files = source.rank_files;
     target_.tensors.reserve(selection.tensors.size());
     target_.stored.reserve(selection.tensors.size());
     target_.chunks.reserve(selection.tensors.size());
@@ -37,13 +38,17 @@ class TargetBuilder {
     PieceRule rule(source_, layout, traits_);
     for (std::size_t i = 0; i < selection_.tensors.size(); ++i) add_cut_tensor(i, rule.pieces(selection_.tensors[i]));
     rule.check_used();
+    target_.warnings = sharing_.warnings(true);
+    warn_of_aliases();
     target_.world_size = rule.world_size();
+    target_.shardings = rule.shardings();
     add_objects();
     make_rank_files();
     return std::move(target_);
   }
 
   Catalog whole(const Layout& layout) {
+    target_.warnings = sharing_.warnings(false);
     place_units(layout);
     for (std::size_t i = 0; i < selection_.tensors.size(); ++i) add_whole(i);
     add_objects();
@@ -109,9 +114,11 @@ class TargetBuilder {
 
   // Pieces. Until all ranks are known, Storage::file is a rank.
 
-  void add_cut_tensor(std::size_t selected, std::span<const RankPiece> pieces) {
+  void add_cut_tensor(std::size_t selected, const TensorPieces& placed) {
     Tensor& tensor = add_tensor(selected);
-    for (const RankPiece& piece : pieces) {
+    tensor.sharding = placed.sharding;
+    const std::size_t first_storage = target_.storages.size();
+    for (const RankPiece& piece : placed.pieces) {
       if (traits_.one_box_per_item || piece.boxes.empty()) {
         for (const Box& box : piece.boxes) add_box(selected, piece.rank, box);
         if (piece.boxes.empty()) add_empty(selected, piece);
@@ -126,6 +133,39 @@ class TargetBuilder {
       return by_offsets != 0 ? by_offsets < 0 : target_.stored[a.stored].rank < target_.stored[b.stored].rank;
     };
     std::ranges::stable_sort(std::span(target_.chunks).subspan(tensor.first_chunk), order);
+    if (traits_.sharing && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
+  }
+
+  bool is_cut_alike(const Tensor& a, const Tensor& b) const {
+    const auto is_same = [this](const Chunk& x, const Chunk& y) {
+      const StoredTensor &of_x = target_.stored[x.stored], &of_y = target_.stored[y.stored];
+      return x.offsets == y.offsets && x.sizes == y.sizes && x.first == y.first && of_x.rank == of_y.rank &&
+             of_x.shape == of_y.shape;
+    };
+    return std::ranges::equal(target_.chunks_of(a), target_.chunks_of(b), is_same);
+  }
+
+  /// An alias that is cut alike has its pieces in the storages of the first one; its own, the last ones made, go.
+  void share_pieces(const Tensor& tensor, std::size_t first_storage) {
+    const Tensor& first = target_.tensors[tensor.alias_of];
+    if (!is_cut_alike(tensor, first)) {
+      aliases_apart_.push_back(fmt::format("'{}'", tensor.name));
+      return;
+    }
+    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
+      target_.stored[target_.chunks[tensor.first_chunk + i].stored].storage =
+          target_.stored[target_.chunks[first.first_chunk + i].stored].storage;
+    }
+    target_.storages.resize(first_storage);
+  }
+
+  void warn_of_aliases() {
+    if (aliases_apart_.empty()) return;
+    const std::size_t shown = std::min<std::size_t>(3, aliases_apart_.size());
+    target_.warnings.push_back(fmt::format("{} aliases are stored in full, being cut unlike what they repeat: {}{}",
+                                           aliases_apart_.size(),
+                                           fmt::join(std::span(aliases_apart_).first(shown), ", "),
+                                           shown < aliases_apart_.size() ? ", ..." : ""));
   }
 
   /// A stored tensor, row-major in a storage of its own, for one rank.
@@ -177,9 +217,12 @@ class TargetBuilder {
     }
   }
 
-  /// One file per rank that holds something, in rank order.
+  /// One file per rank that holds something, or where uncut tensors are on all of them per rank; in rank order.
   void make_rank_files() {
     std::vector<std::uint32_t> ranks;
+    if (traits_.uncut_on_all) {
+      for (std::uint32_t rank = 0; rank < target_.world_size.value_or(1); ++rank) ranks.push_back(rank);
+    }
     for (const Storage& storage : target_.storages) ranks.push_back(storage.file);
     if (!target_.objects.empty()) ranks.push_back(0);
     std::ranges::sort(ranks);
@@ -272,10 +315,18 @@ class TargetBuilder {
     target_.root = make_root();
   }
 
+  /// In a tree one value may stand for all aliases of a tensor; those that are stored apart need one each.
+  bool has_parted_aliases() const {
+    if (!aliases_apart_.empty()) return true;
+    return std::ranges::any_of(target_.tensors, [this](const Tensor& tensor) {
+      return tensor.alias_of == kNoIndex && source_.tensors[tensor.source].alias_of != kNoIndex;
+    });
+  }
+
   Value* make_root() {
     const bool is_complete = selection_.tensors.size() == source_.tensors.size() &&
                              selection_.objects.size() == source_.objects.size() && !selection_.renamed;
-    if (source_.root != nullptr && is_complete) return source_.root;
+    if (source_.root != nullptr && is_complete && !has_parted_aliases()) return source_.root;
     std::vector<TreeEntry> entries;
     entries.reserve(target_.tensors.size() + target_.objects.size());
     for (const Tensor& tensor : target_.tensors) {
@@ -291,6 +342,7 @@ class TargetBuilder {
   const FormatTraits& traits_;
   const SharingPlan sharing_;
   std::vector<std::uint32_t> file_of_, storage_of_shared_;
+  std::vector<std::string> aliases_apart_;
   Catalog target_;
 };
 
@@ -303,6 +355,12 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
         .because("the layout cuts tensors into pieces")
         .hint("use --to dcp, or --shards or --max-shard-size for files of whole tensors");
+  }
+  const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
+  if (is_files && traits.uncut_on_all) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has one file for each rank", traits.name))
+        .because("--shards and --max-shard-size are for files of whole tensors")
+        .hint("use --ranks, --mesh, --layout or --like");
   }
   const bool is_cut = cuts_tensors(layout) && traits.pieces;
   check_objects(selection, traits);

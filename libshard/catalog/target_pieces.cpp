@@ -15,13 +15,11 @@ namespace {
 
 std::vector<std::int64_t> to_vector(Dims dims) { return {dims.begin(), dims.end()}; }
 
-bool is_whole(const RankPiece& piece, Dims shape) {
-  return piece.boxes.size() == 1 && std::ranges::equal(piece.local_sizes, shape);
-}
+bool is_whole(const RankPiece& piece, Dims shape) { return std::ranges::equal(piece.local_sizes, shape); }
 
-/// All of a tensor, on rank 0.
-RankPiece whole_piece(Dims shape) {
+RankPiece whole_piece(Dims shape, std::int64_t rank) {
   RankPiece piece;
+  piece.rank = rank;
   piece.local_sizes = to_vector(shape);
   const std::vector<std::int64_t> zeros(piece.local_sizes.size());
   piece.boxes.emplace_back(zeros, piece.local_sizes);
@@ -47,6 +45,95 @@ std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& te
   }
   std::ranges::stable_sort(pieces, {}, &RankPiece::rank);
   return pieces;
+}
+
+/// Every placement on a dimension that the tensor has, counted from the front; others are R.
+std::vector<Placement> resolved(std::span<const Placement> placements, int dims) {
+  std::vector<Placement> all;
+  for (Placement placement : placements) {
+    if (placement.dim < 0) placement.dim += dims;
+    const bool is_cut = placement.kind != Placement::kReplicate && placement.dim >= 0 && placement.dim < dims;
+    all.push_back(is_cut ? placement : Placement());
+  }
+  return all;
+}
+
+/// Placements mean cuts of the slowest axis first; where each dimension is cut by one axis the order does not matter.
+bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> order) {
+  std::map<int, std::size_t> last;
+  for (const std::size_t axis : order) {
+    if (words.placements[axis].kind == Placement::kReplicate) continue;
+    const auto [entry, is_new] = last.try_emplace(words.placements[axis].dim, axis);
+    if (!is_new && entry->second > axis) return false;
+    entry->second = axis;
+  }
+  return true;
+}
+
+/// Whether the words are of ranks below `ranks`, each once.
+bool fits(const Sharding& words, std::int64_t ranks) {
+  std::int64_t product = 1;
+  for (const MeshAxis& axis : words.mesh) {
+    if (axis.size < 1 || axis.size > kMaxRanks / product) return false;
+    product *= axis.size;
+  }
+  std::vector<std::int64_t> sorted = words.ranks;
+  std::ranges::sort(sorted);
+  const bool is_listed = sorted.empty() || (std::ssize(sorted) == product && sorted.front() >= 0 &&
+                                            sorted.back() < ranks && std::ranges::adjacent_find(sorted) == sorted.end());
+  return is_listed && product <= ranks && words.placements.size() == words.mesh.size();
+}
+
+/// The number of the mesh coordinate that holds the same as number `index` and is 0 on all axes of replicas.
+std::size_t first_replica(const Sharding& words, std::size_t index) {
+  std::size_t first = 0, step = 1;
+  for (std::size_t axis = words.mesh.size(); axis-- > 0;) {
+    const auto size = static_cast<std::size_t>(words.mesh[axis].size);
+    if (words.placements[axis].kind != Placement::kReplicate) first += index % size * step;
+    index /= size;
+    step *= size;
+  }
+  return first;
+}
+
+/// The pieces that the words say, by rank.
+std::vector<RankPiece> place(Dims shape, const Sharding& words) {
+  const Sharding known{words.mesh, {}, resolved(words.placements, shape.size())};
+  std::vector<RankPiece> pieces = place(shape, known.mesh, known.placements);
+  if (words.ranks.empty()) return pieces;
+  std::vector<std::int64_t> lowest(pieces.size(), kMaxRanks);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::int64_t& rank = lowest[first_replica(known, i)];
+    rank = std::min(rank, words.ranks[i]);
+  }
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].rank = words.ranks[i];
+    pieces[i].replica = lowest[first_replica(known, i)] != words.ranks[i];
+  }
+  std::ranges::sort(pieces, {}, &RankPiece::rank);
+  return pieces;
+}
+
+/// The dimension that torch.chunk would have to cut into `ranks` pieces, one a rank in order, to give these chunks; -1
+/// where none does. Pieces without elements may be absent.
+int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks) {
+  const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
+  if (chunks.size() < 2) return -1;
+  const Dims first = chunks[0].sizes;
+  const int dim = static_cast<int>(std::ranges::mismatch(first, tensor.shape).in1 - first.begin());
+  if (dim == tensor.shape.size()) return -1;
+  const std::int64_t n = tensor.shape[dim], step = n / ranks + (n % ranks != 0 ? 1 : 0);
+  std::int64_t rank = 0;
+  for (const Chunk& chunk : chunks) {
+    if (std::ranges::find(chunk.sizes, 0) != chunk.sizes.end()) continue;
+    for (int d = 0; d < tensor.shape.size(); ++d) {
+      const std::int64_t offset = d == dim ? step * rank : 0;
+      const std::int64_t size = d == dim ? std::min(step, n - offset) : tensor.shape[d];
+      if (chunk.offsets[d] != offset || chunk.sizes[d] != size) return -1;
+    }
+    if (catalog.stored[chunk.stored].rank != rank++) return -1;
+  }
+  return dim;
 }
 
 /// Elements smaller than a byte are packed: the runs of the innermost cut dimension must begin and end between bytes.
@@ -76,6 +163,11 @@ bool cuts_tensors(const Layout& layout) {
 }
 
 struct PieceRule::Impl {
+  struct Placed {
+    std::vector<RankPiece> pieces;
+    std::uint32_t sharding = kNoIndex;
+  };
+
   Impl(const Catalog& source_catalog, const Layout& given, const FormatTraits& format)
       : source(source_catalog), layout(given), traits(format) {
     if (const auto* ranks = std::get_if<RanksLayout>(&layout)) init_ranks(*ranks);
@@ -113,47 +205,94 @@ struct PieceRule::Impl {
     return first;
   }
 
-  const std::vector<RankPiece>& placed(std::string_view name, Dims shape) {
+  const Placed& placed(std::string_view name, Dims shape) {
     const std::size_t number = rule_of(name);
     const auto [entry, is_new] = cache.try_emplace({number, to_vector(shape)});
     if (!is_new) return entry->second;
-    if (number < mesh.rules.size()) {
-      const MeshLayout::Rule& rule = mesh.rules[number];
-      entry->second = stored(place(shape, mesh.mesh, rule.placements, rule.order), shape);
-    } else {
-      const std::vector<Placement> replicated(mesh.mesh.size());
-      entry->second = stored(place(shape, mesh.mesh, replicated), shape);
-    }
+    const std::vector<Placement> replicated(number < mesh.rules.size() ? 0 : mesh.mesh.size());
+    const bool has_rule = number < mesh.rules.size();
+    const std::vector<Placement>& placements = has_rule ? mesh.rules[number].placements : replicated;
+    const std::span<const std::size_t> order = has_rule ? mesh.rules[number].order : std::span<const std::size_t>();
+    entry->second.pieces = stored(place(shape, mesh.mesh, placements, order), shape);
+    Sharding sharding{mesh.mesh, {}, resolved(placements, shape.size())};
+    if (cuts_slowest_first(sharding, order)) entry->second.sharding = intern(std::move(sharding));
     return entry->second;
   }
 
-  const std::vector<RankPiece>& of_chunks(const Catalog& catalog, const Tensor& tensor) {
-    current = stored(pieces_of_chunks(catalog, tensor), tensor.shape);
-    return current;
-  }
-
-  const std::vector<RankPiece>& like(const Catalog& other, std::string_view name, Dims shape) {
+  const Placed& like(const Catalog& other, std::string_view name, Dims shape) {
     const Tensor* tensor = other.find(name);
     if (tensor == nullptr) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("--like has no tensor '{}'", name)).of_tensor(name);
     }
-    if (tensor->shape == shape) return of_chunks(other, *tensor);
+    if (tensor->shape == shape) return followed(other, *tensor);
     throw Error(ErrorCode::kInvalidArgument, fmt::format("tensor '{}' has another shape in --like", name))
         .of_tensor(name)
         .expected(to_string(shape))
         .found(to_string(tensor->shape));
   }
 
+  /// As another checkpoint has it. Where every rank has a file, or joins its boxes, words say what boxes alone do not:
+  /// which ranks hold nothing, and how boxes join.
+  const Placed& followed(const Catalog& catalog, const Tensor& tensor) {
+    current.sharding = words_of(catalog, tensor);
+    const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.one_box_per_item);
+    current.pieces = stored(by_words ? place(tensor.shape, words[current.sharding]) : pieces_of_chunks(catalog, tensor),
+                            tensor.shape);
+    return current;
+  }
+
+  std::uint32_t words_of(const Catalog& catalog, const Tensor& tensor) {
+    if (tensor.sharding != kNoIndex) {
+      followed_words.resize(catalog.shardings.size(), kNoIndex);
+      std::uint32_t& known = followed_words[tensor.sharding];
+      if (known == kNoIndex && fits(catalog.shardings[tensor.sharding], ranks_of(catalog))) {
+        known = intern(catalog.shardings[tensor.sharding]);
+      }
+      if (known != kNoIndex) return known;
+    }
+    if (!traits.keeps_empty) return kNoIndex;
+    const int dim = chunked_dim(catalog, tensor, ranks_of(catalog));
+    return dim < 0 ? kNoIndex : intern({{{"", ranks_of(catalog)}}, {}, {{Placement::kShard, dim, 1}}});
+  }
+
+  /// Distinct words are few: those of a user's rules, or of models.
+  std::uint32_t intern(Sharding sharding) {
+    const auto known = std::ranges::find(words, sharding);
+    const auto index = static_cast<std::uint32_t>(known - words.begin());
+    if (known == words.end()) words.push_back(std::move(sharding));
+    return index;
+  }
+
+  /// What a followed checkpoint says, or the ranks that its boxes name.
+  std::int64_t ranks_of(const Catalog& catalog) {
+    if (followed_ranks > 0) return followed_ranks;
+    followed_ranks = catalog.world_size.value_or(0);
+    for (const StoredTensor& each : catalog.stored) {
+      followed_ranks = std::max<std::int64_t>(followed_ranks, each.rank + std::int64_t{1});
+    }
+    return followed_ranks = std::max<std::int64_t>(followed_ranks, 1);
+  }
+
+  std::int64_t ranks() {
+    if (const auto* other = std::get_if<LikeLayout>(&layout)) return ranks_of(*other->like);
+    if (std::holds_alternative<KeepLayout>(layout)) return ranks_of(source);
+    std::int64_t product = 1;
+    for (const MeshAxis& axis : mesh.mesh) product *= axis.size;
+    return product;
+  }
+
   /// Drops what the format does not store.
-  std::vector<RankPiece> stored(std::vector<RankPiece> pieces, Dims shape) const {
-    const bool is_uncut =
-        !pieces.empty() && std::ranges::all_of(pieces, [&](const auto& p) { return is_whole(p, shape); });
-    const bool all_replicas = traits.keeps_replicas || (is_uncut && traits.uncut_on_all);
+  std::vector<RankPiece> stored(std::vector<RankPiece> pieces, Dims shape) {
+    const bool is_uncut = std::ranges::all_of(pieces, [&](const auto& p) { return is_whole(p, shape); });
+    if (is_uncut && traits.uncut_on_all) {
+      pieces.clear();
+      for (std::int64_t rank = 0; rank < ranks(); ++rank) pieces.push_back(whole_piece(shape, rank));
+    }
     const auto is_dropped = [&](const RankPiece& piece) {
-      return (piece.replica && !all_replicas) || (piece.boxes.empty() && !traits.keeps_empty);
+      return (piece.replica && !traits.keeps_replicas) || (piece.boxes.empty() && !traits.keeps_empty);
     };
     std::erase_if(pieces, is_dropped);
-    if (pieces.empty()) pieces.push_back(whole_piece(shape));
+    if (pieces.empty()) pieces.push_back(whole_piece(shape, 0));
     return pieces;
   }
 
@@ -163,8 +302,11 @@ struct PieceRule::Impl {
   MeshLayout mesh;  ///< Of RanksLayout too.
   std::vector<bool> used;
   bool was_cut = false;
-  std::map<std::pair<std::size_t, std::vector<std::int64_t>>, std::vector<RankPiece>> cache;
-  std::vector<RankPiece> current;
+  std::map<std::pair<std::size_t, std::vector<std::int64_t>>, Placed> cache;
+  Placed current;
+  std::vector<Sharding> words;
+  std::vector<std::uint32_t> followed_words;  ///< By number in the followed checkpoint: that in `words`.
+  std::int64_t followed_ranks = 0;
 };
 
 PieceRule::PieceRule(const Catalog& source, const Layout& layout, const FormatTraits& traits)
@@ -172,18 +314,18 @@ PieceRule::PieceRule(const Catalog& source, const Layout& layout, const FormatTr
 
 PieceRule::~PieceRule() = default;
 
-std::span<const RankPiece> PieceRule::pieces(const SelectedTensor& selected) {
+TensorPieces PieceRule::pieces(const SelectedTensor& selected) {
   Impl& impl = *impl_;
   const Tensor& tensor = impl.source.tensors[selected.source];
-  const std::vector<RankPiece>* pieces = nullptr;
+  const Impl::Placed* placed = nullptr;
   if (const auto* like = std::get_if<LikeLayout>(&impl.layout)) {
-    pieces = &impl.like(*like->like, selected.name, tensor.shape);
+    placed = &impl.like(*like->like, selected.name, tensor.shape);
   } else if (std::holds_alternative<KeepLayout>(impl.layout)) {
-    pieces = &impl.of_chunks(impl.source, tensor);
+    placed = &impl.followed(impl.source, tensor);
   } else {
-    pieces = &impl.placed(selected.name, tensor.shape);
+    placed = &impl.placed(selected.name, tensor.shape);
   }
-  for (const RankPiece& piece : *pieces) {
+  for (const RankPiece& piece : placed->pieces) {
     for (const Box& box : piece.boxes) {
       check_cut(selected, tensor.shape, tensor.dtype, box);
       check_cut(selected, tensor.shape, selected.dtype, box);
@@ -193,7 +335,7 @@ std::span<const RankPiece> PieceRule::pieces(const SelectedTensor& selected) {
     impl.was_cut =
         impl.was_cut || (ranks->dim < 0 ? -ranks->dim <= tensor.shape.size() : ranks->dim < tensor.shape.size());
   }
-  return *pieces;
+  return {placed->pieces, placed->sharding};
 }
 
 void PieceRule::check_used() const {
@@ -211,11 +353,12 @@ void PieceRule::check_used() const {
 }
 
 std::optional<std::int64_t> PieceRule::world_size() const {
-  if (const auto* like = std::get_if<LikeLayout>(&impl_->layout)) return like->like->world_size;
-  if (std::holds_alternative<KeepLayout>(impl_->layout)) return impl_->source.world_size;
-  std::int64_t ranks = 1;
-  for (const MeshAxis& axis : impl_->mesh.mesh) ranks *= axis.size;
-  return ranks;
+  const auto* other = std::get_if<LikeLayout>(&impl_->layout);
+  const bool is_kept = std::holds_alternative<KeepLayout>(impl_->layout);
+  if ((other == nullptr && !is_kept) || impl_->traits.uncut_on_all) return impl_->ranks();
+  return other != nullptr ? other->like->world_size : impl_->source.world_size;
 }
+
+const std::vector<Sharding>& PieceRule::shardings() const { return impl_->words; }
 
 }  // namespace shard

@@ -16,6 +16,12 @@ namespace shard {
 /// True for layouts that may cut tensors.
 bool cuts_tensors(const Layout& layout);
 
+/// What is stored of one tensor, and the words for it.
+struct TensorPieces {
+  std::span<const RankPiece> pieces;  ///< By rank.
+  std::uint32_t sharding = kNoIndex;  ///< Index into PieceRule::shardings, or kNoIndex.
+};
+
 /// Answers for one tensor after another; placements of equal shapes are worked out once.
 class PieceRule {
  public:
@@ -23,16 +29,18 @@ class PieceRule {
   PieceRule(const Catalog& source, const Layout& layout, const FormatTraits& traits);
   ~PieceRule();
 
-  /// The pieces that `traits` says are stored, by rank; one empty whole piece on rank 0 for a tensor without elements.
-  /// Valid until the next call.
+  /// The pieces that `traits` says are stored; for a tensor without elements that no rank would hold one empty whole
+  /// piece on rank 0. Valid until the next call.
   /// \throws Error kInvalidArgument  --like lacks the tensor or has another shape.
   /// \throws Error kUnsupported  a cut inside a byte.
-  std::span<const RankPiece> pieces(const SelectedTensor& selected);
+  TensorPieces pieces(const SelectedTensor& selected);
 
   /// \throws Error kInvalidArgument  a rule that no tensor matched, a dimension that no tensor has.
   void check_used() const;
-  /// How many ranks the layout has, as far as it says.
+  /// How many ranks the layout has, as far as it says; for formats with a file for every rank always a number.
   std::optional<std::int64_t> world_size() const;
+  /// All that were used so far, each once.
+  const std::vector<Sharding>& shardings() const;
 
  private:
   struct Impl;

@@ -43,10 +43,9 @@ bool SharingPlan::is_view(std::size_t selected) const {
   return tensor(selected).chunk_count == 1 && chunk(selected).sizes == tensor(selected).shape;
 }
 
-/// Its bytes can move as they are.
+/// Its bytes can move as they are, those of a decoded storage as Reader::bytes_of gives them.
 bool SharingPlan::is_verbatim(std::size_t selected) const {
-  return is_view(selected) && selection_.tensors[selected].dtype == tensor(selected).dtype &&
-         source_.storages[storage(selected)].plain;
+  return is_view(selected) && selection_.tensors[selected].dtype == tensor(selected).dtype;
 }
 
 void SharingPlan::find_aliases() {
@@ -118,7 +117,7 @@ std::int64_t SharingPlan::first(std::size_t selected) const {
   return (span.to + begin - span.begin) / bytes;
 }
 
-std::vector<std::string> SharingPlan::warnings() const {
+std::vector<std::string> SharingPlan::warnings(bool cut) const {
   if (!enabled_) return {};
   std::vector<std::uint32_t> views(source_.storages.size());  // Views of each storage that are no aliases.
   for (std::size_t i = 0; i < alias_.size(); ++i) {
@@ -128,12 +127,12 @@ std::vector<std::string> SharingPlan::warnings() const {
   std::size_t apart = 0;
   for (std::size_t i = 0; i < alias_.size(); ++i) {
     const bool is_cast = selection_.tensors[i].dtype != tensor(i).dtype;
-    if (!is_cast || !is_view(i) || alias_[i] != kNoIndex || views[storage(i)] < 2) continue;
+    if (!(is_cast || cut) || !is_view(i) || alias_[i] != kNoIndex || views[storage(i)] < 2) continue;
     if (++apart <= 3) names.push_back(fmt::format("'{}'", selection_.tensors[i].name));
   }
   if (apart == 0) return {};
-  return {fmt::format("{} cast tensors no longer share storage with others: {}{}", apart, fmt::join(names, ", "),
-                      apart > names.size() ? ", ..." : "")};
+  return {fmt::format("{} {}tensors no longer share storage with others: {}{}", apart, cut ? "" : "cast ",
+                      fmt::join(names, ", "), apart > names.size() ? ", ..." : "")};
 }
 
 }  // namespace shard

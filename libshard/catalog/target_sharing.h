@@ -39,8 +39,8 @@ class SharingPlan {
   std::uint32_t alias(std::size_t selected) const { return alias_[selected]; }
   /// Where a view of a shared storage begins in the target's, in elements.
   std::int64_t first(std::size_t selected) const;
-  /// Lines about tensors that had to be taken apart.
-  std::vector<std::string> warnings() const;
+  /// Lines about tensors that had to be taken apart: those that are cast, with `cut` all that are no aliases.
+  std::vector<std::string> warnings(bool cut) const;
 
  private:
   const Tensor& tensor(std::size_t selected) const { return source_.tensors[selection_.tensors[selected].source]; }

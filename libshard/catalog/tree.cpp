@@ -22,6 +22,9 @@ void check_walk(int depth, std::int64_t visits) {
 
 namespace {
 
+constexpr std::size_t kMaxKeyText = 256;
+
+/// The text of a key that is no string, clipped: a tuple may hold itself many times over.
 std::string key_text(const Value& key, int depth = 0) {
   switch (key.kind) {
     case ValueKind::kNone:
@@ -38,9 +41,12 @@ std::string key_text(const Value& key, int depth = 0) {
       return std::string(key.text);
     case ValueKind::kTuple: {
       if (depth >= 8) return "(...)";
-      std::vector<std::string> items;
-      for (const Value* item : key.items) items.push_back(key_text(*item, depth + 1));
-      return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
+      std::string text = "(";
+      for (std::size_t i = 0; i < key.items.size() && text.size() <= kMaxKeyText; ++i) {
+        text += (i > 0 ? ", " : "") + key_text(*key.items[i], depth + 1);
+      }
+      if (text.size() > kMaxKeyText) return text.substr(0, kMaxKeyText) + "...)";
+      return text + (key.items.size() == 1 ? ",)" : ")");
     }
     default:
       return std::string(type_name(key));
@@ -66,6 +72,8 @@ PathPart key_part(Arena& arena, const Value& key) {
   return part;
 }
 
+constexpr std::size_t kMaxNameBytes = 16 << 20;
+
 void TreePosition::push(const PathPart& part) {
   lengths_.push_back(name_.size());
   if (!parts_.empty()) name_ += '.';
@@ -76,6 +84,10 @@ void TreePosition::push(const PathPart& part) {
   }
   parts_.push_back(part);
   check_walk(static_cast<int>(parts_.size()), ++visits_);
+  if (name_.size() > kMaxNameBytes) {
+    throw Error(ErrorCode::kCorruption, fmt::format("a name is longer than {} bytes", kMaxNameBytes))
+        .of_kind("bad_pickle");
+  }
 }
 
 void TreePosition::pop() {
@@ -86,6 +98,34 @@ void TreePosition::pop() {
 
 namespace {
 
+/// What a tree may take when it is listed: some for each entry that it really holds. A container under many names is
+/// listed under each, so without this a file of a few hundred bytes could be 2^60 entries.
+class Allowance {
+ public:
+  void enter(const Value& container, std::size_t entries) {
+    if (visited_.insert(&container)) left_ += static_cast<std::int64_t>(entries) * kBytesOfEntry;
+  }
+  /// Counts `bytes` of names and paths, and a long value that was listed before. \throws Error kCorruption
+  void list(const Value& value, std::size_t bytes) {
+    left_ -= static_cast<std::int64_t>(bytes);
+    if (value.text.size() > kShortText && !visited_.insert(&value)) {
+      // The decimal digits of an integer cost more to make than its bytes.
+      left_ -= static_cast<std::int64_t>(value.text.size()) * (value.kind == ValueKind::kLong ? 8 : 1);
+    }
+    if (left_ >= 0) return;
+    throw Error(ErrorCode::kCorruption, "containers are shared so often that their entries cannot be listed")
+        .because("no checkpoint does; a file that is made to exhaust memory may")
+        .of_kind("bad_pickle");
+  }
+
+ private:
+  static constexpr std::int64_t kBytesOfEntry = 512, kAlways = 64 << 20;
+  static constexpr std::size_t kShortText = 64;
+
+  std::int64_t left_ = kAlways;
+  VisitedSet visited_;
+};
+
 class LeafWalk {
  public:
   LeafWalk(Arena& arena, const std::function<bool(const Value&)>& is_leaf,
@@ -95,6 +135,7 @@ class LeafWalk {
   void walk(Value& value) {
     const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
     if (items.empty() || is_leaf_(value)) return emit(value);
+    allowance_.enter(value, items.size());
     if (is_mapping(value)) {
       for (std::size_t i = 0; i + 1 < items.size(); i += 2) descend(key_part(arena_, *items[i]), *items[i + 1]);
     } else {
@@ -109,10 +150,12 @@ class LeafWalk {
     position_.pop();
   }
   void emit(Value& value) {
-    const std::span<PathPart> path = arena_.array<PathPart>(position_.parts().size());
-    std::ranges::copy(position_.parts(), path.begin());
+    const std::span<const PathPart> parts = position_.parts();
     // One key needs no copy of its text: it lies in an arena already.
-    const bool one_key = path.size() == 1 && !path[0].is_index;
+    const bool one_key = parts.size() == 1 && !parts[0].is_index;
+    allowance_.list(value, parts.size_bytes() + (one_key ? 0 : position_.name().size()));
+    const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
+    std::ranges::copy(parts, path.begin());
     visit_({&value, path, one_key ? path[0].key : arena_.copy(position_.name())});
   }
 
@@ -120,6 +163,7 @@ class LeafWalk {
   const std::function<bool(const Value&)>& is_leaf_;
   const std::function<void(const TreeLeaf&)>& visit_;
   TreePosition position_;
+  Allowance allowance_;
 };
 
 }  // namespace

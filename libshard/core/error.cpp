@@ -29,6 +29,11 @@ Error& Error::in_file(std::string_view path) {
   return *this;
 }
 
+Error& Error::replace_file(std::string_view path) {
+  file_ = path;
+  return *this;
+}
+
 Error& Error::of_tensor(std::string_view name) {
   tensor_ = name;
   return *this;

@@ -47,6 +47,7 @@ class Error : public std::runtime_error {
   const std::string& kind() const noexcept { return kind_; }
 
   Error& in_file(std::string_view path);  ///< Sets the file unless one is set: the innermost knows best.
+  Error& replace_file(std::string_view path);  ///< For a path that means nothing to the caller, as a temporary one.
   Error& of_tensor(std::string_view name);
   Error& because(std::string_view why);
   Error& hint(std::string_view hint);

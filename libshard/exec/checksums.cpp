@@ -1,6 +1,7 @@
 #include "libshard/exec/checksums.h"
 
 #include "libshard/core/digest.h"
+#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -43,6 +44,25 @@ void StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes, 
     after = runs.erase(after);
   }
   runs.emplace_hint(after, offset_bytes, Run{bytes, crc});
+}
+
+std::vector<StorageChecksums::Recorded> StorageChecksums::recorded() const {
+  std::vector<Recorded> all;
+  for (std::size_t storage = 0; storage < runs_.size(); ++storage) {
+    for (const auto& [offset, run] : runs_[storage]) {
+      all.push_back({offset, run.bytes, static_cast<std::uint32_t>(storage), run.crc});
+    }
+  }
+  return all;
+}
+
+void StorageChecksums::record_all(std::span<const Recorded> runs) {
+  for (const Recorded& run : runs) {
+    const bool fits = run.storage < bytes_.size() && run.offset_bytes >= 0 && run.bytes >= 0 &&
+                      run.bytes <= bytes_[run.storage] && run.offset_bytes <= bytes_[run.storage] - run.bytes;
+    if (!fits) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the plan");
+    record(run.storage, run.offset_bytes, run.bytes, run.crc);
+  }
 }
 
 std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {

@@ -1,9 +1,10 @@
 /// \file
-/// CRC-32 of storages, joined from runs that workers write in any order. Inside libshard/exec only.
+/// CRC-32 of storages, joined from runs that workers, or other ranks, write in any order.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -19,6 +20,15 @@ class StorageChecksums : public Checksums {
   /// \pre the run was not recorded before and lies in the storage.
   void record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc);
   std::uint32_t crc32_of(std::uint32_t storage) const override;
+
+  /// A run as it travels between ranks.
+  struct Recorded {
+    std::int64_t offset_bytes, bytes;
+    std::uint32_t storage, crc;
+  };
+  std::vector<Recorded> recorded() const;
+  /// Records another rank's. \throws Error kPeer  a run that cannot be.
+  void record_all(std::span<const Recorded> runs);
 
  private:
   struct Run {

@@ -16,12 +16,14 @@ class Cloner {
          FileSystem& fs, Progress& progress)
       : source_(source), reader_(reader), target_(target), files_(files), fs_(fs), progress_(progress) {}
 
-  std::vector<std::pair<std::int64_t, std::int64_t>> clone(std::span<const Piece> from, std::span<const Piece> to) {
+  /// Clones what it can of bytes [low, high) of a line.
+  std::vector<std::pair<std::int64_t, std::int64_t>> clone(std::span<const Piece> from, std::span<const Piece> to,
+                                                           std::int64_t low, std::int64_t high) {
     std::vector<std::pair<std::int64_t, std::int64_t>> done;
     for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
       const std::int64_t from_end = from[i].offsets[0] + from[i].sizes[0], to_end = to[j].offsets[0] + to[j].sizes[0];
-      const std::int64_t begin = std::max(from[i].offsets[0], to[j].offsets[0]);
-      clone(from[i], to[j], begin, std::min(from_end, to_end), done);
+      const std::int64_t begin = std::max({from[i].offsets[0], to[j].offsets[0], low});
+      clone(from[i], to[j], begin, std::min({from_end, to_end, high}), done);
       if (from_end <= to_end) ++i;
       if (to_end <= from_end) ++j;
     }
@@ -68,13 +70,17 @@ bool has_replicas(const Plan& plan, const Unit& unit) {
 
 }  // namespace
 
-Clones clone_runs(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
-                  std::span<FileWriter* const> files, FileSystem& cloner, Progress& progress) {
+Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
+                  const Catalog& target, std::span<FileWriter* const> files, FileSystem& cloner, Progress& progress) {
   Clones clones;
   Cloner each(source, reader, target, files, cloner, progress);
   for (const Unit& unit : plan.units) {
     if (!unit.is_line || unit.shape[0] < kLeast || has_replicas(plan, unit)) continue;
-    auto done = each.clone(plan.from(unit), plan.to(unit));
+    const std::int64_t low = std::max<std::int64_t>(0, tiles.begin - unit.first_tile) * unit.tile[0];
+    const std::int64_t tiles_before_end = std::min(unit.tile_count, tiles.end - unit.first_tile);
+    const std::int64_t high = tiles_before_end >= unit.tile_count ? unit.shape[0] : tiles_before_end * unit.tile[0];
+    if (low >= high) continue;
+    auto done = each.clone(plan.from(unit), plan.to(unit), low, high);
     if (!done.empty()) clones.ranges.emplace(unit.first_tile, std::move(done));
   }
   return clones;

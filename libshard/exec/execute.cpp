@@ -201,19 +201,21 @@ void check_stop(const std::stop_token& stop) {
   if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
 }
 
-std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
-                                   std::span<FileWriter* const> files, const ExecuteOptions& options,
-                                   Progress& progress) {
+std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
+                                          const Catalog& target, std::span<FileWriter* const> files,
+                                          const ExecuteOptions& options, Progress& progress) {
+  const TileRange tiles = options.tiles.value_or(TileRange{0, plan.tile_count});
   auto checksums = std::make_unique<StorageChecksums>(options.checksums ? target.storages : std::vector<Storage>{});
   Clones clones;
   if (options.cloner != nullptr && !options.checksums) {
-    clones = clone_runs(plan, source, reader, target, files, *options.cloner, progress);
+    clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
   }
   Work work(plan, source, reader, target, files, options, progress, options.checksums ? checksums.get() : nullptr,
             clones);
-  for_each_index(static_cast<std::size_t>(plan.tile_count), options.threads, options.stop, [&]() -> IndexWorker {
-    return [worker = std::make_shared<Worker>(work)](std::size_t tile) {
-      worker->copy_tile(static_cast<std::int64_t>(tile));
+  const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);
+  for_each_index(count, options.threads, options.stop, [&]() -> IndexWorker {
+    return [worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t tile) {
+      worker->copy_tile(begin + static_cast<std::int64_t>(tile));
     };
   });
   return checksums;

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stop_token>
 
+#include "libshard/exec/checksums.h"
 #include "libshard/io/reader.h"
 #include "libshard/plan/plan.h"
 
@@ -16,12 +18,14 @@ namespace shard {
 struct Progress {
   std::atomic<std::int64_t> bytes_read{0}, bytes_written{0}, bytes_cloned{0}, cast_overflows{0};
   std::atomic<std::int64_t> read_calls{0}, write_calls{0};
+  std::atomic<std::int64_t> others_written{0};  ///< By other ranks so far, where there are any.
 };
 
 struct ExecuteOptions {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   bool checksums = false;        ///< Make CRC-32 of every target storage.
+  std::optional<TileRange> tiles{};  ///< Only these: a rank's share. The checksums are then of its parts only.
   FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null.
   std::stop_token stop{};        ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
@@ -29,12 +33,12 @@ struct ExecuteOptions {
 /// \throws Error kInterrupted  a stop was asked for.
 void check_stop(const std::stop_token& stop);
 
-/// Copies every tile of `plan`. `files[i]` is the open file of target.files[i].
+/// Copies every tile of `plan`, or those of a rank's share. `files[i]` is the open file of target.files[i].
 /// \returns checksums of the target's storages (empty ones when not asked for).
 /// \throws Error  the first one that any worker met; the others have stopped by then.
 /// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers.
-std::unique_ptr<Checksums> execute(const Plan& plan, const Catalog& source, const Reader& reader, const Catalog& target,
-                                   std::span<FileWriter* const> files, const ExecuteOptions& options,
-                                   Progress& progress);
+std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
+                                          const Catalog& target, std::span<FileWriter* const> files,
+                                          const ExecuteOptions& options, Progress& progress);
 
 }  // namespace shard

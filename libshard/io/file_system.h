@@ -64,6 +64,8 @@ class FileSystem {
   virtual std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const = 0;
 
   virtual std::unique_ptr<FileWriter> create(const std::string& path) = 0;  ///< Must be new.
+  /// A file that is there, for writing: another rank made it.
+  virtual std::unique_ptr<FileWriter> open_made(const std::string& path) = 0;
   virtual void make_folder(const std::string& path) = 0;                    ///< Must be new; mode 0700 until commit.
   virtual void sync_folder(const std::string& path) = 0;
   /// Gives a temporary folder the mode that an ordinary mkdir would give it (0777 less umask).

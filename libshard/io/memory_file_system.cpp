@@ -238,6 +238,13 @@ class MemoryFileSystem final : public FileSystem {
     write_tick("create", path);
     return std::make_unique<MemoryWriter>(state_, impl().add(path, false), normal(path));
   }
+  std::unique_ptr<FileWriter> open_made(const std::string& path) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("open_made", path);
+    const NodePtr node = impl().find(path);
+    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path, "no such file");
+    return std::make_unique<MemoryWriter>(state_, node, normal(path));
+  }
   void make_folder(const std::string& path) override {
     const std::scoped_lock lock(impl().mutex);
     write_tick("make_folder", path);

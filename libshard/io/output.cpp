@@ -132,6 +132,8 @@ class LocalOutput final : public Output {
     return *writers_.back();
   }
 
+  const std::string& staged() const override { return staged_; }
+
   void commit() override {
     finish_files();
     publish();
@@ -252,6 +254,24 @@ class LocalOutput final : public Output {
 };
 
 }  // namespace
+
+OutputPart::OutputPart(FileSystem& fs, std::string staged, const OutputOptions& options)
+    : fs_(fs), staged_(std::move(staged)), options_(options) {}
+
+OutputPart::~OutputPart() = default;
+
+FileWriter& OutputPart::file(const std::string& path) {
+  writers_.push_back(fs_.open_made(options_.folder ? join_path(staged_, path) : staged_));
+  return *writers_.back();
+}
+
+void OutputPart::finish() {
+  for (const auto& writer : writers_) {
+    if (options_.sync) writer->sync();
+    writer->close();
+  }
+  writers_.clear();
+}
 
 void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
                        const OutputOptions& options) {

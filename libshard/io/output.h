@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "libshard/io/file_system.h"
 
@@ -34,6 +35,28 @@ class Output {
   /// Makes everything durable (unless --no-fsync) and visible. \throws Error kResource, kExists
   virtual void commit() = 0;
   virtual void abort() noexcept = 0;
+  /// Where DST lies until the commit: what other ranks make an OutputPart of.
+  virtual const std::string& staged() const = 0;
+};
+
+/// Another rank's way into the files of an Output that rank 0 began and will commit.
+/// Threads: `file` by one; the writers' write_at by several.
+class OutputPart {
+ public:
+  /// `staged` is Output::staged() of rank 0. `options` are those of rank 0.
+  OutputPart(FileSystem& fs, std::string staged, const OutputOptions& options);
+  ~OutputPart();  ///< Closes; removes nothing.
+  /// A file that rank 0 made already. \throws Error kResource
+  /// Ownership: as Output::file.
+  FileWriter& file(const std::string& path);
+  /// Makes durable (unless --no-fsync) what was written here, and closes. \throws Error kResource
+  void finish();
+
+ private:
+  FileSystem& fs_;
+  std::string staged_;
+  OutputOptions options_;
+  std::vector<std::unique_ptr<FileWriter>> writers_;
 };
 
 /// Checks only: \throws Error kExists when DST is there and not `force`, or when it is, lies in, or holds one of

@@ -168,6 +168,12 @@ class PosixFileSystem final : public FileSystem {
     return posix::make_writer(std::move(descriptor), path);
   }
 
+  std::unique_ptr<FileWriter> open_made(const std::string& path) override {
+    Descriptor descriptor(retry([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
+    if (!descriptor.valid()) fail_writing(path, "cannot open what rank 0 made", errno);
+    return posix::make_writer(std::move(descriptor), path);
+  }
+
   void make_folder(const std::string& path) override {
     if (::mkdir(path.c_str(), 0700) != 0) fail_making(path, "cannot make the folder");
   }

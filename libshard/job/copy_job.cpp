@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
 #include <set>
 
 #include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/dist/together.h"
 
 namespace shard {
 
@@ -63,63 +68,189 @@ CopyResult describe(const Catalog& source, const Catalog& target, const Plan& pl
   return result;
 }
 
-/// Makes the files, fills them and commits. `target` is placed, the source located.
-void write_output(FileSystem& fs, const CopyJob& job, const Plan& plan, const Catalog& target, Writer& writer,
-                  const OutputOptions& options, Progress& progress) {
-  const std::unique_ptr<Output> output = begin_output(fs, job.destination, options);
-  // After begin_output, which removes what killed runs left behind.
-  const std::int64_t needed = bytes_of(target.files), free = fs.free_bytes(parent_path(job.destination));
-  if (free < needed) {
-    throw Error(ErrorCode::kResource, short_of_space(needed, free))
-        .in_file(job.destination)
-        .expected(needed)
-        .found(free)
-        .hint("free some space, or write to another disk");
-  }
-  std::vector<FileWriter*> files;
-  files.reserve(target.files.size());
-  for (const File& file : target.files) {
-    check_stop(job.stop);
-    files.push_back(&output->file(file.path, file.bytes));
-  }
-  const ExecuteOptions how{.threads = job.threads,
-                           .max_memory_bytes = job.max_memory_bytes,
-                           .checksums = writer.needs_checksums(),
-                           .cloner = &fs,
-                           .stop = job.stop};
-  const std::unique_ptr<Checksums> checksums =
-      execute(plan, job.reader->catalog(), *job.reader, target, files, how, progress);
-  writer.finish(target, *checksums, files);
-  check_stop(job.stop);
-  output->commit();
+/// What every rank decides alike before a byte moves.
+struct Prepared {
+  Catalog target;
+  std::unique_ptr<Writer> writer;
+  OutputOptions output;
+  Plan plan;
+  std::int64_t free_bytes = 0;
+};
+
+Prepared prepare(FileSystem& fs, const CopyJob& job, int threads) {
+  const Catalog& source = job.reader->catalog();
+  const Selection selection = select(source, job.selection);
+  Prepared prepared;
+  prepared.target = make_target(source, selection, job.layout, job.traits);
+  prepared.writer = job.make_writer(prepared.target);
+  prepared.writer->place(prepared.target);
+  prepared.output = job.output;
+  prepared.output.folder = prepared.writer->is_folder();
+  check_destination(fs, job.destination, job.sources, prepared.output);
+  job.reader->locate(needed_tensors(prepared.target));
+  prepared.plan = plan_copies(source, prepared.target,
+                              {.max_memory_bytes = job.max_memory_bytes,
+                               .threads = threads,
+                               .checksums = prepared.writer->needs_checksums()});
+  prepared.free_bytes = fs.free_bytes(parent_path(job.destination));
+  return prepared;
 }
+
+/// Ranks that saw other files or were given other options planned something else.
+std::string fingerprint(const Prepared& prepared) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  const auto add = [&](const auto&... numbers) {
+    const std::array<std::int64_t, sizeof...(numbers)> all{static_cast<std::int64_t>(numbers)...};
+    hasher.update(std::as_bytes(std::span(all)));
+  };
+  for (const File& file : prepared.target.files) {
+    hasher.update(file.path);
+    add(file.bytes);
+  }
+  for (const Storage& storage : prepared.target.storages) add(storage.offset, storage.bytes, storage.file);
+  const Plan& plan = prepared.plan;
+  add(plan.units.size(), plan.tile_count, plan.bytes_to_read, plan.bytes_to_write, plan.copies);
+  for (const Unit& unit : plan.units) add(unit.first_tile, unit.from, unit.to);
+  return hasher.finish_hex();
+}
+
+/// One number of rank 0's, on all ranks.
+int from_rank_zero(Group& group, int number) {
+  group.broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
+  return number;
+}
+
+/// One run of a prepared job, by all ranks of a group.
+class Run {
+ public:
+  Run(FileSystem& fs, Group& group, const CopyJob& job, Prepared& prepared, Progress& progress)
+      : fs_(fs), group_(group), job_(job), prepared_(prepared), progress_(progress) {}
+
+  void run() {
+    begin();
+    copy();
+    join_checksums();
+    step([&] { is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish(); });
+    step([&] {
+      if (is_root()) output_->commit();
+    });
+    sum_progress();
+  }
+
+ private:
+  bool is_root() const { return group_.rank() == 0; }
+
+  void step(const std::function<void()>& work) {
+    together(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
+      check_stop(stop);
+      work();
+    });
+  }
+
+  void begin() {
+    step([&] {
+      if (is_root()) begin_as_root();
+    });
+    if (group_.size() == 1) return;
+    const Bytes staged = broadcast(
+        group_, is_root() ? std::as_bytes(std::span(output_->staged())) : std::span<const std::byte>(), 0);
+    step([&] {
+      if (is_root()) return;
+      part_.emplace(fs_, std::string(reinterpret_cast<const char*>(staged.data()), staged.size()), prepared_.output);
+      for (const File& file : prepared_.target.files) files_.push_back(&part_->file(file.path));
+    });
+  }
+
+  void begin_as_root() {
+    output_ = begin_output(fs_, job_.destination, prepared_.output);
+    // After begin_output, which removes what killed runs left behind.
+    const std::int64_t needed = bytes_of(prepared_.target.files);
+    const std::int64_t free = fs_.free_bytes(parent_path(job_.destination));
+    if (free < needed) {
+      throw Error(ErrorCode::kResource, short_of_space(needed, free))
+          .in_file(job_.destination)
+          .expected(needed)
+          .found(free)
+          .hint("free some space, or write to another disk");
+    }
+    files_.reserve(prepared_.target.files.size());
+    for (const File& file : prepared_.target.files) {
+      check_stop(job_.stop);
+      files_.push_back(&output_->file(file.path, file.bytes));
+    }
+  }
+
+  void copy() {
+    TogetherOptions options{.stop = job_.stop};
+    options.done_bytes = [this] { return progress_.bytes_written.load(); };
+    options.on_sum = [this](std::int64_t sum) { progress_.others_written = sum - progress_.bytes_written.load(); };
+    together(group_, options, [&](const std::stop_token& stop) {
+      const ExecuteOptions how{.threads = job_.threads,
+                               .max_memory_bytes = job_.max_memory_bytes,
+                               .checksums = prepared_.writer->needs_checksums(),
+                               .tiles = tiles_of_rank(prepared_.plan, group_.rank(), group_.size()),
+                               .cloner = &fs_,
+                               .stop = stop};
+      checksums_ = execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how,
+                           progress_);
+    });
+  }
+
+  void join_checksums() {
+    if (group_.size() == 1 || !prepared_.writer->needs_checksums()) return;
+    const std::vector<StorageChecksums::Recorded> own = checksums_->recorded();
+    const std::vector<Bytes> pieces = gather(group_, std::as_bytes(std::span(own)), 0);
+    for (std::size_t rank = 1; rank < pieces.size(); ++rank) {
+      std::vector<StorageChecksums::Recorded> runs(pieces[rank].size() / sizeof(StorageChecksums::Recorded));
+      std::memcpy(runs.data(), pieces[rank].data(), runs.size() * sizeof(StorageChecksums::Recorded));
+      checksums_->record_all(runs);
+    }
+  }
+
+  void sum_progress() {
+    if (group_.size() == 1) return;
+    const std::array counters{&progress_.bytes_read, &progress_.bytes_written, &progress_.bytes_cloned,
+                              &progress_.cast_overflows, &progress_.read_calls, &progress_.write_calls};
+    std::array<std::int64_t, counters.size()> own{};
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = counters[i]->load();
+    std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));
+    group_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+    if (!is_root()) return;
+    progress_.others_written = 0;
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+      for (std::size_t i = 0; i < own.size(); ++i) *counters[i] += all[rank][i];
+    }
+  }
+
+  FileSystem& fs_;
+  Group& group_;
+  const CopyJob& job_;
+  Prepared& prepared_;
+  Progress& progress_;
+  std::unique_ptr<Output> output_;  ///< Rank 0's.
+  std::optional<OutputPart> part_;  ///< The others'.
+  std::vector<FileWriter*> files_;
+  std::unique_ptr<StorageChecksums> checksums_;
+};
 
 }  // namespace
 
-CopyResult run_copy_job(FileSystem& fs, const CopyJob& job, Progress& progress,
+CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
-  const Catalog& source = job.reader->catalog();
-  const Selection selection = select(source, job.selection);
-  Catalog target = make_target(source, selection, job.layout, job.traits);
-  const std::unique_ptr<Writer> writer = job.make_writer(target);
-  writer->place(target);
-  OutputOptions options = job.output;
-  options.folder = writer->is_folder();
-  check_destination(fs, job.destination, job.sources, options);
-
-  job.reader->locate(needed_tensors(target));
-  const PlanOptions how{
-      .max_memory_bytes = job.max_memory_bytes, .threads = job.threads, .checksums = writer->needs_checksums()};
-  const Plan plan = plan_copies(source, target, how);
-  const std::int64_t free = fs.free_bytes(parent_path(job.destination));
-  CopyResult result = describe(source, target, plan, free);
+  const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
+  Prepared prepared;
+  together(group, {.stop = job.stop}, [&](const std::stop_token&) { prepared = prepare(fs, job, threads); });
+  if (group.size() > 1) {
+    expect_same(group, fingerprint(prepared), ErrorCode::kInvalidArgument, "they would copy different things");
+  }
+  CopyResult result = describe(job.reader->catalog(), prepared.target, prepared.plan, prepared.free_bytes);
   if (job.dry_run) {
-    const std::int64_t needed = bytes_of(target.files);
-    if (free < needed) result.warnings.push_back(short_of_space(needed, free));
+    const std::int64_t needed = bytes_of(prepared.target.files);
+    if (prepared.free_bytes < needed) result.warnings.push_back(short_of_space(needed, prepared.free_bytes));
     return result;
   }
   if (on_plan) on_plan(result);
-  write_output(fs, job, plan, target, *writer, options, progress);
+  Run(fs, group, job, prepared, progress).run();
   return result;
 }
 

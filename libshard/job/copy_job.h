@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/target.h"
+#include "libshard/dist/group.h"
 #include "libshard/exec/execute.h"
 #include "libshard/io/output.h"
 #include "libshard/io/reader.h"
@@ -38,10 +39,13 @@ struct CopyResult {
   std::vector<std::string> warnings;
 };
 
-/// Runs the job in this process. `progress` may be read by another thread meanwhile; `on_plan` (may be empty) is told
-/// the numbers before bytes move.
-/// \throws Error  of any step; the destination is then as it was.
-CopyResult run_copy_job(FileSystem& fs, const CopyJob& job, Progress& progress,
+/// Runs the job by all ranks of `group` (solo_group(): by this process alone). Every rank plans alike and copies its
+/// share of the bytes; rank 0 begins, finishes and commits the output. The bytes on disk are the same for any group.
+/// `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be
+/// empty) is told the numbers before bytes move.
+/// \throws Error  of any step, the same on all ranks; the destination is then as it was. kInvalidArgument  ranks have
+///   other options or see other files than rank 0.
+CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 
 }  // namespace shard

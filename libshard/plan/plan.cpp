@@ -233,6 +233,29 @@ const Unit& Plan::unit_of(std::int64_t tile) const {
   return *(after - 1);
 }
 
+namespace {
+
+/// The first tile behind `part` of `parts` of all bytes.
+std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts) {
+  const auto bytes_of_unit = [](const Unit& unit) { return checked_bytes(checked_numel(unit.shape), unit.to); };
+  if (part == parts) return plan.tile_count;
+  std::int64_t total = 0, before = 0;
+  for (const Unit& unit : plan.units) total = checked_add(total, bytes_of_unit(unit));
+  const std::int64_t wanted = total / parts * part + total % parts * part / parts;
+  for (const Unit& unit : plan.units) {
+    const std::int64_t bytes = bytes_of_unit(unit);
+    if (before + bytes > wanted) return unit.first_tile + (wanted - before) / (bytes / unit.tile_count + 1);
+    before += bytes;
+  }
+  return plan.tile_count;
+}
+
+}  // namespace
+
+TileRange tiles_of_rank(const Plan& plan, int rank, int ranks) {
+  return {tile_after(plan, rank, ranks), tile_after(plan, rank + 1, ranks)};
+}
+
 Box tile_box(const Unit& unit, std::int64_t number) {
   Box box;
   box.dims = unit.shape.size();

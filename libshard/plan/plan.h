@@ -60,6 +60,14 @@ struct Plan {
   const Unit& unit_of(std::int64_t tile) const;
 };
 
+/// Tiles [begin, end) of a plan.
+struct TileRange {
+  std::int64_t begin = 0, end = 0;
+};
+/// The tiles that rank `rank` of `ranks` copies: the ranges follow one another, and hold equal bytes but for a tile.
+/// Cost: linear in units.
+TileRange tiles_of_rank(const Plan& plan, int rank, int ranks);
+
 /// The box of tile `number` of a unit (counted from 0 within the unit).
 Box tile_box(const Unit& unit, std::int64_t number);
 

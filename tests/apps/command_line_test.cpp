@@ -99,8 +99,42 @@ TEST_F(CommandLine, SuggestsTheOptionThatIsNearOneOfOtherBuilds) {
 TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
   refuses({"gather", "a", "-o", "b", "--checksum", "xxh3"}, "--checksum xxh3", ErrorCode::kUnsupported);
 }
+TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
+  const Options options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
+  EXPECT_EQ(options.sources, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.name, "w[0:2]");
+  EXPECT_EQ(options.cat_format, "npy");
+}
+TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
+TEST_F(CommandLine, CatPrintsOneForm) {
+  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw contradict each other");
+}
+TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
+  refuses({"completion"}, "completion needs to know the shell");
+  refuses({"completion", "tcsh"}, "no script for 'tcsh'");
+}
+TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).layout.layout, "l.json");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source_layout, "l.json");
+  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source_layout, "l.json");
+}
+TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
+  world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
+  const Options options = parse({"gather", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(options.source_layout, "l.json");
+  EXPECT_EQ(options.layout.shards, 2);
+}
+TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).rank_files, RankFiles::kPlain);
+  refuses({"split", "a", "-o", "b", "--as", "tensors"}, "--as");
+}
+TEST_F(CommandLine, RefusesNoExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
+TEST_F(CommandLine, OpaqueGlobalsMustBeAskedFor) {
+  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).opaque_globals);
+  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).opaque_globals);
+}
 TEST_F(CommandLine, TakesTheDefaultsOfThoseAloud) {
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none", "--unknown-globals", "refuse"}).verb, "gather");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb, "gather");
 }
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
@@ -155,9 +189,10 @@ TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
 }
 
 TEST(HelpText, DoesNotMentionWhatThisBuildLacks) {
-  for (const char* verb : {"", "inspect", "split", "gather", "reshard", "convert", "diff", "digest", "env"}) {
+  for (const char* verb :
+       {"", "inspect", "split", "gather", "reshard", "convert", "diff", "digest", "cat", "env", "completion"}) {
     const std::string text = help_text(verb);
-    for (const char* absent : {"verify", "repair", "resume", "hdf5", "torch-ranks", "dcp-hf", "launcher", "checksum"}) {
+    for (const char* absent : {"verify", "repair", "resume", "hdf5", "launcher", "checksum"}) {
       EXPECT_EQ(text.find(absent), std::string::npos) << verb << ": " << absent;
     }
   }

@@ -22,8 +22,8 @@ struct Verbs : testing::Test {
 TEST_F(Verbs, InspectPrintsALineATensor) {
   EXPECT_EQ(world.run({"inspect", "/m.safetensors"}), 0);
   EXPECT_THAT(world.out, StartsWith("/m.safetensors: safetensors"));
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.bias\tuint8\t[2]\t2\tm.safetensors\t\n"));
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8\tm.safetensors\t\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nlayer.bias\tuint8\t[2]\t2\t\tm.safetensors\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8\t\tm.safetensors\n"));
   EXPECT_EQ(world.err, "");
 }
 
@@ -31,6 +31,28 @@ TEST_F(Verbs, InspectAlignsColumnsOnATerminal) {
   world.out_is_terminal = true;
   world.run({"inspect", "/m.safetensors"});
   EXPECT_THAT(world.out, HasSubstr("\nlayer.bias    uint8  [2]     2  m.safetensors\n"));
+}
+
+TEST_F(Verbs, InspectSaysWhereTensorsAreCutAndHowMany) {
+  world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
+  world.run({"inspect", "/two"});
+  EXPECT_THAT(world.out, HasSubstr("\n       2 S(0) over 2 ranks\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8\tS(0) over 2 ranks\t__0_0.distcp and 1 more\n"));
+}
+
+TEST_F(Verbs, InspectVerboseListsChunks) {
+  world.run({"inspect", "/m.safetensors", "-v"});
+  const std::string begin = std::to_string(small_model().size() - 8), end = std::to_string(small_model().size());
+  EXPECT_THAT(world.out, HasSubstr("\n\t[0:2, 0:4]\tno rank\tm.safetensors\tbytes " + begin + " to " + end + "\n"));
+}
+
+TEST_F(Verbs, InspectJsonHasTheWordsOfTheCheckpoint) {
+  world.run(
+      {"split", "/m.safetensors", "-o", "/four", "--to", "torch-ranks", "--mesh", "dp=2,tp=2", "--place", "**=R,S(0)"});
+  EXPECT_EQ(world.run({"inspect", "/four", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"meshes\": [\n  {\"axes\": [{\"name\": \"dp\", \"size\": 2}, "
+                                   "{\"name\": \"tp\", \"size\": 2}], \"ranks\": [0, 1, 2, 3]}]"));
+  EXPECT_THAT(world.out, HasSubstr("\"placements\": [\"R\", \"S(0)\"], \"mesh\": 0"));
 }
 
 TEST_F(Verbs, InspectJsonSaysWhereBytesLie) {
@@ -193,9 +215,13 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"convert", "/m.safetensors", "-o", "/x.h5"}, 8, "hdf5"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "safetensor"}, 2, "did you mean safetensors?"},
       {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is one file"},
-      {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"}, 2, "formats that hold pieces: dcp"},
+      {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},
+       2,
+       "formats that hold pieces: dcp, dcp-hf, torch-ranks"},
       {{"reshard", "/m.safetensors", "-o", "/x"}, 2, "reshard needs a layout"},
-      {{"reshard", "/m.safetensors", "-o", "/x", "--ranks", "2"}, 2, "formats that hold pieces: dcp"},
+      {{"reshard", "/m.safetensors", "-o", "/x", "--ranks", "2"},
+       2,
+       "formats that hold pieces: dcp, dcp-hf, torch-ranks"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2,b=2", "--place", "**=R"}, 2, "the mesh has 2 axes"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "x=S(0)"}, 2, "x=S(0)"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "**=S(0"}, 2, "S(0"},
@@ -270,6 +296,187 @@ TEST_F(Verbs, DiffListsNoMoreThanToldTo) {
   EXPECT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--max-diffs", "1"}), 1);
   EXPECT_THAT(world.out, StartsWith("values layer.bias"));
   EXPECT_THAT(world.out, HasSubstr("... 1 more: values"));
+}
+
+// ---- cat.
+
+TEST_F(Verbs, CatPrintsARowALine) {
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.weight"}), 0);
+  EXPECT_EQ(world.out, "65 66 67 68\n69 70 71 72\n");
+  EXPECT_EQ(world.err, "");
+}
+
+TEST_F(Verbs, CatPrintsAVectorAnElementALine) {
+  world.run({"cat", "/m.safetensors", "layer.bias"});
+  EXPECT_EQ(world.out, "97\n98\n");
+}
+
+TEST_F(Verbs, CatAlignsColumnsOnATerminal) {
+  world.out_is_terminal = true;
+  world.put("/w.safetensors",
+            safetensors(R"({"w":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}})", "\x01\x02@\x03"));
+  world.run({"cat", "/w.safetensors", "w"});
+  EXPECT_EQ(world.out, " 1  2\n64  3\n");
+}
+
+TEST_F(Verbs, CatTakesSlices) {
+  world.run({"cat", "/m.safetensors", "layer.weight[1,1:3]", "--format", "raw"});
+  EXPECT_EQ(world.out, "FG");
+}
+
+TEST_F(Verbs, CatReadsOnlyTheBytesOfTheSlice) {
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.weight[:,1:2]", "-vv"}), 0);
+  EXPECT_THAT(world.err, HasSubstr("read 2 bytes of 'layer.weight' in 2 calls"));
+}
+
+TEST_F(Verbs, CatReadsAcrossPieces) {
+  world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2", "--dim", "1"});
+  world.run({"cat", "/two", "layer.weight[:,1:3]", "--format", "raw"});
+  EXPECT_EQ(world.out, "BCFG");
+}
+
+TEST_F(Verbs, CatPrintsANumpyFile) {
+  world.run({"cat", "/m.safetensors", "layer.bias", "--format", "npy"});
+  EXPECT_EQ(world.out.size(), 130U);
+  EXPECT_EQ(world.out.substr(0, 10), std::string("\x93NUMPY\x01\0\x76\0", 10));
+  EXPECT_THAT(world.out, HasSubstr("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }"));
+  EXPECT_EQ(world.out.substr(127), "\nab");
+}
+
+TEST_F(Verbs, CatPrintsADocument) {
+  world.run({"cat", "/m.safetensors", "layer.weight[1]", "--json"});
+  EXPECT_EQ(world.out,
+            R"({"schema": "shardctl.cat/1", "name": "layer.weight", "type": "torch.Tensor", "dtype": "uint8", )"
+            "\"shape\": [4], \"values\": [69, 70, 71, 72]}\n");
+}
+
+TEST_F(Verbs, CatCasts) {
+  world.run({"cat", "/m.safetensors", "layer.bias", "--cast", "layer.bias=float32"});
+  EXPECT_EQ(world.out, "97.0\n98.0\n");
+}
+
+TEST_F(Verbs, CatTakesNewNames) {
+  world.run({"cat", "/m.safetensors", "bias[0]", "--strip-prefix", "layer."});
+  EXPECT_EQ(world.out, "97\n");
+}
+
+TEST_F(Verbs, CatKeepsRawBytesFromATerminal) {
+  world.out_is_terminal = true;
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.bias", "--format", "raw"}), 2);
+  EXPECT_EQ(world.out, "");
+  EXPECT_THAT(world.err, HasSubstr("hint: redirect it to a file"));
+}
+
+TEST_F(Verbs, CatSuggestsTheNameThatWasMeant) {
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer.wieght[0:1]"}), 3);
+  EXPECT_THAT(world.err, HasSubstr("hint: did you mean 'layer.weight'?"));
+}
+
+TEST_F(Verbs, CatSaysWhereNamesBegin) {
+  EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer"}), 3);
+  EXPECT_THAT(world.err, HasSubstr("hint: that is where names begin; one is 'layer.bias'"));
+}
+
+TEST_F(Verbs, CatPrefersANameWithBracketsToASlice) {
+  world.put("/b.safetensors", safetensors(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                          R"("w[0]":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+                                          "abcd"));
+  world.run({"cat", "/b.safetensors", "w[0]", "--format", "raw"});
+  EXPECT_EQ(world.out, "cd");
+  world.run({"cat", "/b.safetensors", "w[0][1]", "--format", "raw"});
+  EXPECT_EQ(world.out, "d");
+}
+
+TEST_F(Verbs, CatNamesTheCastForWhatNumpyLacks) {
+  world.put("/h.safetensors", safetensors(R"({"w":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})", "\x80?"));
+  EXPECT_EQ(world.run({"cat", "/h.safetensors", "w", "--format", "npy"}), 8);
+  EXPECT_THAT(world.err, HasSubstr("hint: shardctl cat /h.safetensors w --format npy --cast '**=float32'"));
+}
+
+TEST_F(Verbs, CatRefusesTextOfPackedNumbers) {
+  world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", "a"));
+  EXPECT_EQ(world.run({"cat", "/f.safetensors", "w"}), 8);
+  EXPECT_EQ(world.run({"cat", "/f.safetensors", "w", "--format", "raw"}), 0);
+  EXPECT_EQ(world.out, "a");
+}
+
+// ---- Ranks of the source and of the target.
+
+TEST_F(Verbs, AsSaysWhatFilesOfRanksHold) {
+  const std::vector<std::string> split{"split", "/m.safetensors", "--to", "torch-ranks", "--ranks", "2"};
+  for (const char* kind : {"sharded_tensor", "dtensor", "plain"}) {
+    std::vector<std::string> arguments = split;
+    arguments.insert(arguments.end(), {"-o", std::string("/") + kind, "--as", kind});
+    EXPECT_EQ(world.run(arguments), 0) << world.err;
+    EXPECT_EQ(world.run({"diff", "/m.safetensors", std::string("/") + kind}), 0) << world.err;
+  }
+  EXPECT_EQ(world.fs->list("/plain"),
+            (std::vector<std::string>{"layout.json", "rank-00000-of-00002.pt", "rank-00001-of-00002.pt"}));
+}
+
+TEST_F(Verbs, AsIsForFilesOfRanksOnly) {
+  EXPECT_EQ(world.run({"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--as", "dtensor"}), 2);
+  EXPECT_THAT(world.err, HasSubstr("hint: drop --as, or add --to torch-ranks"));
+}
+
+TEST_F(Verbs, AMeshMeansDTensors) {
+  world.run({"split", "/m.safetensors", "-o", "/d", "--to", "torch-ranks", "--mesh", "tp=2", "--place", "**=S(0)"});
+  EXPECT_EQ(world.run({"inspect", "/d", "--json"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"axes\": [{\"name\": \"tp\", \"size\": 2}]"));  // ShardedTensors have no names.
+}
+
+TEST_F(Verbs, TheKindOfTheSourceIsKept) {
+  world.run({"split", "/m.safetensors", "-o", "/d", "--to", "torch-ranks", "--mesh", "tp=2", "--place", "**=S(0)"});
+  EXPECT_EQ(world.run({"reshard", "/d", "-o", "/three", "--ranks", "3"}), 0) << world.err;
+  EXPECT_EQ(world.run({"inspect", "/three", "--json", "--include", "layer.weight"}), 0);
+  EXPECT_THAT(world.out, HasSubstr("\"placements\": [\"S(0)\"]"));
+  EXPECT_THAT(test::as_text(world.state->content("/three/rank-00000-of-00003.pt")), HasSubstr("_dtensor_spec"));
+}
+
+TEST_F(Verbs, PlainSlicesNeedTheirLayout) {
+  world.run({"split", "/m.safetensors", "-o", "/p", "--to", "torch-ranks", "--ranks", "2", "--as", "plain"});
+  EXPECT_EQ(world.run({"digest", "/p/rank-00000-of-00002.pt", "/p/rank-00001-of-00002.pt", "--from", "torch-ranks",
+                       "--layout", "/p/layout.json"}),
+            0)
+      << world.err;
+  const std::string digests = world.out;
+  world.run({"digest", "/m.safetensors"});
+  EXPECT_EQ(world.out, digests);
+}
+
+TEST_F(Verbs, MoreRanksThanExpectedAreRefused) {
+  world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
+  EXPECT_EQ(world.run({"inspect", "/two", "--ranks-expected", "2"}), 0);
+  EXPECT_EQ(world.run({"inspect", "/two", "--ranks-expected", "1"}), 4);
+  EXPECT_THAT(world.err, HasSubstr("2 ranks, not of 1"));
+}
+
+TEST_F(Verbs, WhatNoRanksWroteCannotBeCheckedForThem) {
+  EXPECT_EQ(world.run({"inspect", "/m.safetensors", "--ranks-expected", "2"}), 2);
+  EXPECT_THAT(world.err, HasSubstr("hint: drop --ranks-expected"));
+}
+
+// ---- What is left behind.
+
+TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
+  world.put("/n.safetensors", safetensors(R"({"__metadata__":{"format":"pt","licence":"MIT"},)"
+                                          R"("w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                                          "x"));
+  EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/n.pt"}), 0);
+  EXPECT_THAT(
+      world.err,
+      HasSubstr(
+          "warning: torch has no place for the texts of the source's __metadata__, they are left out: 'licence'"));
+  EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/again.safetensors"}), 0);
+  EXPECT_THAT(world.err, Not(HasSubstr("licence")));
+}
+
+TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
+  world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
+  world.put("/two/config.json", "{}");
+  EXPECT_EQ(world.run({"gather", "/two", "-o", "/g.safetensors", "--json"}), 0);
+  EXPECT_THAT(world.out,
+              HasSubstr("\"warnings\": [\"other files of the folder are not read or copied: 'config.json'\"]"));
 }
 
 // ---- digest.

@@ -2,7 +2,6 @@
 
 #include "apps/shardctl/options.h"
 #include "apps/shardctl/session.h"
-#include "apps/shardctl/suggest.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::app {
@@ -25,18 +24,6 @@ TEST(ParseSize, RefusesMoreThan63Bits) {
 
 TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(9999), "9999 bytes"); }
 TEST(HumanBytes, RoundsLargeOnes) { EXPECT_EQ(human_bytes(16'060'522'496), "16.06 GB"); }
-
-TEST(EditDistance, CountsASwapOnce) { EXPECT_EQ(edit_distance("--rnaks", "--ranks", 3), 1); }
-TEST(EditDistance, StopsAtItsLimit) { EXPECT_EQ(edit_distance("abc", "xyz123", 2), 3); }
-
-TEST(Nearest, FindsTheWordThatWasMeant) {
-  const std::vector<std::string> words{"inspect", "split", "gather"};
-  EXPECT_EQ(nearest("splt", words), "split");
-}
-TEST(Nearest, GuessesNothingWild) {
-  const std::vector<std::string> words{"inspect", "split", "gather"};
-  EXPECT_EQ(nearest("frobnicate", words), "");
-}
 
 TEST(Printable, EscapesControlCharacters) { EXPECT_EQ(printable("a\x1b[31mb\n\x7f"), "a\\x1b[31mb\\x0a\\x7f"); }
 TEST(Printable, EscapesC1ControlCharacters) { EXPECT_EQ(printable("\xC2\x9B!"), "\\x9b!"); }

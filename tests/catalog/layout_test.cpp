@@ -206,5 +206,49 @@ TEST(LayoutDocument, RefusesDeepNestingWithoutFollowingIt) {
   expect_error(ErrorCode::kInvalidArgument, "deeper than", [&] { parse_layout_document(deep, "f"); });
 }
 
+TEST(LayoutDocument, ReadsStridedCuts) {
+  const MeshLayout layout = parse_layout_document(
+      R"({"schema": "shardctl.layout/1", "mesh": {"dp": 2},
+          "rules": [{"match": "w", "shard": [{"axis": "dp", "dim": 0, "split_factor": 3}]}]})",
+      "layout.json");
+  EXPECT_EQ(to_string(layout.rules[0].placements[0]), "_S(0,3)");
+}
+
+TEST(LayoutDocument, RefusesASplitFactorThatIsNone) {
+  for (const char* factor : {"0", "-1", "1.5", "\"2\""}) {
+    test::expect_error(ErrorCode::kInvalidArgument, "split_factor", [&] {
+      parse_layout_document(std::string(R"({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, "rules": [{"match": "w",
+          "shard": [{"axis": "dp", "dim": 0, "split_factor": )") + factor + "}]}]}", "layout.json");
+    });
+  }
+}
+
+TEST(LayoutDocument, ThatIsDumpedSaysTheSameOfExactlyItsNames) {
+  const std::vector<MeshAxis> mesh = {{"dp", 2}, {"tp \"x\"", 3}};
+  const std::vector<Placement> grid = {{Placement::kShard, 1, 1}, {Placement::kStridedShard, 0, 2}}, replicas(2);
+  const std::vector<std::string> names = {"a.b", "x|y", "\\E*", "\xC3\xA9", std::string("n\0l", 3), "line\n", ""};
+  std::vector<PlacedName> placed = {{"whole", replicas}};
+  for (const std::string& name : names) placed.push_back({name, grid});
+  const MeshLayout layout = parse_layout_document(dump_layout_document("r-{rank}.pt", mesh, placed), "layout.json");
+  EXPECT_EQ(layout.mesh, mesh);
+  EXPECT_EQ(layout.file_path, "r-{rank}.pt");
+  ASSERT_EQ(layout.rules.size(), 1U);
+  EXPECT_EQ(layout.rules[0].placements, grid);
+  for (const std::string& name : names) EXPECT_TRUE(layout.rules[0].matches(name)) << name;
+  for (const char* other : {"whole", "aXb", "x", "y", "x|", "n", "b"}) EXPECT_FALSE(layout.rules[0].matches(other)) << other;
+}
+
+TEST(LayoutDocument, OfOneListOfAMillionNamesStaysFast) {
+  const std::vector<Placement> rows = {{Placement::kShard, 0, 1}};
+  std::vector<std::string> names;
+  for (int i = 0; i < 1'000'000; ++i) names.push_back("model.layers." + std::to_string(i) + ".weight");
+  std::vector<PlacedName> placed;
+  for (const std::string& name : names) placed.push_back({name, rows});
+  const std::vector<MeshAxis> mesh = {{"rank", 4}};
+  const MeshLayout layout = parse_layout_document(dump_layout_document("f", mesh, placed), "layout.json");
+  EXPECT_TRUE(layout.rules[0].matches(names[999'999]));
+  EXPECT_FALSE(layout.rules[0].matches("model.layers.1000000.weight"));
+}
+
 }  // namespace
 }  // namespace shard

@@ -27,6 +27,15 @@ constexpr FormatTraits kRanks = {.name = "torch-ranks",
                                  .uncut_on_all = true,
                                  .objects = true};
 
+constexpr FormatTraits kJoined = {.name = "torch-ranks",
+                                  .pieces = true,
+                                  .keeps_replicas = true,
+                                  .keeps_empty = true,
+                                  .uncut_on_all = true,
+                                  .objects = true,
+                                  .sharing = true,
+                                  .many_files = false};
+
 Catalog target_of(const Catalog& source, const Layout& layout, const FormatTraits& traits,
                   const SelectionOptions& options = {}) {
   return make_target(source, select(source, options), layout, traits);
@@ -393,6 +402,175 @@ TEST(Target, SaysThatADocumentsFilePathIsNotUsed) {
       "layout.json");
   EXPECT_EQ(target_of(source, layout, kItems).warnings,
             Lines{"files.path 'r{tp}' of the layout document is not used: dcp names its files by rank"});
+}
+
+// --- Words, and files of all ranks ---
+
+/// "words of the tensor: axes ranks placements".
+std::string words(const Catalog& catalog, std::string_view name) {
+  const Tensor& tensor = *catalog.find(name);
+  if (tensor.sharding == kNoIndex) return "none";
+  const Sharding& sharding = catalog.shardings[tensor.sharding];
+  std::string text;
+  for (const MeshAxis& axis : sharding.mesh) text += axis.name + "=" + std::to_string(axis.size) + " ";
+  for (const std::int64_t rank : sharding.ranks) text += std::to_string(rank) + " ";
+  for (const Placement& placement : sharding.placements) text += to_string(placement) + " ";
+  return text;
+}
+
+void set_words(Catalog& catalog, std::string_view name, Sharding sharding) {
+  for (Tensor& tensor : catalog.tensors) {
+    if (tensor.name == name) tensor.sharding = static_cast<std::uint32_t>(catalog.shardings.size());
+  }
+  catalog.shardings.push_back(std::move(sharding));
+}
+
+TEST(TargetWords, AreThoseOfTheRanksLayoutWithDimensionsResolved) {
+  Catalog source;
+  add_tensor(source, "s", {});
+  add_tensor(source, "w", {5, 2});
+  const Catalog target = target_of(source, RanksLayout{2, -1}, kItems);
+  EXPECT_EQ(words(target, "s"), "=2 R ");
+  EXPECT_EQ(words(target, "w"), "=2 S(1) ");
+  EXPECT_EQ(target.shardings.size(), 2U);
+}
+
+TEST(TargetWords, AreThoseOfTheMeshEachOnce) {
+  Catalog source;
+  add_tensor(source, "a", {4, 4});
+  add_tensor(source, "b", {6, 4});
+  add_tensor(source, "c", {4});
+  const Catalog target = target_of(source, mesh_layout("dp=2,tp=2", "**", {"_S(-1,2)", "S(1)"}), kRanks);
+  EXPECT_EQ(words(target, "a"), "dp=2 tp=2 _S(1,2) S(1) ");
+  EXPECT_EQ(words(target, "b"), words(target, "a"));
+  EXPECT_EQ(words(target, "c"), "dp=2 tp=2 _S(0,2) R ");
+  EXPECT_EQ(target.shardings.size(), 2U);
+}
+
+TEST(TargetWords, AreMissingWhereAFasterAxisCutsFirst) {
+  Catalog source;
+  add_tensor(source, "w", {4, 4});
+  MeshLayout layout = mesh_layout("dp=2,tp=2", "**", {"S(0)", "S(0)"});
+  layout.rules[0].order = {1, 0};
+  EXPECT_EQ(words(target_of(source, layout, kRanks), "w"), "none");
+  layout.rules[0].placements[1].dim = 1;
+  EXPECT_EQ(words(target_of(source, layout, kRanks), "w"), "dp=2 tp=2 S(0) S(1) ");
+}
+
+TEST(TargetWords, FollowTheCheckpointThatIsKeptAndJoinItsBoxes) {
+  Catalog source;
+  add_chunked(source, "w", {4}, {{{0}, {1}, 0}, {{1}, {1}, 1}, {{2}, {1}, 0}, {{3}, {1}, 1}});
+  set_words(source, "w", {{{"dp", 2}}, {}, {{Placement::kStridedShard, 0, 2}}});
+  source.world_size = 2;
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(words(target, "w"), "dp=2 _S(0,2) ");
+  EXPECT_EQ(chunks(target), (Lines{"w [0:1] rank 0 of [2] from 0", "w [1:2] rank 1 of [2] from 0",
+                                   "w [2:3] rank 0 of [2] from 1", "w [3:4] rank 1 of [2] from 1"}));
+}
+
+TEST(TargetWords, ObeyTheRanksOfTheMesh) {
+  Catalog source;
+  add_chunked(source, "w", {3}, {{{0}, {2}, 1}, {{2}, {1}, 0}});
+  set_words(source, "w", {{{"", 2}}, {1, 0}, {{Placement::kShard, 0, 1}}});
+  source.world_size = 2;
+  EXPECT_EQ(chunks(target_of(source, KeepLayout{}, kJoined)),
+            (Lines{"w [0:2] rank 1 of [2] from 0", "w [2:3] rank 0 of [1] from 0"}));
+}
+
+TEST(TargetWords, OfReplicasOnAPermutedMeshTheLowestRankIsNoReplica) {
+  constexpr FormatTraits kLowest = {.name = "hdf5", .pieces = true};
+  Catalog source;
+  add_chunked(source, "w", {2}, {{{0}, {1}, 3}, {{0}, {1}, 1}, {{1}, {1}, 2}, {{1}, {1}, 0}});
+  set_words(source, "w", {{{"a", 2}, {"b", 2}}, {3, 2, 1, 0}, {{}, {Placement::kShard, 0, 1}}});
+  source.world_size = 4;
+  EXPECT_EQ(chunks(target_of(source, KeepLayout{}, kLowest)),
+            (Lines{"w [0:1] rank 1 of [1] from 0", "w [1:2] rank 0 of [1] from 0"}));
+}
+
+TEST(TargetWords, ThatCannotBeAreIgnored) {
+  Catalog source;
+  add_chunked(source, "w", {2}, {{{0}, {1}, 1}, {{1}, {1}, 0}});
+  set_words(source, "w", {{{"", 2}}, {0, 7}, {{Placement::kShard, 0, 1}}});
+  source.world_size = 2;
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(words(target, "w"), "none");
+  EXPECT_EQ(chunks(target), (Lines{"w [0:1] rank 1 of [1] from 0", "w [1:2] rank 0 of [1] from 0"}));
+}
+
+TEST(TargetWords, AreFoundForBoxesOfTorchChunkAndAddWhatIsEmpty) {
+  Catalog source;
+  add_chunked(source, "w", {5, 2}, {{{0, 0}, {2, 2}, 0}, {{2, 0}, {2, 2}, 1}, {{4, 0}, {1, 2}, 2}});
+  source.world_size = 4;
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(words(target, "w"), "=4 S(0) ");
+  EXPECT_EQ(chunks(target).back(), "w [5:5, 0:2] rank 3 of [0, 2] from 0");
+  EXPECT_EQ(words(target_of(source, KeepLayout{}, kItems), "w"), "none");
+}
+
+TEST(TargetWords, AreNotFoundForOtherBoxes) {
+  Catalog source;
+  add_chunked(source, "order", {4}, {{{0}, {2}, 1}, {{2}, {2}, 0}});
+  add_chunked(source, "size", {4}, {{{0}, {3}, 0}, {{3}, {1}, 1}});
+  source.world_size = 2;
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(words(target, "order"), "none");
+  EXPECT_EQ(words(target, "size"), "none");
+}
+
+TEST(AllRanksTarget, HasUncutTensorsOfAKeptSourceEverywhere) {
+  Catalog source;
+  add_chunked(source, "w", {2}, {{{0}, {2}, 1}});
+  source.world_size = 3;
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(chunks(target), (Lines{"w [0:2] rank 0 of [2] from 0", "w [0:2] rank 1 of [2] from 0",
+                                   "w [0:2] rank 2 of [2] from 0"}));
+  EXPECT_EQ(ranks(target), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(AllRanksTarget, HasAFileForRanksThatHoldNothing) {
+  Catalog source;
+  add_object(source, "step", make_int(*source.arena, 1));
+  EXPECT_EQ(ranks(target_of(source, RanksLayout{3}, kJoined)), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(AllRanksTarget, OfASourceWithoutRanksIsOne) {
+  Catalog source;
+  add_tensor(source, "w", {2});
+  const Catalog target = target_of(source, KeepLayout{}, kJoined);
+  EXPECT_EQ(ranks(target), std::vector<int>{0});
+  EXPECT_EQ(target.world_size, 1);
+}
+
+TEST(AllRanksTarget, RefusesFilesOfWholeTensors) {
+  Catalog source;
+  add_tensor(source, "w", {2});
+  for (const Layout& layout : {Layout(ShardsLayout{2}), Layout(SizeLayout{100})}) {
+    expect_error(ErrorCode::kInvalidArgument, "one file for each rank", [&] { target_of(source, layout, kJoined); });
+  }
+}
+
+TEST(AllRanksTarget, KeepsAliasesThatAreCutAlike) {
+  Catalog source;
+  const std::uint32_t storage = test::add_storage(source, 16);
+  test::add_view(source, "a", storage, DType::kFloat32, {4});
+  test::add_view(source, "b", storage, DType::kFloat32, {4});
+  finish_catalog(source);
+  const Catalog alike = target_of(source, RanksLayout{2}, kJoined);
+  EXPECT_EQ(alike.storages.size(), 2U);
+  EXPECT_TRUE(alike.warnings.empty());
+  const Catalog apart = target_of(source, mesh_layout("x=2", "a", {"S(0)"}), kJoined);
+  EXPECT_EQ(apart.storages.size(), 4U);
+  EXPECT_EQ(apart.warnings, Lines{"1 aliases are stored in full, being cut unlike what they repeat: 'b'"});
+}
+
+TEST(AllRanksTarget, StoresOtherViewsOfOneStorageApart) {
+  Catalog source;
+  const std::uint32_t storage = test::add_storage(source, 16);
+  test::add_view(source, "a", storage, DType::kFloat32, {4});
+  test::add_view(source, "b", storage, DType::kFloat32, {2});
+  finish_catalog(source);
+  EXPECT_EQ(target_of(source, RanksLayout{2}, kJoined).warnings,
+            Lines{"2 tensors no longer share storage with others: 'a', 'b'"});
 }
 
 }  // namespace

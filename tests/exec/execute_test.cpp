@@ -397,6 +397,7 @@ class Cloner : public FileSystem {
   std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
   std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
   std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
+  std::unique_ptr<FileWriter> open_made(const std::string&) override { return nullptr; }
   void make_folder(const std::string&) override {}
   void sync_folder(const std::string&) override {}
   void open_up_folder(const std::string&) override {}

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "tests/formats/dcp_golden.h"
@@ -34,9 +35,34 @@ auto in_items(std::string what, std::string with, int nth = 0) {
 }
 
 using std::string_literals::operator""s;
-constexpr ErrorCode kBad = ErrorCode::kCorruption;
+constexpr ErrorCode kBad = ErrorCode::kCorruption, kNo = ErrorCode::kUnsupported;
+
+/// Puts another value in the place of the one that stands before `next`: POP, then that.
+auto value_before(std::string next, std::string value, int nth = 0) { return replaced(next, "0" + value + next, nth); }
+auto without(const char* file) {
+  return [=](GoldenDcp& golden) { golden.files.erase(file); };
+}
+
+std::string key_of(const char* text) {
+  return std::string("\x8c") + static_cast<char>(std::strlen(text)) + text + "\x94";
+}
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+const std::string kPlace = "hHhIhJM\xed\x04hKM)\x06ub"s;  // relative_path, offset 1261, length 1577 of w's item.
+auto placed(std::string offset, std::string length) {
+  return replaced(kPlace, "hHhIhJ" + offset + "hK" + length + "ub");
+}
+const std::string kMinusOne = "J\xff\xff\xff\xff"s, kLargest = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"s,
+                  kPast64 = "\x8a\x09\0\0\0\0\0\0\0\0\x01"s;
+auto with_transforms(std::string value) {
+  return replaced("\x8c\x06length\x94M\xed\x04", "\x8c\x06length\x94M\xed\x04\x8c\x15transform_descriptors" + value);
+}
 
 const Damage kDamages[] = {
+    // Keys that are missing.
     {"NoStateDict", respelled("state_dict_metadata", "x"), kBad, "bad_pickle", "Metadata has no state_dict_metadata"},
     {"NoStorageData", respelled("storage_data", "x"), kBad, "bad_pickle", "Metadata has no storage_data"},
     {"NoProperties", respelled("properties", "x"), kBad, "bad_pickle", "w has no properties"},
@@ -47,42 +73,145 @@ const Damage kDamages[] = {
     {"NoName", respelled("fqn", "x"), kBad, "bad_pickle", "MetadataIndex has no fqn"},
     {"NoFile", respelled("relative_path", "x"), kBad, "bad_pickle", "_StorageInfo has no relative_path"},
     {"NoOffset", respelled("offset", "x"), kBad, "bad_pickle", "_StorageInfo has no offset"},
+    {"NoState", replaced("ub.", "u0."), kBad, "bad_pickle", "has no attributes"},
+
+    // Classes.
     {"OtherRoot", respelled("Metadata", "StorageMeta"), kBad, "bad_pickle", "the pickle is no Metadata"},
+    {"OtherTensorClass", respelled("TensorStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+     "w is no TensorStorageMetadata"},
+    {"OtherBytesClass", respelled("BytesStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+     "step is no TensorStorageMetadata"},
+    {"OtherChunkClass", respelled("ChunkStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+     "w is no ChunkStorageMetadata"},
+    {"OtherPropertiesClass", respelled("TensorProperties", "StorageMeta"), kBad, "bad_pickle",
+     "w is no TensorProperties"},
+    {"OtherIndexClass", respelled("MetadataIndex", "StorageMeta"), kBad, "bad_pickle",
+     "a key of storage_data is no MetadataIndex"},
+    {"OtherPlaceClass", respelled("_StorageInfo", "_StoragePrefix"), kBad, "bad_pickle", "step is no _StorageInfo"},
     {"ForbiddenClass", respelled("_StorageInfo", "_Other"), kBad, "forbidden_global", "filesystem._Other"},
+    {"ForbiddenCall", respelled("PosixPath", "system"), kBad, "forbidden_global", "pathlib.system"},
+    {"ByteCheckpoint", respelled("torch.distributed.checkpoint.metadata", "bytecheckpoint.checkpointer.meta_type"), kNo,
+     "", "ByteCheckpoint"},
+    {"MegatronCore",
+     respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo, "",
+     "Megatron-core"},
+
+    // Values of another type, one for each field.
+    {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, "bad_pickle",
+     "state_dict_metadata is no dict"},
+    {"NameIsNumber",
+     replaced("\x8c\x01w\x94",
+              "\x8c\x01w\x94"
+              "0K\x01"),
+     kBad, "bad_pickle", "a name is no string"},
+    {"PropertiesAreNone", value_before(key_of("size"), "N"), kBad, "bad_pickle", "w is no TensorProperties"},
+    {"FourProperties",
+     replaced("\x89t\x94"
+              "b",
+              "t\x94"
+              "b"),
+     kBad, "bad_pickle", "TensorProperties has no attributes"},
     {"NoDtype", respelled("float32", "Tensor"), kBad, "bad_pickle", "its dtype is none of torch's"},
-    {"SparseLayout", respelled("torch.strided", "torch.sparse_coo"), ErrorCode::kUnsupported, "", "torch.sparse_coo"},
-    {"FileElsewhere", respelled("__0_0.distcp", "../a.distcp"), kBad, "bad_pickle", "no plain file name"},
-    {"FileMissing", respelled("__0_0.distcp", "__3_0.distcp"), ErrorCode::kNotFound, "missing_file",
-     "__3_0.distcp is missing; 2 chunks and objects lie in it"},
-    {"ByteCheckpoint", respelled("torch.distributed.checkpoint.metadata", "bytecheckpoint.checkpointer.meta_type"),
-     ErrorCode::kUnsupported, "", "ByteCheckpoint"},
-    // SIZE (3, 4) is spelled K 3 K 4 TUPLE2, first as the tensor's size, then as the chunk's sizes.
+    {"DtypeIsText",
+     value_before(key_of("torch.serialization"),
+                  "\x8c\x07"
+                  "float32"),
+     kBad, "bad_pickle", "its dtype is none of torch's"},
+    {"LayoutIsNone",
+     replaced("R\x94\x89h\0"s,
+              "R\x94"
+              "0N\x89h\0"s),
+     kBad, "bad_pickle", "its layout is none of torch's"},
+    {"SparseLayout", respelled("torch.strided", "torch.sparse_coo"), kNo, "", "torch.sparse_coo"},
+    {"GradientsAreANumber", replaced("\x89h\0"s, "K\x05h\0"s), kBad, "bad_pickle", "requires_grad is no bool"},
+    {"SizeIsNone", value_before(key_of("chunks"), "N"), kBad, "bad_pickle", "size is no torch.Size"},
+    {"ChunksAreNone", replaced("ubaub", "uba0Nub"), kBad, "bad_pickle", "chunks is no list"},
+    {"AChunkIsNone", replaced("ubaub", "ub0Naub"), kBad, "bad_pickle", "w is no ChunkStorageMetadata"},
+    {"OffsetsAreNone", value_before(key_of("sizes"), "N"), kBad, "bad_pickle", "offsets is no torch.Size"},
+    {"SizesAreNone",
+     replaced("R\x94ubaub",
+              "R\x94"
+              "0Nubaub"),
+     kBad, "bad_pickle", "sizes is no torch.Size"},
+    {"PathIsNone",
+     replaced("h\x07h\x07\x85",
+              "h\x07h\x07\x85"
+              "0N"),
+     kBad, "bad_pickle", "does not lead from names to tuples"},
+    {"PathIsEmpty", replaced("h\x07h\x07\x85", "h\x07)"), kBad, "bad_pickle", "'w' has an empty path"},
+    {"PathHoldsNone", replaced("h\x07h\x07\x85", "h\x07N\x85"), kBad, "bad_pickle", "neither key nor index"},
+    {"PathOfANumber", replaced("h\x07h\x07\x85", "K\x01h\x07\x85"), kBad, "bad_pickle",
+     "does not lead from names to tuples"},
+    {"PlacesAreNone", value_before(key_of("storage_meta"), "N"), kBad, "bad_pickle", "storage_data is no dict"},
+    {"IndexIsNone", replaced("Nub\x8c'torch", "Nub0N\x8c'torch"), kBad, "bad_pickle", "is no MetadataIndex"},
+    {"NameOfAPlaceIsNone", replaced("hAh\x07hB", "hANhB"), kBad, "bad_pickle", "fqn is no string"},
+    {"OffsetOfAPlaceIsText",
+     replaced("R\x94ubhE",
+              "R\x94"
+              "0h\x07ubhE"),
+     kBad, "bad_pickle", "storage_data's offset is no torch.Size"},
+    {"APlaceIsNone", replaced("M)\x06ubu", "M)\x06ub0Nu"), kBad, "bad_pickle", "w is no _StorageInfo"},
+    {"FileIsNone", replaced("hHhIhJM", "hHNhJM"), kBad, "bad_pickle", "relative_path is no string"},
+    {"OffsetIsNone", placed("N", "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
+    {"LengthIsNone", placed("M\xed\x04", "N"), kBad, "bad_pickle", "length is no number of bytes"},
+    {"TransformsAreANumber", with_transforms("K\x01"), kBad, "bad_pickle", "transform_descriptors is no list"},
+
+    // Numbers. SIZE (3, 4) is spelled K 3 K 4 TUPLE2, first as the tensor's size, then as the chunk's sizes.
     {"Gap", replaced("K\x03K\x04\x86", "K\x04K\x04\x86"), kBad, "gap", "w"},
     {"ChunkOutside", replaced("K\x03K\x04\x86", "K\x02K\x04\x86"), kBad, "out_of_bounds", "w"},
+    {"ChunkBegunOutside", replaced("K\0K\0\x86"s, "K\0K\x01\x86"s), kBad, "bad_pickle", "where none begins"},
     {"OtherDimensions", replaced("K\x03K\x04\x86", "K\x03\x85"), kBad, "shape_mismatch",
      "a chunk of it another number"},
-    {"SizeIsNegative", replaced("K\x03K\x04\x86", "K\x03J\xff\xff\xff\xff\x86"), kBad, "bad_pickle",
+    {"SizeIsNegative", replaced("K\x03K\x04\x86", "K\x03" + kMinusOne + "\x86"), kBad, "bad_pickle",
      "holds what is no size"},
     {"SizeIsText", replaced("K\x03K\x04\x86", "K\x03\x8c\x01x\x86"), kBad, "bad_pickle", "holds what is no size"},
-    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x86"s, 1), kBad, "",
-     ""},
+    {"SizePast64Bits", replaced("K\x03K\x04\x86", "K\x03" + kPast64 + "\x86"), kBad, "bad_pickle",
+     "holds what is no size"},
+    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03" + kLargest + "\x86", 1), kBad, "", "63 bits"},
+    {"OffsetsOverflow", replaced("K\0K\0\x86"s, "K\0"s + kLargest + "\x86"), kBad, "bad_pickle", "where none begins"},
+    {"TooManyDimensions", replaced("K\x03K\x04\x86\x94\x85", "(" + repeated("K\x01", 65) + "t\x94\x85"), kNo, "",
+     "65 dimensions"},
     {"PlaceOfNoChunk", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s, 1), kBad, "bad_pickle", "where none begins"},
     {"ChunkWithoutPlace", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s), kBad, "bad_pickle", "where none begins"},
-    {"Transformed",
-     replaced("\x8c\x06length\x94", "\x8c\x15transform_descriptors](\x8c\x0dstream.zstd/1e\x8c\x06length\x94"),
-     ErrorCode::kUnsupported, "", "stream.zstd/1"},
-    {"CutPickle", [](GoldenDcp& golden) { golden.files[".metadata"].resize(500); }, kBad, "bad_pickle", "pickle, byte"},
-    {"EmptyPickle", [](GoldenDcp& golden) { golden.files[".metadata"].clear(); }, kBad, "bad_pickle", "empty"},
-    {"CutFile", [](GoldenDcp& golden) { golden.files["__0_0.distcp"].pop_back(); }, kBad, "truncated",
-     "has 2837 bytes"},
-    {"NoMetadata", [](GoldenDcp& golden) { golden.files.erase(".metadata"); }, ErrorCode::kNotFound, "missing_file",
-     ".metadata is missing"},
-    {"RankMetadata",
+    {"PlaceOfNoName", replaced("hAh\x07hB", "hAh\x01hB"), kBad, "bad_pickle",
+     "'Metadata', which no tensor or object is named"},
+    {"TwoPlaces", replaced("hAh\x07hB", "hAh3hB"), kBad, "bad_pickle", "two places for one chunk of 'step'"},
+    {"OffsetIsNegative", placed(kMinusOne, "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
+    {"OffsetPastTheEnd", placed("M)\x0f", "M)\x06"), kBad, "truncated", "has 2838 bytes"},
+    {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, "truncated", "lies at 9223372036854775807"},
+    {"OffsetPast64Bits", placed(kPast64, "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
+    {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, "overlap", "lie over each other"},
+    {"OffsetOneTooSmall", placed("M\xec\x04", "M)\x06"), kBad, "overlap", "lie over each other"},
+    {"OffsetOneTooLarge", placed("M\xee\x04", "M(\x06"), kBad, "bad_header", "no torch.save zip"},
+    {"LengthIsNegative", placed("M\xed\x04", kMinusOne), kBad, "bad_pickle", "length is no number of bytes"},
+    {"LengthOverflows", placed("M\xed\x04", kLargest), kBad, "truncated", "an item of 9223372036854775807 bytes"},
+    {"LengthIsZero", placed("M\xed\x04", "K\0"s), kBad, "bad_header", "no torch.save zip"},
+    {"LengthOneTooSmall", placed("M\xed\x04", "M(\x06"), kBad, "truncated", "end record"},
+    {"LengthOneTooLarge", placed("M\xed\x04", "M*\x06"), kBad, "truncated", "has 2838 bytes"},
+    {"UnknownTransform", with_transforms("](\x8c\x0dstream.lz4/1xe"), kNo, "", "stream.lz4/1x"},
+    {"LaterZstd", with_transforms("](\x8c\x0dstream.zstd/2e"), kNo, "", "stream.zstd/2"},
+    {"TwoTransforms", with_transforms("](\x8c\x0dstream.zstd/1\x8c\x01xe"), kNo, "", "stream.zstd/1, x"},
+
+    // Files.
+    {"FileAbove", respelled("__0_0.distcp", "../a.distcp"), kBad, "bad_pickle", "no plain file name"},
+    {"FileBelow", respelled("__0_0.distcp", "a/b.distcp"), kBad, "bad_pickle", "no plain file name"},
+    {"FileAbsolute", respelled("__0_0.distcp", "/etc/passwd"), kBad, "bad_pickle", "no plain file name"},
+    {"FileIsTheFolder", respelled("__0_0.distcp", "."), kBad, "bad_pickle", "no plain file name"},
+    {"FileIsTheFolderAbove", respelled("__0_0.distcp", ".."), kBad, "bad_pickle", "no plain file name"},
+    {"FileIsEmpty", respelled("__0_0.distcp", ""), kBad, "bad_pickle", "no plain file name"},
+    {"FileWithNul", replaced("__0_0.distcp", "__0_0\0distcp"s), kBad, "bad_pickle", "no plain file name"},
+    {"FileWithBackslash", respelled("__0_0.distcp", "..\\a.distcp"), kBad, "bad_pickle", "no plain file name"},
+    {"FileMissing", respelled("__0_0.distcp", "__3_0.distcp"), ErrorCode::kNotFound, "missing_file",
+     "__3_0.distcp is missing; 2 chunks and objects lie in it"},
+    {"NoMetadata", without(".metadata"), ErrorCode::kNotFound, "missing_file", ".metadata is missing"},
+    {"MetadataLeftUnfinished",
      [](GoldenDcp& golden) {
-       golden.files["__0.metadata"] = golden.files[".metadata"];
+       golden.files[".metadata.tmp"] = golden.files[".metadata"];
        golden.files.erase(".metadata");
      },
-     ErrorCode::kUnsupported, "", "use_collectives=False"},
+     ErrorCode::kNotFound, "missing_file", "the save was stopped"},
+    {"EmptyPickle", [](GoldenDcp& golden) { golden.files[".metadata"].clear(); }, kBad, "bad_pickle", "empty"},
+
     // Contradictions between .metadata and items are found when these are located.
     {"OtherDtype", respelled("float32", "int32"), kBad, "dtype_mismatch", "another dtype than .metadata"},
     {"ItemIsNoZip", in_items("PK\x03\x04", "XK\x03\x04", 6), kBad, "bad_header", "no torch.save zip"},
@@ -124,11 +253,81 @@ TEST(DcpDamages, AChunkOfAnotherShapeThanItsItem) {
 TEST(DcpDamages, EveryCutOfTheMetadataIsRefused) {
   const GoldenDcp whole("one_rank");
   const std::size_t size = whole.files.at(".metadata").size();
-  for (std::size_t cut = 0; cut < size; cut += 7) {
+  for (std::size_t cut = 0; cut < size; ++cut) {
     GoldenDcp golden("one_rank");
     golden.files[".metadata"].resize(cut);
+    const Error error = test::error_of([&] { golden.open(); });
+    EXPECT_EQ(error.kind(), "bad_pickle") << cut;
+    EXPECT_EQ(code_name(error.code()), "corruption") << cut;
+  }
+}
+
+// At the metadata's opcodes, where the frame's length is put right too.
+TEST(DcpDamages, EveryCutOfTheMetadatasOpcodesIsRefused) {
+  const GoldenDcp whole("one_rank");
+  const std::string content = whole.files.at(".metadata");
+  for (std::size_t cut = 12; cut < content.size(); ++cut) {
+    GoldenDcp golden("one_rank");
+    golden.files[".metadata"].resize(cut);
+    golden.replace(".metadata", content.substr(0, 2), content.substr(0, 2));
     EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), "bad_pickle") << cut;
   }
+}
+
+TEST(DcpDamages, EveryCutOfAnItemsFileIsRefused) {
+  const GoldenDcp whole("one_rank");
+  const std::size_t size = whole.files.at("__0_0.distcp").size();
+  for (std::size_t cut = 0; cut < size; ++cut) {
+    GoldenDcp golden("one_rank");
+    golden.files["__0_0.distcp"].resize(cut);
+    EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), "truncated") << cut;
+  }
+}
+
+// Whatever byte is changed: what is read is right, or an Error says what is wrong.
+TEST(DcpDamages, NoChangedByteOfTheMetadataDoesHarm) {
+  const GoldenDcp whole("one_rank");
+  const std::string content = whole.files.at(".metadata");
+  for (std::size_t at = 0; at < content.size(); ++at) {
+    for (const char change : {'\x01', '\xff', '\x20'}) {
+      GoldenDcp golden("one_rank");
+      golden.files[".metadata"][at] = static_cast<char>(content[at] ^ change);
+      try {
+        golden.open_located()->load_objects();
+      } catch (const Error& error) {
+        EXPECT_NE(code_name(error.code()), "invalid_argument") << at << ": " << error.what();
+      }
+    }
+  }
+}
+
+TEST(DcpDamages, AFolderInTheFilesPlaceIsNamed) {
+  GoldenDcp golden("one_rank");
+  golden.files["__0_0.distcp/x"] = golden.files.at("__0_0.distcp");
+  golden.files.erase("__0_0.distcp");
+  const Error error = test::error_of([&] { golden.open(); });
+  EXPECT_EQ(code_name(error.code()), "not_found");
+  EXPECT_THAT(error.what(), HasSubstr("__0_0.distcp is no regular file"));
+}
+
+// The bytes that SerializationFormat.SAFETENSORS leaves where .metadata says that the item begins.
+TEST(DcpDamages, ASafetensorsFileIsNamed) {
+  GoldenDcp golden("one_rank");
+  std::string& file = golden.files.at("__0_0.distcp");
+  file.replace(1261, 12, "\x58\0\0\0\0\0\0\0{\"__"s);
+  const Error error = test::error_of([&] { golden.open_located(); });
+  EXPECT_EQ(code_name(error.code()), "unsupported");
+  EXPECT_THAT(error.what(), HasSubstr("SerializationFormat.SAFETENSORS"));
+}
+
+TEST(DcpDamages, AnItemThatIsNoZstdStreamIsNamed) {
+  GoldenDcp golden("one_rank");
+  golden.replace(".metadata", kPlace,
+                 kPlace.substr(0, kPlace.size() - 2) + "\x8c\x15transform_descriptors](\x8c\x0dstream.zstd/1eub");
+  const Error error = test::error_of([&] { golden.open_located(); });
+  EXPECT_EQ(error.kind(), "bad_header");
+  EXPECT_THAT(error.what(), HasSubstr("no zstd stream"));
+  EXPECT_EQ(error.tensor(), "w");
 }
 
 }  // namespace

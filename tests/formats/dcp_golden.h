@@ -2,6 +2,7 @@
 /// The golden dcp checkpoints of tests/data/dcp, in memory, where a test may change them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -31,9 +32,9 @@ class GoldenDcp {
   }
 
   /// Puts the files under /c and opens them.
-  std::unique_ptr<Reader> open() {
+  std::unique_ptr<Reader> open(const OpenOptions& options = {}) {
     for (const auto& [name, content] : files) state_->put("/c/" + name, std::as_bytes(std::span(content)));
-    return kDcpFormat.open({fs_.get(), {"/c"}}, {});
+    return kDcpFormat.open({fs_.get(), {"/c"}}, options);
   }
   std::unique_ptr<Reader> open_located() {
     std::unique_ptr<Reader> reader = open();
@@ -49,7 +50,7 @@ class GoldenDcp {
     for (; nth > 0 && at != std::string::npos; --nth) at = content.find(what, at + 1);
     if (at == std::string::npos) throw std::logic_error("the golden file does not hold what the test replaces");
     content.replace(at, what.size(), with);
-    if (file != ".metadata") return;
+    if (!file.ends_with(".metadata")) return;
     const std::uint64_t frame = content.size() - 11;  // Behind PROTO 4, FRAME and its eight bytes.
     std::memcpy(content.data() + 3, &frame, sizeof frame);
   }
@@ -59,6 +60,13 @@ class GoldenDcp {
       return std::string("\x8c") + static_cast<char>(text.size()) + std::string(text);
     };
     replace(".metadata", pickled(what), pickled(with));
+  }
+
+  /// Makes every item unreadable.
+  void metadata_files_only() {
+    for (auto& [name, content] : files) {
+      if (!name.ends_with(".metadata")) std::fill(content.begin(), content.end(), 'x');
+    }
   }
 
   std::map<std::string, std::string> files;

@@ -4,6 +4,7 @@
 
 #include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/names.h"
 #include "tests/formats/dcp_golden.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"

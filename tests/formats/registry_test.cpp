@@ -17,7 +17,7 @@ using testing::HasSubstr;
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format& format : formats()) names.emplace_back(format.traits.name);
-  EXPECT_THAT(names, testing::ElementsAre("safetensors", "torch", "dcp"));
+  EXPECT_THAT(names, testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {
@@ -34,7 +34,7 @@ TEST(FormatNamed, ListsAllWhenNothingIsNear) {
 }
 
 TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
-  for (const char* name : {"dcp-hf", "torch-ranks", "hdf5", "megatron", "deepspeed-universal", "llama"}) {
+  for (const char* name : {"hdf5", "megatron", "deepspeed-universal", "llama"}) {
     expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
   }
 }
@@ -119,7 +119,6 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/b/metadata.pkl", "torch_checkpointing"},
       {"/e/latest_checkpointed_iteration.txt", "Megatron"},
       {"/f/zero_to_fp32.py", "DeepSpeed"},
-      {"/g/model_world_size_4_rank_0.pt", "FSDP"},
       {"/h/x.gguf", "GGUF"},
       {"/i/x.h5", "HDF5"},
   };
@@ -150,12 +149,6 @@ TEST_F(DetectFormat, ByteCheckpointIsNotTakenForDcp) {
 TEST_F(DetectFormat, AGitLfsPointerSaysHowToFetchTheFile) {
   put("/d/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n");
   expect_refused(ErrorCode::kCorruption, "git lfs pull", {"/d/model.safetensors"});
-}
-
-TEST_F(DetectFormat, SeveralTorchFilesAreOnePerRank) {
-  put("/d/0.pt", "PK\x03\x04");
-  put("/d/1.pt", "PK\x03\x04");
-  expect_refused(ErrorCode::kUnsupported, "one per rank", {"/d/0.pt", "/d/1.pt"});
 }
 
 TEST_F(DetectFormat, AFolderAmongSeveralPathsIsRefused) {

@@ -97,7 +97,8 @@ const BadCase kMetadata[] = {
      "twice"},
     {"MetadataKeyTwice", file_of("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"},\"a\":{" + kGood + "}}"), kBad,
      "duplicate_name", "'k' twice"},  // 0.8.0 takes the last.
-    {"ShardOfDcpHf", file_of("{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{}\"},\"a\":{" + kGood + "}}"), kNo, "",
+    {"ShardOfDcpHf",
+     file_of(R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"a\":{\"saved_offsets\":[4]}}"},"a":{)" + kGood + "}}"), kNo, "",
      "dcp-hf"},  // 0.8.0 takes the piece for the whole.
 };
 

@@ -251,7 +251,9 @@ TEST_F(IndexTest, AllFindingsAreReportedToASinkThatCollects) {
   put("/d/b.safetensors", "cut");
   put_index(R"("a1":"a.safetensors","a3":"a.safetensors","b1":"b.safetensors","c":"c.safetensors")");
   Collected findings;
-  const auto reader = kSafetensorsFormat.open({fs.get(), {"/d"}}, {&findings});
+  OpenOptions options;
+  options.findings = &findings;
+  const auto reader = kSafetensorsFormat.open({fs.get(), {"/d"}}, options);
   EXPECT_THAT(findings.kinds, ElementsAre("truncated", "missing_file", "index_mismatch"));
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2"));
 }

@@ -1,4 +1,6 @@
-foreach(name zip torch_reader torch_writer)
+foreach(name zip torch_reader torch_writer torch_legacy torch_values)
   shard_test(${name}_test SOURCES ${name}_test.cpp LIBS shard_test_support shard_formats libshard LABELS core)
   target_compile_definitions(${name}_test PRIVATE SHARD_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
 endforeach()
+shard_test(decode_test SOURCES decode_test.cpp LIBS shard_formats libshard ZLIB::ZLIB PkgConfig::zstd LABELS core)
+target_compile_definitions(decode_test PRIVATE SHARD_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")

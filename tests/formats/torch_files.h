@@ -2,6 +2,7 @@
 /// torch.save files in memory, for tests: golden ones, and ones repacked with changed records.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -22,7 +23,9 @@ class MemoryFiles {
   void put(const std::string& path, const std::string& content) {
     state_->put(path, std::as_bytes(std::span(content)));
   }
-  std::unique_ptr<Reader> open(const std::string& path) { return kTorchFormat.open({fs_.get(), {path}}, {}); }
+  std::unique_ptr<Reader> open(const std::string& path, const OpenOptions& options = {}) {
+    return kTorchFormat.open({fs_.get(), {path}}, options);
+  }
   bool detect(const std::string& path) { return kTorchFormat.detect({fs_.get(), {path}}); }
   std::string content(const std::string& path) {
     const std::vector<std::byte> bytes = state_->content(path);
@@ -86,6 +89,33 @@ inline const StoredTensor& stored_of(const Catalog& catalog, const std::string& 
 }
 inline const Storage& storage_of(const Catalog& catalog, const std::string& name) {
   return catalog.storages[stored_of(catalog, name).storage];
+}
+
+/// The elements of a tensor in row-major order, as Reader::bytes_of gives them.
+inline std::string elements(Reader& reader, const std::string& name) {
+  const StoredTensor& stored = stored_of(located(reader), name);
+  const auto bytes = reader.bytes_of(stored.storage);
+  const std::int64_t size = dtype_bits(stored.dtype) / 8, begin = reader.catalog().storages[stored.storage].offset;
+  std::int64_t count = 1;
+  for (const std::int64_t side : stored.shape) count *= side;
+  std::string out(static_cast<std::size_t>(count * size), '?');
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t at = stored.first, rest = i;
+    for (int d = stored.shape.size(); d-- > 0; rest /= stored.shape[d])
+      at += rest % stored.shape[d] * stored.strides[d];
+    bytes->read_at(begin + at * size, std::as_writable_bytes(std::span(out))
+                                          .subspan(static_cast<std::size_t>(i * size), static_cast<std::size_t>(size)));
+  }
+  return out;
+}
+
+/// The same as numbers.
+template <class T>
+std::vector<T> values(Reader& reader, const std::string& name) {
+  const std::string bytes = elements(reader, name);
+  std::vector<T> out(bytes.size() / sizeof(T));
+  std::memcpy(out.data(), bytes.data(), out.size() * sizeof(T));
+  return out;
 }
 
 }  // namespace shard::testing

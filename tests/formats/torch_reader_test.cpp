@@ -197,26 +197,6 @@ TEST(TorchReader, OneObjectUnderSeveralNamesIsListedUnderEach) {
   EXPECT_THAT(names(open_golden("same_dict.pt")->catalog()), ElementsAre("x.w", "y.w"));
 }
 
-TEST(TorchReader, ConjAndNegViewsHaveNoPlainBytes) {
-  const auto file = open_golden("conj.pt");
-  const Catalog& catalog = located(*file->reader);
-  EXPECT_TRUE(storage_of(catalog, "plain").plain);
-  EXPECT_FALSE(storage_of(catalog, "conj").plain);
-  EXPECT_FALSE(storage_of(catalog, "neg").plain);
-  EXPECT_EQ(storage_of(catalog, "conj").offset, -1);
-}
-
-TEST(TorchReader, BigEndianElementsAreNotPlain) {
-  const auto file = open_golden("big_endian.pt");
-  EXPECT_FALSE(storage_of(file->catalog(), "base").plain);
-}
-
-TEST(TorchReader, CompressedRecordsAreListedButNotPlain) {
-  const auto file = open_golden("deflated.pt");
-  EXPECT_EQ(file->catalog().tensors.size(), 7U);
-  EXPECT_FALSE(storage_of(located(*file->reader), "base").plain);
-}
-
 TEST(TorchReader, TensorsThatAreNoPlainArraysAreObjects) {
   const auto file = open_golden("sparse.pt");
   EXPECT_THAT(names(file->catalog()), ElementsAre("w"));
@@ -263,9 +243,8 @@ TEST(TorchDetect, LeavesOthersAlone) {
   files.put("/empty", "");
   files.put("/text.pt", "PK is not enough to be a zip, and this is none");
   files.put("/arrays.npz", pack({{"x", "y"}}).replace(30, 9, "archive_x"));
-  files.put("/legacy.pt", golden("torch/legacy.pt"));
   files.put("/folder/model.safetensors", "x");
-  for (const char* path : {"/empty", "/text.pt", "/arrays.npz", "/legacy.pt", "/folder"}) {
+  for (const char* path : {"/empty", "/text.pt", "/arrays.npz", "/folder"}) {
     EXPECT_FALSE(files.detect(path)) << path;
   }
 }
@@ -277,14 +256,6 @@ Error error_of(MemoryFiles& files, const std::string& path) {
     return error;
   }
   return Error(ErrorCode::kInterrupted, "nothing was thrown");
-}
-
-TEST(TorchReader, RefusesLegacyFilesByName) {
-  MemoryFiles files;
-  files.put("/legacy.pt", golden("torch/legacy.pt"));
-  const Error error = error_of(files, "/legacy.pt");
-  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.what(), HasSubstr("legacy torch.save file (before 1.6)"));
 }
 
 TEST(TorchReader, RefusesTorchScriptByName) {

@@ -150,9 +150,27 @@ TEST_P(TorchWriterRefuses, WhatItCannotHoldByName) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, TorchWriterRefuses,
                          ::testing::Values(std::pair("sparse.pt", "meta"), std::pair("bare_storage.pt", "s"),
-                                           std::pair("namespace.pt", "args"), std::pair("conj.pt", "conj"),
-                                           std::pair("big_endian.pt", "embed.weight"),
-                                           std::pair("deflated.pt", "embed.weight")));
+                                           std::pair("namespace.pt", "args")));
+
+TEST_F(TorchWriter, DecodedStoragesKeepTheirSharing) {
+  const std::unique_ptr<Reader> copied = copy("deflated.pt", "/out/copy.pt");
+  const Catalog& catalog = located(*copied);
+  EXPECT_TRUE(storage_of(catalog, "base").plain);
+  EXPECT_EQ(stored_of(catalog, "row").storage, stored_of(catalog, "base").storage);
+  EXPECT_EQ(catalog.find("lm_head.weight")->alias_of, 1U);
+  EXPECT_EQ(read_content(*copied), read_content(*source_));
+}
+
+TEST_F(TorchWriter, ConjAndNegViewsAreWrittenAsTheirValues) {
+  const std::unique_ptr<Reader> copied = copy("conj.pt", "/out/copy.pt");
+  EXPECT_THAT(testing::values<float>(*copied, "conj"), ElementsAre(1, -2, 3, -4));
+  EXPECT_THAT(testing::values<float>(*copied, "plain"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(testing::values<float>(*copied, "neg"), ElementsAre(0, -1));
+  EXPECT_TRUE(storage_of(located(*copied), "conj").plain);
+  EXPECT_THAT(result_.warnings,
+              ::testing::Contains("conj.pt: 2 conjugated or negated views are read as the values that they stand for: "
+                                  "'conj', 'neg'"));
+}
 
 }  // namespace
 }  // namespace shard

@@ -269,6 +269,54 @@ INSTANTIATE_TEST_SUITE_P(Torch, ZipLayoutGolden,
                                            "torch/parameter.pt", "torch/many.pt", "torch/no_crc.pt",
                                            "torch/hf/pytorch_model-00001-of-00002.bin"));
 
+// What lies around records' data, and zeros in between: a file of any size in little memory.
+class SparseFile : public RandomReader {
+ public:
+  SparseFile(std::vector<ZipLayout::Span> spans, std::int64_t bytes) : spans_(std::move(spans)), bytes_(bytes) {}
+  std::int64_t size() const override { return bytes_; }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    std::ranges::fill(out, std::byte{0});
+    const std::int64_t end = offset + static_cast<std::int64_t>(out.size());
+    for (const ZipLayout::Span& span : spans_) {
+      const std::int64_t from = std::max(offset, span.offset);
+      const std::int64_t to = std::min(end, span.offset + static_cast<std::int64_t>(span.content.size()));
+      if (from >= to) continue;
+      std::memcpy(out.data() + (from - offset), span.content.data() + (from - span.offset),
+                  static_cast<std::size_t>(to - from));
+    }
+  }
+
+ private:
+  std::vector<ZipLayout::Span> spans_;
+  std::int64_t bytes_;
+};
+
+TEST(ZipReader, ReadsRecordsOver4GibAndBehindThem) {
+  constexpr std::int64_t kBig = (std::int64_t{5} << 30) + 10;
+  ZipLayout layout("archive");
+  const std::int64_t first = layout.add("data/0", kBig), second = layout.add("data/1", 4),
+                     third = layout.add("data/2", 0);
+  const auto file =
+      std::make_shared<SparseFile>(layout.frame({0, crc32(std::vector<std::byte>(4)), 0}), layout.total_bytes());
+  const ZipReader zip(file, 0, file->size());
+  EXPECT_EQ(zip.find("data/0")->bytes, kBig);
+  EXPECT_EQ(zip.data_offset(*zip.find("data/0")), first);
+  EXPECT_EQ(zip.data_offset(*zip.find("data/1")), second);
+  EXPECT_EQ(zip.data_offset(*zip.find("data/2")), third);
+  EXPECT_EQ(zip.read(*zip.find("data/1"), 4), std::vector<std::byte>(4));
+}
+
+TEST(ZipReader, TheEndMayLieFarBehindThe32BitBorder) {
+  ZipLayout layout("archive");
+  layout.add("a", 3'000'000'000);
+  layout.add("b", 3'000'000'000);
+  const std::int64_t last = layout.add("c", 1);
+  const auto file = std::make_shared<SparseFile>(layout.frame({0, 0, 1}), layout.total_bytes());
+  const ZipReader zip(file, 0, file->size());
+  EXPECT_EQ(zip.data_offset(*zip.find("c")), last);
+  EXPECT_EQ(zip.find("b")->bytes, 3'000'000'000);
+}
+
 // The numbers of a file that torch 2.11 wrote for {"a": 4 GiB + 10 bytes, "b": 24 bytes, "e": 0 bytes} as big.pt.
 TEST(ZipLayout, PlacesRecordsPast4GibAsTorchDoes) {
   ZipLayout layout("big");

@@ -5,7 +5,10 @@
 // Whatever loads is written again, and what was written must load.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
-  const pickle::LoadOptions options{.file = "fuzz", .allow = pickle::is_known_global, .max_bytes = 1 << 22};
+  pickle::LoadOptions options;
+  options.file = "fuzz";
+  options.allow = pickle::is_known_global;
+  options.max_bytes = 1 << 22;
   Arena arena;
   std::string written;
   try {

@@ -1,6 +1,10 @@
+#include "formats/torch/format.h"
 #include "tests/fuzz/target.h"
 
+// A whole file, zip or legacy.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  shard::fuzz::open_as("torch", "x.pt", {data, size}, false);
+  shard::fuzz::InputFiles files;
+  files.put("x.pt", std::string(shard::fuzz::as_text(data, size)));
+  shard::fuzz::open_as(shard::kTorchFormat, files, {"/in/x.pt"});
   return 0;
 }

@@ -13,16 +13,57 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save
 
-
-def put(folder: Path, target: str, name: str, data: bytes) -> None:
-    (folder / target).mkdir(parents=True, exist_ok=True)
-    (folder / target / name).write_bytes(data)
+from make_corpus_parts import part, put
 
 
 def saved(value, **options) -> bytes:
     out = io.BytesIO()
     torch.save(value, out, **options)
     return out.getvalue()
+
+
+def pickle_of(value, **options) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(saved(value, **options))) as archive:
+        return archive.read("archive/data.pkl")
+
+
+def dcp_folders(folder: Path, w: torch.Tensor) -> None:
+    with tempfile.TemporaryDirectory() as tmp:
+        dcp.save({"w": w, "o": {"step": 1}}, checkpoint_id=tmp, no_dist=True)
+        metadata = Path(tmp, ".metadata").read_bytes()
+    put(folder, "dcp_folder", "small", part(metadata) + part(pickle_of(w)) + pickle_of({"step": 1}))
+
+
+def dcp_hf_shards(folder: Path) -> None:
+    def header(offset: int) -> bytes:
+        info = {"w": {"saved_offsets": [offset, 0]}, "s": {"saved_offsets": []}}
+        metadata = {"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"}
+        return json.dumps({"__metadata__": metadata, "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+                           "s": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]}}).encode()
+    put(folder, "dcp_hf", "two", part(header(0)) + header(2).replace(b', "s": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]}', b""))
+    put(folder, "dcp_hf", "one", part(header(0)))
+
+
+def rank_files(folder: Path) -> None:
+    """What two ranks save, made one after the other with a process group that does nothing."""
+    from torch.distributed._shard.metadata import ShardMetadata
+    from torch.distributed._shard.sharded_tensor import Shard as LocalShard, ShardedTensor, ShardedTensorMetadata, TensorProperties
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    sharded, dtensors = [], []
+    for rank in range(2):
+        torch.distributed.init_process_group("fake", rank=rank, world_size=2, store=FakeStore())
+        boxes = [ShardMetadata([2 * r, 0], [2, 3], f"rank:{r}/cpu") for r in range(2)]
+        metadata = ShardedTensorMetadata(boxes, torch.Size([4, 3]), TensorProperties(dtype=torch.float32))
+        local = [LocalShard(torch.ones(2, 3), boxes[rank])]
+        value = ShardedTensor._init_from_local_shards_and_global_metadata(local, metadata)
+        sharded.append(pickle_of({"st": value, "step": 1}))
+        mesh = torch.distributed.init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        value = DTensor.from_local(torch.ones(2, 3), mesh, [Shard(0)], run_check=False)
+        dtensors.append(pickle_of({"dt": value, "plain": torch.ones(2, 3)}))
+        torch.distributed.destroy_process_group()
+    put(folder, "rank_file", "sharded_tensor", part(sharded[0]) + sharded[1])
+    put(folder, "rank_file", "dtensor", part(dtensors[0]) + dtensors[1])
 
 
 def main(folder: Path) -> None:
@@ -39,6 +80,10 @@ def main(folder: Path) -> None:
         put(folder, "zip", name, data)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             put(folder, "pickle", name, archive.read("archive/data.pkl"))
+            put(folder, "torch_pickle", name, b"\0" + archive.read("archive/data.pkl"))
+    put(folder, "torch_pickle", "conj", b"\1" + pickle_of({"c": torch.ones(2, dtype=torch.complex64).conj(), "w": w}))
+    put(folder, "torch_pickle", "opaque", b"\2" + pickle_of({"n": io.UnsupportedOperation("x"), "w": w}))
+    put(folder, "torch_file", "legacy", saved({"w": w, "t": w[1:]}, _use_new_zipfile_serialization=False))
     deflated = io.BytesIO()
     with zipfile.ZipFile(deflated, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/x", b"x" * 1000)
@@ -50,6 +95,13 @@ def main(folder: Path) -> None:
         dcp.save({"w": w, "o": {"step": 1}, "l": [w]}, checkpoint_id=tmp, no_dist=True)
         put(folder, "dcp_metadata", "small", Path(tmp, ".metadata").read_bytes())
         put(folder, "pickle", "metadata", Path(tmp, ".metadata").read_bytes())
+    dcp_folders(folder, w)
+    dcp_hf_shards(folder)
+    rank_files(folder)
+    index = {"metadata": {"total_size": 24}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors",
+                                                            "b\u00e9": "model-00002-of-00002.safetensors"}}
+    put(folder, "index", "two", json.dumps(index).encode())
+    put(folder, "index", "bin", b'{"weight_map":{"a":"pytorch_model-00001-of-00001.bin"}}')
     layout = {"schema": "shardctl.layout/1", "name": "x", "mesh": {"dp": 2, "tp": 2}, "files": {"path": "rank-{dp}-{tp}.pt"},
               "rules": [{"id": "a", "match": ".*weight", "shard": [{"axis": "tp", "dim": 0}]}]}
     put(folder, "layout", "two_axes", json.dumps(layout).encode())

@@ -1,34 +1,54 @@
 /// \file
-/// What the fuzz targets share: an input as a file of a memory file system, opened by one format.
+/// What the fuzz targets share: opening an input as a format, and taking inputs apart.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/registry.h"
-#include "libshard/io/memory_file_system.h"
+#include "tests/fuzz/input_files.h"
 
 namespace shard::fuzz {
 
-/// Opens /in/`name` holding `data` as `format`, locates every tensor and reads objects. Any Error is a fine answer;
-/// everything else (crash, leak, foreign exception) is a finding.
-inline void open_as(const char* format, const std::string& name, std::span<const std::uint8_t> data, bool folder) {
-  auto state = std::make_shared<MemoryState>();
-  state->put("/in/" + name, std::as_bytes(data));
-  const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+/// Opens `paths` of `files` as `format`, locates every tensor, reads the begin of each and all objects. Any Error is a
+/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read) is a finding.
+inline void open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
+                    const OpenOptions& options = {}) {
   try {
-    const std::unique_ptr<Reader> reader =
-        format_named(format).open({fs.get(), {folder ? "/in" : "/in/" + name}}, OpenOptions{});
-    std::vector<std::uint32_t> all(reader->catalog().tensors.size());
+    const std::unique_ptr<Reader> reader = format.open({&files, std::move(paths)}, options);
+    const Catalog& catalog = reader->catalog();
+    std::vector<std::uint32_t> all(catalog.tensors.size());
     std::iota(all.begin(), all.end(), 0U);
     reader->locate(all);
+    for (std::uint32_t i = 0; i < catalog.storages.size(); ++i) {
+      const Storage& storage = catalog.storages[i];
+      std::byte first[64];
+      const auto count = static_cast<std::size_t>(std::min<std::int64_t>(storage.bytes, sizeof first));
+      if (storage.offset >= 0) reader->bytes_of(i)->read_at(storage.offset, std::span(first).first(count));
+    }
+    reader->load_objects();
   } catch (const Error&) {
   }
+}
+
+/// Takes the first of several parts off an input: two bytes of length, little-endian, then the part. What is too short
+/// is a part of its own.
+inline std::string_view take_part(std::string_view& input) {
+  if (input.size() < 2) return std::exchange(input, {});
+  const std::size_t length = static_cast<unsigned char>(input[0]) | std::size_t{static_cast<unsigned char>(input[1])}
+                                                                        << 8;
+  const std::string_view part = input.substr(2, length);
+  input.remove_prefix(2 + part.size());
+  return part;
 }
 
 }  // namespace shard::fuzz

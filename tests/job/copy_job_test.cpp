@@ -65,7 +65,7 @@ class CopyJobTest : public ::testing::Test {
 
   ErrorCode code_of_run() {
     try {
-      run_copy_job(*fs_, job_, progress_, {});
+      run_copy_job(*fs_, solo_group(), job_, progress_, {});
     } catch (const Error& error) {
       return error.code();
     }
@@ -89,7 +89,7 @@ class CopyJobTest : public ::testing::Test {
 };
 
 TEST_F(CopyJobTest, WritesEveryFileOfTheWriter) {
-  run_copy_job(*fs_, job_, progress_, {});
+  run_copy_job(*fs_, solo_group(), job_, progress_, {});
   EXPECT_THAT(content("/d/out/data"), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_THAT(content("/d/out/index"), ElementsAre(2));
   EXPECT_EQ(fs_->status("/d/out/empty").kind, FileKind::kFile);
@@ -97,7 +97,7 @@ TEST_F(CopyJobTest, WritesEveryFileOfTheWriter) {
 
 TEST_F(CopyJobTest, CopiesWhatWasSelected) {
   job_.selection.exclude = {"a"};
-  run_copy_job(*fs_, job_, progress_, {});
+  run_copy_job(*fs_, solo_group(), job_, progress_, {});
   EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8));
   EXPECT_EQ(progress_.bytes_read, 4);
 }
@@ -105,7 +105,7 @@ TEST_F(CopyJobTest, CopiesWhatWasSelected) {
 TEST_F(CopyJobTest, TellsWhatItWillDoBeforeItDoes) {
   bool existed = true;
   CopyResult told;
-  run_copy_job(*fs_, job_, progress_, [&](const CopyResult& result) {
+  run_copy_job(*fs_, solo_group(), job_, progress_, [&](const CopyResult& result) {
     told = result;
     existed = fs_->status("/d/out").kind != FileKind::kAbsent;
   });
@@ -120,7 +120,7 @@ TEST_F(CopyJobTest, TellsWhatItWillDoBeforeItDoes) {
 
 TEST_F(CopyJobTest, TouchesNothingInADryRun) {
   job_.dry_run = true;
-  const CopyResult result = run_copy_job(*fs_, job_, progress_, {});
+  const CopyResult result = run_copy_job(*fs_, solo_group(), job_, progress_, {});
   EXPECT_EQ(result.bytes_to_write, 8);
   EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
 }
@@ -139,7 +139,7 @@ TEST_F(CopyJobTest, RefusesWhatTheDiskCannotHold) {
 TEST_F(CopyJobTest, WarnsInADryRunOfWhatTheDiskCannotHold) {
   padding_ = std::int64_t{1} << 41;
   job_.dry_run = true;
-  EXPECT_THAT(run_copy_job(*fs_, job_, progress_, {}).warnings,
+  EXPECT_THAT(run_copy_job(*fs_, solo_group(), job_, progress_, {}).warnings,
               ::testing::Contains("the output needs 2199023255561 bytes, the disk has 1099511627776 free"));
 }
 
@@ -155,13 +155,13 @@ TEST_F(CopyJobTest, LeavesTheDestinationAsItWasWhateverCallFails) {
   for (std::int64_t call = 0;; ++call) {
     fs_->remove_all("/d/out");
     job_.selection.exclude = {"a"};
-    run_copy_job(*fs_, job_, progress_, {});
+    run_copy_job(*fs_, solo_group(), job_, progress_, {});
     job_.selection.exclude.clear();
     job_.output.force = true;
     const std::int64_t before = state_->calls();
     state_->fail_at(before + call);
     try {
-      run_copy_job(*fs_, job_, progress_, {});
+      run_copy_job(*fs_, solo_group(), job_, progress_, {});
     } catch (const Error&) {
       ++failures;
       EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8)) << "call " << call;

@@ -1,4 +1,5 @@
 """torch.distributed.checkpoint both ways: folders from real ranks are read, ours load on any number of ranks."""
+import inspect
 import itertools
 import unittest
 
@@ -35,6 +36,34 @@ def save_folder(rank: int, path: str) -> None:
              "plain": noise((2, 2), torch.float64, 6), "scalar": noise((), torch.int32, 7), "step": 10,
              "groups": [{"lr": 0.1, "params": [0, 1]}], "note": "hello"}
     dcp.save(state, checkpoint_id=path)
+
+
+def zstd_extensions() -> list:
+    """torch's transform, where the library for it is there."""
+    try:
+        from torch.distributed.checkpoint._extension import ZStandard
+
+        return [ZStandard()]
+    except (ImportError, ValueError):
+        return []
+
+
+WAYS = {"threads": {"thread_count": 3}, "item_files": {"single_file_per_rank": False},
+        "threads_item_files": {"single_file_per_rank": False, "thread_count": 2}, "zstd": {"_extensions": zstd_extensions()}}
+
+
+def save_in_way(rank: int, path: str, way: str) -> None:
+    mesh = init_device_mesh("cpu", (2,))
+    state = {name: distribute(tensor, mesh, PLACEMENTS[name][0]) for name, tensor in whole().items()}
+    state |= {"step": 10, "pair": (noise((3,), torch.float32, 8), "text")}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path, **WAYS[way]))
+
+
+def save_without_collectives(rank: int, path: str) -> None:
+    mesh = init_device_mesh("cpu", (2,))
+    state = {name: distribute(tensor, mesh, PLACEMENTS[name][0]) for name, tensor in whole().items()}
+    state |= {"plain": noise((2, 2), torch.float64, 6), "rng": noise((4,), torch.uint8, 10 + rank), "step": 10, "seen": rank}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path), use_collectives=False)
 
 
 def load_folder(rank: int, path: str, ranks: int, out: str) -> None:
@@ -144,6 +173,45 @@ class Dcp(LiveTest):
         shardctl("split", self.dir / "one.pt", "-o", self.dir / "st", "--objects", "drop", "--shards", 2)
         digests = {shardctl_json("digest", p)["checkpoint"] for p in (self.source, self.dir / "one.pt", self.dir / "five", self.dir / "st")}
         self.assertEqual(len(digests), 1)
+
+
+class WaysToSave(LiveTest):
+    def test_every_way_to_save_is_read(self):
+        for way in WAYS:
+            with self.subTest(way=way):
+                if way == "zstd" and not WAYS[way]["_extensions"]:
+                    self.skipTest("neither zstandard nor pyzstd is there")
+                spawn(save_in_way, 2, str(self.dir / way), way)
+                shardctl("gather", self.dir / way, "-o", self.dir / f"{way}.pt")
+                found = torch.load(self.dir / f"{way}.pt", weights_only=True)
+                assert_same_tensors(self, {name: found[name] for name in whole()}, whole())
+                assert_same_tensor(self, found["pair"][0], noise((3,), torch.float32, 8), "pair.0")
+                self.assertEqual((found["step"], found["pair"][1]), (10, "text"))
+
+    def test_zstd_is_resharded_to_what_torch_loads(self):
+        if not WAYS["zstd"]["_extensions"]:
+            self.skipTest("neither zstandard nor pyzstd is there")
+        spawn(save_in_way, 2, str(self.dir / "in"), "zstd")
+        shardctl("reshard", self.dir / "in", "-o", self.dir / "out", "--ranks", 3)
+        found = load_whole(self.dir / "out")
+        assert_same_tensors(self, {name: found[name] for name in whole()}, whole())
+
+    @unittest.skipUnless("use_collectives" in inspect.signature(dcp.save).parameters, "this torch always has collectives")
+    def test_metadata_of_each_rank_is_merged(self):
+        source = self.dir / "own"
+        spawn(save_without_collectives, 2, str(source))
+        document = shardctl_json("inspect", source)
+        self.assertEqual(document["world_size"], 2)
+        self.assertEqual([t.get("rank") for t in document["tensors"] if t["name"] == "rng"], [0, 1])
+        self.assertEqual([(o["rank"], o["value"]) for o in document["objects"] if o["name"] == "seen"], [(0, 0), (1, 1)])
+        self.assertIn("rng", shardctl_json("gather", source, "-o", self.dir / "out.pt", code=4)["message"])
+        shardctl("gather", source, "-o", self.dir / "out.pt", "--exclude", "rng", "--exclude", "seen")
+        found = torch.load(self.dir / "out.pt", weights_only=True)
+        assert_same_tensors(self, {name: found[name] for name in whole()}, whole())
+        assert_same_tensor(self, found["plain"], noise((2, 2), torch.float64, 6), "plain")
+        self.assertEqual(found["step"], 10)
+        (source / "__1.metadata").unlink()
+        self.assertEqual(shardctl_json("inspect", source, code=3)["file"].rsplit("/")[-1], "__1.metadata")
 
 
 class Transitions(LiveTest):

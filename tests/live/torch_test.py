@@ -1,7 +1,10 @@
 """torch.save files both ways, compared in bytes, dtype, shape, strides, aliasing and containers."""
 import collections
+import json
 import unittest
+import zipfile
 
+import numpy
 import torch
 
 from support import COMPLEX, FLOATS, INTEGERS, LiveTest, assert_same_tensor, assert_same_tensors, noise, shardctl, shardctl_json
@@ -43,6 +46,27 @@ def strides_of(test, found, wanted, path=""):
     else:
         test.assertEqual(type(found), type(wanted), path)
         test.assertEqual(found, wanted, path)
+
+
+def swap_storages(value, path) -> None:
+    """Saves as a big-endian machine does: every storage in the byte order of the dtype that uses it."""
+    def swapped(each):
+        if isinstance(each, dict):
+            return {key: swapped(item) for key, item in each.items()}
+        if not isinstance(each, torch.Tensor):
+            return each
+        width = each.element_size() // (2 if each.dtype.is_complex else 1)
+        storage = each.untyped_storage().clone()
+        raw = torch.empty(0, dtype=torch.uint8).set_(storage).view(-1, width)
+        raw.copy_(raw.flip(1).clone())
+        return torch.empty(0, dtype=each.dtype).set_(storage, each.storage_offset(), each.shape, each.stride())
+
+    torch.save(swapped(value), path)
+    with zipfile.ZipFile(path) as source:
+        content = {record.filename: source.read(record) for record in source.infolist()}
+    with zipfile.ZipFile(path, "w") as target:
+        for name, data in content.items():
+            target.writestr(zipfile.ZipInfo(name), b"big" if name.endswith("/byteorder") else data)
 
 
 class Torch(LiveTest):
@@ -122,6 +146,112 @@ class Torch(LiveTest):
         for name in "s", "q":
             error = shardctl_json("convert", self.dir / "in.pt", "-o", self.dir / "out.pt", "--include", name, code=8)
             self.assertIn(name, error["message"])
+
+    def test_legacy_files_by_value(self):
+        value = {"model": {k: v for k, v in state()["model"].items()}, "step": 3, "dtypes": {
+            str(d): noise((2, 3), d, i) for i, d in enumerate(FLOATS[:4] + INTEGERS[:5] + COMPLEX[1:] + (torch.bool,))}}
+        for protocol in 2, 3, 4, 5:
+            torch.save(value, self.dir / "old.pt", _use_new_zipfile_serialization=False, pickle_protocol=protocol)
+            shardctl("gather", self.dir / "old.pt", "-o", self.dir / f"{protocol}.pt")
+            found = torch.load(self.dir / f"{protocol}.pt", weights_only=True, mmap=True)
+            strides_of(self, found, torch.load(self.dir / "old.pt", weights_only=False))
+            strides_of(self, found, value)
+
+    def test_legacy_files_with_dtypes_that_torch_writes_and_cannot_load(self):
+        value = {str(d): noise((2, 3), d, i) for i, d in enumerate(FLOATS[4:] + INTEGERS[5:] + COMPLEX[:1])}
+        torch.save(value, self.dir / "old.pt", _use_new_zipfile_serialization=False)
+        shardctl("gather", self.dir / "old.pt", "-o", self.dir / "out.pt")
+        strides_of(self, torch.load(self.dir / "out.pt", weights_only=True), value)
+
+    def test_whole_modules_need_a_word(self):
+        for old in True, False:
+            torch.save({"net": torch.nn.Linear(2, 2), "w": noise((3,))}, self.dir / "net.pt", _use_new_zipfile_serialization=old)
+            error = shardctl_json("inspect", self.dir / "net.pt", code=4)
+            self.assertIn("torch.nn.modules.linear.Linear", error["message"])
+            self.assertIn("--unknown-globals opaque", error["hint"])
+            shardctl("gather", self.dir / "net.pt", "-o", self.dir / f"{old}.pt", "--unknown-globals", "opaque", "--objects", "drop")
+            assert_same_tensors(self, torch.load(self.dir / f"{old}.pt", weights_only=True), {"w": noise((3,))})
+
+    def test_deflated_records_by_value(self):
+        torch.save(state(), self.dir / "in.pt")
+        with zipfile.ZipFile(self.dir / "in.pt") as source, zipfile.ZipFile(self.dir / "packed.pt", "w") as target:
+            for record in source.infolist():
+                target.writestr(zipfile.ZipInfo(record.filename), source.read(record), zipfile.ZIP_DEFLATED)
+        shardctl("gather", self.dir / "packed.pt", "-o", self.dir / "out.pt")
+        found = torch.load(self.dir / "out.pt", weights_only=True)
+        strides_of(self, found, state())
+        self.assertEqual(found["model"]["embed"].data_ptr(), found["model"]["head"].data_ptr())
+
+    def test_big_endian_files_by_value(self):
+        value = {"dtypes": {str(d): noise((2, 3), d, i) for i, d in enumerate(FLOATS + INTEGERS + COMPLEX + (torch.bool,))},
+                 "turned": noise((4, 6), torch.float32, 9).t(), "step": 3}
+        swap_storages(value, self.dir / "big.pt")
+        shardctl("gather", self.dir / "big.pt", "-o", self.dir / "out.pt")
+        strides_of(self, torch.load(self.dir / "out.pt", weights_only=True), value)
+        typed = [d for d in value["dtypes"].values() if d.dtype not in torch.storage._new_dtypes()]
+        loaded = torch.load(self.dir / "big.pt", weights_only=True)["dtypes"]  # torch does not swap untyped storages
+        for tensor in typed:
+            assert_same_tensor(self, loaded[str(tensor.dtype)], tensor, str(tensor.dtype))
+
+    def test_conj_and_neg_views_by_value(self):
+        base = noise((3, 4), torch.complex64, 1)
+        value = {"base": base, "conj": base.t().conj(), "imag": base.clone().conj().imag, "neg": torch._neg_view(base[1].clone()),
+                 "both": torch._neg_view(noise((2,), torch.complex128, 2).conj()), "ints": torch._neg_view(torch.arange(5))}
+        for legacy in True, False:
+            torch.save({k: v for k, v in value.items() if not legacy or k != "imag"}, self.dir / "in.pt",
+                       _use_new_zipfile_serialization=not legacy)
+            result = shardctl_json("gather", self.dir / "in.pt", "-o", self.dir / f"{legacy}.pt")
+            self.assertTrue(any("conjugated or negated" in line for line in result["warnings"]), result["warnings"])
+            loaded, found = (torch.load(self.dir / name, weights_only=True) for name in ("in.pt", f"{legacy}.pt"))
+            for name in found:
+                self.assertFalse(found[name].is_conj() or found[name].is_neg())
+                assert_same_tensor(self, found[name], loaded[name].resolve_conj().resolve_neg(), name)
+
+    def test_tensors_with_attributes_and_buffers(self):
+        tagged = noise((2, 3))
+        tagged.tag = "x"
+        torch.save({"tagged": tagged, "buffer": torch.nn.Buffer(noise((4,)))}, self.dir / "in.pt")
+        result = shardctl_json("gather", self.dir / "in.pt", "-o", self.dir / "out.pt")
+        self.assertEqual([w for w in result["warnings"] if "attributes" in w],
+                         ["in.pt: 1 tensors are read without the attributes of their Python objects: 'tagged'"])
+        assert_same_tensors(self, torch.load(self.dir / "out.pt", weights_only=True), {"tagged": noise((2, 3)), "buffer": noise((4,))})
+
+    def test_numpy_objects_stay_as_they_are(self):
+        value = {"w": noise((2,)), "lr": numpy.float32(0.5), "rows": numpy.arange(6, dtype=">i2").reshape(2, 3),
+                 "turned": numpy.arange(6.0).reshape(2, 3).T, "text": numpy.str_("x"), "kind": numpy.dtype("uint8")}
+        for protocol in 2, 4, 5:
+            torch.save(value, self.dir / "in.pt", pickle_protocol=protocol)
+            objects = {o["name"]: o for o in shardctl_json("inspect", self.dir / "in.pt")["objects"]}
+            self.assertEqual({name: o["type"] for name, o in objects.items()},
+                             {"kind": "numpy.dtype", "lr": "numpy.float32", "rows": "numpy.ndarray", "text": "numpy.str_",
+                              "turned": "numpy.ndarray"})
+            self.assertEqual((objects["rows"]["value"], objects["rows"]["summary"]), (None, "int16[2, 3]"))
+            shardctl("gather", self.dir / "in.pt", "-o", self.dir / f"{protocol}.pt")
+            found, wanted = (torch.load(self.dir / name, weights_only=False) for name in (f"{protocol}.pt", "in.pt"))
+            for name in ("lr", "text", "kind"):
+                self.assertEqual((type(found[name]), found[name]), (type(wanted[name]), wanted[name]))
+            for name in ("rows", "turned"):
+                self.assertEqual(found[name].dtype, wanted[name].dtype)
+                numpy.testing.assert_array_equal(found[name], value[name])
+
+    def test_folders_of_bin_files(self):
+        parts = {"pytorch_model-1-of-2.bin": {"a": noise((3, 2)), "b": noise((5,), torch.float16, 1)},
+                 "pytorch_model-2-of-2.bin": {"c": noise((7,), torch.bfloat16, 2)}}
+        folder = self.dir / "hf"
+        folder.mkdir()
+        for i, (name, tensors) in enumerate(parts.items()):
+            torch.save(tensors, folder / name, _use_new_zipfile_serialization=i == 0)
+        weight_map = {tensor: name for name, tensors in parts.items() for tensor in tensors}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        wanted = {name: tensor for tensors in parts.values() for name, tensor in tensors.items()}
+        for i, source in enumerate((folder, folder / "pytorch_model.bin.index.json")):
+            out = self.dir / f"out{i}"
+            shardctl("gather", source, "-o", out, "--to", "torch", "--shards", "2")
+            index = json.loads((out / "pytorch_model.bin.index.json").read_text())
+            found = {}
+            for name in sorted(set(index["weight_map"].values())):
+                found.update(torch.load(out / name, weights_only=True))
+            assert_same_tensors(self, found, wanted)
 
     def test_inspect_places_are_the_elements(self):
         torch.save(state()["dtypes"], self.dir / "in.pt")

@@ -15,6 +15,7 @@ using testing::random_content;
 using testing::random_tensor;
 using testing::read_content;
 using testing::write_checkpoint;
+using testing::WriteCheckpoint;
 
 constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex64};
 
@@ -70,6 +71,41 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
                      {.format = "safetensors", .destination = "/d/whole.safetensors", .single_file = true});
     write_checkpoint(*fs, *open_checkpoint(*fs, "/d/whole.safetensors"), {.format = "dcp", .destination = "/d/cut", .layout = to});
     EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/direct")), content);
+    EXPECT_EQ(files_below(*state, *fs, "/d/direct"), files_below(*state, *fs, "/d/cut"));
+    if (HasFailure()) return;
+  }
+}
+
+/// A layout whose cuts a ShardedTensor can hold too.
+Layout without_replicas(std::mt19937_64& random) {
+  return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), 0};
+}
+
+TEST(Reshard, BetweenRankFilesEqualsGatherThenCutByteForByte) {
+  const std::uint64_t first = seed();
+  for (std::uint64_t round = 0; round < 45; ++round) {
+    SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
+    std::mt19937_64 random(first + round);
+    Content content = random_content(random, 5, 13, kDtypes);
+    content["three.dimensions"] = random_tensor(random, DType::kInt16, {5, 4, 3});
+    const RankFiles kind = static_cast<RankFiles>(round % 3);
+    const Layout to = kind == RankFiles::kShardedTensor ? without_replicas(random) : random_layout(random);
+    const Layout from = round % 2 == 0 ? random_layout(random) : without_replicas(random);
+    const RankFiles from_kind = round % 2 == 0 ? RankFiles::kDTensor : static_cast<RankFiles>(round / 2 % 3);
+    auto state = std::make_shared<MemoryState>();
+    const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+    fs->make_folder("/d");
+    const auto ranks = [](const std::string& name, const Layout& layout, RankFiles files) {
+      return WriteCheckpoint{
+          .format = "torch-ranks", .destination = "/d/" + name, .layout = layout, .threads = 2, .rank_files = files};
+    };
+    write_checkpoint(*fs, *content_reader(content), ranks("from", from, from_kind));
+    const std::unique_ptr<Reader> source = open_checkpoint(*fs, "/d/from", "torch-ranks");
+    EXPECT_EQ(read_content(*source), content);
+    write_checkpoint(*fs, *source, ranks("direct", to, kind));
+    write_checkpoint(*fs, *source, {.format = "torch", .destination = "/d/whole.pt", .single_file = true});
+    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/whole.pt"), ranks("cut", to, kind));
+    EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/direct", "torch-ranks")), content);
     EXPECT_EQ(files_below(*state, *fs, "/d/direct"), files_below(*state, *fs, "/d/cut"));
     if (HasFailure()) return;
   }

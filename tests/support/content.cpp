@@ -100,19 +100,24 @@ Content read_content(Reader& reader) {
 }
 
 CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what) {
+  return write_checkpoint(fs, solo_group(), reader, what);
+}
+
+CopyResult write_checkpoint(FileSystem& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
   const Format& format = format_named(what.format);
   CopyJob job;
   job.reader = &reader;
   job.layout = what.layout;
-  job.traits = format.traits;
-  const WriteOptions options{.single_file = what.single_file, .base_name = base_name(what.destination)};
+  const WriteOptions options{
+      .single_file = what.single_file, .base_name = base_name(what.destination), .rank_files = what.rank_files};
+  job.traits = traits_of(format, options);
   job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
   job.destination = what.destination;
   job.output = {.folder = !what.single_file, .force = what.force, .sync = true};
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;
   Progress progress;
-  return run_copy_job(fs, job, progress, {});
+  return run_copy_job(fs, group, job, progress, {});
 }
 
 std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format) {

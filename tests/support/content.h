@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/registry.h"
+#include "libshard/dist/group.h"
 #include "libshard/io/memory_file_system.h"
 #include "libshard/job/copy_job.h"
 
@@ -40,9 +41,12 @@ struct WriteCheckpoint {
   bool force = false;
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
+  std::optional<RankFiles> rank_files = std::nullopt;  ///< See WriteOptions.
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what);
+/// The same by the rank of a group; all ranks call it, each with a reader of its own.
+CopyResult write_checkpoint(FileSystem& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
 /// Opens by `format`, or by detection when that is empty.
 std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format = "");
 

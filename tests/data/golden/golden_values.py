@@ -1,18 +1,34 @@
-"""What the golden files hold, and what is expected of a reader. Runs under every torch that the golden files come from."""
+"""What the golden files hold, and what is expected of a reader. Runs under every torch that they come from."""
 
+import functools
 import hashlib
+import io
 import math
 from collections import OrderedDict
 
 import torch
 
 DTYPES = """bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex32 complex64
-    complex128 bcomplex32 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2""".split()
-NEW_DTYPES = [name for name in DTYPES if name.startswith(("uint16", "uint32", "uint64", "bcomplex", "float8", "float4"))]
+    complex128 bcomplex32 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu
+    float4_e2m1fn_x2""".split()
+NEW_DTYPES = [
+    name for name in DTYPES if name.startswith(("uint16", "uint32", "uint64", "bcomplex", "float8", "float4"))
+]
+SIMPLE = ("NoneType", "bool", "int", "float", "str")  # by their exact types: numpy's scalars are no simple objects
+
+
+@functools.lru_cache(maxsize=None)
+def saves(name):
+    """Whether this torch has the dtype and can save it: there were releases between the two."""
+    try:
+        torch.save(of_dtype(name), io.BytesIO())
+        return True
+    except (AttributeError, KeyError):
+        return False
 
 
 def available(names=DTYPES):
-    return [name for name in names if hasattr(torch, name)]
+    return [name for name in names if saves(name)]
 
 
 def of_dtype(name, rows=4, columns=3):
@@ -57,17 +73,26 @@ def plain(dtypes):
             "every_second": base[:, 1::2],
             "tail": base[2:],
             "expanded": torch.arange(3, dtype=torch.int16).expand(2, 3),
-            "channels_last": torch.arange(16, dtype=torch.uint8).reshape(1, 2, 2, 4).contiguous(memory_format=torch.channels_last),
+            "channels_last": torch.arange(16, dtype=torch.uint8)
+            .reshape(1, 2, 2, 4)
+            .contiguous(memory_format=torch.channels_last),
         },
         "tied": {"embed": weight, "head": weight, "part": weight[1:]},
         "parameter": torch.nn.Parameter(weight + 1),
         "frozen": torch.nn.Parameter(weight + 2, requires_grad=False),
         "module": module_state(),
         "step": 10,
-        "numbers": {"lr": 0.1, "big": 2**40, "past_2_53": 2**60 + 1, "huge": 2**70, "negative": -5, "very_negative": -(2**65)},
+        "numbers": {
+            "lr": 0.1,
+            "big": 2**40,
+            "past_2_53": 2**60 + 1,
+            "huge": 2**70,
+            "negative": -5,
+            "very_negative": -(2**65),
+        },
         "special": {"inf": math.inf, "minus_inf": -math.inf, "nan": math.nan, "minus_zero": -0.0, "tiny": 5e-324},
         "flags": {"yes": True, "no": False, "none": None},
-        "text": "gr\u00fc\u00df \u4f60\u597d\n\t\"quoted\" \\",
+        "text": 'gr\u00fc\u00df \u4f60\u597d\n\t"quoted" \\',
         "nested": [1, [2.5, "x"], (3, {"deep": torch.tensor([1.0, 2.0])}), []],
         "integer_keys": {0: torch.tensor([7]), 1: "one"},
         "empty_dict": {},
@@ -77,15 +102,12 @@ def plain(dtypes):
 
 def training():
     """A model and its optimizer, as a training loop saves them."""
-    values = model()
+    values = {"weight": model()["layer.weight"], "bias": model()["layer.bias"]}
     return {
         "model": values,
         "optim": {
-            "state": {
-                index: {"step": torch.tensor(float(index + 5)), "exp_avg": tensor.to(torch.float32) * 2}
-                for index, tensor in enumerate(values.values())
-            },
-            "param_groups": [{"lr": 0.125, "betas": (0.9, 0.999), "amsgrad": False, "params": [0, 1, 2]}],
+            "state": {0: {"step": torch.tensor(5.0), "exp_avg": values["weight"] * 2}, 1: {"step": torch.tensor(6.0)}},
+            "param_groups": [{"lr": 0.125, "betas": (0.9, 0.999), "amsgrad": False, "params": [0, 1]}],
         },
         "step": 1234,
         "best": -0.5,
@@ -117,6 +139,15 @@ def leaves(value, path=()):
         yield path, value
 
 
+def map_tensors(value, change, path=()):
+    """`value` with change(name, tensor) for every tensor; containers become plain dicts and lists."""
+    if isinstance(value, dict):
+        return {key: map_tensors(item, change, path + (key,)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_tensors(item, change, path + (index,)) for index, item in enumerate(value)]
+    return change(".".join(map(str, path)), value) if isinstance(value, torch.Tensor) else value
+
+
 def describe_tensor(name, tensor):
     return {
         "name": name,
@@ -127,10 +158,11 @@ def describe_tensor(name, tensor):
 
 
 def describe_object(name, value):
-    kind = {type(None): "none", bool: "bool", int: "int", float: "float", str: "str"}.get(type(value))
-    if kind == "int" and abs(value) > 2**53 or kind == "float" and not math.isfinite(value):
-        value = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
-    return {"name": name, "type": kind, "value": value}
+    """Type None when it is no simple one."""
+    kind = type(value) if isinstance(value, (type(None), bool, int, float, str)) else None
+    if kind is int and abs(value) > 2**53 or kind is float and not math.isfinite(value):
+        value = str(value)
+    return {"name": name, "type": kind and kind.__name__, "value": value}
 
 
 def expect(value):
@@ -140,5 +172,5 @@ def expect(value):
     objects = [describe_object(name, leaf) for name, leaf in found if not isinstance(leaf, torch.Tensor)]
     return {
         "tensors": sorted(tensors, key=lambda entry: entry["name"]),
-        "objects": sorted((entry for entry in objects if entry["type"]), key=lambda entry: entry["name"]),
+        "objects": sorted((entry for entry in objects if entry["type"] in SIMPLE), key=lambda entry: entry["name"]),
     }

@@ -19,12 +19,15 @@ except ImportError:
     except ImportError:
         DTensor = Replicate = Shard = placement_types = None
 StridedShard = getattr(placement_types, "_StridedShard", None)
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def chunk_spec_tensor(full, dim=0, reverse=False):
     """Cut by ChunkShardingSpec; ranks past the end hold an empty shard. `reverse`: the last rank has the first rows."""
     ranks = range(dist.get_world_size())
-    spec = ChunkShardingSpec(dim=dim, placements=[f"rank:{rank}/cpu" for rank in (reversed(ranks) if reverse else ranks)])
+    spec = ChunkShardingSpec(
+        dim=dim, placements=[f"rank:{rank}/cpu" for rank in (reversed(ranks) if reverse else ranks)]
+    )
     sharded = empty(spec, *full.shape, dtype=full.dtype)
     for shard in sharded.local_shards():
         fill(shard, full)
@@ -80,6 +83,9 @@ def part_of(full, shape, placements):
     for size in reversed(shape):
         coordinate.insert(0, rest % size)
         rest //= size
+    dtype = full.dtype
+    if full.element_size() in INTEGERS:  # not every dtype can be concatenated
+        full = full.view(INTEGERS[full.element_size()])
     for size, index, placement in zip(shape, coordinate, placements):
         if isinstance(placement, Replicate):
             continue
@@ -87,7 +93,7 @@ def part_of(full, shape, placements):
         empty_part = full.narrow(placement.dim, 0, 0)
         pieces = list(full.chunk(size * split, placement.dim))
         full = torch.cat([empty_part] + pieces[index::size], placement.dim)
-    return full.clone()
+    return full.clone().view(dtype)
 
 
 def distribute(full, device_mesh, placements):

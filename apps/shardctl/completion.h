@@ -1,0 +1,15 @@
+/// \file
+/// Completion scripts for shells, made from the verbs and the tree of options.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace shard::app {
+
+/// A script that the shell sources. It completes verbs, the options of each verb, the words that an option takes, and
+/// files.
+/// \pre `shell` is one of kShells.
+std::string completion_script(std::string_view shell);
+
+}  // namespace shard::app

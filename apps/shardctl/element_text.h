@@ -1,0 +1,43 @@
+/// \file
+/// Elements as text: the shortest that reads back as the same value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "libshard/core/dtype.h"
+
+namespace shard::app {
+
+/// How elements are spelled: as Python prints them ("1.0", "nan", "1.0+2.0j", "True"), or as JSON (NaN and infinities
+/// as strings, a complex number as an array of two).
+enum class Spelling : std::uint8_t { kPython, kJson };
+
+/// Threads: one each.
+class ElementText {
+ public:
+  /// False for what is no number of its own: float4, float6, bits, quantized.
+  static bool can_show(DType dtype);
+  /// \pre can_show(dtype)
+  ElementText(DType dtype, Spelling spelling);
+  /// The elements that `operator[]` spells from now on. Float types narrower than 32 bits are widened once, here.
+  /// Ownership: borrows `elements` until the next call.
+  void take(std::span<const std::byte> elements);
+  std::int64_t size() const { return size_; }
+  /// The text of an element; valid until the next call.
+  std::string_view operator[](std::int64_t index);
+
+ private:
+  DType dtype_, shown_;
+  Spelling spelling_;
+  std::size_t bytes_;  ///< Of an element of `shown_`.
+  std::int64_t size_ = 0;
+  std::span<const std::byte> elements_;
+  std::vector<std::byte> widened_;
+  char text_[128];
+};
+
+}  // namespace shard::app

@@ -1,0 +1,99 @@
+#include "apps/shardctl/losses.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/inspect_numbers.h"
+#include "libshard/core/error.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::size_t kNamesShown = 3;
+
+std::vector<SelectedObject> chosen_objects(const Catalog& catalog, const SelectionOptions& options) {
+  SelectionOptions keeping = options;
+  keeping.keep_objects = true;
+  return choose(catalog, keeping).objects;
+}
+
+/// Tensors that repeat others, where neither storages are shared nor a note can say it.
+std::string lost_ties(const OpenSource& source, const Options& options) {
+  const Catalog& catalog = source.catalog();
+  const auto repeats = [](const Tensor& tensor) { return tensor.alias_of != kNoIndex; };
+  if (std::ranges::none_of(catalog.tensors, repeats)) return {};
+  const Selection selection = choose(catalog, options.selection);
+  const Aliases aliases(catalog, selection);
+  std::vector<std::string> names;
+  for (const SelectedTensor& tensor : selection.tensors) {
+    if (aliases.first_of(tensor)) names.emplace_back(tensor.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format("{} tensor{} the same as another and stored in full, untied: {}", names.size(),
+                     names.size() == 1 ? " is" : "s are", first_few(names));
+}
+
+std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
+  std::vector<std::string> keys;
+  for (const auto& [key, text] : catalog.metadata) {
+    const bool says_nothing = key == "format" && text == "pt";
+    if (!says_nothing && !key.starts_with("shardctl.")) keys.push_back(key);
+  }
+  if (keys.empty()) return {};
+  return fmt::format("{} has no place for the texts of the source's __metadata__, they are left out: {}", traits.name,
+                     first_few(keys));
+}
+
+/// Files beside the checkpoint's, as far as neither its reader has told of them nor it is made of them.
+std::string other_files(const Session& session, const OpenSource& source) {
+  if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
+  const Catalog& catalog = source.catalog();
+  std::set<std::string_view> parts;
+  for (const File& file : catalog.files) parts.insert(file.path);
+  std::vector<std::string> others;
+  for (const std::string& name : session.fs.list(source.paths.front())) {
+    const bool is_part =
+        name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || parts.contains(name);
+    const auto tells = [&](const std::string& warning) { return warning.find(name) != std::string::npos; };
+    if (!is_part && std::ranges::none_of(catalog.warnings, tells)) others.push_back(name);
+  }
+  if (others.empty()) return {};
+  return fmt::format("other files of the folder are not read or copied: {}", first_few(others));
+}
+
+}  // namespace
+
+std::string first_few(const std::vector<std::string>& names) {
+  std::vector<std::string> shown;
+  for (std::size_t i = 0; i < std::min(kNamesShown, names.size()); ++i) shown.push_back("'" + names[i] + "'");
+  std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > kNamesShown ? text + fmt::format(" and {} more", names.size() - kNamesShown) : text;
+}
+
+void refuse_objects(const Catalog& catalog, const Options& options, const FormatTraits& traits) {
+  if (traits.objects || !options.selection.keep_objects || catalog.objects.empty()) return;
+  std::vector<std::string> names;
+  for (const SelectedObject& object : chosen_objects(catalog, options.selection)) names.emplace_back(object.name);
+  if (names.empty()) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold objects: {}", traits.name, first_few(names)))
+      .because(fmt::format("the source holds {} value{} that {} no tensor{}", names.size(),
+                           names.size() == 1 ? "" : "s", names.size() == 1 ? "is" : "are",
+                           names.size() == 1 ? "" : "s"))
+      .hint(repeat_command(options, "--objects drop"));
+}
+
+std::vector<std::string> loss_warnings(const Session& session, const Options& options, const OpenSource& source,
+                                       const FormatTraits& traits) {
+  std::vector<std::string> warnings;
+  if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
+  if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
+  warnings.push_back(other_files(session, source));
+  std::erase(warnings, std::string());
+  return warnings;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,123 @@
+#include "formats/dcp/item_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp {
+namespace {
+
+constexpr std::size_t kKeptViews = 8;  // Each may hold a decoder of a few MiB.
+constexpr std::size_t kBatch = 8192;   // Items that are offered to one fetch.
+
+void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& found) {
+  const auto differs = [&](std::string_view what) {
+    return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': its item at {} has another {} than .metadata",
+                                                     tensor.name, to_string(chunk.offsets.span()), what));
+  };
+  if (found.dtype != tensor.dtype) {
+    throw differs("dtype").expected(dtype_name(tensor.dtype)).found(dtype_name(found.dtype)).of_kind("dtype_mismatch");
+  }
+  if (found.shape != chunk.sizes) {
+    throw differs("shape")
+        .expected(to_string(chunk.sizes.span()))
+        .found(to_string(found.shape.span()))
+        .of_kind("shape_mismatch");
+  }
+}
+
+}  // namespace
+
+ItemStore::ItemStore(const FileSystem& fs, const std::string& folder, Catalog& catalog)
+    : catalog_(catalog), opener_(*catalog.arena), files_([&fs, folder, &catalog](std::uint32_t index) {
+        return fs.open_below(folder, catalog.files[index].path);
+      }) {}
+
+void ItemStore::set_items(std::vector<Item> items) {
+  items_ = std::move(items);
+  catalog_.storages.resize(items_.size());
+  for (std::size_t i = 0; i < items_.size(); ++i) catalog_.storages[i].file = items_[i].file;
+}
+
+void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return std::tie(a.item.file, a.item.offset) < std::tie(b.item.file, b.item.offset);
+  });
+  std::vector<Item> items(wanted.size());
+  std::transform(wanted.begin(), wanted.end(), items.begin(), [](const Wanted& one) { return one.item; });
+  std::shared_ptr<FetchedFile> fetched;
+  for (std::size_t i = 0; i < wanted.size();) {
+    const std::uint32_t index = wanted[i].item.file;
+    if (i == 0 || wanted[i - 1].item.file != index) fetched = std::make_shared<FetchedFile>(file(index));
+    std::size_t end = i;
+    while (end < wanted.size() && wanted[end].item.file == index && end - i < kBatch) ++end;
+    const std::size_t taken = fetched->fetch(std::span(items).subspan(i, end - i));
+    for (end = i + taken; i < end; ++i) use(fetched, wanted[i]);
+  }
+}
+
+void ItemStore::locate(std::span<const std::uint32_t> tensors) {
+  std::vector<Wanted> wanted;
+  for (const std::uint32_t t : tensors) {
+    const Tensor& tensor = catalog_.tensors[t];
+    for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
+      const std::uint32_t storage = catalog_.stored[catalog_.chunks[c].stored].storage;
+      if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
+    }
+  }
+  for_each(std::move(wanted),
+           [this](const std::shared_ptr<FetchedFile>& file, const Wanted& one) { locate_one(file, one); });
+}
+
+void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+  const Tensor& tensor = catalog_.tensors[one.entry];
+  Chunk& chunk = catalog_.chunks[one.chunk];
+  StoredTensor& stored = catalog_.stored[chunk.stored];
+  try {
+    const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
+    check_item(tensor, chunk, found);
+    settle(stored.storage, found.place);
+    stored.strides = chunk.strides = found.strides;
+    stored.first = chunk.first = found.first;
+  } catch (Error& error) {
+    error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
+    throw;
+  }
+}
+
+void ItemStore::settle(std::uint32_t index, const Place& place) {
+  Storage& storage = catalog_.storages[index];
+  storage.offset = place.offset;
+  storage.bytes = place.bytes;
+  storage.plain = !place.decoding;
+  if (place.decoding) decodings_.emplace(index, *place.decoding);
+  if (keeps_crcs_ && place.crc32) crcs_.emplace(index, *place.crc32);
+}
+
+std::uint32_t ItemStore::add_storage(const Place& place, std::uint32_t file) {
+  const auto index = static_cast<std::uint32_t>(catalog_.storages.size());
+  catalog_.storages.emplace_back().file = file;
+  settle(index, place);
+  return index;
+}
+
+std::optional<std::uint32_t> ItemStore::crc32_of(std::uint32_t storage) const {
+  const auto found = crcs_.find(storage);
+  return found == crcs_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::shared_ptr<const RandomReader> ItemStore::bytes_of(std::uint32_t storage) const {
+  if (catalog_.storages[storage].plain) return file(catalog_.storages[storage].file);
+  const std::lock_guard lock(mutex_);
+  const auto kept = std::ranges::find(views_, storage, &KeptView::storage);
+  if (kept != views_.end()) return kept->view;
+  views_.push_back({storage, decoded_view(file(catalog_.storages[storage].file), decodings_.at(storage))});
+  if (views_.size() > kKeptViews) views_.pop_front();
+  return views_.back().view;
+}
+
+}  // namespace shard::dcp

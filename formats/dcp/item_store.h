@@ -1,0 +1,79 @@
+/// \file
+/// The items of an open checkpoint: finding storages in them, and reading what is found.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/item.h"
+#include "formats/dcp/metadata.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/io/open_files.h"
+
+namespace shard::dcp {
+
+/// Storage i of the catalog is item i; storages inside objects follow. Threads: `file` and `bytes_of` are safe.
+class ItemStore {
+ public:
+  /// Ownership: `fs` and `catalog` must outlive this.
+  ItemStore(const FileSystem& fs, const std::string& folder, Catalog& catalog);
+
+  /// Appends one storage for each item. \pre the catalog has the items' files and no storages yet.
+  void set_items(std::vector<Item> items);
+  const Item& item(std::uint32_t index) const { return items_[index]; }
+  bool is_item(std::uint32_t storage) const { return storage < items_.size(); }
+
+  /// An item to be looked into.
+  struct Wanted {
+    Item item;
+    std::uint32_t entry;  ///< What the caller counts: a tensor, an object.
+    std::uint32_t chunk = 0;
+  };
+  using Use = std::function<void(const std::shared_ptr<FetchedFile>& file, const Wanted& one)>;
+  /// Calls `use` for each in the order in which they lie, with its file, fronts and ends already in memory.
+  void for_each(std::vector<Wanted> wanted, const Use& use) const;
+
+  /// Finds the storages of these tensors' chunks that are not located yet.
+  /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
+  void locate(std::span<const std::uint32_t> tensors);
+  /// A storage of its own for what lies inside an object. \returns its index.
+  std::uint32_t add_storage(const Place& place, std::uint32_t file);
+  /// From now on storages' CRCs are kept.
+  void keep_crcs() { keeps_crcs_ = true; }
+  /// CRC-32 of a storage that was located since; nothing where its zip has none.
+  std::optional<std::uint32_t> crc32_of(std::uint32_t storage) const;
+
+  /// See Reader.
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const { return files_.get(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const;
+
+ private:
+  struct KeptView {
+    std::uint32_t storage;
+    std::shared_ptr<const RandomReader> view;
+  };
+
+  void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one);
+  void settle(std::uint32_t storage, const Place& place);
+
+  Catalog& catalog_;
+  std::vector<Item> items_;
+  bool keeps_crcs_ = false;
+  std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< Of the storages that are not plain.
+  std::unordered_map<std::uint32_t, std::uint32_t> crcs_;
+  ItemOpener opener_;
+  mutable OpenFiles files_;
+  mutable std::mutex mutex_;
+  mutable std::deque<KeptView> views_;  ///< So that readers in turn share a decoder.
+};
+
+}  // namespace shard::dcp

@@ -1,0 +1,200 @@
+#include "formats/dcp/objects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "formats/pickle/pickle.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/catalog/visited.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp {
+namespace {
+
+using torch_save::TensorView;
+
+/// A Parameter's tensor, and whether it wants gradients; other values as they are.
+struct Unwrapped {
+  Value& value;
+  bool is_parameter = false, requires_grad = false;
+};
+Unwrapped unwrap(Value& value) {
+  const bool is_parameter = value.is_call_of("torch._utils", "_rebuild_parameter") && value.items.size() >= 2 &&
+                            value.items[1]->kind == ValueKind::kBool;
+  if (!is_parameter) return {value};
+  return {*value.items[0], true, value.items[1]->boolean};
+}
+
+/// Puts an opaque value in the place of every tensor that is still a call.
+class TensorHider {
+ public:
+  explicit TensorHider(Arena& arena) : arena_(arena) {}
+
+  void hide(Value& value, int depth = 0) {
+    if (!visited_.insert(&value)) return;
+    check_walk(depth, visited_.size());
+    if (value.kind == ValueKind::kTensor) return;
+    const bool is_tensor = torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();
+    if (is_tensor || value.kind == ValueKind::kPersid) {
+      value = Value();
+      value.kind = ValueKind::kOpaque;
+      value.module = "torch";
+      value.text = "Tensor";
+      return;
+    }
+    for (Value* item : value.items) hide(*item, depth + 1);
+    if (value.extra == nullptr) return;
+    for (Value* item : value.extra->list_items) hide(*item, depth + 1);
+    for (Value* item : value.extra->dict_items) hide(*item, depth + 1);
+    if (value.extra->state != nullptr) hide(*value.extra->state, depth + 1);
+  }
+
+ private:
+  Arena& arena_;
+  VisitedSet visited_;
+};
+
+/// The path of a leaf of an object, from the checkpoint's root.
+Path path_below(Arena& arena, const ObjectEntry& entry, Path inside) {
+  const PathPart key{entry.name, 0, false};
+  const Path front = entry.path.empty() ? Path(&key, 1) : entry.path;
+  const std::span<PathPart> path = arena.array<PathPart>(front.size() + inside.size());
+  std::copy(inside.begin(), inside.end(), std::copy(front.begin(), front.end(), path.begin()));
+  return path;
+}
+
+std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf) {
+  return leaf.path.empty() ? entry.name : arena.copy(fmt::format("{}.{}", entry.name, leaf.name));
+}
+
+class TensorFinder {
+ public:
+  TensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)
+      : arena_(arena), item_(item), entry_(entry), out_(out) {}
+
+  void run() {
+    const auto none = [](const Value&) { return false; };
+    visit_leaves(arena_, *out_.root, none, [this](const TreeLeaf& leaf) { visit(leaf); });
+  }
+
+ private:
+  void visit(const TreeLeaf& leaf) {
+    const Unwrapped unwrapped = unwrap(*leaf.value);
+    Value& node = unwrapped.value;
+    if (node.kind == ValueKind::kTensor) {  // Again, under another name.
+      add(leaf, node, out_.tensors[static_cast<std::size_t>(node.number)]);
+      return;
+    }
+    std::optional<TensorView> view = torch_save::as_tensor(arena_, node);
+    if (!view || view->inside) return;
+    if (unwrapped.is_parameter) view->requires_grad = unwrapped.requires_grad;
+    InnerTensor tensor;
+    tensor.view = *view;
+    tensor.place = place_of(*view);
+    node = Value();
+    node.kind = ValueKind::kTensor;
+    node.number = static_cast<std::int64_t>(out_.tensors.size());
+    add(leaf, node, tensor);
+  }
+
+  void add(const TreeLeaf& leaf, Value& node, InnerTensor tensor) {
+    tensor.name = name_below(arena_, entry_, leaf);
+    tensor.path = path_below(arena_, entry_, leaf.path);
+    tensor.node = &node;
+    out_.tensors.push_back(tensor);
+  }
+
+  std::uint32_t place_of(const TensorView& view) {
+    const std::string key =
+        fmt::format("{} {} {} {}", dtype_name(view.dtype), view.conj ? 1 : 0, view.neg ? 1 : 0, view.key);
+    const auto [known, fresh] = places_.emplace(key, static_cast<std::uint32_t>(out_.places.size()));
+    if (fresh) out_.places.push_back(item_.place_of(view));
+    return known->second;
+  }
+
+  Arena& arena_;
+  const OpenItem& item_;
+  const ObjectEntry& entry_;
+  LoadedObject& out_;
+  std::unordered_map<std::string, std::uint32_t> places_;
+};
+
+/// A leaf's value as text that is equal for equal values.
+std::string fingerprint(const Value& value) {
+  pickle::DumpOptions options;
+  options.tensor = [](pickle::Dumper& dumper, const Value& tensor) { dumper.integer(tensor.number); };
+  pickle::Dumper dumper(std::move(options));
+  try {
+    dumper.value(value);
+  } catch (const Error&) {  // It holds an opaque value, which equals none.
+    return fmt::format("opaque {}", static_cast<const void*>(&value));
+  }
+  return dumper.finish();
+}
+
+void visit_object_leaves(Arena& arena, const RankObject& rank, const std::function<void(const TreeLeaf&)>& visit) {
+  const auto none = [](const Value&) { return false; };
+  visit_leaves(arena, *rank.object->root, none, [&](const TreeLeaf& leaf) {
+    if (unwrap(*leaf.value).value.kind != ValueKind::kTensor) visit(leaf);
+  });
+}
+
+Object object_of(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf, int rank) {
+  if (leaf.path.empty()) return {entry.name, entry.path, leaf.value, rank};
+  return {name_below(arena, entry, leaf), path_below(arena, entry, leaf.path), leaf.value, rank};
+}
+
+/// Leaves of ranks whose pickles differ: those that are equal on all ranks that have them become one entry again.
+void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects) {
+  struct Known {
+    std::string value;
+    bool differs = false;
+  };
+  std::unordered_map<std::string, Known> known;
+  std::vector<Object> found;
+  for (const RankObject& rank : ranks) {
+    visit_object_leaves(arena, rank, [&](const TreeLeaf& leaf) {
+      found.push_back(object_of(arena, *rank.entry, leaf, rank.entry->rank));
+      const std::string value = fingerprint(*leaf.value);
+      const auto [seen, fresh] = known.emplace(std::string(found.back().name), Known{value, false});
+      if (!fresh && seen->second.value != value) seen->second.differs = true;
+    });
+  }
+  std::unordered_map<std::string_view, bool> is_listed;
+  for (Object& object : found) {
+    if (!known.at(std::string(object.name)).differs) {
+      object.rank = -1;
+      if (!is_listed.emplace(object.name, true).second) continue;
+    }
+    objects.push_back(object);
+  }
+}
+
+}  // namespace
+
+LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options) {
+  LoadedObject loaded;
+  const auto data_pkl = std::make_shared<const std::vector<std::byte>>(item.data_pkl());
+  arena.adopt(data_pkl);
+  loaded.pickle = {reinterpret_cast<const char*>(data_pkl->data()), data_pkl->size()};
+  pickle::LoadOptions load;
+  load.file = options.file;
+  load.allow = pickle::is_known_global;
+  load.opaque_unknown = options.opaque_globals;
+  loaded.root = pickle::load(arena, *data_pkl, load);
+  if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
+  TensorHider(arena).hide(*loaded.root);
+  return loaded;
+}
+
+void list_object(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects) {
+  const RankObject& first = ranks.front();
+  const auto is_equal = [&](const RankObject& each) { return each.object->pickle == first.object->pickle; };
+  if (!std::ranges::all_of(ranks, is_equal)) return list_differing(arena, ranks, objects);
+  visit_object_leaves(arena, first,
+                      [&](const TreeLeaf& leaf) { objects.push_back(object_of(arena, *first.entry, leaf, -1)); });
+}
+
+}  // namespace shard::dcp

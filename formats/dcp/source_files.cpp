@@ -1,0 +1,208 @@
+#include "formats/dcp/source_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <unordered_set>
+
+#include "formats/dcp/names.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp {
+namespace {
+
+constexpr std::string_view kUnfinished = ".metadata.tmp";
+
+[[noreturn]] void throw_no_metadata(const std::string& folder, const std::vector<std::string>& names) {
+  const bool is_unfinished = std::ranges::find(names, kUnfinished) != names.end();
+  Error error(ErrorCode::kNotFound, ".metadata is missing");
+  error.in_file(join_path(folder, kMetadataName)).of_kind("missing_file");
+  if (is_unfinished) {
+    throw error.because(fmt::format("{} is there: the save was stopped before it took its last step", kUnfinished))
+        .hint("if all items were written, rename that file to .metadata");
+  }
+  throw error.because("a save that did not finish leaves none, and without it nothing says which tensor is which")
+      .hint("if the save did finish, fetch .metadata too: names that begin with a dot are easily left behind");
+}
+
+Error missing_rank(int rank, int highest, const std::string& folder) {
+  return Error(ErrorCode::kNotFound, fmt::format("__{}.metadata is missing", rank))
+      .in_file(join_path(folder, fmt::format("__{}.metadata", rank)))
+      .of_rank(rank)
+      .because(fmt::format("each rank wrote its own (use_collectives=False), and there are files of rank {}", highest))
+      .hint("fetch it again")
+      .of_kind("missing_file");
+}
+
+/// Indices of names, by rank and number.
+std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
+  std::vector<std::uint32_t> order(names.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const FileNumbers x = file_numbers(names[a]), y = file_numbers(names[b]);
+    return std::tie(x.rank, x.number, names[a]) < std::tie(y.rank, y.number, names[b]);
+  });
+  return order;
+}
+
+void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind, const OpenOptions& options) {
+  const auto items = std::ranges::count_if(metadata.items, [&](const Item& item) { return item.file == file; });
+  const std::string& name = metadata.files[file];
+  Error error(ErrorCode::kNotFound,
+              fmt::format("{} is {}; {} {} in it", name, kind == FileKind::kAbsent ? "missing" : "no regular file",
+                          items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
+  error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind("missing_file");
+  if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
+  options.findings->report(error);
+}
+
+void check_ranks(std::int64_t found, const OpenOptions& options) {
+  if (!options.ranks_expected || *options.ranks_expected == found) return;
+  const std::int64_t expected = *options.ranks_expected;
+  if (found < expected) {
+    Error error(ErrorCode::kNotFound,
+                fmt::format("rank {} is missing: there are files of {} ranks, not of {}", found, found, expected));
+    error.expected(expected).found(found).because("--ranks-expected says how many ranks wrote the checkpoint");
+    if (found < kMaxRanks) error.of_rank(static_cast<int>(found));
+    return options.findings->report(error.of_kind("missing_file"));
+  }
+  options.findings->report(
+      Error(ErrorCode::kCorruption, fmt::format("there are files of {} ranks, not of {}", found, expected))
+          .expected(expected)
+          .found(found)
+          .because("--ranks-expected says how many ranks wrote the checkpoint")
+          .of_kind("world_size_mismatch"));
+}
+
+struct ItemEnd {
+  std::uint32_t file, item;
+  std::int64_t offset;
+  bool operator<(const ItemEnd& other) const { return std::tie(file, offset) < std::tie(other.file, other.offset); }
+};
+
+std::vector<ItemEnd> items_in_order(const Metadata& metadata) {
+  std::vector<ItemEnd> order;
+  order.reserve(metadata.items.size());
+  for (std::uint32_t i = 0; i < metadata.items.size(); ++i) {
+    order.push_back({metadata.items[i].file, i, metadata.items[i].offset});
+  }
+  if (!std::ranges::is_sorted(order, [](const ItemEnd& a, const ItemEnd& b) { return a < b; })) {
+    std::sort(order.begin(), order.end());
+  }
+  return order;
+}
+
+bool is_inside(const Item& item, const File& file) {
+  return item.length >= 0 && item.offset <= file.bytes && item.length <= file.bytes - item.offset;
+}
+
+Error past_the_end(const Item& item, const File& file) {
+  return Error(ErrorCode::kCorruption,
+               fmt::format("an item of {} bytes lies at {}, but {} has {} bytes",
+                           std::max<std::int64_t>(0, item.length), item.offset, file.path, file.bytes))
+      .in_file(file.path)
+      .found(file.bytes)
+      .because("the file was cut short, or .metadata is of another save")
+      .hint("fetch it again")
+      .of_kind("truncated");
+}
+
+/// Places in files of SerializationFormat.SAFETENSORS lie over one another; whoever looks there names that format.
+bool is_of_torch_save(const RandomReader& file, const Item& item) {
+  std::byte head[2]{};
+  if (item.zstd || item.length < 2) return true;
+  file.read_at(item.offset, head);
+  return head[0] == std::byte{'P'} && head[1] == std::byte{'K'};
+}
+
+}  // namespace
+
+std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string& folder, Findings& findings,
+                                        std::vector<std::string>& warnings) {
+  const std::vector<std::string> names = fs.list(folder);
+  std::vector<MetadataFile> found;
+  int highest = -1;
+  for (const std::string& name : names) {
+    const int rank = metadata_rank(name);
+    highest = std::max({highest, rank, file_numbers(name).rank});
+    if (rank >= 0) found.push_back({name, rank});
+  }
+  if (std::ranges::find(names, kMetadataName) != names.end()) {
+    if (!found.empty()) {
+      warnings.push_back(
+          fmt::format("{} and other metadata of single ranks is left aside: .metadata is there", found[0].name));
+    }
+    return {{std::string(kMetadataName), -1}};
+  }
+  if (found.empty()) throw_no_metadata(folder, names);
+  std::ranges::sort(found, {}, &MetadataFile::rank);
+  int next = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i > 0 && found[i].rank == found[i - 1].rank) {
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("{} and {} are both of rank {}", found[i - 1].name, found[i].name, found[i].rank))
+          .in_file(found[i].name)
+          .of_rank(found[i].rank)
+          .of_kind("rank_mismatch");
+    }
+    if (found[i].rank != next) findings.report(missing_rank(next, highest, folder));
+    next = found[i].rank + 1;
+  }
+  if (highest >= next) findings.report(missing_rank(next, highest, folder));
+  return found;
+}
+
+void add_files(const FileSystem& fs, const std::string& folder, Metadata& metadata, const OpenOptions& options,
+               Catalog& catalog) {
+  std::vector<std::uint32_t> place(metadata.files.size());
+  std::unordered_set<std::string> named;
+  int last_rank = -1;
+  for (const std::uint32_t old : file_order(metadata.files)) {
+    place[old] = static_cast<std::uint32_t>(catalog.files.size());
+    const std::string& name = metadata.files[old];
+    const int rank = file_numbers(name).rank;
+    last_rank = std::max(last_rank, rank);
+    const FileStatus status = fs.status(join_path(folder, name));
+    if (status.kind != FileKind::kFile) report_missing(metadata, old, status.kind, options);
+    catalog.files.push_back({name, status.bytes, rank});
+    named.insert(name);
+  }
+  for (Item& item : metadata.items) item.file = place[item.file];
+  for (const std::string& name : fs.list(folder)) {
+    if (!name.ends_with(".distcp") || named.contains(name)) continue;
+    if (fs.status(join_path(folder, name)).bytes == 0) {  // Of a rank that had nothing to write.
+      last_rank = std::max(last_rank, file_numbers(name).rank);
+    } else {
+      catalog.warnings.push_back(fmt::format("{}: no item of .metadata lies in it", name));
+    }
+  }
+  for (const File& file : catalog.files) last_rank = std::max(last_rank, file.rank);
+  if (last_rank >= 0) catalog.world_size = last_rank + std::int64_t{1};
+  check_ranks(catalog.world_size.value_or(0), options);
+}
+
+void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
+                 const std::function<std::shared_ptr<const RandomReader>(std::uint32_t file)>& open) {
+  const std::vector<ItemEnd> order = items_in_order(metadata);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Item& item = metadata.items[order[i].item];
+    const File& file = catalog.files[item.file];
+    const bool is_last = i + 1 == order.size() || order[i + 1].file != item.file;
+    const std::int64_t next = is_last ? file.bytes : order[i + 1].offset;
+    if (item.length < 0) item.length = next - item.offset;
+    if (!is_inside(item, file)) {
+      findings.report(past_the_end(item, file));
+    } else if (!is_last && item.offset + item.length > next && is_of_torch_save(*open(item.file), item)) {
+      findings.report(
+          Error(ErrorCode::kCorruption, fmt::format("two items of {} lie over each other: one at [{}, {}), one at {}",
+                                                    file.path, item.offset, item.offset + item.length, next))
+              .in_file(file.path)
+              .because(".metadata was changed, or is of another save")
+              .of_kind("overlap"));
+    }
+  }
+}
+
+}  // namespace shard::dcp

@@ -1,0 +1,40 @@
+/// \file
+/// The files of a dcp folder: which metadata there is, which items' files it names, what sizes they have.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/dcp/metadata.h"
+#include "formats/registry.h"
+
+namespace shard::dcp {
+
+struct MetadataFile {
+  std::string name;
+  int rank = -1;  ///< Of `__R.metadata`.
+};
+
+/// `.metadata`, or where it is missing `__0.metadata`, `__1.metadata`, ... by rank, all of them. That is torch's order
+/// too; a line in `warnings` says which were left aside.
+/// \throws Error kNotFound    there is none; a rank's is missing: a number up to the highest, also of `__R_I.distcp`.
+/// \throws Error kCorruption  one rank has two.
+std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string& folder, Findings& findings,
+                                        std::vector<std::string>& warnings);
+
+/// Adds the files that `metadata` names to the catalog, by rank and number, and replaces the items' file numbers by the
+/// catalog's. Sets world_size, and checks it against options.ranks_expected. Files that nothing lies in are a warning.
+/// \throws Error kNotFound (kind missing_file)  a file is missing, or ranks are; kCorruption  there are too many ranks.
+void add_files(const FileSystem& fs, const std::string& folder, Metadata& metadata, const OpenOptions& options,
+               Catalog& catalog);
+
+/// Sets lengths that the metadata leaves out (to the next item or the end); checks that items lie in their files and
+/// apart from one another. `open` is asked only where they do not. Cost: n log n in items.
+/// \throws Error kCorruption  of kind truncated or overlap.
+void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
+                 const std::function<std::shared_ptr<const RandomReader>(std::uint32_t file)>& open);
+
+}  // namespace shard::dcp

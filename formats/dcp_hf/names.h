@@ -1,0 +1,43 @@
+/// \file
+/// What the names of a dcp-hf checkpoint's files say: shard-RRRRR-model-IIIII-of-NNNNN.safetensors, where RRRRR is the
+/// rank + 1 and IIIII the number of one of the NNNNN files into which each rank sorts its tensors. A file is absent
+/// where a rank has nothing to put into it. Without the shard part it is one of a save by one process.
+///
+/// Source: torch 2.15, torch/distributed/checkpoint/_hf_utils.py, _gen_file_name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shard::dcp_hf {
+
+struct ShardName {
+  std::int64_t rank = -1;  ///< -1: of a save by one process.
+  std::int64_t index = 1;  ///< 1 to `count` in a sound name; not checked here.
+  std::int64_t count = 1;
+};
+
+/// What a base name says, or nothing when it is no such name (a shard number 0 among them).
+std::optional<ShardName> parse_shard_name(std::string_view name);
+std::string to_string(const ShardName& name);
+
+/// Closed ranges of numbers, ascending: "0-3,5".
+using NumberRuns = std::vector<std::pair<std::int64_t, std::int64_t>>;
+/// \pre sorted; repeated numbers count once.
+NumberRuns runs_of(std::span<const std::int64_t> numbers);
+std::string to_string(const NumberRuns& runs);
+/// Nothing when the text is not such a list in ascending order, each number below 2^31.
+std::optional<NumberRuns> parse_runs(std::string_view text);
+
+/// The numbers of `runs` that `present` lacks. Cost: linear in both lists, however long the runs are.
+NumberRuns missing_from(const NumberRuns& runs, const NumberRuns& present);
+/// How many numbers; the first few of them.
+std::int64_t count_of(const NumberRuns& runs);
+std::vector<std::int64_t> first_few(const NumberRuns& runs);
+
+}  // namespace shard::dcp_hf

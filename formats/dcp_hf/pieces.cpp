@@ -1,0 +1,217 @@
+#include "formats/dcp_hf/pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp_hf {
+
+namespace {
+
+bool is_empty(Dims sizes) { return std::ranges::find(sizes, 0) != sizes.end(); }
+bool is_origin(Dims offsets) {
+  return std::ranges::all_of(offsets, [](std::int64_t offset) { return offset == 0; });
+}
+
+}  // namespace
+
+void PieceTable::begin_file(std::uint32_t file) {
+  file_ = file;
+  file_begin_ = pieces_.size();
+}
+
+void PieceTable::drop_file() { pieces_.resize(file_begin_); }
+
+void PieceTable::fail(std::string_view name, const char* kind, const std::string& what) const {
+  throw Error(ErrorCode::kCorruption, what).in_file(catalog_.files[file_].path).of_tensor(name).of_kind(kind);
+}
+
+PieceTable::Piece* PieceTable::piece_here(std::uint32_t number) {
+  const std::size_t last = last_piece_[number];
+  // After drop_file another name's piece may stand there.
+  if (last < file_begin_ || last >= pieces_.size() || pieces_[last].name != number) return nullptr;
+  return &pieces_[last];
+}
+
+PieceTable::Piece& PieceTable::need_here(std::string_view name, const char* what) {
+  const auto at = numbers_.find(name);
+  Piece* piece = at == numbers_.end() ? nullptr : piece_here(at->second);
+  if (piece == nullptr) {
+    fail(name, "index_mismatch", fmt::format("{} names '{}', which the file does not hold", what, name));
+  }
+  return *piece;
+}
+
+void PieceTable::add(const safetensors::HeaderEntry& entry) {
+  const std::string_view name = entry.name_is_temporary ? catalog_.arena->copy(entry.name) : entry.name;
+  const auto [at, is_new] = numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+  if (is_new) {
+    names_.push_back(name);
+    last_piece_.push_back(kNoIndex);
+  } else if (piece_here(at->second) != nullptr) {
+    fail(name, "duplicate_name", fmt::format("tensor '{}' is there twice", name));
+  }
+  last_piece_[at->second] = static_cast<std::uint32_t>(pieces_.size());
+  Piece piece;
+  piece.name = at->second;
+  piece.file = file_;
+  piece.sizes = catalog_.arena->dims(entry.shape);
+  piece.place = entry.offset;
+  piece.bytes = entry.bytes;
+  piece.dtype = entry.dtype;
+  pieces_.push_back(piece);
+}
+
+void PieceTable::set_offsets(std::string_view name, std::span<const std::int64_t> offsets) {
+  Piece& piece = need_here(name, "DCP_SHARDING_INFO");
+  if (piece.has_offsets) fail(name, "duplicate_name", fmt::format("DCP_SHARDING_INFO names '{}' twice", name));
+  if (std::ssize(offsets) != piece.sizes.size()) {
+    fail(name, "shape_mismatch",
+         fmt::format("tensor '{}' of shape {} has {} saved_offsets", name, to_string(piece.sizes), offsets.size()));
+  }
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    try {
+      checked_add(offsets[static_cast<std::size_t>(d)], piece.sizes[d]);
+    } catch (Error& error) {
+      throw Error(error.in_file(catalog_.files[file_].path).of_tensor(name).of_kind("out_of_bounds"));
+    }
+  }
+  piece.offsets = catalog_.arena->dims(offsets);
+  piece.has_offsets = true;
+}
+
+void PieceTable::set_whole(std::string_view name, std::span<const std::int64_t> shape) {
+  Piece& piece = need_here(name, "shardctl.shapes");
+  if (piece.has_whole) fail(name, "duplicate_name", fmt::format("shardctl.shapes names '{}' twice", name));
+  if (std::ssize(shape) != piece.sizes.size()) {
+    fail(name, "shape_mismatch",
+         fmt::format("tensor '{}' has {} dimensions here, {} in shardctl.shapes", name, piece.sizes.size(),
+                     shape.size()));
+  }
+  piece.whole = catalog_.arena->dims(shape);
+  piece.has_whole = true;
+}
+
+void PieceTable::end_file(bool recorded) {
+  for (Piece& piece : std::span(pieces_).subspan(file_begin_)) {
+    const std::string_view name = names_[piece.name];
+    if (!piece.has_offsets) {
+      fail(name, "index_mismatch", fmt::format("DCP_SHARDING_INFO lacks tensor '{}' of the header", name));
+    }
+    if (!recorded) continue;
+    if (!piece.has_whole && !is_origin(piece.offsets)) {
+      fail(name, "index_mismatch",
+           fmt::format("tensor '{}' is a piece at {}, and shardctl.shapes lacks it", name, to_string(piece.offsets)));
+    }
+    if (!piece.has_whole) piece.whole = piece.sizes;
+    piece.has_whole = true;
+    for (int d = 0; d < piece.sizes.size(); ++d) {
+      if (piece.offsets[d] + piece.sizes[d] <= piece.whole[d]) continue;
+      fail(name, "out_of_bounds",
+           fmt::format("tensor '{}': piece at {} of {} in a tensor of {}", name, to_string(piece.offsets),
+                       to_string(piece.sizes), to_string(piece.whole)));
+    }
+  }
+}
+
+void PieceTable::build(Findings& findings) {
+  std::vector<std::uint32_t> begin(names_.size() + 1), order(pieces_.size());
+  for (const Piece& piece : pieces_) ++begin[piece.name + 1];
+  for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
+  std::vector<std::uint32_t> next(begin.begin(), begin.end() - 1);
+  for (std::uint32_t i = 0; i < pieces_.size(); ++i) order[next[pieces_[i].name]++] = i;
+  catalog_.tensors.reserve(names_.size());
+  catalog_.chunks.reserve(pieces_.size());
+  catalog_.stored.reserve(pieces_.size());
+  catalog_.storages.reserve(pieces_.size());
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    const auto pieces = std::span(std::as_const(order)).subspan(begin[i], begin[i + 1] - begin[i]);
+    if (!pieces.empty() && check_alike(pieces, findings)) add_tensor(names_[i], pieces);
+  }
+}
+
+bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const {
+  const Piece& first = pieces_[pieces.front()];
+  const std::string_view name = names_[first.name];
+  const auto report = [&](const Piece& piece, const char* kind, const char* what, const std::string& expected,
+                          const std::string& found) {
+    const std::string &here = catalog_.files[piece.file].path, &there = catalog_.files[first.file].path;
+    findings.report(Error(ErrorCode::kCorruption,
+                          fmt::format("tensor '{}' has {} {} here and {} in {}", name, what, found, expected, there))
+                        .in_file(here)
+                        .of_tensor(name)
+                        .expected(expected)
+                        .found(found)
+                        .of_kind(kind));
+  };
+  for (const std::uint32_t i : pieces.subspan(1)) {
+    const Piece& piece = pieces_[i];
+    if (piece.dtype != first.dtype) {
+      report(piece, "dtype_mismatch", "the dtype", std::string(dtype_name(first.dtype)),
+             std::string(dtype_name(piece.dtype)));
+      return false;
+    }
+    if (piece.sizes.size() != first.sizes.size()) {
+      report(piece, "shape_mismatch", "a number of dimensions of", std::to_string(first.sizes.size()),
+             std::to_string(piece.sizes.size()));
+      return false;
+    }
+    if (piece.has_whole && first.has_whole && piece.whole != first.whole) {
+      report(piece, "shape_mismatch", "the whole shape", to_string(first.whole), to_string(piece.whole));
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Pieces without elements may lie past the end, so they count only where there are no others.
+Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
+  const Piece& first = pieces_[pieces.front()];
+  if (first.has_whole) return first.whole;
+  if (pieces.size() == 1 && is_origin(first.offsets)) return first.sizes;
+  const bool all_empty = std::ranges::all_of(pieces, [this](std::uint32_t i) { return is_empty(pieces_[i].sizes); });
+  std::array<std::int64_t, kMaxDims> ends{};
+  for (const std::uint32_t i : pieces) {
+    const Piece& piece = pieces_[i];
+    if (!all_empty && is_empty(piece.sizes)) continue;
+    for (int d = 0; d < piece.sizes.size(); ++d) {
+      std::int64_t& end = ends[static_cast<std::size_t>(d)];
+      end = std::max(end, piece.offsets[d] + piece.sizes[d]);
+    }
+  }
+  return catalog_.arena->dims(std::span(ends).first(static_cast<std::size_t>(first.sizes.size())));
+}
+
+void PieceTable::add_tensor(std::string_view name, std::span<const std::uint32_t> pieces) {
+  Tensor tensor;
+  tensor.name = name;
+  tensor.shape = shape_of(pieces);
+  tensor.dtype = pieces_[pieces.front()].dtype;
+  tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+  tensor.chunk_count = static_cast<std::uint32_t>(pieces.size());
+  for (const std::uint32_t i : pieces) add_chunk(pieces_[i]);
+  catalog_.tensors.push_back(tensor);
+}
+
+void PieceTable::add_chunk(const Piece& piece) {
+  std::array<std::int64_t, kMaxDims> strides;
+  const auto used = std::span(strides).first(static_cast<std::size_t>(piece.sizes.size()));
+  row_major_strides(piece.sizes, used);
+  StoredTensor stored;
+  stored.shape = piece.sizes;
+  stored.strides = catalog_.arena->dims(used);
+  stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
+  stored.rank = catalog_.files[piece.file].rank;
+  stored.dtype = piece.dtype;
+  catalog_.storages.push_back({.offset = piece.place, .bytes = piece.bytes, .file = piece.file});
+  catalog_.chunks.push_back(
+      {piece.offsets, piece.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});
+  catalog_.stored.push_back(stored);
+}
+
+}  // namespace shard::dcp_hf

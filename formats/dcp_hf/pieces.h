@@ -1,0 +1,75 @@
+/// \file
+/// The pieces of tensors that all files of a dcp-hf checkpoint hold, joined by name to tensors.
+///
+/// The whole shape of a tensor is what the files record (those written here), else the farthest end of its pieces, as
+/// torch's own reader infers it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/safetensors/header.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/io/findings.h"
+
+namespace shard::dcp_hf {
+
+/// Filled file by file, then built once. Every error names the file and the tensor.
+/// Cost: linear; one hash table of names.
+class PieceTable {
+ public:
+  /// Names and shapes are kept in the catalog's arena, which must hold the headers' texts too.
+  explicit PieceTable(Catalog& catalog) : catalog_(catalog) {}
+
+  /// What follows is of that file of the catalog.
+  void begin_file(std::uint32_t file);
+  /// \throws Error kCorruption (kind duplicate_name)  the file has the tensor already.
+  void add(const safetensors::HeaderEntry& entry);
+  /// \throws Error kCorruption  the file lacks the tensor (index_mismatch), it has offsets already (duplicate_name),
+  ///   another number of dimensions (shape_mismatch), an end past 63 bits.
+  void set_offsets(std::string_view name, std::span<const std::int64_t> offsets);
+  /// The recorded whole shape. \throws Error kCorruption  as set_offsets, and out_of_bounds.
+  void set_whole(std::string_view name, std::span<const std::int64_t> shape);
+  /// \throws Error kCorruption (kind index_mismatch)  a tensor without offsets; where shapes are `recorded`, a piece
+  ///   that is not at the origin and has none.
+  void end_file(bool recorded);
+  /// Forgets what the file at hand added.
+  void drop_file();
+
+  /// Adds tensors, chunks, stored tensors and storages to the catalog; not sorted or checked for coverage yet. Reports
+  /// tensors whose pieces contradict one another (dtype_mismatch, shape_mismatch) and leaves them out.
+  void build(Findings& findings);
+
+ private:
+  struct Piece {
+    std::uint32_t name = 0;
+    std::uint32_t file = 0;
+    Dims sizes, offsets, whole;
+    std::int64_t place = 0;  ///< Bytes from the file's begin.
+    std::int64_t bytes = 0;
+    DType dtype{};
+    bool has_offsets = false, has_whole = false;
+  };
+
+  Piece* piece_here(std::uint32_t number);  ///< Of the file at hand, or null.
+  Piece& need_here(std::string_view name, const char* what);
+  [[noreturn]] void fail(std::string_view name, const char* kind, const std::string& what) const;
+  bool check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const;
+  Dims shape_of(std::span<const std::uint32_t> pieces) const;
+  void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces);
+  void add_chunk(const Piece& piece);
+
+  Catalog& catalog_;
+  std::vector<Piece> pieces_;
+  std::vector<std::string_view> names_;
+  std::vector<std::uint32_t> last_piece_;  ///< Of each name, in any file.
+  std::unordered_map<std::string_view, std::uint32_t> numbers_;
+  std::size_t file_begin_ = 0;  ///< The first piece of the file at hand.
+  std::uint32_t file_ = 0;
+};
+
+}  // namespace shard::dcp_hf

@@ -1,0 +1,247 @@
+#include "formats/dcp_hf/reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "formats/dcp_hf/pieces.h"
+#include "formats/dcp_hf/recorded.h"
+#include "formats/dcp_hf/source_files.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/metadata.h"
+#include "libshard/core/error.h"
+#include "libshard/io/open_files.h"
+
+namespace shard::dcp_hf {
+
+namespace {
+
+using safetensors::MetadataMap;
+
+class DcpHfReader final : public Reader {
+ public:
+  DcpHfReader(const Source& source, const OpenOptions& options)
+      : fs_(*source.fs),
+        findings_(*options.findings),
+        source_(find_shards(source, findings_)),
+        files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
+        pieces_(catalog_) {
+    catalog_.format = "dcp-hf";
+    for (const ShardFile& file : source_.files) {
+      catalog_.files.push_back({file.shown, 0, static_cast<int>(file.name.rank)});
+      if (file.name.rank >= 0) ranks_.push_back(file.name.rank);
+    }
+    if (!ranks_.empty()) catalog_.world_size = ranks_.back() + 1;
+    for (std::uint32_t i = 0; i < source_.files.size(); ++i) try_file(i);
+    check_ranks(options.ranks_expected);
+    note_others();
+    pieces_.build(findings_);
+    finish();
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}  // Headers hold all places.
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
+
+ private:
+  std::unique_ptr<RandomReader> open_file(const std::string& path) const {
+    return source_.folder.empty() ? fs_.open(path) : fs_.open_below(source_.folder, path);
+  }
+
+  /// What is wrong with a file is a finding, and then the file is left out.
+  void try_file(std::uint32_t index) {
+    pieces_.begin_file(index);
+    try {
+      read_file(index);
+    } catch (Error& error) {
+      error.in_file(catalog_.files[index].path);
+      if (error.code() == ErrorCode::kUnsupported) throw;
+      pieces_.drop_file();
+      findings_.report(error);
+    }
+  }
+
+  void read_file(std::uint32_t index) {
+    const std::shared_ptr<const RandomReader> opened = files_.get(index);
+    File& file = catalog_.files[index];
+    file.bytes = opened->size();
+    const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path);
+    catalog_.arena->adopt(header.text);
+    MetadataMap metadata;
+    safetensors::parse_header(header, file.path, file.bytes, metadata,
+                              [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); });
+    take_sharding_info(metadata, file.path);
+    check_version(metadata, file.path);
+    const std::optional<Recorded> recorded = take_recorded(metadata, file.path);
+    if (recorded) {
+      safetensors::parse_dims_by_name(
+          recorded->shapes, kShapesKey, file.path,
+          [&](std::string_view name, std::span<const std::int64_t> shape) { pieces_.set_whole(name, shape); });
+    }
+    pieces_.end_file(recorded.has_value());
+    check_same_save(recorded, index);
+    safetensors::merge_metadata(catalog_, metadata, file.path);
+  }
+
+  void take_sharding_info(MetadataMap& metadata, const std::string& file) {
+    const auto info = metadata.extract(safetensors::kShardingInfoKey);
+    if (info.empty()) {
+      throw Error(ErrorCode::kCorruption, "the header's __metadata__ has no DCP_SHARDING_INFO")
+          .in_file(file)
+          .because("nothing else says where the file's pieces lie in their tensors")
+          .of_kind("bad_header");
+    }
+    safetensors::parse_sharding_info(
+        info.mapped(), file,
+        [&](std::string_view name, std::span<const std::int64_t> offsets) { pieces_.set_offsets(name, offsets); });
+  }
+
+  void check_version(MetadataMap& metadata, const std::string& file) {
+    const auto version = metadata.extract(safetensors::kDcpVersionKey);
+    if (version.empty()) return;
+    if (!version.mapped().starts_with("1.")) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("DCP_VERSION is '{}'", version.mapped()))
+          .in_file(file)
+          .expected("1.0")
+          .found(version.mapped());
+    }
+    catalog_.format_version = version.mapped();
+  }
+
+  /// Files written here say the same of their save, each.
+  void check_same_save(const std::optional<Recorded>& recorded, std::uint32_t index) {
+    if (!first_read_) {
+      first_read_ = index;
+      recorded_ = recorded;
+      return;
+    }
+    const std::string& first = catalog_.files[*first_read_].path;
+    const auto differ = [&](const char* kind, const std::string& what, const std::string& expected,
+                            const std::string& found) {
+      throw Error(ErrorCode::kCorruption, fmt::format("{} {} here and {} in {}", what, found, expected, first))
+          .of_kind(kind)
+          .because("the files are of two saves")
+          .expected(expected)
+          .found(found);
+    };
+    if (recorded.has_value() != recorded_.has_value()) {
+      const auto word = [](bool is_there) { return is_there ? "recorded" : "not recorded"; };
+      differ("mixed_save", "the world size is", word(recorded_.has_value()), word(recorded.has_value()));
+    }
+    if (!recorded) return;
+    if (recorded->world_size != recorded_->world_size) {
+      differ("world_size_mismatch", "the world size is", std::to_string(recorded_->world_size),
+             std::to_string(recorded->world_size));
+    }
+    if (recorded->ranks != recorded_->ranks) {
+      differ("mixed_save", "the ranks with a file are", to_string(recorded_->ranks), to_string(recorded->ranks));
+    }
+  }
+
+  void check_ranks(std::optional<std::int64_t> expected) {
+    const NumberRuns present = runs_of(ranks_);
+    if (recorded_) {
+      check_expected(expected, recorded_->world_size);
+      check_present(recorded_->ranks, present, "each file says which ranks have one");
+      report_strangers(missing_from(present, recorded_->ranks), to_string(recorded_->ranks));
+    } else if (!ranks_.empty()) {
+      const std::int64_t world_size = expected.value_or(ranks_.back() + 1);
+      const NumberRuns all = {{0, std::max<std::int64_t>(world_size, 1) - 1}};
+      check_present(all, present,
+                    expected ? fmt::format("{} ranks are expected", *expected)
+                             : "torch numbers files by rank, and a rank with a higher number has one");
+      report_strangers(missing_from(present, all), fmt::format("{} ranks", world_size));
+      if (!expected) {
+        catalog_.warnings.emplace_back("a missing last rank cannot be seen: --ranks-expected N checks it");
+      }
+    } else if (expected && *expected != 1) {
+      check_expected(expected, 1);
+    }
+  }
+
+  void check_expected(std::optional<std::int64_t> expected, std::int64_t found) {
+    if (!expected || *expected == found) return;
+    findings_.report(
+        Error(ErrorCode::kCorruption, fmt::format("the checkpoint is of {} ranks, {} are expected", found, *expected))
+            .in_file(catalog_.files.front().path)
+            .expected(*expected)
+            .found(found)
+            .of_kind("world_size_mismatch"));
+  }
+
+  void check_present(const NumberRuns& wanted, const NumberRuns& present, const std::string& why) {
+    const NumberRuns missing = missing_from(wanted, present);
+    if (missing.empty()) return;
+    const std::vector<std::int64_t> few = first_few(missing);
+    const std::int64_t more = count_of(missing) - std::ssize(few);
+    const ShardName absent{few.front(), 1, source_.files.front().name.count};
+    findings_.report(
+        Error(ErrorCode::kNotFound, fmt::format("no file of rank {}{}", fmt::join(few, ", "),
+                                                more == 0 ? "" : fmt::format(" and {} more", more)))
+            .in_file(source_.folder.empty() ? to_string(absent) : join_path(source_.folder, to_string(absent)))
+            .of_rank(static_cast<int>(few.front()))
+            .because(why)
+            .hint("fetch the missing files")
+            .expected(count_of(wanted))
+            .found(count_of(wanted) - count_of(missing))
+            .of_kind("missing_file"));
+  }
+
+  /// Ranks that have a file and should not.
+  void report_strangers(const NumberRuns& strangers, const std::string& expected) {
+    if (strangers.empty()) return;
+    const std::int64_t rank = strangers.front().first;
+    const auto file = std::ranges::find(source_.files, rank, [](const ShardFile& each) { return each.name.rank; });
+    findings_.report(Error(ErrorCode::kCorruption, fmt::format("rank {} is no rank of the checkpoint", rank))
+                         .in_file(file->shown)
+                         .of_rank(static_cast<int>(rank))
+                         .expected(expected)
+                         .found(fmt::format("rank {}", rank))
+                         .of_kind("world_size_mismatch"));
+  }
+
+  void note_others() {
+    if (source_.others.empty()) return;
+    constexpr std::size_t kNamed = 5;
+    const auto shown = std::span(source_.others).first(std::min(source_.others.size(), kNamed));
+    const std::size_t more = source_.others.size() - shown.size();
+    catalog_.warnings.push_back(fmt::format("other files of the folder are not read or copied: {}{}",
+                                            fmt::join(shown, ", "),
+                                            more == 0 ? "" : fmt::format(" and {} more", more)));
+  }
+
+  void finish() {
+    try {
+      finish_catalog(catalog_);
+    } catch (Error& error) {
+      if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
+        const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
+        error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
+      }
+      if (error.kind() == "gap") error.hint("look for a shard that is missing or of another save");
+      throw;
+    }
+  }
+
+  const FileSystem& fs_;
+  Findings& findings_;
+  SourceFiles source_;
+  mutable OpenFiles files_;
+  Catalog catalog_;
+  PieceTable pieces_;
+  std::vector<std::int64_t> ranks_;  ///< Of each file that has one, ascending.
+  std::optional<std::uint32_t> first_read_;
+  std::optional<Recorded> recorded_;  ///< What the first file says.
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open_dcp_hf(const Source& source, const OpenOptions& options) {
+  return std::make_unique<DcpHfReader>(source, options);
+}
+
+}  // namespace shard::dcp_hf

@@ -1,0 +1,173 @@
+#include "formats/dcp_hf/source_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "formats/hub/index_file.h"
+#include "formats/safetensors/metadata.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp_hf {
+
+namespace {
+
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+
+bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
+
+void add_file(SourceFiles& files, const std::string& path, const std::string& shown, Findings& findings) {
+  if (const auto name = parse_shard_name(base_name(path))) {
+    files.files.push_back({path, shown, *name});
+    return;
+  }
+  findings.report(Error(ErrorCode::kCorruption, "the name does not say which rank wrote the file")
+                      .in_file(shown)
+                      .expected("shard-RRRRR-model-IIIII-of-NNNNN.safetensors")
+                      .found(base_name(path))
+                      .hint("give it the name that it was saved under, or take it out of the folder")
+                      .of_kind("rank_mismatch"));
+}
+
+SourceFiles from_folder(const FileSystem& fs, const std::string& folder, Findings& findings) {
+  SourceFiles files;
+  files.folder = folder;
+  for (const std::string& name : fs.list(folder)) {
+    if (is_data_name(name)) {
+      add_file(files, name, name, findings);
+    } else if (!name.starts_with('.')) {
+      files.others.push_back(name);
+    }
+  }
+  if (files.files.empty()) {
+    throw Error(ErrorCode::kNotFound, "the folder holds no shard").in_file(folder).of_kind("missing_file");
+  }
+  return files;
+}
+
+/// Shards in the folders of the named files that were not named. Without them a tensor may look smaller than it is.
+void check_neighbours(const FileSystem& fs, const std::vector<std::string>& paths, Findings& findings) {
+  std::set<std::string> named, folders;
+  bool are_shards = false;
+  for (const std::string& path : paths) {
+    named.insert(base_name(path));
+    folders.insert(parent_path(path));
+    are_shards = are_shards || base_name(path).starts_with("shard-");
+  }
+  const auto is_left_out = [&](const std::string& name) {
+    const auto parsed = parse_shard_name(name);
+    return parsed && (parsed->rank >= 0) == are_shards && !named.contains(name);
+  };
+  for (const std::string& folder : folders) {
+    std::vector<std::string> left_out = fs.list(folder);
+    std::erase_if(left_out, [&](const std::string& name) { return !is_left_out(name); });
+    if (left_out.empty()) continue;
+    findings.report(Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}{}",
+                                                            left_out.size(), left_out.size() == 1 ? "is" : "are",
+                                                            left_out[0], left_out.size() == 1 ? "" : ", ..."))
+                        .in_file(join_path(folder, left_out[0]))
+                        .because("it lies beside the files that are, and what it holds would be missing")
+                        .hint(fmt::format("name the folder instead: {}", folder))
+                        .of_kind("missing_file"));
+  }
+}
+
+SourceFiles from_paths(const Source& source, Findings& findings) {
+  SourceFiles files;
+  std::set<std::string> names;
+  for (const std::string& path : source.paths) names.insert(base_name(path));
+  const bool differ = names.size() == source.paths.size();
+  for (const std::string& path : source.paths) add_file(files, path, differ ? base_name(path) : path, findings);
+  check_neighbours(*source.fs, source.paths, findings);
+  return files;
+}
+
+void report_name(Findings& findings, const ShardFile& file, const char* kind, const std::string& what,
+                 const std::string& expected, const std::string& found) {
+  findings.report(
+      Error(ErrorCode::kCorruption, what).in_file(file.shown).of_kind(kind).expected(expected).found(found));
+}
+
+/// \pre sorted
+void check_names(const SourceFiles& files, Findings& findings) {
+  const ShardFile* last = nullptr;
+  for (const ShardFile& file : files.files) {
+    const auto& [rank, index, count] = file.name;
+    const ShardFile& first = files.files.front();
+    if (index < 1 || index > count) {
+      report_name(findings, file, "index_mismatch", fmt::format("the name says file {} of {}", index, count),
+                  fmt::format("1 to {}", count), std::to_string(index));
+    }
+    if (count != first.name.count) {
+      report_name(findings, file, "mixed_save",
+                  fmt::format("the name says -of-{}, that of {} says -of-{}", count, first.shown, first.name.count),
+                  std::to_string(first.name.count), std::to_string(count));
+    }
+    if ((rank < 0) != (first.name.rank < 0)) {
+      report_name(findings, file, "mixed_save", fmt::format("{} is no shard, {} is one", first.shown, file.shown),
+                  "files of one save", "files of two");
+    }
+    if (last != nullptr && last->name.rank == rank && last->name.index == index) {
+      report_name(findings, file, "rank_mismatch",
+                  fmt::format("{} and {} are the same file of one rank", last->shown, file.shown), "each file once",
+                  "a file twice");
+    }
+    last = &file;
+  }
+}
+
+/// Each number holds some tensor of some rank.
+void check_numbers(const SourceFiles& files, Findings& findings) {
+  std::vector<std::int64_t> numbers;
+  for (const ShardFile& file : files.files) numbers.push_back(file.name.index);
+  std::ranges::sort(numbers);
+  const std::int64_t count = files.files.front().name.count;
+  const NumberRuns missing = missing_from({{1, count}}, runs_of(numbers));
+  if (missing.empty()) return;
+  ShardName absent = files.files.front().name;
+  absent.index = missing.front().first;
+  findings.report(Error(ErrorCode::kNotFound, fmt::format("no file has number {} of {}", to_string(missing), count))
+                      .in_file(join_path(files.folder.empty() ? "." : files.folder, to_string(absent)))
+                      .expected(count)
+                      .found(count - count_of(missing))
+                      .hint("fetch the missing files")
+                      .of_kind("missing_file"));
+}
+
+}  // namespace
+
+SourceFiles find_shards(const Source& source, Findings& findings) {
+  if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
+  const FileSystem& fs = *source.fs;
+  const bool is_folder = source.paths.size() == 1 && fs.status(source.paths.front()).kind == FileKind::kFolder;
+  SourceFiles files = is_folder ? from_folder(fs, source.paths.front(), findings) : from_paths(source, findings);
+  std::ranges::sort(files.files, {}, [](const ShardFile& file) {
+    return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
+  });
+  if (files.files.empty()) return files;  // All names were reported.
+  check_names(files, findings);
+  check_numbers(files, findings);
+  return files;
+}
+
+bool is_dcp_hf(const Source& source) {
+  const FileSystem& fs = *source.fs;
+  std::vector<std::string> paths = source.paths;
+  if (paths.size() == 1 && fs.status(paths.front()).kind == FileKind::kFolder) {
+    const std::string folder = paths.front();
+    paths = fs.list(folder);
+    if (std::ranges::any_of(paths, [](const auto& name) { return hub::is_index_name(name, kIndexSuffix); }))
+      return false;
+    std::erase_if(paths, [](const std::string& name) { return !is_data_name(name); });
+    for (std::string& path : paths) path = join_path(folder, path);
+  }
+  return std::ranges::any_of(paths, [&](const std::string& path) {
+    return fs.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*fs.open(path));
+  });
+}
+
+}  // namespace shard::dcp_hf

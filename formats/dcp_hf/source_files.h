@@ -1,0 +1,33 @@
+/// \file
+/// Which files a dcp-hf source consists of, and what their names say together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/dcp_hf/names.h"
+#include "formats/registry.h"
+
+namespace shard::dcp_hf {
+
+struct ShardFile {
+  std::string path;   ///< As the file system opens it: below `folder` where that is set.
+  std::string shown;  ///< As the catalog calls it.
+  ShardName name;
+};
+
+struct SourceFiles {
+  std::string folder;               ///< Empty when the files were named one by one.
+  std::vector<ShardFile> files;     ///< By rank, then number.
+  std::vector<std::string> others;  ///< Names in the folder that are no part of it, hidden ones aside.
+};
+
+/// Finds the files and checks their names: one form, one count, each file once, no number that no rank has.
+/// \throws Error kNotFound    (or reports) the folder holds none, shards beside the named ones, a number without a
+/// file. \throws Error kCorruption  (or reports) a name that is not torch's, one that contradicts the others.
+SourceFiles find_shards(const Source& source, Findings& findings);
+
+/// True when the content says dcp-hf: DCP_SHARDING_INFO in a header, and no index that says what is whole.
+bool is_dcp_hf(const Source& source);
+
+}  // namespace shard::dcp_hf

@@ -1,0 +1,115 @@
+#include "formats/dcp_hf/writer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "formats/dcp_hf/names.h"
+#include "formats/dcp_hf/recorded.h"
+#include "formats/safetensors/header_writer.h"
+#include "formats/safetensors/metadata.h"
+#include "libshard/core/error.h"
+
+namespace shard::dcp_hf {
+
+namespace {
+
+/// One rank's file while it is put together.
+struct Shard {
+  std::vector<safetensors::OutgoingTensor> tensors;
+  std::string sharding_info = "{";  ///< As Python's json.dumps writes it.
+  std::string shapes = "{";
+};
+
+void append_dims(std::string& out, Dims dims) {
+  fmt::format_to(std::back_inserter(out), "[{}]", fmt::join(dims, ", "));
+}
+
+void append_name(std::string& out, std::string_view name) {
+  if (out.size() > 1) out += ", ";
+  safetensors::append_string(out, name, true);
+  out += ": ";
+}
+
+class DcpHfWriter final : public Writer {
+ public:
+  void place(Catalog& target) override {
+    safetensors::check_tensors(target);
+    if (target.files.empty()) target.files.push_back({"", 0, 0});  // A folder without files is no checkpoint.
+    target.metadata.try_emplace("format", "pt");
+    if (std::string aliases = safetensors::aliases_text(target); !aliases.empty()) {
+      target.metadata[kAliasesNote] = std::move(aliases);
+    }
+    std::vector<Shard> shards(target.files.size());
+    for (const Tensor& tensor : target.tensors) add_tensor(target, tensor, shards);
+    const Recorded recorded = record_of(target);
+    for (std::size_t i = 0; i < shards.size(); ++i) place_shard(target, recorded, shards[i], target.files[i]);
+  }
+
+  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const> files) override {
+    for (std::size_t i = 0; i < heads_.size(); ++i) files[i]->write_at(0, std::as_bytes(std::span(heads_[i])));
+  }
+
+  bool is_folder() const override { return true; }
+
+ private:
+  static void add_tensor(Catalog& target, const Tensor& tensor, std::vector<Shard>& shards) {
+    for (const Chunk& chunk : target.chunks_of(tensor)) {
+      Storage& storage = target.storages[target.stored[chunk.stored].storage];
+      Shard& shard = shards[storage.file];
+      if (!shard.tensors.empty() && shard.tensors.back().tensor == &tensor) {
+        refuse_second_box(tensor, target.files[storage.file].rank);
+      }
+      shard.tensors.push_back({&tensor, chunk.sizes, &storage});
+      append_name(shard.sharding_info, tensor.name);
+      shard.sharding_info += "{\"saved_offsets\": ";
+      append_dims(shard.sharding_info, chunk.offsets);
+      shard.sharding_info += '}';
+      if (chunk.sizes == tensor.shape) continue;
+      append_name(shard.shapes, tensor.name);
+      append_dims(shard.shapes, tensor.shape);
+    }
+  }
+
+  [[noreturn]] static void refuse_second_box(const Tensor& tensor, int rank) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("rank {} would hold several boxes of tensor '{}', dcp-hf has room for one", rank, tensor.name))
+        .of_tensor(tensor.name)
+        .of_rank(rank)
+        .because("a file names each tensor once, with one place")
+        .hint("choose a layout of one box a rank, such as --ranks, or write --to dcp");
+  }
+
+  static Recorded record_of(const Catalog& target) {
+    std::vector<std::int64_t> ranks;
+    for (const File& file : target.files) ranks.push_back(file.rank);
+    return {std::max(target.world_size.value_or(0), ranks.back() + 1), runs_of(ranks), {}};
+  }
+
+  void place_shard(const Catalog& target, const Recorded& recorded, Shard& shard, File& file) {
+    safetensors::MetadataMap metadata = target.metadata;
+    metadata[safetensors::kShardingInfoKey] = shard.sharding_info + '}';
+    metadata[safetensors::kDcpVersionKey] = "1.0";
+    record({recorded.world_size, recorded.ranks, shard.shapes + '}'}, metadata);
+    file.path = to_string(ShardName{file.rank, 1, 1});
+    heads_.push_back(safetensors::place_file(shard.tensors, metadata, file));
+    shard = Shard();  // Its texts stand in the head now.
+  }
+
+  std::vector<std::string> heads_;  ///< What stands at the beginning of each file.
+};
+
+}  // namespace
+
+std::unique_ptr<Writer> make_dcp_hf_writer(const WriteOptions& options) {
+  if (options.single_file) {
+    throw Error(ErrorCode::kInvalidArgument, "dcp-hf is a folder, not one file").hint("name a folder after -o");
+  }
+  return std::make_unique<DcpHfWriter>();
+}
+
+}  // namespace shard::dcp_hf

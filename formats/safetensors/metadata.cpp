@@ -1,0 +1,137 @@
+#include "formats/safetensors/metadata.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "formats/json/json_cursor.h"
+#include "formats/safetensors/header.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard::safetensors {
+
+namespace {
+
+constexpr std::int64_t kProbeBytes = 4096;
+constexpr const char* kBadHeader = "bad_header";
+
+/// A document inside a string of the header: one object by tensors' names.
+class NamedDocument {
+ public:
+  NamedDocument(const std::string& text, const std::string& key, const std::string& file)
+      : file_(file), key_(key), json_(text.c_str(), text.c_str() + text.size(), file, kBadHeader) {}
+
+  /// Calls `read_value` for each member, with the cursor at its value.
+  template <class ReadValue>
+  void for_each(const ReadValue& read_value) {
+    json_.enter_object();
+    bool is_first = true;
+    std::string_view raw;
+    while (json_.next_key(raw, is_first)) {
+      std::string decoded;
+      if (json_.has_escapes()) raw = decoded = json_.decode(raw);
+      read_value(raw);
+    }
+    json_.finish();
+  }
+
+  std::span<const std::int64_t> read_numbers(std::string_view name) {
+    numbers_.clear();
+    json_.enter_array();
+    for (bool is_first = true; json_.next_element(is_first);) {
+      if (numbers_.size() == static_cast<std::size_t>(kMaxDims)) {
+        fail(name, fmt::format("has more than {} numbers", kMaxDims));
+      }
+      numbers_.push_back(json_.integer());
+    }
+    return numbers_;
+  }
+
+  std::span<const std::int64_t> read_saved_offsets(std::string_view name) {
+    json_.enter_object();
+    bool is_first = true, has_offsets = false;
+    std::string_view raw;
+    while (json_.next_key(raw, is_first)) {
+      const bool is_offsets = json_.has_escapes() ? json_.decode(raw) == kField : raw == kField;
+      if (!is_offsets) {
+        json_.skip();
+      } else if (std::exchange(has_offsets, true)) {
+        fail(name, "has two fields saved_offsets");
+      } else {
+        read_numbers(name);
+      }
+    }
+    if (!has_offsets) fail(name, "lacks saved_offsets");
+    return numbers_;
+  }
+
+ private:
+  static constexpr std::string_view kField = "saved_offsets";
+
+  [[noreturn]] void fail(std::string_view name, const std::string& what) const {
+    throw Error(ErrorCode::kCorruption, fmt::format("{}: tensor '{}' {}", key_, name, what))
+        .in_file(file_)
+        .of_tensor(name)
+        .of_kind(kBadHeader);
+  }
+
+  const std::string& file_;
+  const std::string& key_;
+  JsonCursor json_;
+  std::vector<std::int64_t> numbers_;
+};
+
+/// Runs `read`; what the text of `key` has wrong is said of it.
+template <class Read>
+void in_document(const std::string& key, const Read& read) {
+  try {
+    read();
+  } catch (Error& error) {
+    if (!error.tensor().empty()) throw;
+    throw Error(error.because(fmt::format("this is in the text of {} in the header's __metadata__", key)));
+  }
+}
+
+}  // namespace
+
+void merge_metadata(Catalog& catalog, const MetadataMap& metadata, const std::string& file) {
+  for (const auto& [key, value] : metadata) {
+    const auto [at, is_new] = catalog.metadata.try_emplace(key, value);
+    if (!is_new && at->second != value) {
+      catalog.warnings.push_back(
+          fmt::format("__metadata__ '{}' differs in {}; the value of an earlier file is kept", key, file));
+    }
+  }
+}
+
+bool names_sharding_info(const RandomReader& file) {
+  if (!looks_like_header(file)) return false;
+  std::string head(static_cast<std::size_t>(std::min(file.size() - kLengthBytes, kProbeBytes)), '\0');
+  file.read_at(kLengthBytes, std::as_writable_bytes(std::span(head)));
+  const std::string key = fmt::format("\"{}\"", kShardingInfoKey);
+  std::size_t at = head.find(key);
+  if (at == std::string::npos) return false;
+  at = head.find_first_not_of(" \t\r\n:", at + key.size());
+  return at != std::string::npos && head[at] == '"';  // A tensor of that name would be an object.
+}
+
+void parse_sharding_info(const std::string& text, const std::string& file, const OnOffsets& on_offsets) {
+  const std::string key = kShardingInfoKey;
+  in_document(key, [&] {
+    NamedDocument document(text, key, file);
+    document.for_each([&](std::string_view name) { on_offsets(name, document.read_saved_offsets(name)); });
+  });
+}
+
+void parse_dims_by_name(const std::string& text, const std::string& key, const std::string& file,
+                        const OnOffsets& on_dims) {
+  in_document(key, [&] {
+    NamedDocument document(text, key, file);
+    document.for_each([&](std::string_view name) { on_dims(name, document.read_numbers(name)); });
+  });
+}
+
+}  // namespace shard::safetensors

@@ -1,0 +1,193 @@
+#include "formats/torch/legacy_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "formats/pickle/scan.h"
+#include "formats/torch/tensor_pickle.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_save {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr std::string_view kMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;  // LONG1 10 ... STOP
+constexpr std::string_view kFrame = "\x95\x0d\0\0\0\0\0\0\0"sv;  // What protocol 4 puts before so short a pickle.
+constexpr std::int64_t kProtocol = 1001;
+constexpr std::int64_t kWindow = 4096, kCountBytes = 8;
+
+struct Storage {
+  std::string_view key;
+  std::int64_t element_bytes = 0, bytes = 0;
+  std::int64_t offset = -1;  ///< Of the elements in the file.
+};
+
+/// What the persistent ids of the object say about storages: by key, each once.
+std::vector<Storage> storages_of(std::span<Value* const> ids) {
+  std::vector<Storage> storages;
+  storages.reserve(ids.size());
+  for (const Value* id : ids) {
+    const StorageId said = as_storage_id(*id);
+    storages.push_back({said.key, dtype_bits(said.dtype) / 8, said.bytes});
+  }
+  // Of the ids of one storage torch counts in the elements of the first.
+  std::ranges::stable_sort(storages, {}, &Storage::key);
+  for (std::size_t i = 1; i < storages.size(); ++i) {
+    const Storage &a = storages[i - 1], &b = storages[i];
+    if (a.key != b.key || a.bytes == b.bytes) continue;
+    throw Error(ErrorCode::kCorruption, fmt::format("two tensors say that storage {} has different sizes", a.key))
+        .expected(a.bytes)
+        .found(b.bytes)
+        .of_kind("shape_mismatch");
+  }
+  const auto rest = std::ranges::unique(storages, {}, &Storage::key);
+  storages.erase(rest.begin(), rest.end());
+  return storages;
+}
+
+class LegacyFile final : public SavedFile {
+ public:
+  LegacyFile(std::shared_ptr<const RandomReader> file, Arena& arena, const SavedFileOptions& options)
+      : file_(std::move(file)), arena_(arena), load_options_(load_options(options)) {
+    version_ = "legacy, torch<1.6";
+    try {
+      read_header();
+      std::vector<Value*> ids;
+      load_options_.persistent_ids = &ids;
+      root_ = next_pickle();
+      storages_ = storages_of(ids);
+      load_options_.persistent_ids = nullptr;
+      place_storages(*next_pickle());
+      window_ = {};
+    } catch (Error& error) {
+      throw error.in_file(options.shown);
+    }
+  }
+
+  std::uint32_t record_count() const override { return static_cast<std::uint32_t>(storages_.size()); }
+
+  std::uint32_t find(std::string_view key) const override {
+    const auto found = std::ranges::lower_bound(storages_, key, {}, &Storage::key);
+    if (found == storages_.end() || found->key != key || found->offset < 0) return kNoIndex;
+    return static_cast<std::uint32_t>(found - storages_.begin());
+  }
+
+  SavedRecord record(std::uint32_t number) const override {
+    const Storage& storage = storages_[number];
+    return {storage.bytes, storage.bytes, storage.offset, SavedRecord::Coding::kPlain};
+  }
+
+  std::string record_name(std::uint32_t number) const override {
+    return fmt::format("storage {}", storages_[number].key);
+  }
+  std::int64_t locate(std::uint32_t number) const override { return storages_[number].offset; }
+
+ private:
+  Value* next_pickle() {
+    const std::int64_t bytes = pickle::scan(*file_, at_);
+    const auto data = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
+    file_->read_at(at_, *data);
+    arena_.adopt(data);
+    at_ += bytes;
+    return pickle::load(arena_, *data, load_options_);
+  }
+
+  void read_header() {
+    next_pickle();  // The magic number, which is_legacy_file has seen.
+    const Value& protocol = *next_pickle();
+    if (protocol.kind != ValueKind::kInt || protocol.number != kProtocol) {
+      Error error(ErrorCode::kUnsupported, "a legacy torch.save file of another protocol than 1001");
+      if (protocol.kind == ValueKind::kInt) error.found(protocol.number);
+      throw error.expected(kProtocol);
+    }
+    if (!is_mapping(*next_pickle())) {
+      throw Error(ErrorCode::kCorruption, "the description of the machine is no dict").of_kind("bad_header");
+    }
+  }
+
+  void place_storages(const Value& keys) {
+    if (keys.kind != ValueKind::kList) {
+      throw Error(ErrorCode::kCorruption, "the storages' keys are no list").of_kind("bad_header");
+    }
+    for (const Value* key : keys.items) place_storage(*key);
+    if (at_ == file_->size()) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("{} bytes follow the last storage", file_->size() - at_))
+        .expected(at_)
+        .found(file_->size())
+        .of_kind("bad_header")
+        .because("something was appended to the file, or a key was lost");
+  }
+
+  /// The i64 there. Small storages lie close together, so what follows is read along.
+  std::int64_t number_at(std::int64_t offset) {
+    const std::int64_t have = window_begin_ + static_cast<std::int64_t>(window_.size());
+    if (offset < window_begin_ || offset + kCountBytes > have) {
+      window_.resize(static_cast<std::size_t>(std::min<std::int64_t>(kWindow, file_->size() - offset)));
+      window_begin_ = offset;
+      file_->read_at(offset, window_);
+    }
+    std::int64_t number = 0;
+    std::memcpy(&number, window_.data() + (offset - window_begin_), sizeof number);
+    return number;
+  }
+
+  void place_storage(const Value& key) {
+    const auto wrong = [&](std::string_view what) {
+      return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text : "?", what))
+          .of_kind("bad_header");
+    };
+    if (!key.is_string()) throw wrong("has no string for a key");
+    const auto found = std::ranges::lower_bound(storages_, key.text, {}, &Storage::key);
+    if (found == storages_.end() || found->key != key.text) throw wrong("belongs to no tensor");
+    if (found->offset >= 0) throw wrong("is there twice");
+    if (file_->size() - at_ < kCountBytes) throw wrong("lies past the end of the file").of_kind("truncated");
+    const std::int64_t count = number_at(at_);
+    if (count < 0 || checked_mul(count, found->element_bytes) != found->bytes) {
+      throw wrong("has another size than its tensors say")
+          .expected(found->bytes / found->element_bytes)
+          .found(count)
+          .of_kind("shape_mismatch");
+    }
+    if (found->bytes > file_->size() - at_ - kCountBytes) {
+      throw wrong("is cut short")
+          .expected(fmt::format("{} bytes at {}", found->bytes, at_ + kCountBytes))
+          .found(fmt::format("a file of {}", file_->size()))
+          .of_kind("truncated")
+          .hint("fetch the file again");
+    }
+    found->offset = at_ + kCountBytes;
+    at_ = found->offset + found->bytes;
+  }
+
+  std::shared_ptr<const RandomReader> file_;
+  Arena& arena_;
+  pickle::LoadOptions load_options_;
+  std::int64_t at_ = 0;            ///< What is read next.
+  std::vector<Storage> storages_;  ///< By key.
+  std::vector<std::byte> window_;  ///< What was read last.
+  std::int64_t window_begin_ = 0;
+};
+
+}  // namespace
+
+bool is_legacy_file(const RandomReader& file) {
+  std::string head(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 32)), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(head)));
+  std::string_view rest = head;
+  if (rest.size() < 2 || rest[0] != '\x80' || rest[1] < 2 || rest[1] > 5) return false;
+  rest.remove_prefix(2);
+  if (rest.starts_with(kFrame)) rest.remove_prefix(kFrame.size());
+  return rest.starts_with(kMagic);
+}
+
+std::unique_ptr<SavedFile> open_legacy_file(std::shared_ptr<const RandomReader> file, Arena& arena,
+                                            const SavedFileOptions& options) {
+  return std::make_unique<LegacyFile>(std::move(file), arena, options);
+}
+
+}  // namespace shard::torch_save

@@ -1,0 +1,288 @@
+#include "formats/torch/saved_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "formats/decode/decode.h"
+#include "formats/torch/saved_file.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/io/open_files.h"
+
+namespace shard::torch_save {
+
+namespace {
+
+constexpr std::size_t kMaxLocations = 4096;  // Devices; a file that names more is not of this world.
+constexpr std::size_t kKeptDecoders = 4;     // Each takes about 10 MiB.
+
+/// A file by its number, opened when it is read: thousands of zips need no descriptors of their own.
+class FileByNumber final : public RandomReader {
+ public:
+  FileByNumber(OpenFiles& files, std::uint32_t number) : files_(files), number_(number) {
+    const auto file = files_.get(number);
+    name_ = file->name();
+    size_ = file->size();
+  }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    files_.get(number_)->read_at(offset, out);
+  }
+  std::int64_t size() const override { return size_; }
+
+ private:
+  OpenFiles& files_;
+  std::uint32_t number_;
+  std::int64_t size_ = 0;
+};
+
+/// Bytes that lie in a pickle.
+class BytesInPickle final : public RandomReader {
+ public:
+  BytesInPickle(std::string_view bytes, std::string name) : bytes_(std::as_bytes(std::span(bytes))) {
+    name_ = std::move(name);
+  }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
+      throw Error(ErrorCode::kCorruption, "a read past the bytes of a tensor").in_file(name_).of_kind("truncated");
+    }
+    std::ranges::copy(bytes_.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+int swapped_bytes(DType dtype) {
+  const int bytes = dtype_bits(dtype) / 8;
+  return is_complex(dtype) || dtype == DType::kBcomplex32 ? bytes / 2 : std::max(bytes, 1);
+}
+
+bool is_same(const decode::ElementCode& a, const decode::ElementCode& b) {
+  return a.swap_bytes == b.swap_bytes && a.conj == b.conj && a.neg == b.neg && a.dtype == b.dtype;
+}
+
+/// Where a storage of the catalog lies, and how its elements are decoded.
+struct Place {
+  std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
+  decode::ElementCode code;
+  std::int64_t offset = -1;       ///< Of the record's first byte in the file.
+  std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
+  std::string_view inside;
+};
+
+}  // namespace
+
+struct SavedFiles::Impl {
+  struct Opened {
+    std::string name;                  ///< To be opened again.
+    std::unique_ptr<SavedFile> saved;  ///< Null where it is damaged.
+    std::vector<std::uint32_t> first;  ///< By record: its first storage.
+  };
+
+  const FileSystem& fs;
+  Catalog& catalog;
+  SavedFilesOptions options;
+  mutable OpenFiles files;
+  std::vector<Opened> opened;  ///< By file number.
+  std::vector<Place> places;   ///< By storage.
+  std::unordered_map<std::string_view, std::uint16_t> locations;
+  mutable std::mutex mutex;
+  mutable std::deque<std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>> decoders;  ///< Shared by threads.
+
+  Impl(const FileSystem& file_system, Catalog& target, SavedFilesOptions given)
+      : fs(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
+          const std::string& name = opened[index].name;
+          return options.folder.empty() ? fs.open(name) : fs.open_below(options.folder, name);
+        }) {}
+
+  const SavedFile& saved(std::uint32_t file) const { return *opened[file].saved; }
+
+  /// Record and decoding of `view`; not located. \throws Error kCorruption
+  Place place_of(std::uint32_t file, const TensorView& view) const {
+    Place place;
+    const SavedFile& saved_file = saved(file);
+    place.inside = view.inside.value_or(std::string_view());
+    if (!view.inside) place.record = record_of(saved_file, view);
+    const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
+    if (is_swapped) place.code.swap_bytes = swapped_bytes(view.storage_dtype);
+    place.code.conj = view.conj;
+    place.code.neg = view.neg;
+    if (view.conj || view.neg) place.code.dtype = view.dtype;
+    return place;
+  }
+
+  static std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) {
+    const std::uint32_t number = saved_file.find(view.key);
+    if (number == kNoIndex) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the storage's record data/{} is missing", view.key))
+          .of_kind("missing_file");
+    }
+    const std::int64_t bytes = saved_file.record(number).bytes;
+    if (bytes == view.storage_bytes) return number;
+    throw Error(ErrorCode::kCorruption, fmt::format("the storage's record {} has {} bytes, the pickle says {}",
+                                                    saved_file.record_name(number), bytes, view.storage_bytes))
+        .of_kind("shape_mismatch")
+        .expected(view.storage_bytes)
+        .found(bytes);
+  }
+
+  bool is_plain(std::uint32_t file, const Place& place) const {
+    return place.record != kNoIndex && place.code.swap_bytes == 1 && !place.code.conj && !place.code.neg &&
+           saved(file).record(place.record).coding == SavedRecord::Coding::kPlain;
+  }
+
+  /// A view of a located place's plain elements.
+  std::shared_ptr<const RandomReader> open_place(std::uint32_t file, const Place& place) const {
+    std::shared_ptr<const RandomReader> from;
+    std::int64_t offset = 0, bytes = 0;
+    if (place.record == kNoIndex) {
+      from = std::make_shared<BytesInPickle>(place.inside, catalog.files[file].path);
+      bytes = from->size();
+    } else {
+      const SavedRecord record = saved(file).record(place.record);
+      from = files.get(file);
+      offset = place.offset;
+      bytes = record.bytes;
+      if (record.coding == SavedRecord::Coding::kOther) {
+        throw Error(ErrorCode::kUnsupported, fmt::format("record {} is compressed in a way that this build cannot read",
+                                                         saved(file).record_name(place.record)))
+            .in_file(catalog.files[file].path);
+      }
+      if (record.coding == SavedRecord::Coding::kDeflated) {
+        from = decode::decompressed(
+            {from, offset, record.stored_bytes, bytes, decode::Codec::kDeflate, saved(file).record_name(place.record)});
+        offset = 0;
+      }
+    }
+    if (place.code.swap_bytes == 1 && !place.code.conj && !place.code.neg) return from;
+    return decode::as_elements(std::move(from), offset, bytes, place.code);
+  }
+
+  std::uint16_t location_of(std::string_view location) {
+    if (const auto known = locations.find(location); known != locations.end()) return known->second;
+    if (catalog.locations.size() >= kMaxLocations) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("the tensors lie on more than {} devices", kMaxLocations));
+    }
+    const auto index = static_cast<std::uint16_t>(catalog.locations.size());
+    catalog.locations.emplace_back(location);
+    locations.emplace(catalog.arena->copy(location), index);
+    return index;
+  }
+
+  std::uint32_t add_storage(std::uint32_t file, const TensorView& view, const Place& place) {
+    const auto index = static_cast<std::uint32_t>(catalog.storages.size());
+    catalog.storages.push_back({.bytes = view.storage_bytes,
+                                .file = file,
+                                .location = location_of(view.location),
+                                .plain = is_plain(file, place)});
+    places.resize(index);  // Storages that others added have no place here.
+    places.push_back(place);
+    return index;
+  }
+};
+
+SavedFiles::SavedFiles(const FileSystem& fs, Catalog& catalog, const SavedFilesOptions& options)
+    : impl_(std::make_unique<Impl>(fs, catalog, options)) {
+  for (std::size_t i = 0; i < catalog.locations.size(); ++i) {
+    impl_->locations.emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
+  }
+}
+
+SavedFiles::~SavedFiles() = default;
+
+Value* SavedFiles::add(const std::string& name) {
+  Catalog& catalog = impl_->catalog;
+  const auto index = static_cast<std::uint32_t>(catalog.files.size());
+  catalog.files.push_back({impl_->options.folder.empty() ? base_name(name) : name, 0, -1});
+  impl_->opened.resize(index + 1);
+  Impl::Opened& opened = impl_->opened[index];
+  opened.name = name;
+  const auto file = std::make_shared<FileByNumber>(impl_->files, index);
+  catalog.files[index].bytes = file->size();
+  opened.saved = open_saved_file(file, *catalog.arena, {catalog.files[index].path, impl_->options.opaque_globals});
+  opened.first.assign(opened.saved->record_count(), kNoIndex);
+  return &opened.saved->root();
+}
+
+std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }
+
+std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view) {
+  Place place = impl_->place_of(file, view);
+  if (place.record == kNoIndex) return impl_->add_storage(file, view, place);
+  std::uint32_t& first = impl_->opened[file].first[place.record];
+  for (std::uint32_t i = first; i != kNoIndex; i = impl_->places[i].next) {
+    if (is_same(impl_->places[i].code, place.code)) return i;
+  }
+  place.next = first;
+  first = impl_->add_storage(file, view, place);
+  return first;
+}
+
+void SavedFiles::locate(std::vector<std::uint32_t> storages) {
+  Catalog& catalog = impl_->catalog;
+  std::vector<Place>& places = impl_->places;
+  std::erase_if(storages, [&](std::uint32_t i) { return catalog.storages[i].offset >= 0; });
+  std::ranges::sort(storages, {}, [&](std::uint32_t i) {
+    const std::uint32_t file = catalog.storages[i].file, record = places[i].record;
+    return std::pair(file, record == kNoIndex ? -1 : impl_->saved(file).record(record).order);
+  });
+  for (const std::uint32_t i : storages) {
+    Storage& storage = catalog.storages[i];
+    Place& place = places[i];
+    if (storage.offset >= 0) continue;
+    if (place.record != kNoIndex) place.offset = impl_->saved(storage.file).locate(place.record);
+    storage.offset = storage.plain ? place.offset : 0;
+  }
+}
+
+std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorView& view, std::int64_t limit) {
+  const std::int64_t count = checked_numel(view.shape);
+  if (!is_integer(view.dtype) || count > limit) {
+    throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {} where at most {} integers make sense",
+                                                    count, dtype_name(view.dtype), limit))
+        .of_kind("bad_pickle");
+  }
+  Place place = impl_->place_of(file, view);
+  if (place.record != kNoIndex) place.offset = impl_->saved(file).locate(place.record);
+  const auto elements = impl_->open_place(file, place);
+  const std::int64_t begin = impl_->is_plain(file, place) ? place.offset : 0;
+  const int bytes = dtype_bits(view.dtype) / 8;
+  const bool is_signed = dtype_name(view.dtype).starts_with("int");
+  std::vector<std::int64_t> numbers;
+  std::vector<std::int64_t> index(static_cast<std::size_t>(view.shape.size()), 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t at = view.first;
+    for (int d = 0; d < view.shape.size(); ++d) at += index[static_cast<std::size_t>(d)] * view.strides[d];
+    std::uint64_t raw = 0;
+    elements->read_at(begin + at * bytes,
+                      std::as_writable_bytes(std::span(&raw, 1)).first(static_cast<std::size_t>(bytes)));
+    const int unused = 64 - 8 * bytes;
+    numbers.push_back(is_signed ? static_cast<std::int64_t>(raw << unused) >> unused : static_cast<std::int64_t>(raw));
+    for (int d = view.shape.size(); d-- > 0;) {
+      if (++index[static_cast<std::size_t>(d)] < view.shape[d]) break;
+      index[static_cast<std::size_t>(d)] = 0;
+    }
+  }
+  return numbers;
+}
+
+std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const { return impl_->files.get(index); }
+
+std::shared_ptr<const RandomReader> SavedFiles::bytes_of(std::uint32_t storage) const {
+  const Storage& wanted = impl_->catalog.storages[storage];
+  if (wanted.plain) return file(wanted.file);
+  const std::scoped_lock lock(impl_->mutex);
+  auto& decoders = impl_->decoders;
+  const auto known = std::ranges::find(decoders, storage, [](const auto& entry) { return entry.first; });
+  if (known != decoders.end()) return known->second;
+  if (decoders.size() >= kKeptDecoders) decoders.pop_front();
+  decoders.emplace_back(storage, impl_->open_place(wanted.file, impl_->places[storage]));
+  return decoders.back().second;
+}
+
+}  // namespace shard::torch_save

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/pickle/opcodes.h"
+#include "formats/torch/storage_classes.h"
+#include "formats/torch/tensor_pickle.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_save {
+
+namespace {
+
+/// Writes one tensor as torch/_tensor.py, _reduce_ex_internal, and torch/serialization.py, persistent_id, do.
+class TensorWriter {
+ public:
+  TensorWriter(pickle::Dumper& dumper, const TensorView& view) : dumper_(dumper), view_(view) {
+    const auto* known = std::ranges::find(kStorageClasses, view.dtype, &StorageClass::dtype);
+    class_ = known == kStorageClasses.end() ? nullptr : known;
+  }
+
+  void write() {
+    check_dtype();
+    dumper_.global("torch._utils", class_ != nullptr ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    dumper_.mark();
+    storage();
+    dumper_.integer(view_.first);
+    dims(view_.shape);
+    dims(view_.strides);
+    dumper_.boolean(view_.requires_grad);
+    dumper_.global("collections", "OrderedDict");  // No hooks.
+    dumper_.empty_tuple();
+    dumper_.op(pickle::kOpReduce);
+    if (class_ == nullptr) dumper_.global("torch", dtype_name(view_.dtype));
+    if (view_.conj || view_.neg) flags();
+    dumper_.tuple();
+    dumper_.op(pickle::kOpReduce);
+  }
+
+ private:
+  void check_dtype() const {
+    const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
+    const bool is_packed = dtype_bits(view_.dtype) % 8 != 0;
+    if (!is_quantized && !is_packed) return;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
+  }
+
+  void storage() {
+    dumper_.mark();
+    dumper_.string("storage");
+    class_ != nullptr ? dumper_.global("torch", class_->name) : dumper_.global("torch.storage", "UntypedStorage");
+    dumper_.string(view_.key);
+    dumper_.string(view_.location);
+    dumper_.integer(class_ != nullptr ? view_.storage_bytes / (dtype_bits(view_.dtype) / 8) : view_.storage_bytes);
+    dumper_.tuple();
+    dumper_.op(pickle::kOpBinPersid);
+  }
+
+  void dims(Dims numbers) {
+    if (numbers.empty()) return dumper_.empty_tuple();
+    dumper_.mark();
+    for (const std::int64_t number : numbers) dumper_.integer(number);
+    dumper_.tuple();
+  }
+
+  void flags() {
+    dumper_.op(pickle::kOpEmptyDict);
+    for (const auto& [name, is_set] : {std::pair("conj", view_.conj), std::pair("neg", view_.neg)}) {
+      if (!is_set) continue;
+      dumper_.string(name);
+      dumper_.boolean(true);
+      dumper_.op(pickle::kOpSetItem);
+    }
+  }
+
+  pickle::Dumper& dumper_;
+  const TensorView& view_;
+  const StorageClass* class_;  ///< Null: an untyped storage.
+};
+
+}  // namespace
+
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view,
+                 const std::function<const Value*(std::int64_t tensor)>& instead) {
+  pickle::DumpOptions options;
+  options.protocol = 2;
+  options.tensor = [&](pickle::Dumper& dumper, const Value& value) {
+    if (const Value* other = instead ? instead(value.number) : nullptr) return dumper.value(*other);
+    const TensorView tensor = view(value.number);
+    TensorWriter(dumper, tensor).write();
+  };
+  pickle::Dumper dumper(std::move(options));
+  dumper.value(root);
+  return dumper.finish();
+}
+
+}  // namespace shard::torch_save

@@ -1,0 +1,113 @@
+#include "formats/torch/wrapped_tensor.h"
+
+#include <algorithm>
+
+#include "formats/pickle/numpy_values.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_save {
+
+namespace {
+
+using pickle::NumpyValue;
+
+std::string_view function_of(const Value& call, std::string_view module) {
+  const bool has_name = call.kind == ValueKind::kCall && call.callee->kind == ValueKind::kGlobal;
+  return has_name && call.callee->module == module ? call.callee->text : std::string_view();
+}
+
+/// Row-major or column-major strides of a contiguous array.
+Dims contiguous_strides(Arena& arena, Dims shape, bool column_major) {
+  std::vector<std::int64_t> strides(static_cast<std::size_t>(shape.size()));
+  std::int64_t step = 1;
+  for (int i = 0; i < shape.size(); ++i) {
+    const int d = column_major ? i : shape.size() - 1 - i;
+    strides[static_cast<std::size_t>(d)] = step;
+    step = checked_mul(step, std::max<std::int64_t>(shape[d], 1));
+  }
+  return arena.dims(strides);
+}
+
+/// The upper halves of float32 elements: the bfloat16 that they were made from.
+std::string_view narrowed_to_bfloat16(Arena& arena, std::string_view bytes, bool big_endian) {
+  const std::span<char> halves = arena.array<char>(bytes.size() / 2);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = bytes[i / 2 * 4 + (big_endian ? 0 : 2) + i % 2];
+  return {halves.data(), halves.size()};
+}
+
+/// The elements of a numpy array as a tensor of `dtype`; torch saved bfloat16 as float32, for numpy has none.
+std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtype) {
+  const std::optional<NumpyValue> array = pickle::as_numpy(data);
+  if (!array || array->kind != NumpyValue::Kind::kArray || !array->bytes) return std::nullopt;
+  const std::optional<DType> stored = dtype_of_name(pickle::numpy_dtype_name(array->code));
+  const bool is_widened = stored == DType::kFloat32 && dtype == DType::kBfloat16;
+  if (!stored || (stored != dtype && !is_widened)) return std::nullopt;
+  if (array->shape.size() > static_cast<std::size_t>(kMaxDims) ||
+      checked_bytes(checked_numel(array->shape), *stored) != static_cast<std::int64_t>(array->bytes->size())) {
+    throw Error(ErrorCode::kCorruption,
+                "a pickled tensor is malformed: its numpy array has another size than its shape")
+        .of_kind("bad_pickle");
+  }
+  TensorView view;
+  view.dtype = view.storage_dtype = dtype;
+  view.shape = arena.dims(array->shape);
+  view.strides = contiguous_strides(arena, view.shape, array->column_major);
+  view.inside = is_widened ? narrowed_to_bfloat16(arena, *array->bytes, array->big_endian) : *array->bytes;
+  view.inside_swapped = array->big_endian;
+  view.storage_bytes = static_cast<std::int64_t>(view.inside->size());
+  view.location = "cpu";
+  return view;
+}
+
+/// (data, dtype, device, requires_grad)
+std::optional<TensorView> as_device_tensor(Arena& arena, const Value& value) {
+  const std::string_view function = function_of(value, "torch._utils");
+  const bool from_cpu = function == "_rebuild_device_tensor_from_cpu_tensor";
+  if (!from_cpu && function != "_rebuild_device_tensor_from_numpy" && function != "_rebuild_xla_tensor") return {};
+  const std::span<Value* const> arguments = value.items;
+  if (arguments.size() != 4 || !arguments[2]->is_string() || arguments[3]->kind != ValueKind::kBool) return {};
+  const DType dtype = dtype_value(*arguments[1]);
+  std::optional<TensorView> view =
+      from_cpu ? as_plain_tensor(arena, *arguments[0]) : from_numpy(arena, *arguments[0], dtype);
+  if (!view || view->dtype != dtype) return std::nullopt;
+  view->device = arguments[2]->text;
+  view->requires_grad = arguments[3]->boolean;
+  return view;
+}
+
+bool is_tensor_class(const Value& value) {
+  return value.is_global("torch", "Tensor") || value.is_global("torch.nn.parameter", "Buffer");
+}
+
+/// True where the state of a tensor's object says more than that it is a module's buffer.
+bool has_attributes(const Value& state) {
+  if (state.kind == ValueKind::kNone) return false;
+  const std::span<Value*> pairs = mapping_items(state);
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (!pairs[i]->is_string() || (pairs[i]->text != "persistent" && pairs[i]->text != "_is_buffer")) return true;
+  }
+  return !is_mapping(state);
+}
+
+}  // namespace
+
+std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
+  std::string_view function = function_of(value, "torch._tensor");
+  if (function.empty()) function = function_of(value, "torch.tensor");
+  if (!function.starts_with("_rebuild_from_type")) return as_device_tensor(arena, value);
+  // (function, class, arguments, state)
+  if (value.items.size() != 4 || !is_tensor_class(*value.items[1])) return std::nullopt;
+  if (value.items[2]->kind != ValueKind::kTuple) return std::nullopt;
+  Value call;
+  call.kind = ValueKind::kCall;
+  call.callee = value.items[0];
+  call.items = value.items[2]->items;
+  std::optional<TensorView> view = as_plain_tensor(arena, call);
+  if (!view) view = as_device_tensor(arena, call);
+  if (view) view->has_attributes = has_attributes(*value.items[3]);
+  return view;
+}
+
+}  // namespace shard::torch_save

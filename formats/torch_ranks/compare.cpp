@@ -1,0 +1,134 @@
+#include "formats/torch_ranks/compare.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "libshard/catalog/bounds.h"
+#include "libshard/catalog/visited.h"
+#include "libshard/core/checked.h"
+#include "libshard/exec/tensor_reader.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::int64_t kBlockBytes = 256 << 10;
+
+/// Walks two values side by side. A node that is met again with the same partner needs no second look.
+class ValueComparison {
+ public:
+  bool run(const Value& a, const Value& b) {
+    push(&a, &b);
+    std::int64_t visits = 0;
+    while (!todo_.empty() && is_same_) {
+      const auto [left, right] = todo_.back();
+      todo_.pop_back();
+      check_walk(0, ++visits);
+      compare(*left, *right);
+    }
+    return is_same_;
+  }
+
+ private:
+  void push(const Value* a, const Value* b) {
+    if (a == nullptr || b == nullptr) {
+      is_same_ = is_same_ && a == b;
+    } else if (a != b) {
+      const Value*& partner = partners_[a];
+      if (partner != b) todo_.emplace_back(a, b);
+      partner = b;
+    }
+  }
+
+  void push(std::span<Value* const> a, std::span<Value* const> b) {
+    is_same_ = is_same_ && a.size() == b.size();
+    for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
+  }
+
+  void compare(const Value& a, const Value& b) {
+    // `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
+    is_same_ = a.kind == b.kind && a.boolean == b.boolean && a.number == b.number && a.text == b.text &&
+               a.module == b.module && (a.extra == nullptr) == (b.extra == nullptr);
+    push(a.items, b.items);
+    push(a.callee, b.callee);
+    if (!is_same_ || a.extra == nullptr) return;
+    is_same_ = a.extra->is_new == b.extra->is_new;
+    push(a.extra->list_items, b.extra->list_items);
+    push(a.extra->dict_items, b.extra->dict_items);
+    push(a.extra->state, b.extra->state);
+    push(a.extra->kwargs, b.extra->kwargs);
+  }
+
+  std::vector<std::pair<const Value*, const Value*>> todo_;
+  std::unordered_map<const Value*, const Value*> partners_;
+  bool is_same_ = true;
+};
+
+/// One tensor as a checkpoint of its own.
+class LoneTensor final : public Reader {
+ public:
+  LoneTensor(torch_save::SavedFiles& files, const Catalog& from, const StoredTensor& stored)
+      : files_(files), storage_(stored.storage) {
+    catalog_.storages.push_back(from.storages[stored.storage]);
+    StoredTensor alone = stored;
+    alone.storage = 0;
+    add_whole_tensor(catalog_, "", {}, alone);
+  }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return bytes_of(0); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t) const override { return files_.bytes_of(storage_); }
+
+ private:
+  torch_save::SavedFiles& files_;
+  std::uint32_t storage_;
+  Catalog catalog_;
+};
+
+/// A view in which elements lie on one another, as expand() makes it, may have any number of elements: then what it
+/// looks into, as one line, which is no longer than its storage.
+StoredTensor without_overlap(const StoredTensor& stored, Arena& arena) {
+  const std::int64_t span = last_element(stored.shape, stored.strides, stored.first) - stored.first + 1;
+  if (checked_numel(stored.shape) <= span) return stored;
+  StoredTensor line = stored;
+  line.shape = arena.dims(std::vector{span});
+  line.strides = arena.dims(std::vector{std::int64_t{1}});
+  return line;
+}
+
+bool is_equal_content(const Reader& a, const Reader& b) {
+  Progress progress;
+  TensorReader left(a.catalog(), a, 0, progress), right(b.catalog(), b, 0, progress);
+  const Tensor& tensor = a.catalog().tensors.front();
+  const std::int64_t elements = checked_numel(tensor.shape);
+  const std::int64_t block = left.block_elements(kBlockBytes);
+  std::vector<std::byte> left_bytes, right_bytes;
+  for (std::int64_t begin = 0; begin < elements; begin += block) {
+    const std::int64_t end = begin + std::min(block, elements - begin);
+    left_bytes.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor.dtype)));
+    right_bytes.resize(left_bytes.size());
+    left.read(begin, end, left_bytes);
+    right.read(begin, end, right_bytes);
+    if (left_bytes != right_bytes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_equal(const Value& a, const Value& b) { return ValueComparison().run(a, b); }
+
+bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b) {
+  if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;
+  if (std::ranges::find(a.shape, 0) != a.shape.end()) return true;
+  files.locate({a.storage, b.storage});
+  Arena arena;
+  const StoredTensor left = without_overlap(a, arena), right = without_overlap(b, arena);
+  const bool is_line = !(left.shape == a.shape);
+  if (!(left.shape == right.shape) || (is_line && !(a.strides == b.strides))) return false;
+  return is_equal_content(LoneTensor(files, catalog, left), LoneTensor(files, catalog, right));
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "formats/pickle/scan.h"
+#include "formats/torch/legacy_file.h"
+#include "formats/torch/saved_files.h"
+#include "formats/torch/source_files.h"
+#include "formats/torch_ranks/rank_source.h"
+#include "formats/torch_ranks/reader.h"
+#include "formats/torch_ranks/sharded_values.h"
+#include "formats/zip/bytes.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::string_view kModule = "torch.distributed.";  // Of every class whose objects are cut.
+constexpr std::int64_t kBlockBytes = 1 << 20;
+
+/// True when the module's name lies in [begin, end) of the file.
+bool names_module(const RandomReader& file, std::int64_t begin, std::int64_t end) {
+  std::string block;
+  for (std::int64_t at = begin; at < end; at += kBlockBytes) {
+    const std::int64_t overlap = std::ssize(kModule) - 1;
+    block.resize(static_cast<std::size_t>(std::min(kBlockBytes + overlap, end - at)));
+    file.read_at(at, std::as_writable_bytes(std::span(block)));
+    if (block.find(kModule) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Where the pickle of a zip begins, which torch writes first; -1 for another record, or where it is compressed.
+std::int64_t pickle_begin(const RandomReader& file) {
+  std::vector<std::byte> head(static_cast<std::size_t>(zip::kLocalBytes));
+  if (file.size() < zip::kLocalBytes) return -1;
+  file.read_at(0, head);
+  const std::int64_t name_bytes = zip::load<std::uint16_t>(head, 26), extra_bytes = zip::load<std::uint16_t>(head, 28);
+  if (zip::load<std::uint16_t>(head, 8) != 0 || file.size() < zip::kLocalBytes + name_bytes + extra_bytes) return -1;
+  std::string name(static_cast<std::size_t>(name_bytes), '\0');
+  file.read_at(zip::kLocalBytes, std::as_writable_bytes(std::span(name)));
+  return name.ends_with("/data.pkl") ? zip::kLocalBytes + name_bytes + extra_bytes : -1;
+}
+
+/// False only where the file's pickle surely names no class of torch.distributed.
+bool may_hold_sharded(const RandomReader& file) {
+  if (torch_save::is_legacy_file(file)) return true;
+  const std::int64_t begin = pickle_begin(file);
+  return begin < 0 || names_module(file, begin, begin + pickle::scan(file, begin));
+}
+
+bool holds_sharded(const FileSystem& fs, const std::string& path) {
+  if (!may_hold_sharded(*fs.open(path))) return false;
+  Catalog catalog;
+  torch_save::SavedFiles files(fs, catalog, {.folder = {}, .opaque_globals = true});
+  bool found = false;
+  visit_leaves(
+      *catalog.arena, *files.add(path), [](const Value&) { return false; },
+      [&found](const TreeLeaf& leaf) {
+        const bool wrapped = leaf.value->is_call_of("torch._utils", "_rebuild_parameter") && !leaf.value->items.empty();
+        found = found || is_sharded(wrapped ? *leaf.value->items[0] : *leaf.value);
+      });
+  return found;
+}
+
+/// True for another format's folder, in which files of torch's suffixes may lie too (training_args.bin, optimizer.pt).
+bool is_other_folder(const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [](const std::string& name) {
+    return name == ".metadata" || name.ends_with(".metadata") || name.ends_with(".safetensors") ||
+           name.ends_with(".distcp") || name.ends_with(".bin.index.json") || name == "pytorch_model.bin" ||
+           name.starts_with("pytorch_model-");
+  });
+}
+
+bool is_torch_file(FileSystem* fs, const std::string& path) {
+  return fs->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
+         torch_save::is_torch(Source{fs, {path}});
+}
+
+/// One file alone is of a rank if something in it is cut, or a layout document lies beside it.
+bool is_rank_file(const Source& source, const RankSource& files, const std::string& path) {
+  return is_torch_file(source.fs, path) &&
+         ((!files.layout.empty() && !files.folder.empty()) || holds_sharded(*source.fs, path));
+}
+
+bool detect_files(const Source& source) {
+  const bool is_folder = source.paths.size() == 1 && source.fs->status(source.paths[0]).kind == FileKind::kFolder;
+  if (is_folder && is_other_folder(source.fs->list(source.paths[0]))) return false;
+  const RankSource files = find_rank_files(source);
+  std::vector<std::string> paths = files.names;
+  if (is_folder) std::ranges::for_each(paths, [&](std::string& name) { name = join_path(files.folder, name); });
+  if (paths.size() == 1) return is_rank_file(source, files, paths.front());
+  return std::ranges::all_of(paths, [&](const std::string& path) { return is_torch_file(source.fs, path); });
+}
+
+}  // namespace
+
+bool detect(const Source& source) {
+  try {
+    return detect_files(source);
+  } catch (const Error&) {
+    return false;  // Damaged, so that it tells nothing: the format that claims it says what is wrong.
+  }
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,217 @@
+#include "formats/torch_ranks/merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+#include <unordered_map>
+
+#include "formats/torch/saved_file.h"
+#include "formats/torch_ranks/compare.h"
+#include "formats/torch_ranks/merge_parts.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+std::strong_ordering compare_parts(const PathPart& a, const PathPart& b) {
+  if (a.is_index != b.is_index) return a.is_index <=> b.is_index;
+  if (a.is_int_key != b.is_int_key) return a.is_int_key <=> b.is_int_key;
+  return a.is_index ? a.index <=> b.index : a.key <=> b.key;
+}
+
+/// By name, path, rank. A file that has one path twice has it in its own order.
+std::strong_ordering compare_place(const RankLeaf& a, const RankLeaf& b) {
+  if (const auto order = a.name <=> b.name; order != 0) return order;
+  return std::lexicographical_compare_three_way(a.path.begin(), a.path.end(), b.path.begin(), b.path.end(),
+                                                compare_parts);
+}
+
+class Merge {
+ public:
+  Merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks, const MeshLayout* layout)
+      : shardings_(catalog), context_{catalog, files, shardings_, std::ssize(ranks)}, ranks_(ranks), layout_(layout) {}
+
+  void run() {
+    const std::vector<Holder> all = sorted_leaves();
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+      end = begin + 1;
+      while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
+      merge_name(Holders(all).subspan(begin, end - begin));
+    }
+    finish_root();
+  }
+
+ private:
+  std::vector<Holder> sorted_leaves() const {
+    std::vector<Holder> all;
+    for (const RankFile& file : ranks_) {
+      for (const RankLeaf& leaf : file.leaves) all.push_back({&file, &leaf});
+    }
+    std::ranges::stable_sort(all, [](const Holder& a, const Holder& b) { return compare_place(*a.leaf, *b.leaf) < 0; });
+    return all;
+  }
+
+  void merge_name(Holders holders) {
+    check_twice(holders);
+    is_in_root_ = is_in_root_ && holders[0].file == &ranks_.front();
+    const LeafKind kind = holders[0].leaf->kind;
+    const auto other = std::ranges::find_if(holders, [&](const Holder& each) { return each.leaf->kind != kind; });
+    if (other != holders.end()) return merge_mixed(holders, *other);
+    switch (kind) {
+      case LeafKind::kShardedTensor:
+        return set_tensor(holders[0], merge_sharded_tensor(context_, holders));
+      case LeafKind::kDTensor:
+        return set_tensor(holders[0], merge_dtensor(context_, holders));
+      case LeafKind::kPlain:
+        return merge_plain(holders);
+      case LeafKind::kObject:
+        return merge_objects(holders);
+    }
+  }
+
+  /// A dict with equal keys, as no Python dict has them.
+  void check_twice(Holders holders) const {
+    for (std::size_t i = 1; i < holders.size(); ++i) {
+      if (holders[i].file != holders[i - 1].file) continue;
+      throw contradiction(context_, holders[i], "duplicate_name", "it is in the file twice, at one place");
+    }
+  }
+
+  /// Ranks may differ in what they hold plainly, but not in what is cut.
+  void merge_mixed(Holders holders, const Holder& other) {
+    const auto is_cut = [](const Holder& each) {
+      return each.leaf->kind == LeafKind::kShardedTensor || each.leaf->kind == LeafKind::kDTensor;
+    };
+    if (std::ranges::any_of(holders, is_cut)) {
+      throw contradiction(context_, other, "mixed_save",
+                          fmt::format("rank {} holds {}, rank {} {}", other.rank(), name_of(other.leaf->kind),
+                                      holders[0].rank(), name_of(holders[0].leaf->kind)))
+          .because("a tensor is cut on all ranks or on none")
+          .expected(name_of(holders[0].leaf->kind))
+          .found(name_of(other.leaf->kind));
+    }
+    for (const Holder& holder : holders) {
+      if (holder.leaf->kind == LeafKind::kPlain) {
+        add_plain(holder, holder.rank());
+      } else {
+        add_object(holder, holder.rank());
+      }
+    }
+  }
+
+  bool is_on_all(Holders holders) const { return holders.size() == ranks_.size(); }
+
+  const MeshLayout::Rule* rule_of(const Holder& holder) const {
+    if (layout_ == nullptr) return nullptr;
+    const auto rule = std::ranges::find_if(
+        layout_->rules, [&](const MeshLayout::Rule& each) { return each.matches(holder.leaf->name); });
+    if (rule == layout_->rules.end()) return nullptr;
+    const int dims = holder.file->plain[holder.leaf->item].shape.size();
+    const bool cuts = std::ranges::any_of(rule->placements, [dims](const Placement& placement) {
+      return placement.kind != Placement::kReplicate && placement.dim >= -dims && placement.dim < dims;
+    });
+    return cuts ? &*rule : nullptr;
+  }
+
+  void merge_plain(Holders holders) {
+    if (const MeshLayout::Rule* rule = rule_of(holders[0])) {
+      if (!is_on_all(holders)) {
+        throw contradiction(context_, holders[0], "gap", "not every rank's file holds its slice of the tensor")
+            .expected(std::ssize(ranks_))
+            .found(std::ssize(holders));
+      }
+      return set_tensor(holders[0], merge_slices(context_, holders, *layout_, *rule));
+    }
+    const std::uint32_t first = add_plain(holders[0], -1);
+    std::vector<std::uint32_t> stored;
+    bool is_same = true;
+    for (const Holder& holder : holders.subspan(1)) {
+      stored.push_back(add_stored(context_, holder, view_of(holder)));
+      const std::vector<StoredTensor>& all = context_.catalog.stored;
+      is_same = is_same && is_equal(context_.files, context_.catalog, all[stored_of(first)], all[stored.back()]);
+    }
+    finish_plain(holders, first, stored, is_same);
+  }
+
+  void finish_plain(Holders holders, std::uint32_t first, const std::vector<std::uint32_t>& stored, bool is_same) {
+    Catalog& catalog = context_.catalog;
+    if (is_same) {
+      catalog.stored.resize(catalog.stored.size() - stored.size());
+      if (!is_on_all(holders)) catalog.tensors[first].rank = holders[0].rank();
+      return;
+    }
+    catalog.tensors[first].rank = holders[0].rank();
+    for (std::size_t i = 0; i < stored.size(); ++i) add_whole(holders[i + 1], stored[i], holders[i + 1].rank());
+  }
+
+  static const torch_save::TensorView& view_of(const Holder& holder) { return holder.file->plain[holder.leaf->item]; }
+
+  std::uint32_t stored_of(std::uint32_t tensor) const {
+    return context_.catalog.chunks[context_.catalog.tensors[tensor].first_chunk].stored;
+  }
+
+  std::uint32_t add_plain(const Holder& holder, std::int32_t rank) {
+    return add_whole(holder, add_stored(context_, holder, view_of(holder)), rank);
+  }
+
+  std::uint32_t add_whole(const Holder& holder, std::uint32_t stored, std::int32_t rank) {
+    Catalog& catalog = context_.catalog;
+    const StoredTensor& from = catalog.stored[stored];
+    Tensor tensor = begin_tensor(context_, holder, from.dtype, from.shape);
+    tensor.rank = rank;
+    catalog.chunks.push_back({catalog.arena->zeros(from.shape.size()), from.shape, from.strides, from.first, stored});
+    const std::uint32_t index = end_tensor(context_, tensor);
+    set_tensor(holder, index);
+    return index;
+  }
+
+  void merge_objects(Holders holders) {
+    const auto differs = [&](const Holder& each) { return !is_equal(*holders[0].leaf->node, *each.leaf->node); };
+    if (std::ranges::none_of(holders, differs))
+      return add_object(holders[0], is_on_all(holders) ? -1 : holders[0].rank());
+    for (const Holder& holder : holders) add_object(holder, holder.rank());
+  }
+
+  void add_object(const Holder& holder, std::int32_t rank) {
+    Catalog& catalog = context_.catalog;
+    const RankLeaf& leaf = *holder.leaf;
+    catalog.objects.push_back({leaf.name, leaf.path, leaf.node, rank});
+    if (hidden_.kind_in(*leaf.node) != "attribute") return;
+    catalog.warnings.push_back(
+        fmt::format("tensors inside the object '{}' ({}) are not listed: they are attributes of it", leaf.name,
+                    type_name(*leaf.node)));
+  }
+
+  /// Values are compared as the pickles say them, so rank 0's tree changes only when all were.
+  void set_tensor(const Holder& holder, std::uint32_t index) {
+    if (holder.file == &ranks_.front()) nodes_.emplace_back(holder.leaf->node, index);
+  }
+
+  void finish_root() {
+    if (!is_in_root_) return;
+    for (const auto& [node, index] : nodes_) {
+      *node = Value();
+      node->kind = ValueKind::kTensor;
+      node->number = index;
+    }
+    context_.catalog.root = ranks_.front().root;
+  }
+
+  Shardings shardings_;
+  MergeContext context_;
+  const std::vector<RankFile>& ranks_;
+  const MeshLayout* layout_;
+  torch_save::HiddenTensors hidden_;
+  std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
+  bool is_in_root_ = true;                               ///< Every name is in rank 0's tree.
+};
+
+}  // namespace
+
+void merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks,
+           const MeshLayout* layout) {
+  Merge(catalog, files, ranks, layout).run();
+}
+
+}  // namespace shard::torch_ranks

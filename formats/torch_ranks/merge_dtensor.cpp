@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "formats/torch_ranks/compare.h"
+#include "formats/torch_ranks/merge_parts.h"
+#include "libshard/core/box.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+/// Of one mesh: what is stored for each of its coordinates, row-major; kNoIndex where no file was met yet.
+struct MeshParts {
+  const DTensorValue* first;
+  std::vector<std::uint32_t> stored;
+};
+
+std::string shown(const Sharding& sharding) {
+  std::vector<std::string> axes, placements;
+  for (const MeshAxis& axis : sharding.mesh)
+    axes.push_back(fmt::format("{}{}{}", axis.name, axis.name.empty() ? "" : "=", axis.size));
+  for (const Placement& placement : sharding.placements) placements.push_back(to_string(placement));
+  return fmt::format("{} on a mesh of {}", fmt::join(placements, ","), fmt::join(axes, ","));
+}
+
+class DTensorMerge {
+ public:
+  DTensorMerge(MergeContext& context, Holders holders)
+      : context_(context), holders_(holders), first_(value_of(holders.front())) {}
+
+  std::uint32_t run() {
+    Tensor tensor = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
+    for (const Holder& holder : holders_) {
+      check_same(holder);
+      add_local(holder);
+    }
+    check_all_found();
+    if (meshes_.size() > 1) check_replicas();
+    const Cut cut{first_.sharding, first_.order};
+    if (meshes_.size() == 1 && cuts_slowest_first(cut)) tensor.sharding = context_.shardings.index_of(first_.sharding);
+    return end_tensor(context_, tensor);
+  }
+
+ private:
+  static const DTensorValue& value_of(const Holder& holder) { return holder.file->dtensors[holder.leaf->item]; }
+
+  void check_same(const Holder& holder) const {
+    const DTensorValue& value = value_of(holder);
+    const auto differs = [&](std::string_view kind, std::string_view what) {
+      return contradiction(context_, holder, kind,
+                           fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
+          .because("files of different saves are no checkpoint together");
+    };
+    if (!(value.shape == first_.shape)) {
+      throw differs("shape_mismatch", "shape").expected(to_string(first_.shape)).found(to_string(value.shape));
+    }
+    if (value.dtype != first_.dtype) {
+      throw differs("dtype_mismatch", "dtype").expected(dtype_name(first_.dtype)).found(dtype_name(value.dtype));
+    }
+    if (value.sharding.mesh == first_.sharding.mesh && value.sharding.placements == first_.sharding.placements &&
+        value.order == first_.order) {
+      return;
+    }
+    throw differs("mixed_save", "sharding").expected(shown(first_.sharding)).found(shown(value.sharding));
+  }
+
+  /// Meshes of the same axes may be of different ranks, as the parts of a larger one are; then no rank is on two.
+  MeshParts& parts_of(const Holder& holder, const std::vector<RankPiece>& pieces) {
+    const DTensorValue& value = value_of(holder);
+    const auto [entry, is_new] = meshes_.try_emplace(value.sharding.ranks);
+    if (!is_new) return entry->second;
+    entry->second = {&value, std::vector<std::uint32_t>(pieces.size(), kNoIndex)};
+    for (const RankPiece& piece : pieces) {
+      if (ranks_.emplace(piece.rank, &value).second) continue;
+      throw contradiction(context_, holder, "mixed_save",
+                          fmt::format("rank {} is on the mesh of another file's part of it too", piece.rank))
+          .because("files of different saves are no checkpoint together");
+    }
+    return entry->second;
+  }
+
+  void add_local(const Holder& holder) {
+    const DTensorValue& value = value_of(holder);
+    if (value.coordinate.size() != value.sharding.mesh.size()) return;  // This rank is not on the mesh.
+    const std::vector<RankPiece>& pieces = context_.shardings.pieces(value.shape, {value.sharding, value.order});
+    MeshParts& parts = parts_of(holder, pieces);
+    std::size_t index = 0;
+    for (std::size_t axis = 0; axis < value.coordinate.size(); ++axis) {
+      index = index * static_cast<std::size_t>(value.sharding.mesh[axis].size) +
+              static_cast<std::size_t>(value.coordinate[axis]);
+    }
+    const RankPiece& piece = pieces[index];
+    const torch_save::TensorView view = local_view(context_, holder, *value.local, value.dtype, piece.local_sizes);
+    parts.stored[index] = add_stored(context_, holder, view);
+    add_pieces(context_, value.shape, piece, parts.stored[index]);
+  }
+
+  void check_all_found() {
+    if (meshes_.empty()) throw contradiction(context_, holders_[0], "gap", "no file's rank is on the tensor's mesh");
+    for (const auto& [ranks, parts] : meshes_) {
+      const auto absent = std::ranges::find(parts.stored, kNoIndex);
+      if (absent == parts.stored.end()) continue;
+      const std::int64_t index = absent - parts.stored.begin();
+      const std::int64_t rank = ranks.empty() ? index : ranks[static_cast<std::size_t>(index)];
+      throw contradiction(context_, holders_[0], "gap", fmt::format("rank {}'s file lacks the tensor", rank))
+          .because(fmt::format("the mesh that rank {}'s file names holds a part of it there", holders_[0].rank()));
+    }
+  }
+
+  /// What several meshes hold is the same only if it is: no placement says so.
+  void check_replicas() const {
+    const MeshParts& one = meshes_.begin()->second;
+    for (auto other = std::next(meshes_.begin()); other != meshes_.end(); ++other) {
+      for (std::size_t i = 0; i < one.stored.size(); ++i) {
+        const StoredTensor &a = context_.catalog.stored[one.stored[i]],
+                           &b = context_.catalog.stored[other->second.stored[i]];
+        if (is_equal(context_.files, context_.catalog, a, b)) continue;
+        throw contradiction(context_, holders_[0], "replica_mismatch",
+                            fmt::format("the meshes of rank {} and of rank {} hold different values", a.rank, b.rank))
+            .because("each mesh holds the whole tensor, and one of them would have to be chosen");
+      }
+    }
+  }
+
+  MergeContext& context_;
+  Holders holders_;
+  const DTensorValue& first_;
+  std::map<std::vector<std::int64_t>, MeshParts> meshes_;  ///< By their ranks.
+  std::map<std::int64_t, const DTensorValue*> ranks_;      ///< Of all meshes.
+};
+
+}  // namespace
+
+std::uint32_t merge_dtensor(MergeContext& context, Holders holders) { return DTensorMerge(context, holders).run(); }
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,60 @@
+/// \file
+/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside torch_ranks only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/torch/saved_files.h"
+#include "formats/torch_ranks/rank_file.h"
+#include "formats/torch_ranks/shardings.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+/// One rank's leaf under a name.
+struct Holder {
+  const RankFile* file;
+  const RankLeaf* leaf;
+
+  std::int32_t rank() const { return static_cast<std::int32_t>(*file->rank); }
+};
+/// The leaves of one name, by rank.
+using Holders = std::span<const Holder>;
+
+/// What the merging of every tensor needs.
+struct MergeContext {
+  Catalog& catalog;
+  torch_save::SavedFiles& files;
+  Shardings& shardings;
+  std::int64_t world_size;
+};
+
+/// The start of an error about `holder`'s part: kCorruption with tensor, file and rank.
+Error contradiction(const MergeContext& context, const Holder& holder, std::string_view kind,
+                    const std::string& message);
+
+/// Adds the tensor that the `local` call rebuilds as a stored one of `holder`'s rank. \returns its index.
+/// \throws Error kCorruption, kUnsupported  see as_tensor; another dtype than `dtype` (kind dtype_mismatch).
+std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torch_save::TensorView& view);
+/// The view of a local shard. \throws Error  it is no plain tensor, or has another dtype or shape.
+torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
+                                  std::span<const std::int64_t> shape);
+
+/// Adds a chunk of `piece.boxes`' elements, or for a piece without elements one empty chunk.
+void add_pieces(MergeContext& context, Dims shape, const RankPiece& piece, std::uint32_t stored);
+
+/// Begins a tensor; its chunks are those added until `end_tensor`.
+Tensor begin_tensor(const MergeContext& context, const Holder& first, DType dtype, Dims shape);
+/// \returns the tensor's index.
+std::uint32_t end_tensor(MergeContext& context, Tensor tensor);
+
+std::uint32_t merge_sharded_tensor(MergeContext& context, Holders holders);
+std::uint32_t merge_dtensor(MergeContext& context, Holders holders);
+/// \pre `rule` cuts the tensor.
+std::uint32_t merge_slices(MergeContext& context, Holders holders, const MeshLayout& layout,
+                           const MeshLayout::Rule& rule);
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "formats/torch_ranks/merge_parts.h"
+#include "libshard/core/box.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+struct Place {
+  Dims offsets, sizes;
+};
+
+bool operator<(const Place& a, const Place& b) {
+  const auto order =
+      std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
+  if (order != 0) return order < 0;
+  return std::ranges::lexicographical_compare(a.sizes, b.sizes);
+}
+
+bool is_empty(const ShardBox& box) { return std::ranges::find(box.sizes, 0) != box.sizes.end(); }
+
+std::string to_string(const ShardBox& box) {
+  return fmt::format("{} at {}", shard::to_string(box.sizes), shard::to_string(box.offsets));
+}
+
+class ShardedTensorMerge {
+ public:
+  ShardedTensorMerge(MergeContext& context, Holders holders)
+      : context_(context), holders_(holders), first_(value_of(holders.front())) {
+    for (const ShardBox& box : first_.all) stated_.push_back({box.offsets, box.sizes});
+    std::ranges::sort(stated_, std::less<>());
+  }
+
+  std::uint32_t run() {
+    Tensor tensor = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
+    for (const Holder& holder : holders_) {
+      check_metadata(holder);
+      for (const LocalShard& local : value_of(holder).local) add_local(holder, local);
+    }
+    check_all_found();
+    if (first_.spec.is_chunk) tensor.sharding = sharding_of_spec();
+    return end_tensor(context_, tensor);
+  }
+
+ private:
+  static const ShardedTensorValue& value_of(const Holder& holder) { return holder.file->sharded[holder.leaf->item]; }
+
+  /// Process groups of a part of the world name ranks of their own.
+  static bool is_of_world(const ShardedTensorValue& value) {
+    return value.group.local_world_size == value.group.world_size;
+  }
+
+  Error differs(const Holder& holder, std::string_view kind, std::string_view what) const {
+    return contradiction(context_, holder, kind,
+                         fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
+        .because("files of different saves are no checkpoint together");
+  }
+
+  void check_metadata(const Holder& holder) const {
+    const ShardedTensorValue& value = value_of(holder);
+    if (!(value.shape == first_.shape)) {
+      throw differs(holder, "shape_mismatch", "shape")
+          .expected(shard::to_string(first_.shape))
+          .found(shard::to_string(value.shape));
+    }
+    if (value.dtype != first_.dtype) {
+      throw differs(holder, "dtype_mismatch", "dtype")
+          .expected(dtype_name(first_.dtype))
+          .found(dtype_name(value.dtype));
+    }
+    if (value.all.size() != first_.all.size()) {
+      throw differs(holder, "mixed_save", "number of shards")
+          .expected(std::ssize(first_.all))
+          .found(std::ssize(value.all));
+    }
+    const bool compare_ranks = is_of_world(value) && is_of_world(first_);
+    for (std::size_t i = 0; i < value.all.size(); ++i) {
+      const ShardBox &a = first_.all[i], &b = value.all[i];
+      if (a.offsets == b.offsets && a.sizes == b.sizes && (!compare_ranks || a.rank == b.rank)) continue;
+      throw differs(holder, "mixed_save", fmt::format("place of shard {}", i))
+          .expected(fmt::format("{}, rank {}", to_string(a), a.rank))
+          .found(fmt::format("{}, rank {}", to_string(b), b.rank));
+    }
+    const bool same_spec = value.spec.is_chunk == first_.spec.is_chunk && value.spec.dim == first_.spec.dim;
+    if (!same_spec || (compare_ranks && value.spec.placements != first_.spec.placements)) {
+      throw differs(holder, "mixed_save", "sharding spec");
+    }
+  }
+
+  void add_local(const Holder& holder, const LocalShard& local) {
+    const Place box{local.box.offsets, local.box.sizes};
+    if (!std::ranges::binary_search(stated_, box, std::less<>())) {
+      throw contradiction(context_, holder, "mixed_save",
+                          fmt::format("the metadata names no shard of {}", to_string(local.box)));
+    }
+    if (is_of_world(value_of(holder)) && local.box.rank >= 0 && local.box.rank != holder.rank()) {
+      throw contradiction(context_, holder, "rank_mismatch",
+                          fmt::format("the shard of {} is placed on another rank", to_string(local.box)))
+          .expected(holder.rank())
+          .found(local.box.rank);
+    }
+    const torch_save::TensorView view = local_view(context_, holder, *local.tensor, first_.dtype, local.box.sizes);
+    const std::uint32_t stored = add_stored(context_, holder, view);
+    context_.catalog.chunks.push_back({local.box.offsets, local.box.sizes, view.strides, view.first, stored});
+    found_.push_back(box);
+  }
+
+  /// Every shard with elements that the metadata names lies in some file.
+  void check_all_found() {
+    std::ranges::sort(found_, std::less<>());
+    for (const ShardBox& box : first_.all) {
+      const Place wanted{box.offsets, box.sizes};
+      if (is_empty(box) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
+      throw contradiction(context_, holders_.front(), "gap",
+                          fmt::format("no file holds the shard of {}", to_string(box)))
+          .because(box.rank < 0 ? "every rank's file says that it is there"
+                                : fmt::format("every rank's file says that rank {} has it", box.rank));
+    }
+  }
+
+  /// The words for a ChunkShardingSpec over ranks of the world, if its boxes are where the words say.
+  std::uint32_t sharding_of_spec() {
+    const std::vector<std::string_view>& placements = first_.spec.placements;
+    if (!is_of_world(first_) || first_.all.size() > placements.size() || placements.empty()) return kNoIndex;
+    Sharding words;
+    words.mesh = {{"", std::ssize(placements)}};
+    words.placements = {{Placement::kShard, first_.spec.dim, 1}};
+    for (const std::string_view placement : placements) {
+      const std::optional<std::int64_t> rank = rank_of_placement(placement);
+      if (!rank) return kNoIndex;
+      words.ranks.push_back(*rank);
+    }
+    if (!forget_counting(words.ranks)) return kNoIndex;
+    const std::vector<RankPiece>& pieces = context_.shardings.pieces(first_.shape, {words, {}});
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!says_the_same(i, pieces[i])) return kNoIndex;
+    }
+    return context_.shardings.index_of(words);
+  }
+
+  /// Shards without elements may be left out at the end.
+  bool says_the_same(std::size_t index, const RankPiece& piece) const {
+    if (index >= first_.all.size()) return piece.boxes.empty();
+    const ShardBox& box = first_.all[index];
+    if (box.placement != first_.spec.placements[index]) return false;
+    if (piece.boxes.empty()) return is_empty(box);
+    const auto dims = static_cast<std::size_t>(first_.shape.size());
+    return std::ranges::equal(box.sizes, piece.local_sizes) &&
+           std::ranges::equal(box.offsets, std::span(piece.boxes[0].offset).first(dims));
+  }
+
+  /// Empties ranks that are 0, 1, 2, ... \returns false where one is there twice.
+  static bool forget_counting(std::vector<std::int64_t>& ranks) {
+    std::vector<std::int64_t> sorted = ranks;
+    std::ranges::sort(sorted);
+    if (std::ranges::adjacent_find(sorted) != sorted.end()) return false;
+    if (sorted == ranks && sorted.back() == std::ssize(ranks) - 1) ranks.clear();
+    return true;
+  }
+
+  MergeContext& context_;
+  Holders holders_;
+  const ShardedTensorValue& first_;
+  std::vector<Place> stated_, found_;  ///< By the metadata, in the files.
+};
+
+}  // namespace
+
+std::uint32_t merge_sharded_tensor(MergeContext& context, Holders holders) {
+  return ShardedTensorMerge(context, holders).run();
+}
+
+}  // namespace shard::torch_ranks

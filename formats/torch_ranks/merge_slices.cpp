@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "formats/torch_ranks/merge_parts.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+class SliceMerge {
+ public:
+  SliceMerge(MergeContext& context, Holders holders, const MeshLayout& layout, const MeshLayout::Rule& rule)
+      : context_(context), holders_(holders), order_(rule.order), dims_(view_of(holders.front()).shape.size()) {
+    sharding_.mesh = layout.mesh;
+    for (Placement placement : rule.placements) {
+      if (placement.dim < 0) placement.dim += dims_;
+      const bool is_cut = placement.kind != Placement::kReplicate && placement.dim >= 0 && placement.dim < dims_;
+      sharding_.placements.push_back(is_cut ? placement : Placement());
+    }
+  }
+
+  std::uint32_t run() {
+    for (const Holder& holder : holders_) check_kind(holder);
+    const Cut cut{sharding_, order_};
+    const Dims shape = whole_shape();
+    Tensor tensor = begin_tensor(context_, holders_.front(), view_of(holders_.front()).dtype, shape);
+    const std::vector<RankPiece>& pieces = context_.shardings.pieces(shape, cut);
+    for (std::size_t rank = 0; rank < pieces.size(); ++rank) add(holders_[rank], shape, pieces[rank]);
+    if (cuts_slowest_first(cut)) tensor.sharding = context_.shardings.index_of(sharding_);
+    return end_tensor(context_, tensor);
+  }
+
+ private:
+  static const torch_save::TensorView& view_of(const Holder& holder) { return holder.file->plain[holder.leaf->item]; }
+
+  void check_kind(const Holder& holder) const {
+    const torch_save::TensorView &view = view_of(holder), &first = view_of(holders_.front());
+    if (view.shape.size() != dims_) {
+      throw contradiction(context_, holder, "shape_mismatch", "the slice has another number of dimensions than others")
+          .expected(to_string(first.shape))
+          .found(to_string(view.shape));
+    }
+    if (view.dtype != first.dtype) {
+      throw contradiction(context_, holder, "dtype_mismatch", "the slice has another dtype than others")
+          .expected(dtype_name(first.dtype))
+          .found(dtype_name(view.dtype));
+    }
+  }
+
+  /// Along each dimension the sum over the ranks that differ only on the axes that cut it.
+  Dims whole_shape() const {
+    std::vector<std::int64_t> shape;
+    for (int d = 0; d < dims_; ++d) {
+      std::int64_t size = 0;
+      for (std::size_t rank = 0; rank < holders_.size(); ++rank) {
+        if (is_first_but_for(d, rank)) size = checked_add(size, view_of(holders_[rank]).shape[d]);
+      }
+      shape.push_back(size);
+    }
+    return context_.catalog.arena->dims(shape);
+  }
+
+  /// True where the rank's coordinate is 0 on every axis that does not cut dimension `d`.
+  bool is_first_but_for(int d, std::size_t rank) const {
+    for (std::size_t axis = sharding_.mesh.size(); axis-- > 0;) {
+      const auto size = static_cast<std::size_t>(sharding_.mesh[axis].size);
+      const Placement& placement = sharding_.placements[axis];
+      const bool cuts = placement.kind != Placement::kReplicate && placement.dim == d;
+      if (!cuts && rank % size != 0) return false;
+      rank /= size;
+    }
+    return true;
+  }
+
+  void add(const Holder& holder, Dims shape, const RankPiece& piece) {
+    const torch_save::TensorView& view = view_of(holder);
+    if (!std::ranges::equal(view.shape, piece.local_sizes)) {
+      throw contradiction(context_, holder, "shape_mismatch",
+                          fmt::format("the slice of rank {} has not the size that the layout gives it", holder.rank()))
+          .because(fmt::format("all slices together are {}, which torch.chunk cuts otherwise", to_string(shape)))
+          .expected(to_string(piece.local_sizes))
+          .found(to_string(view.shape));
+    }
+    add_pieces(context_, shape, piece, add_stored(context_, holder, view));
+  }
+
+  MergeContext& context_;
+  Holders holders_;
+  const std::vector<std::size_t>& order_;
+  int dims_;
+  Sharding sharding_;
+};
+
+}  // namespace
+
+std::uint32_t merge_slices(MergeContext& context, Holders holders, const MeshLayout& layout,
+                           const MeshLayout::Rule& rule) {
+  return SliceMerge(context, holders, layout, rule).run();
+}
+
+}  // namespace shard::torch_ranks

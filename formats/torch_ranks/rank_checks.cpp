@@ -1,0 +1,218 @@
+#include "formats/torch_ranks/rank_checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "formats/torch_ranks/rank_source.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::size_t kNamedRanks = 8;
+
+class RankSettler {
+ public:
+  RankSettler(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog)
+      : files_(files), check_(check), catalog_(catalog) {}
+
+  std::int64_t settle() {
+    give_ranks();
+    const std::int64_t world_size = find_world_size();
+    check_expected(world_size);
+    std::ranges::stable_sort(files_, {}, [](const RankFile& file) { return *file.rank; });
+    check_meshes();
+    check_each_once(world_size);
+    check_all_there(world_size);
+    return world_size;
+  }
+
+ private:
+  const std::string& shown(const RankFile& file) const { return catalog_.files[file.number].path; }
+
+  void give_ranks() {
+    if (std::ranges::all_of(files_, [](const RankFile& file) { return file.rank.has_value(); })) return;
+    const std::optional<std::vector<std::int64_t>> numbers = differing_numbers(check_.names);
+    for (RankFile& file : files_) {
+      if (file.rank) continue;
+      const std::string name = base_name(check_.names[file.number]);
+      if (check_.layout != nullptr) file.rank = rank_by_template(check_.layout->file_path, check_.layout->mesh, name);
+      if (!file.rank && numbers) file.rank = (*numbers)[file.number];
+      if (!file.rank && files_.size() == 1 && layout_ranks() == 1) file.rank = 0;
+      if (!file.rank) refuse_unknown(file);
+    }
+  }
+
+  [[noreturn]] void refuse_unknown(const RankFile& file) const {
+    throw Error(ErrorCode::kInvalidArgument, "nothing says which rank wrote this file")
+        .in_file(shown(file))
+        .because("its tensors do not, and the files' names do not differ in exactly one number")
+        .hint(check_.layout == nullptr ? "say how the tensors were cut: --layout FILE"
+                                       : "let the layout document say it: files.path with its axes in braces");
+  }
+
+  std::int64_t layout_ranks() const {
+    std::int64_t ranks = 1;
+    if (check_.layout == nullptr) return 0;
+    for (const MeshAxis& axis : check_.layout->mesh) ranks *= axis.size;
+    return ranks;
+  }
+
+  /// Process groups and documents say it; meshes say how many at least.
+  std::int64_t find_world_size() const {
+    std::int64_t world_size = layout_ranks();
+    const RankFile* teller = nullptr;
+    for (const RankFile& file : files_) {
+      if (file.is_exact && (teller == nullptr || !teller->is_exact)) {
+        teller = &file;
+        world_size = file.world_size;
+      }
+      if (!file.is_exact && (teller == nullptr || !teller->is_exact))
+        world_size = std::max(world_size, file.world_size);
+    }
+    for (const RankFile& file : files_) {
+      if (file.is_exact ? file.world_size == world_size : file.world_size <= world_size) continue;
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("the file is of a save of {} ranks, {} of one of {}", file.world_size,
+                              teller == nullptr ? "others" : shown(*teller), world_size))
+          .in_file(shown(file))
+          .of_kind("world_size_mismatch")
+          .because("files of different saves are no checkpoint together")
+          .expected(world_size)
+          .found(file.world_size);
+    }
+    return world_size;
+  }
+
+  void check_expected(std::int64_t world_size) const {
+    if (!check_.ranks_expected || *check_.ranks_expected == world_size) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
+        .in_file(shown(files_.front()))
+        .of_kind("world_size_mismatch")
+        .because(fmt::format("--ranks-expected says {}", *check_.ranks_expected))
+        .expected(*check_.ranks_expected)
+        .found(world_size);
+  }
+
+  /// A file whose rank is on another file's mesh has that same mesh; meshes of parts of the world are disjoint.
+  void check_meshes() const {
+    const RankFile* first = nullptr;
+    for (const RankFile& file : files_) {
+      if (file.mesh == nullptr) continue;
+      if (first == nullptr) first = &file;
+      const Sharding &a = *first->mesh, &b = *file.mesh;
+      if ((a.mesh == b.mesh && a.ranks == b.ranks) || !holds(a, *file.rank)) continue;
+      throw Error(ErrorCode::kCorruption, "the file's device mesh is another one")
+          .in_file(shown(file))
+          .of_kind("world_size_mismatch")
+          .because(fmt::format("{} names this rank on its mesh", shown(*first)))
+          .expected(describe(a))
+          .found(describe(b));
+    }
+  }
+
+  static std::int64_t size_of(const Sharding& sharding) {
+    std::int64_t size = 1;
+    for (const MeshAxis& axis : sharding.mesh) size *= axis.size;
+    return size;
+  }
+
+  static bool holds(const Sharding& sharding, std::int64_t rank) {
+    if (sharding.ranks.empty()) return rank < size_of(sharding);
+    return std::ranges::find(sharding.ranks, rank) != sharding.ranks.end();
+  }
+
+  static std::string describe(const Sharding& sharding) {
+    std::vector<std::string> axes;
+    for (const MeshAxis& axis : sharding.mesh) {
+      axes.push_back(axis.name.empty() ? std::to_string(axis.size) : fmt::format("{}={}", axis.name, axis.size));
+    }
+    const auto first = std::span(sharding.ranks).first(std::min(kNamedRanks, sharding.ranks.size()));
+    return fmt::format("a mesh of {}{}", fmt::join(axes, " x "),
+                       first.empty() ? std::string() : fmt::format(" with ranks {}, ...", fmt::join(first, ", ")));
+  }
+
+  /// Where the files are of several sets, as the names show: how to name one of them.
+  std::string hint_of_sets() const {
+    std::set<std::string> patterns;
+    for (const std::string& name : check_.names) patterns.insert(pattern_of(base_name(name)));
+    if (patterns.size() < 2) return {};
+    std::string globs = *patterns.begin();
+    std::ranges::replace(globs, '#', '*');
+    return fmt::format("the names are of {} sets of files: read one at a time, such as {}", patterns.size(), globs);
+  }
+
+  void check_each_once(std::int64_t world_size) const {
+    const RankFile *again = nullptr, *before = nullptr;
+    for (std::size_t i = 1; i < files_.size() && again == nullptr; ++i) {
+      if (*files_[i].rank == *files_[i - 1].rank) before = &files_[i - 1], again = &files_[i];
+    }
+    const RankFile& last = files_.back();
+    if (again == nullptr && *last.rank < world_size) return;
+    const std::string why = again == nullptr
+                                ? fmt::format("the file's rank is {}", *last.rank)
+                                : fmt::format("it and {} are both of rank {}", shown(*before), *again->rank);
+    const bool too_many = std::ssize(files_) > world_size;
+    Error error(ErrorCode::kCorruption,
+                too_many           ? fmt::format("there are {} files of a save of {} ranks", files_.size(), world_size)
+                : again == nullptr ? fmt::format("rank {} of a save of {} ranks", *last.rank, world_size)
+                                   : fmt::format("rank {} is there twice", *again->rank));
+    error.in_file(shown(again == nullptr ? last : *again)).of_kind(too_many ? "extra_file" : "rank_mismatch");
+    error.because(why).hint(hint_of_sets());
+    if (too_many) {
+      error.expected(world_size).found(std::ssize(files_));
+    } else {
+      error.expected(fmt::format("each of the ranks 0 to {} once", world_size - 1))
+          .found(fmt::format("rank {}", again == nullptr ? *last.rank : *again->rank));
+    }
+    throw Error(error);
+  }
+
+  void check_all_there(std::int64_t world_size) const {
+    const std::int64_t absent = world_size - std::ssize(files_);
+    if (absent == 0) return;
+    std::vector<std::int64_t> missing;
+    std::int64_t next = 0;
+    for (std::size_t i = 0; i <= files_.size() && missing.size() < kNamedRanks; ++i) {
+      const std::int64_t rank = i < files_.size() ? *files_[i].rank : world_size;
+      for (; next < rank && missing.size() < kNamedRanks; ++next) missing.push_back(next);
+      next = rank + 1;
+    }
+    const std::int64_t more = absent - std::ssize(missing);
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the {} of rank{} {}{} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
+                            fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
+                            absent == 1 ? "is" : "are"))
+        .in_file(name_of(missing.front()))
+        .of_kind("missing_file")
+        .of_rank(static_cast<int>(missing.front()))
+        .because(fmt::format("{} ranks wrote the checkpoint, {} of their files are here", world_size, files_.size()))
+        .expected(world_size)
+        .found(std::ssize(files_))
+        .hint("name the files of all ranks, or the folder that holds them");
+  }
+
+  /// That the missing file should have; where the names do not tell, of one that is there.
+  std::string name_of(std::int64_t rank) const {
+    std::vector<std::int64_t> ranks(files_.size());
+    for (const RankFile& file : files_) ranks[file.number] = *file.rank;
+    const std::string name = name_of_rank(check_.names, ranks, rank);
+    return name.empty() ? shown(files_.front()) : name;
+  }
+
+  std::vector<RankFile>& files_;
+  const RankCheck& check_;
+  const Catalog& catalog_;
+};
+
+}  // namespace
+
+std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog) {
+  return RankSettler(files, check, catalog).settle();
+}
+
+}  // namespace shard::torch_ranks

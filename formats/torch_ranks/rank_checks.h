@@ -1,0 +1,30 @@
+/// \file
+/// The load checks of per-rank files: every rank of one save, once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "formats/torch_ranks/rank_file.h"
+#include "libshard/catalog/layout.h"
+
+namespace shard::torch_ranks {
+
+struct RankCheck {
+  std::vector<std::string> names;      ///< Of the files, as they were given; by RankFile::number.
+  const MeshLayout* layout = nullptr;  ///< Of plain slices, or null.
+  std::optional<std::int64_t> ranks_expected;
+};
+
+/// Gives every file its rank (by its content, else a layout's files.path, else the only number that differs between the
+/// names) and sorts them by it.
+/// \returns the world size.
+/// \throws Error kInvalidArgument  nothing tells the ranks.
+/// \throws Error kNotFound         a rank is missing (kind missing_file).
+/// \throws Error kCorruption       a rank twice, a rank past the world, files of saves of different sizes, more files
+///   than ranks, another number than expected (kinds rank_mismatch, world_size_mismatch, extra_file).
+std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog);
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,168 @@
+#include "formats/torch_ranks/rank_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/torch/saved_file.h"
+#include "formats/torch_ranks/dtensor_reader.h"
+#include "formats/torch_ranks/pickled_object.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+using torch_save::TensorView;
+
+/// _rebuild_parameter(data, requires_grad, hooks), and the same with a state behind, in which no tensors may hide.
+bool is_parameter(const Value& value, torch_save::HiddenTensors& hidden) {
+  const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
+  if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
+  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
+  return !has_state || std::ranges::all_of(value.items.subspan(3),
+                                           [&](const Value* state) { return hidden.kind_in(*state).empty(); });
+}
+
+class LeafReader {
+ public:
+  LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file)
+      : catalog_(catalog),
+        file_(file),
+        dtensors_(*catalog.arena, [&files, number = file.number](const TensorView& view) {
+          return files.integers(number, view, kMaxRanks);
+        }) {}
+
+  void read() {
+    visit_leaves(
+        *catalog_.arena, *file_.root, [](const Value&) { return false; },
+        [this](const TreeLeaf& leaf) {
+          try {
+            visit(leaf);
+          } catch (const Error& error) {
+            throw named(error, leaf.name);
+          }
+        });
+  }
+
+ private:
+  void visit(const TreeLeaf& tree_leaf) {
+    RankLeaf leaf{tree_leaf.name, compact_path(tree_leaf.path, tree_leaf.name), tree_leaf.value, LeafKind::kObject};
+    const bool wrapped = is_parameter(*tree_leaf.value, hidden_);
+    Value& node = wrapped ? *tree_leaf.value->items[0] : *tree_leaf.value;
+    if (read_tensor(node, leaf)) {
+      leaf.node = &node;
+      if (wrapped) leaf.requires_grad = tree_leaf.value->items[1]->boolean;
+    }
+    file_.leaves.push_back(leaf);
+  }
+
+  bool read_tensor(Value& node, RankLeaf& leaf) {
+    Arena& arena = *catalog_.arena;
+    if (auto sharded = as_sharded_tensor(arena, node)) {
+      claim(leaf.name, sharded->group.rank, sharded->group.world_size, true);
+      keep(leaf, LeafKind::kShardedTensor, file_.sharded, std::move(*sharded));
+    } else if (auto dtensor = dtensors_.read(node)) {
+      claim(leaf.name, rank_of(*dtensor), dtensor->world_size, false);
+      keep(leaf, LeafKind::kDTensor, file_.dtensors, std::move(*dtensor));
+    } else if (const auto view = torch_save::as_tensor(arena, node)) {
+      keep(leaf, LeafKind::kPlain, file_.plain, *view);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  template <class Item>
+  void keep(RankLeaf& leaf, LeafKind kind, std::vector<Item>& items, Item item) {
+    leaf.kind = kind;
+    leaf.requires_grad = item.requires_grad;
+    leaf.item = static_cast<std::uint32_t>(items.size());
+    items.push_back(std::move(item));
+  }
+
+  /// By its mesh and coordinate; nothing for a rank that is not on the mesh.
+  static std::optional<std::int64_t> rank_of(const DTensorValue& tensor) {
+    if (tensor.coordinate.size() != tensor.sharding.mesh.size()) return std::nullopt;
+    std::size_t index = 0;
+    for (std::size_t axis = 0; axis < tensor.coordinate.size(); ++axis) {
+      index = index * static_cast<std::size_t>(tensor.sharding.mesh[axis].size) +
+              static_cast<std::size_t>(tensor.coordinate[axis]);
+    }
+    return tensor.sharding.ranks.empty() ? static_cast<std::int64_t>(index) : tensor.sharding.ranks[index];
+  }
+
+  void claim(std::string_view name, std::optional<std::int64_t> rank, std::int64_t world_size, bool is_exact) {
+    if (rank && file_.rank && *rank != *file_.rank) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' says that rank {} wrote it, '{}' that rank {} did",
+                                                      rank_teller_, *file_.rank, name, *rank))
+          .of_kind("rank_mismatch")
+          .expected(*file_.rank)
+          .found(*rank);
+    }
+    if (rank && !file_.rank) {
+      file_.rank = rank;
+      rank_teller_ = name;
+    }
+    if (is_exact ? (file_.is_exact && file_.world_size != world_size) || file_.world_size > world_size
+                 : file_.is_exact && world_size > file_.world_size) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a save of {} ranks, '{}' of one of {}", world_teller_,
+                                                      file_.world_size, name, world_size))
+          .of_kind("world_size_mismatch")
+          .expected(file_.world_size)
+          .found(world_size);
+    }
+    if (world_size > file_.world_size) {
+      file_.world_size = world_size;
+      world_teller_ = name;
+    }
+    file_.is_exact = file_.is_exact || is_exact;
+  }
+
+  Catalog& catalog_;
+  RankFile& file_;
+  DTensorReader dtensors_;
+  torch_save::HiddenTensors hidden_;
+  std::string_view rank_teller_, world_teller_;
+};
+
+std::size_t rank_count(const Sharding& sharding) {
+  std::size_t count = 1;
+  for (const MeshAxis& axis : sharding.mesh) count *= static_cast<std::size_t>(axis.size);
+  return count;
+}
+
+}  // namespace
+
+std::string_view name_of(LeafKind kind) {
+  switch (kind) {
+    case LeafKind::kShardedTensor:
+      return "a ShardedTensor";
+    case LeafKind::kDTensor:
+      return "a DTensor";
+    case LeafKind::kPlain:
+      return "a plain tensor";
+    case LeafKind::kObject:
+      break;
+  }
+  return "an object";
+}
+
+RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name) {
+  RankFile file;
+  file.root = files.add(name);
+  file.number = static_cast<std::uint32_t>(catalog.files.size() - 1);
+  try {
+    LeafReader(catalog, files, file).read();
+  } catch (Error& error) {
+    throw error.in_file(catalog.files[file.number].path);
+  }
+  for (const DTensorValue& tensor : file.dtensors) {
+    const Sharding& sharding = tensor.sharding;
+    if (file.mesh == nullptr || rank_count(sharding) > rank_count(*file.mesh)) file.mesh = &sharding;
+  }
+  return file;
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,51 @@
+/// \file
+/// One rank's torch.save file: its leaves, the sharded ones parsed, and what it says of its rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/torch/saved_files.h"
+#include "formats/torch_ranks/sharded_values.h"
+#include "libshard/catalog/catalog.h"
+
+namespace shard::torch_ranks {
+
+enum class LeafKind : std::uint8_t { kShardedTensor, kDTensor, kPlain, kObject };
+/// "a ShardedTensor", "an object", ..., for messages.
+std::string_view name_of(LeafKind kind);
+
+struct RankLeaf {
+  std::string_view name;
+  Path path;              ///< Compact, see compact_path.
+  Value* node = nullptr;  ///< What becomes a kTensor value; of a Parameter the tensor inside; of an object its value.
+  LeafKind kind{};
+  bool requires_grad = false;
+  std::uint32_t item = 0;  ///< Index into RankFile::sharded, dtensors or plain.
+};
+
+struct RankFile {
+  std::uint32_t number = 0;  ///< Of the file in the catalog.
+  Value* root = nullptr;
+  std::vector<RankLeaf> leaves;
+  std::vector<ShardedTensorValue> sharded;
+  std::vector<DTensorValue> dtensors;
+  std::vector<torch_save::TensorView> plain;
+
+  std::optional<std::int64_t> rank;  ///< By the content, later by whatever tells.
+  std::int64_t world_size = 0;       ///< By the content; 0 where it does not say. Of DTensors alone at least this.
+  bool is_exact = false;             ///< A process group said the world size.
+  const Sharding* mesh = nullptr;    ///< Of its DTensors' the one of most ranks.
+
+  bool is_sharded() const { return !sharded.empty() || !dtensors.empty(); }
+};
+
+/// Opens `name` as the next file of `files` and reads its leaves.
+/// \throws Error kCorruption, kNotFound, kUnsupported  naming file and tensor; kCorruption (kinds rank_mismatch,
+///   world_size_mismatch) too where its tensors do not agree about its rank or world size.
+RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name);
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,118 @@
+#include "formats/torch_ranks/reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "formats/pickle/scan.h"
+#include "formats/torch/source_files.h"
+#include "formats/torch_ranks/merge.h"
+#include "formats/torch_ranks/rank_checks.h"
+#include "formats/torch_ranks/rank_source.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
+
+class RanksReader final : public Reader {
+ public:
+  RanksReader(const Source& source, const OpenOptions& options)
+      : source_(find_rank_files(source)),
+        files_(*source.fs, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
+    catalog_.format = "torch-ranks";
+    std::vector<RankFile> ranks;
+    for (const std::string& name : source_.names) ranks.push_back(read_rank_file(catalog_, files_, name));
+    catalog_.format_version = files_.version(0);
+    std::optional<MeshLayout> read;
+    const MeshLayout* layout = nullptr;
+    if (std::ranges::none_of(ranks, &RankFile::is_sharded)) {
+      check_names(ranks);
+      layout = find_layout(*source.fs, options, read);
+    }
+    settle(ranks, {source_.names, layout, options.ranks_expected});
+    merge(catalog_, files_, ranks, layout);
+    catalog_.rank_files = kind_of(ranks, layout);
+    finish_catalog(catalog_);
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    return files_.bytes_of(storage);
+  }
+
+  void locate(std::span<const std::uint32_t> tensors) override {
+    std::vector<std::uint32_t> storages;
+    for (const std::uint32_t tensor : tensors) {
+      for (const Chunk& chunk : catalog_.chunks_of(catalog_.tensors[tensor])) {
+        storages.push_back(catalog_.stored[chunk.stored].storage);
+      }
+    }
+    files_.locate(std::move(storages));
+  }
+
+ private:
+  static std::set<std::string_view> names_of(const RankFile& file) {
+    std::set<std::string_view> names;
+    for (const RankLeaf& leaf : file.leaves) names.insert(leaf.name);
+    return names;
+  }
+
+  /// Plain files say nothing of ranks: only their names can show that they belong together.
+  void check_names(const std::vector<RankFile>& ranks) const {
+    const std::set<std::string_view> expected = names_of(ranks.front());
+    for (const RankFile& file : ranks) {
+      if (names_of(file) == expected) continue;
+      const std::string &first = catalog_.files[ranks.front().number].path, &other = catalog_.files[file.number].path;
+      throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
+          .in_file(other)
+          .of_kind("mixed_save")
+          .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");
+    }
+  }
+
+  /// The one that was given, else the one that lies beside the files.
+  const MeshLayout* find_layout(const FileSystem& fs, const OpenOptions& options,
+                                std::optional<MeshLayout>& read) const {
+    if (options.layout != nullptr) return options.layout;
+    if (!source_.layout.empty()) {
+      const std::vector<std::byte> text = read_whole(*fs.open(source_.layout), kMaxLayoutBytes);
+      return &read.emplace(
+          parse_layout_document({reinterpret_cast<const char*>(text.data()), text.size()}, source_.layout));
+    }
+    throw Error(ErrorCode::kInvalidArgument, "the files hold plain tensors, and nothing says how those were cut")
+        .in_file(catalog_.files.front().path)
+        .because("there is no ShardedTensor and no DTensor in them, and no layout.json beside them")
+        .hint("say how the tensors were cut: --layout FILE");
+  }
+
+  void settle(std::vector<RankFile>& ranks, const RankCheck& check) {
+    catalog_.world_size = settle_ranks(ranks, check, catalog_);
+    for (const RankFile& file : ranks) catalog_.files[file.number].rank = static_cast<int>(*file.rank);
+  }
+
+  static RankFiles kind_of(const std::vector<RankFile>& ranks, const MeshLayout* layout) {
+    if (layout != nullptr) return RankFiles::kPlain;
+    const bool has_sharded = std::ranges::any_of(ranks, [](const RankFile& file) { return !file.sharded.empty(); });
+    return has_sharded ? RankFiles::kShardedTensor : RankFiles::kDTensor;
+  }
+
+  RankSource source_;
+  Catalog catalog_;
+  torch_save::SavedFiles files_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
+  return std::make_unique<RanksReader>(source, options);
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "formats/torch_ranks/pickled_object.h"
+#include "formats/torch_ranks/sharded_values.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::string_view kClass = "ShardedTensor";
+constexpr std::size_t kStateItems = 5;       // Shards, metadata, process group, spec, init_rrefs.
+constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth.
+
+/// Fills in the placement of a _remote_device ("rank:1/cuda:0"), as an object or, in specs that were made of text, as
+/// that text.
+void read_placement(Arena& arena, const Value& value, ShardBox& box) {
+  if (value.kind == ValueKind::kNone) return;
+  if (value.is_string()) {
+    box.placement = value.text;
+    box.rank = rank_of_placement(value.text).value_or(-1);
+    return;
+  }
+  need_class(value, "_remote_device");
+  const std::string_view where = device(need(value, "_device"), arena, "_remote_device");
+  const Value& rank = need(value, "_rank");
+  if (rank.kind != ValueKind::kNone) {
+    box.rank = natural(rank, "_remote_device's rank");
+    box.placement = arena.copy(fmt::format("rank:{}/{}", box.rank, where));
+    return;
+  }
+  const Value& worker = need(value, "_worker_name");
+  box.placement = worker.kind == ValueKind::kNone
+                      ? where
+                      : arena.copy(fmt::format("{}/{}", string(worker, "_remote_device's worker"), where));
+}
+
+ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
+  need_class(value, "ShardMetadata");
+  ShardBox box;
+  box.offsets = dims(arena, need(value, "shard_offsets"), "ShardMetadata's offsets");
+  box.sizes = dims(arena, need(value, "shard_sizes"), "ShardMetadata's sizes");
+  if (box.offsets.size() != dimensions || box.sizes.size() != dimensions) {
+    throw malformed("ShardMetadata", fmt::format("offsets {} and sizes {} are not those of a tensor of {} dimensions",
+                                                 to_string(box.offsets), to_string(box.sizes), dimensions))
+        .of_kind("shape_mismatch");
+  }
+  if (const Value* placement = attribute(value, "placement")) read_placement(arena, *placement, box);
+  return box;
+}
+
+/// TensorProperties: BUILD of a tuple (dtype, layout, requires_grad, memory format, pinned[, strides]).
+void read_properties(const Value& value, ShardedTensorValue& tensor) {
+  need_class(value, "TensorProperties");
+  const Value* state = value.extra == nullptr ? nullptr : value.extra->state;
+  if (state == nullptr || state->kind != ValueKind::kTuple || state->items.size() < kPropertiesItems) {
+    throw malformed("TensorProperties", "its state is no tuple of five values or more");
+  }
+  tensor.requires_grad = boolean(*state->items[2], "TensorProperties' requires_grad");
+  const DType stated = dtype(*state->items[0], "TensorProperties");
+  if (stated == tensor.dtype) return;
+  throw malformed(kClass, "its metadata says another dtype than the tensor")
+      .of_kind("dtype_mismatch")
+      .expected(dtype_name(tensor.dtype))
+      .found(dtype_name(stated));
+}
+
+void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor) {
+  need_class(value, "ShardedTensorMetadata");
+  const Dims shape = dims(arena, need(value, "size"), "ShardedTensorMetadata's size");
+  if (!(shape == tensor.shape)) {
+    throw malformed(kClass, "its metadata says another shape than the tensor")
+        .of_kind("shape_mismatch")
+        .expected(to_string(tensor.shape))
+        .found(to_string(shape));
+  }
+  read_properties(need(value, "tensor_properties"), tensor);
+  for (const Value* box : sequence(need(value, "shards_metadata"), "ShardedTensorMetadata's list of shards")) {
+    tensor.all.push_back(read_box(arena, *box, shape.size()));
+  }
+}
+
+void read_local(Arena& arena, const Value& list, ShardedTensorValue& tensor) {
+  for (const Value* shard : sequence(list, "ShardedTensor's list of local shards")) {
+    need_class(*shard, "Shard");
+    LocalShard local;
+    local.box = read_box(arena, need(*shard, "metadata"), tensor.shape.size());
+    local.tensor = &need(*shard, "tensor");
+    tensor.local.push_back(local);
+  }
+}
+
+GroupState read_group(const Value& value) {
+  need_class(value, "ProcessGroupState");
+  GroupState group;
+  group.local_rank = natural(need(value, "local_rank"), "ProcessGroupState's local rank");
+  group.rank = natural(need(value, "global_rank"), "ProcessGroupState's rank");
+  group.local_world_size = natural(need(value, "local_world_size"), "ProcessGroupState's local world size");
+  group.world_size = natural(need(value, "global_world_size"), "ProcessGroupState's world size");
+  const auto check = [](std::string_view what, std::int64_t rank, std::int64_t size) {
+    if (size > kMaxRanks) {
+      throw malformed("ProcessGroupState", fmt::format("its {}world size is {}", what, size))
+          .of_kind("world_size_mismatch")
+          .expected(fmt::format("at most {}", kMaxRanks))
+          .found(size);
+    }
+    if (rank < size) return;
+    throw malformed("ProcessGroupState", fmt::format("its {0}rank is {1}, its {0}world size is {2}", what, rank, size))
+        .of_kind("rank_mismatch")
+        .expected(fmt::format("a rank below {}", size))
+        .found(rank);
+  };
+  check("", group.rank, group.world_size);
+  check("local ", group.local_rank, group.local_world_size);
+  if (group.local_world_size > group.world_size) {
+    throw malformed("ProcessGroupState", "its group is larger than the world")
+        .of_kind("world_size_mismatch")
+        .expected(fmt::format("at most {}", group.world_size))
+        .found(group.local_world_size);
+  }
+  return group;
+}
+
+ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
+  ShardSpec spec;
+  if (class_name(value) != "ChunkShardingSpec") {
+    need_class(value, "EnumerableShardingSpec");
+    return spec;
+  }
+  const Value& dim = need(value, "dim");
+  if (dim.kind != ValueKind::kInt || dim.number < -dimensions || dim.number >= dimensions) {
+    throw malformed("ChunkShardingSpec", "its dim is no dimension of the tensor")
+        .of_kind("shape_mismatch")
+        .expected(fmt::format("one of {}", dimensions))
+        .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
+  }
+  spec.is_chunk = true;
+  spec.dim = static_cast<int>(dim.number < 0 ? dim.number + dimensions : dim.number);
+  for (const Value* placement : sequence(need(value, "placements"), "ChunkShardingSpec's placements")) {
+    ShardBox box;
+    read_placement(arena, *placement, box);
+    spec.placements.push_back(box.placement);
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
+  constexpr std::string_view kLead = "rank:";
+  std::int64_t rank = 0;
+  if (!placement.starts_with(kLead)) return std::nullopt;
+  const char* end = placement.data() + placement.size();
+  const auto [rest, error] = std::from_chars(placement.data() + kLead.size(), end, rank);
+  if (error != std::errc() || rank < 0 || (rest != end && *rest != '/')) return std::nullopt;
+  return rank;
+}
+
+std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value) {
+  if (subclass_name(value) != kClass) return std::nullopt;
+  const Subclass from = subclass(value);
+  const Wrapper whole = wrapper(arena, from);
+  const Value& state = *from.state;
+  if (state.kind != ValueKind::kTuple || state.items.size() < kStateItems) {
+    throw malformed(kClass, "its state is no tuple of five values").found(type_name(state));
+  }
+  ShardedTensorValue tensor;
+  tensor.dtype = whole.dtype;
+  tensor.shape = whole.shape;
+  read_metadata(arena, *state.items[1], tensor);
+  read_local(arena, *state.items[0], tensor);
+  tensor.group = read_group(*state.items[2]);
+  tensor.spec = read_spec(arena, *state.items[3], tensor.shape.size());
+  return tensor;
+}
+
+bool is_sharded(const Value& value) {
+  const std::string_view name = subclass_name(value);
+  return name == kClass || name == "DTensor";
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,86 @@
+/// \file
+/// The calls that rebuild ShardedTensors and DTensors, as torch 2.11 pickles them.
+///
+/// Source: the files named in sharded_values.h, and pickles that torch 2.11 wrote.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/torch_ranks/sharded_values.h"
+
+namespace shard::torch_ranks {
+
+/// The DeviceMesh of one sharding as one of its ranks pickles it.
+struct PickledMesh {
+  const Sharding* sharding = nullptr;
+  std::int64_t index = 0;                     ///< Of this rank in the mesh, row-major.
+  std::vector<std::string> groups;            ///< Names of the process groups of its axes.
+  std::string_view device_type = "cpu";
+  Value* ranks = nullptr;                     ///< kTensor: the ranks as an int32 vector (mesh_ranks()).
+};
+
+/// Elements of `sharding.ranks`, also where those are left out.
+std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
+
+/// Numbers process groups as torch does in a process that makes its meshes one after another, each by init_device_mesh
+/// and before any other group: "0" is all ranks, then every row of ranks along an axis has the next number.
+class GroupNames {
+ public:
+  /// The names for one rank, by axis. Call for each mesh in one order on all ranks.
+  std::vector<std::string> add_mesh(const Sharding& sharding, std::int64_t index, std::int64_t world_size);
+
+ private:
+  std::int64_t next_ = 1;
+};
+
+/// Values that repeat are made once. The local tensors stay kTensor values (torch_save::dump).
+/// Ownership: all that is made lies in the arena, which must outlive the maker.
+class ShardedValueMaker {
+ public:
+  explicit ShardedValueMaker(Arena& arena) : arena_(arena) {}
+
+  /// A ChunkShardingSpec's placements are those of `all`. \pre `local` is a part of `all`, in the same order.
+  Value* sharded_tensor(const ShardedTensorValue& tensor);
+  Value* device_mesh(const PickledMesh& mesh);
+  /// `mesh` is what device_mesh made for the tensor's sharding; equal meshes of one file are one.
+  Value* dtensor(const DTensorValue& tensor, Value* mesh);
+
+ private:
+  using Attributes = std::initializer_list<std::pair<std::string_view, Value*>>;
+
+  Value* text(std::string_view content);
+  Value* integer(std::int64_t number);
+  Value* boolean(bool value);
+  Value* none() { return make_value(arena_, ValueKind::kNone); }
+  Value* global(std::string_view module, std::string_view name);
+  Value* integers(ValueKind kind, std::span<const std::int64_t> numbers);
+  Value* tuple(std::initializer_list<Value*> items);
+  Value* dict(Attributes attributes);
+  /// cls.__new__(cls, *arguments), with `state` by BUILD where it is not null.
+  Value* instance(Value* cls, std::span<Value* const> arguments, Value* state);
+  Value* size(Dims shape);
+  Value* strides(Dims shape);
+  Value* device(std::string_view text_of_device);
+  Value* remote_device(const ShardBox& box);
+  Value* shard_metadata(const ShardBox& box);
+  Value* tensor_properties(const ShardedTensorValue& tensor);
+  Value* group_state(Value* cls, const GroupState& group);
+  Value* sharding_spec(const ShardedTensorValue& tensor, Value* shards);
+  Value* placement(const Placement& placement);
+  Value* shard_order(std::span<const Placement> placements);
+  /// _rebuild_from_type_v2 of a wrapper subclass.
+  Value* wrapper(Value* cls, DType dtype, Dims shape, std::string_view device, bool requires_grad, Value* state);
+
+  Arena& arena_;
+  std::unordered_map<std::string, Value*> texts_, globals_, devices_, remote_devices_;
+  std::unordered_map<std::int64_t, Value*> integers_;
+};
+
+}  // namespace shard::torch_ranks

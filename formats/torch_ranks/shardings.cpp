@@ -1,0 +1,94 @@
+#include "formats/torch_ranks/shardings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+constexpr std::int64_t kMaxBoxes = 1 << 16;       // Of one rank's part.
+constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // That are kept for the next tensor; a KiB each.
+
+void append(std::string& key, std::int64_t number) {
+  key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+/// Equal for equal shardings and only for those.
+std::string key_of(const Sharding& sharding) {
+  std::string key;
+  append(key, std::ssize(sharding.mesh));
+  for (std::size_t axis = 0; axis < sharding.mesh.size(); ++axis) {
+    append(key, sharding.mesh[axis].size);
+    append(key, std::ssize(sharding.mesh[axis].name));
+    key += sharding.mesh[axis].name;
+    const Placement& placement = sharding.placements[axis];
+    append(key, placement.kind);
+    append(key, placement.dim);
+    append(key, placement.split_factor);
+  }
+  for (const std::int64_t rank : sharding.ranks) append(key, rank);
+  return key;
+}
+
+/// A rank's part has at most as many boxes as the split factors say: small files may claim any.
+void check_boxes(Dims shape, const Sharding& sharding) {
+  std::map<int, std::int64_t> runs;
+  for (const Placement& placement : sharding.placements) {
+    if (placement.kind != Placement::kStridedShard) continue;
+    std::int64_t& of_dim = runs.try_emplace(placement.dim, 1).first->second;
+    of_dim = std::min({placement.split_factor, shape[placement.dim], kMaxBoxes + 1}) * of_dim;
+    of_dim = std::min({of_dim, shape[placement.dim], kMaxBoxes + 1});
+  }
+  std::int64_t boxes = 1;
+  for (const auto& [dim, count] : runs) boxes = std::min(boxes * count, kMaxBoxes + 1);
+  if (boxes <= kMaxBoxes) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("strided shards of {} lie in more than {} boxes on a rank", to_string(shape), kMaxBoxes));
+}
+
+}  // namespace
+
+std::uint32_t Shardings::index_of(const Sharding& sharding) {
+  const auto [entry, is_new] =
+      known_.try_emplace(key_of(sharding), static_cast<std::uint32_t>(catalog_.shardings.size()));
+  if (is_new) catalog_.shardings.push_back(sharding);
+  return entry->second;
+}
+
+const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
+  std::string key = key_of(cut.sharding);
+  append(key, std::ssize(cut.order));
+  for (const std::size_t axis : cut.order) append(key, static_cast<std::int64_t>(axis));
+  for (const std::int64_t n : shape) append(key, n);
+  if (const auto known = placed_.find(key); known != placed_.end()) return known->second;
+  check_boxes(shape, cut.sharding);
+  std::vector<RankPiece> pieces = place(shape, cut.sharding.mesh, cut.sharding.placements, cut.order);
+  for (std::size_t i = 0; i < cut.sharding.ranks.size(); ++i) pieces[i].rank = cut.sharding.ranks[i];
+  if (placed_boxes_ > kMaxPlacedBoxes) {
+    placed_.clear();
+    placed_boxes_ = 0;
+  }
+  for (const RankPiece& piece : pieces) placed_boxes_ += piece.boxes.size() + 1;
+  return placed_.emplace(std::move(key), std::move(pieces)).first->second;
+}
+
+bool cuts_slowest_first(const Cut& cut) {
+  std::map<int, std::size_t> last;
+  for (const std::size_t axis : cut.order) {
+    const Placement& placement = cut.sharding.placements[axis];
+    if (placement.kind == Placement::kReplicate) continue;
+    const auto [entry, is_new] = last.try_emplace(placement.dim, axis);
+    if (!is_new && entry->second > axis) return false;
+    entry->second = axis;
+  }
+  return true;
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,200 @@
+#include "formats/torch_ranks/written_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "libshard/core/error.h"
+
+namespace shard::torch_ranks {
+
+namespace {
+
+/// The ranks as int32, little-endian.
+std::string rank_bytes(std::span<const std::int64_t> ranks) {
+  std::string bytes;
+  for (const std::int64_t rank : ranks) {
+    for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(rank >> shift & 0xFF);
+  }
+  return bytes;
+}
+
+/// Whether a ChunkShardingSpec says the same: one axis, cut as torch.chunk.
+bool is_chunked(const Sharding& sharding) {
+  return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard;
+}
+
+bool is_one_mesh(const Sharding& a, const Sharding& b) { return a.mesh == b.mesh && a.ranks == b.ranks; }
+
+}  // namespace
+
+PiecesByRank::PiecesByRank(const Catalog& target) : begins_(target.files.size() + 1) {
+  const auto for_each = [&](const auto& call) {
+    for (std::uint32_t i = 0; i < target.tensors.size(); ++i) {
+      for (const Chunk& chunk : target.chunks_of(target.tensors[i])) {
+        call(target.storages[target.stored[chunk.stored].storage].file, Piece{i, chunk.stored});
+      }
+    }
+  };
+  for_each([this](std::uint32_t file, const Piece&) { ++begins_[file + 1]; });
+  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
+  pieces_.resize(begins_.back());
+  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
+  for_each([&](std::uint32_t file, const Piece& piece) { pieces_[next[file]++] = piece; });
+}
+
+std::span<const PiecesByRank::Piece> PiecesByRank::of(std::uint32_t rank, std::uint32_t tensor) const {
+  const auto all = std::span(pieces_).subspan(begins_[rank], begins_[rank + 1] - begins_[rank]);
+  const auto found = std::ranges::equal_range(all, tensor, {}, &Piece::tensor);
+  return {found.begin(), found.end()};
+}
+
+std::vector<bool> find_cut_tensors(const Catalog& target) {
+  std::vector<bool> is_cut(target.tensors.size());
+  for (std::size_t i = 0; i < is_cut.size(); ++i) {
+    const Tensor& tensor = target.tensors[i];
+    const auto is_whole = [&](const Chunk& chunk) { return target.stored[chunk.stored].shape == tensor.shape; };
+    is_cut[i] = !std::ranges::all_of(target.chunks_of(tensor), is_whole);
+  }
+  return is_cut;
+}
+
+WrittenRank::WrittenRank(const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip)
+    : set_(set), target_(set.target), rank_(rank), zip_(zip), maker_(arena_) {}
+
+std::string WrittenRank::pickle() {
+  return torch_save::dump(
+      set_.root, [this](std::int64_t number) { return view(number); },
+      [this](std::int64_t number) { return instead(number); });
+}
+
+const StoredTensor& WrittenRank::stored_of(std::uint32_t tensor) const {
+  const auto pieces = set_.pieces.of(rank_, tensor);
+  assert(!pieces.empty());
+  return target_.stored[pieces.front().stored];
+}
+
+const Value* WrittenRank::instead(std::int64_t number) {
+  const auto index = static_cast<std::size_t>(number);
+  if (index >= target_.tensors.size() || !set_.is_cut[index] || set_.kind == RankFiles::kPlain) return nullptr;
+  const auto tensor = static_cast<std::uint32_t>(number);
+  return set_.kind == RankFiles::kShardedTensor ? sharded_tensor(tensor) : dtensor(tensor);
+}
+
+torch_save::TensorView WrittenRank::view(std::int64_t number) {
+  auto index = static_cast<std::size_t>(number);
+  if (index < target_.tensors.size()) return zip_.view_of(stored_of(static_cast<std::uint32_t>(number)));
+  index -= target_.tensors.size();
+  if (index < target_.stored.size()) {
+    torch_save::TensorView local = zip_.view_of(target_.stored[index]);
+    // The tensor around it requires the gradient; a DTensor's local one is detached.
+    if (set_.kind == RankFiles::kDTensor) local.requires_grad = false;
+    return local;
+  }
+  const std::vector<std::int64_t> ranks = mesh_ranks(*meshes_[index - target_.stored.size()].sharding);
+  const std::int64_t shape[] = {static_cast<std::int64_t>(ranks.size())};
+  return zip_.own_tensor(DType::kInt32, target_.arena->dims(shape), rank_bytes(ranks));
+}
+
+std::string_view WrittenRank::location_of(std::uint32_t tensor) const {
+  const Tensor& each = target_.tensors[tensor];
+  const StoredTensor& stored = target_.stored[target_.chunks[each.first_chunk].stored];
+  return target_.locations[target_.storages[stored.storage].location];
+}
+
+Value* WrittenRank::local_tensor(std::uint32_t stored) {
+  return make_tensor(arena_, static_cast<std::int64_t>(target_.tensors.size() + stored));
+}
+
+std::string_view WrittenRank::placement_of(std::int64_t rank, std::string_view location) {
+  std::string_view& known = placements_[{rank, location}];
+  if (known.empty()) known = arena_.copy(fmt::format("rank:{}/{}", rank, location));
+  return known;
+}
+
+// Pieces without elements lie at the end. torch leaves them where their rank's piece would begin, which may be past the
+// end: its gather() fails on that, and its DCP refuses it.
+std::vector<ShardBox> WrittenRank::chunk_boxes(const Tensor& tensor, const Sharding& sharding,
+                                               std::string_view location) {
+  const int dim = sharding.placements[0].dim;
+  const std::int64_t n = tensor.shape[dim], parts = sharding.mesh[0].size;
+  const std::int64_t step = n / parts + (n % parts != 0 ? 1 : 0);
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(tensor.shape.size()));
+  std::vector<std::int64_t> sizes(tensor.shape.begin(), tensor.shape.end());
+  std::vector<ShardBox> boxes;
+  const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t rank = ranks[static_cast<std::size_t>(part)];
+    const std::int64_t begin = std::min(step * part, n);
+    offsets[static_cast<std::size_t>(dim)] = begin;
+    sizes[static_cast<std::size_t>(dim)] = std::min(n - begin, step);
+    boxes.push_back({arena_.dims(offsets), arena_.dims(sizes), placement_of(rank, location), rank});
+  }
+  return boxes;
+}
+
+std::vector<ShardBox> WrittenRank::enumerated_boxes(const Tensor& tensor, std::string_view location) {
+  std::vector<ShardBox> boxes;
+  for (const Chunk& chunk : target_.chunks_of(tensor)) {
+    const std::int64_t rank = target_.stored[chunk.stored].rank;
+    boxes.push_back({chunk.offsets, chunk.sizes, placement_of(rank, location), rank});
+  }
+  return boxes;
+}
+
+Value* WrittenRank::sharded_tensor(std::uint32_t tensor) {
+  const Tensor& each = target_.tensors[tensor];
+  const std::string_view location = location_of(tensor);
+  ShardedTensorValue value;
+  value.dtype = each.dtype;
+  value.shape = each.shape;
+  const std::int64_t ranks = std::ssize(set_.target.files);
+  value.group = {rank_, rank_, ranks, ranks};
+  value.spec.is_chunk = each.sharding != kNoIndex && is_chunked(target_.shardings[each.sharding]);
+  if (value.spec.is_chunk) {
+    const Sharding& sharding = target_.shardings[each.sharding];
+    value.spec.dim = sharding.placements[0].dim;
+    value.all = chunk_boxes(each, sharding, location);
+  } else {
+    value.all = enumerated_boxes(each, location);
+  }
+  auto piece = set_.pieces.of(rank_, tensor).begin();
+  for (const ShardBox& box : value.all) {
+    if (box.rank != rank_) continue;
+    value.requires_grad = target_.stored[piece->stored].requires_grad;
+    value.local.push_back({box, local_tensor((piece++)->stored)});
+  }
+  return maker_.sharded_tensor(value);
+}
+
+Value* WrittenRank::mesh_of(const Sharding& sharding, std::string_view device_type) {
+  const auto is_it = [&](const Mesh& mesh) {
+    return is_one_mesh(*mesh.sharding, sharding) && mesh.device_type == device_type;
+  };
+  const auto known = std::ranges::find_if(meshes_, is_it);
+  if (known != meshes_.end()) return known->value;
+  const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
+  const auto number = static_cast<std::int64_t>(target_.tensors.size() + target_.stored.size() + meshes_.size());
+  PickledMesh mesh{&sharding, std::ranges::find(ranks, rank_) - ranks.begin(), {}, device_type, nullptr};
+  mesh.groups = groups_.add_mesh(sharding, mesh.index, static_cast<std::int64_t>(set_.target.files.size()));
+  mesh.ranks = make_tensor(arena_, number);
+  meshes_.push_back({&sharding, device_type, maker_.device_mesh(mesh)});
+  return meshes_.back().value;
+}
+
+Value* WrittenRank::dtensor(std::uint32_t tensor) {
+  const Tensor& each = target_.tensors[tensor];
+  const std::string_view location = location_of(tensor);
+  DTensorValue value;
+  value.dtype = each.dtype;
+  value.shape = each.shape;
+  value.requires_grad = stored_of(tensor).requires_grad;
+  value.local = local_tensor(set_.pieces.of(rank_, tensor).front().stored);
+  value.sharding = target_.shardings[each.sharding];
+  value.device_type = location.substr(0, location.find(':'));
+  value.is_parameter = set_.is_parameter[tensor];
+  return maker_.dtensor(value, mesh_of(target_.shardings[each.sharding], value.device_type));
+}
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,85 @@
+/// \file
+/// The pickle of one rank's file, made from a target catalog.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/torch/placed_zip.h"
+#include "formats/torch_ranks/sharded_value_maker.h"
+#include "libshard/catalog/catalog.h"
+
+namespace shard::torch_ranks {
+
+/// Which stored tensors each rank holds of each tensor.
+class PiecesByRank {
+ public:
+  explicit PiecesByRank(const Catalog& target);
+  struct Piece {
+    std::uint32_t tensor, stored;
+  };
+  /// In the order of the tensor's chunks; a stored tensor of several chunks once for each.
+  std::span<const Piece> of(std::uint32_t rank, std::uint32_t tensor) const;
+
+ private:
+  std::vector<Piece> pieces_;        ///< By rank, then tensor.
+  std::vector<std::size_t> begins_;  ///< Of each rank, and the end.
+};
+
+/// By tensor: whether some rank holds less than all of it.
+std::vector<bool> find_cut_tensors(const Catalog& target);
+
+/// What the files of all ranks have in common.
+struct WrittenSet {
+  const Catalog& target;
+  RankFiles kind;
+  const Value& root;                       ///< The target's tree, Parameters of sharded tensors unwrapped.
+  const std::vector<bool>& is_cut;         ///< By tensor.
+  const std::vector<bool>& is_parameter;   ///< By tensor: it was unwrapped.
+  const PiecesByRank& pieces;
+};
+
+/// Numbers of kTensor values in the pickle: tensors of the target, then its stored tensors, then meshes' ranks.
+class WrittenRank {
+ public:
+  WrittenRank(const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip);
+  /// The tree with this rank's part of every tensor. Called once.
+  std::string pickle();
+
+ private:
+  const Value* instead(std::int64_t number);
+  torch_save::TensorView view(std::int64_t number);
+  const StoredTensor& stored_of(std::uint32_t tensor) const;
+  std::string_view location_of(std::uint32_t tensor) const;
+  Value* local_tensor(std::uint32_t stored);
+  Value* sharded_tensor(std::uint32_t tensor);
+  Value* dtensor(std::uint32_t tensor);
+  /// The boxes of a tensor that is cut along one dimension, as ChunkShardingSpec has them.
+  std::vector<ShardBox> chunk_boxes(const Tensor& tensor, const Sharding& sharding, std::string_view location);
+  std::vector<ShardBox> enumerated_boxes(const Tensor& tensor, std::string_view location);
+  std::string_view placement_of(std::int64_t rank, std::string_view location);
+  Value* mesh_of(const Sharding& sharding, std::string_view device_type);
+
+  struct Mesh {
+    const Sharding* sharding;  ///< Its axes and ranks count, not its placements.
+    std::string_view device_type;
+    Value* value;
+  };
+
+  const WrittenSet set_;
+  const Catalog& target_;
+  const std::uint32_t rank_;
+  torch_save::PlacedZip& zip_;
+  Arena arena_;
+  ShardedValueMaker maker_;
+  GroupNames groups_;
+  std::vector<Mesh> meshes_;  ///< A model has one or two.
+  std::map<std::pair<std::int64_t, std::string_view>, std::string_view> placements_;
+};
+
+}  // namespace shard::torch_ranks

@@ -1,0 +1,157 @@
+// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a lost rank is missed within the
+// timeout and a waiting rank leaves its core to those that copy.
+#include <fmt/format.h>
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/dist/plugin.h"
+
+namespace shard {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMessage = std::size_t{1} << 30;  // Counts are ints.
+
+void check(int result, const char* doing) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(ErrorCode::kPeer, fmt::format("MPI failed in {}", doing)).because(text);
+}
+
+class MpiGroup final : public Group {
+ public:
+  explicit MpiGroup(const GroupRequest& request) : timeout_(request.timeout) {
+    int provided = 0;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+    if (rank_ == request.launch.rank && size_ == request.launch.size) return;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_, size_, request.launch.rank,
+                            request.launch.size))
+        .because("the launcher belongs to another MPI than the one this build is for")
+        .hint("use --backend gloo");
+  }
+  ~MpiGroup() override {
+    if (broken_) MPI_Abort(MPI_COMM_WORLD, 7);  // Requests are pending: MPI knows no other way out.
+    MPI_Comm_free(&comm_);
+    MPI_Finalize();
+  }
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "mpi"; }
+
+  void barrier() override {
+    MPI_Request request;
+    check(MPI_Ibarrier(comm_, &request), "a barrier");
+    wait({&request, 1}, "a barrier");
+  }
+
+  void broadcast(std::span<std::byte> data, int root) override {
+    for (std::size_t done = 0; done < data.size(); done += kMessage) {
+      const std::size_t count = std::min(kMessage, data.size() - done);
+      MPI_Request request;
+      check(MPI_Ibcast(data.data() + done, static_cast<int>(count), MPI_BYTE, root, comm_, &request), "a broadcast");
+      wait({&request, 1}, "a broadcast");
+    }
+  }
+
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    if (all.size() > kMessage) return all_gather_large(own, all);
+    const int count = static_cast<int>(own.size());
+    MPI_Request request;
+    check(MPI_Iallgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_, &request), "an all-gather");
+    wait({&request, 1}, "an all-gather");
+  }
+
+  void exchange(std::span<const std::span<const std::byte>> to,
+                std::span<const std::span<std::byte>> from) override {
+    std::vector<MPI_Request> requests;
+    for (int i = 0; i < size_; ++i) {
+      const int sender = (rank_ + size_ - i) % size_;
+      const std::span<std::byte> piece = from[static_cast<std::size_t>(sender)];
+      for_each_message(piece, [&](std::span<std::byte> message, int tag) {
+        check(MPI_Irecv(message.data(), static_cast<int>(message.size()), MPI_BYTE, sender, tag, comm_,
+                        &requests.emplace_back()),
+              "an exchange");
+      });
+    }
+    for (int i = 0; i < size_; ++i) {
+      const int receiver = (rank_ + i) % size_;
+      const std::span<const std::byte> piece = to[static_cast<std::size_t>(receiver)];
+      for_each_message(piece, [&](std::span<const std::byte> message, int tag) {
+        check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, receiver, tag, comm_,
+                        &requests.emplace_back()),
+              "an exchange");
+      });
+    }
+    wait(requests, "an exchange");
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void abort() noexcept override { broken_ = true; }
+
+ private:
+  template <class Span, class Each>
+  static void for_each_message(Span piece, const Each& each) {
+    int tag = 0;
+    for (std::size_t done = 0; done < piece.size(); done += kMessage) {
+      each(piece.subspan(done, std::min(kMessage, piece.size() - done)), tag++);
+    }
+  }
+
+  void all_gather_large(std::span<const std::byte> own, std::span<std::byte> all) {
+    const auto ranks = static_cast<std::size_t>(size_);
+    const std::vector<std::span<const std::byte>> to(ranks, own);
+    std::vector<std::span<std::byte>> from(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) from[i] = all.subspan(i * own.size(), own.size());
+    exchange(to, from);
+  }
+
+  void wait(std::span<MPI_Request> requests, const char* doing) {
+    const Clock::time_point begin = Clock::now();
+    for (std::chrono::microseconds pause{0};;) {
+      int done = 0;
+      const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      if (result != MPI_SUCCESS) broken_ = true;
+      check(result, doing);
+      if (done != 0) return;
+      const Clock::duration waited = Clock::now() - begin;
+      if (waited > timeout_) {
+        broken_ = true;
+        throw Error(ErrorCode::kPeer, fmt::format("no word from a rank within {:.1f} s, in {}",
+                                                  std::chrono::duration<double>(timeout_).count(), doing));
+      }
+      if (waited < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause + std::chrono::microseconds(10), std::chrono::microseconds(500));
+    }
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  std::chrono::milliseconds timeout_;
+  bool broken_ = false;
+};
+
+}  // namespace
+
+}  // namespace shard
+
+extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
+  return new shard::MpiGroup(request);
+}

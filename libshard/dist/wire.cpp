@@ -1,0 +1,60 @@
+#include "libshard/dist/wire.h"
+
+#include <cstring>
+
+namespace shard {
+
+void WireWriter::number(std::int64_t value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+}
+
+void WireWriter::text(std::string_view value) {
+  number(static_cast<std::int64_t>(value.size()));
+  const auto bytes = std::as_bytes(std::span(value));
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+}
+
+void WireWriter::error(const Error& value) {
+  number(static_cast<std::int64_t>(value.code()));
+  text(value.what());
+  number(value.rank().value_or(-1));
+  for (const std::string* part : {&value.file(), &value.tensor(), &value.why(), &value.hint(), &value.expected(),
+                                  &value.found(), &value.kind()}) {
+    text(*part);
+  }
+}
+
+std::span<const std::byte> WireReader::take(std::uint64_t count) {
+  if (count > rest_.size()) throw Error(ErrorCode::kPeer, "a message between ranks is cut short");
+  const auto front = rest_.first(count);
+  rest_ = rest_.subspan(count);
+  return front;
+}
+
+std::int64_t WireReader::number() {
+  std::int64_t value = 0;
+  std::memcpy(&value, take(sizeof value).data(), sizeof value);
+  return value;
+}
+
+std::string WireReader::text() {
+  const auto bytes = take(static_cast<std::uint64_t>(number()));
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Error WireReader::error() {
+  const std::int64_t code = number();
+  if (code < 0 || code > static_cast<std::int64_t>(ErrorCode::kInterrupted)) {
+    throw Error(ErrorCode::kPeer, "a message between ranks makes no sense");
+  }
+  Error error(static_cast<ErrorCode>(code), text());
+  if (const std::int64_t rank = number(); rank >= 0) error.of_rank(static_cast<int>(rank));
+  error.in_file(text()).of_tensor(text());
+  error.because(text()).hint(text());
+  error.expected(text()).found(text());
+  error.of_kind(text());
+  return error;
+}
+
+}  // namespace shard

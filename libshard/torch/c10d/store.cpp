@@ -1,0 +1,102 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "libshard/core/error.h"
+#include "libshard/torch/c10d/c10d_group.h"
+
+namespace shard {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+c10d::TCPStoreOptions store_options(const Launch& launch, int port, bool hosts, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = hosts;
+  options.numWorkers = static_cast<std::size_t>(launch.size);
+  options.multiTenant = !launch.agent_hosts_store && port != 0;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  return options;
+}
+
+/// Where rank 0 of a job on one host leaves its port: the launcher's own folder of the job, else one that only this
+/// user can write. Ranks on one host have one parent, the launcher.
+std::string meeting_folder(const Launch& launch) {
+  if (!launch.session_folder.empty()) return launch.session_folder;
+  const char* const temporary = std::getenv("TMPDIR");
+  const std::string folder = std::string(temporary != nullptr ? temporary : "/tmp") + "/shardctl-" +
+                             std::to_string(getuid()) + "-" + std::to_string(getppid());
+  struct stat status {};
+  const bool is_there = mkdir(folder.c_str(), 0700) == 0 || lstat(folder.c_str(), &status) == 0;
+  const bool is_ours = status.st_mode == 0 || (S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0);
+  if (is_there && is_ours) return folder;
+  throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in")
+      .in_file(folder)
+      .hint("say where rank 0 can be found: --rdzv HOST:PORT");
+}
+
+/// A port file's name; characters that a path cannot hold are replaced.
+std::string port_file(const Launch& launch) {
+  std::string job = launch.job;
+  for (char& c : job) c = c == '/' ? '_' : c;
+  return meeting_folder(launch) + "/shardctl-" + job + ".port";
+}
+
+/// Rank 0's store, which takes any port and leaves it in a file that the last rank to come removes.
+c10::intrusive_ptr<c10d::Store> publish(const Launch& launch, std::chrono::milliseconds timeout) {
+  auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options(launch, 0, true, timeout));
+  const std::string file = port_file(launch);
+  std::ofstream(file + ".new") << store->getPort() << '\n';
+  if (std::rename((file + ".new").c_str(), file.c_str()) != 0) {
+    throw Error(ErrorCode::kPeer, "the port file cannot be written").in_file(file);
+  }
+  return store;
+}
+
+c10::intrusive_ptr<c10d::Store> find(const Launch& launch, std::chrono::milliseconds timeout) {
+  const std::string file = port_file(launch);
+  for (const Clock::time_point end = Clock::now() + timeout; Clock::now() < end;) {
+    int port = 0;
+    if (std::ifstream(file) >> port) {
+      return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options(launch, port, false, timeout));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  throw Error(ErrorCode::kPeer, "rank 0 did not say where it is").in_file(file);
+}
+
+/// Rank 0 takes its port file away again when all have come.
+void meet_once(const Launch& launch, c10d::Store& store) {
+  if (store.add("came", 1) == launch.size) store.set("all", std::string("y"));
+  store.wait({"all"});
+  if (launch.rank != 0) return;
+  std::remove(port_file(launch).c_str());
+  if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (!launch.address.empty() && launch.port != 0) {
+    const bool hosts = launch.rank == 0 && !launch.agent_hosts_store;
+    store = c10::make_intrusive<c10d::TCPStore>(launch.address, store_options(launch, launch.port, hosts, timeout));
+  } else if (launch.local_size < launch.size) {
+    throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
+        .hint("add --rdzv HOST:PORT, or pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT");
+  } else {
+    store = launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
+    meet_once(launch, *store);
+  }
+  return c10::make_intrusive<c10d::PrefixStore>("/shardctl/" + launch.job, store);
+}
+
+}  // namespace shard

@@ -1,0 +1,20 @@
+#pragma once
+// The torch wheel ships c10d/ProcessGroupGloo.hpp but no Gloo headers. These few declarations let that header be parsed:
+// our code only hands pointers through, all of Gloo is inside libtorch_cpu. Nothing of gloo:: may be made or called here.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace gloo::rendezvous {
+
+class Store {
+ public:
+  virtual ~Store();
+  virtual void set(const std::string& key, const std::vector<char>& data) = 0;
+  virtual std::vector<char> get(const std::string& key) = 0;
+  virtual void wait(const std::vector<std::string>& keys) = 0;
+  virtual void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) = 0;
+};
+
+}  // namespace gloo::rendezvous

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# cat prints a tensor, a slice or an object, in each form, from every format; and stops quietly when the pipe closes.
+. "$(dirname "$0")/common.sh"
+demo="$SHARD_DATA/demo/ckpt"
+name=model.embed.weight
+
+expect 0 cat "$demo" "$name[48:,0:4]"
+[ "$(wc -l <out)" = 2 ] || fail "not one line a row"
+[ "$(head -n 1 out | wc -w)" = 4 ] || fail "not four columns"
+expect 0 cat "$demo" $name --format raw
+cp out whole
+[ "$(wc -c <whole)" = 1600 ] || fail "not the bytes of 50 x 16 bfloat16"
+expect 0 cat "$demo" "$name[10:20]" --format raw
+cmp -s out <(tail -c +321 whole | head -c 320) || fail "rows 10 to 20 differ from those of the whole"
+expect 0 cat "$demo" step
+[ "$(wc -l <out)" = 1 ] || fail "an object is one line"
+expect 0 cat "$demo" step --json
+[ "$(python3 -c 'import json; print(json.load(open("out"))["schema"])')" = shardctl.cat/1 ] || fail "schema"
+expect 0 cat "$demo" "$name[0]" --json
+[ "$(python3 -c 'import json; d = json.load(open("out")); print(d["shape"], len(d["values"]))')" = "[16] 16" ] || fail "values"
+
+expect 0 gather "$demo" -o whole.pt
+expect 0 gather "$demo" -o whole.safetensors --objects drop
+for each in whole.pt whole.safetensors; do
+  expect 0 cat $each $name --format raw
+  cmp -s out whole || fail "the bytes in $each differ"
+done
+
+expect 8 cat "$demo" $name --format npy
+line=$(sed -n 's/^  hint: shardctl //p' err)
+eval "\"\$SHARDCTL\" $line" >out 2>/dev/null || fail "the hinted line does not work: $line"
+[ "$(head -c 6 out | tail -c 5)" = NUMPY ] || fail "no .npy"
+expect 3 cat "$demo" model.embed.wieght
+holds err "did you mean 'model.embed.weight'?"
+expect 3 cat "$demo" model.embed
+holds err "one is 'model.embed.weight'"
+expect 2 cat "$demo" "$name[::2]"
+expect 2 cat "$demo" "$name[50]"
+expect 2 cat "$demo"
+expect 2 cat "$demo" step --format raw
+
+model large.safetensors $((64 << 20))
+"$SHARDCTL" cat large.safetensors w 2>err | head -n 1 >out
+[ "${PIPESTATUS[0]}" = 0 ] || fail "a closed pipe is exit ${PIPESTATUS[0]}"
+is_empty err

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The completion scripts work in the real shells: verbs, options of a verb, words of an option, words of a verb.
+. "$(dirname "$0")/common.sh"
+
+for shell in bash zsh fish; do
+  expect 0 completion $shell
+  cp out completion.$shell
+done
+expect 2 completion tcsh
+holds err "bash, zsh, fish"
+PATH=$(dirname "$SHARDCTL"):$PATH
+
+# completes SHELL LINE WORD: WORD is among what the shell offers at the end of LINE.
+completes() {
+  case $1 in
+    bash)
+      bash -c '. ./completion.bash; read -ra COMP_WORDS <<<"${1//=/ = }"; [[ $1 != *" " ]] || COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shardctl; printf "%s\n" "${COMPREPLY[@]}"' - "$2"
+      ;;
+    zsh) zsh -f zsh_offers "$2" ;;
+    fish) fish --no-config -c 'source completion.fish; complete -C "$argv[1]"' "$2" | cut -f 1 ;;
+  esac >offered 2>&1 || true
+  grep -qE -- "(^|[^a-z-])$3($|[^a-z_-])" offered || { cp offered out && fail "$1 does not complete '$2' to '$3'"; }
+}
+
+# zsh completes for terminals only: it gets one, and what it draws there is looked at.
+cat >zsh_offers <<'Z'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1= RPS1=; unsetopt zle_bracketed_paste; autoload -Uz compinit && compinit -u -D; source ./completion.zsh; print REA''DY"
+zpty -r shell drawn '*READY*'
+zpty -w -n shell "$1"$'\t\t'
+for ((i = 0; i < 20; ++i)); do
+  sleep 0.1
+  while zpty -r -t shell drawn; do print -rn -- "$drawn"; done
+done
+zpty -d shell
+Z
+
+tried=0
+for shell in bash zsh fish; do
+  command -v $shell >/dev/null || { echo "SKIPPED: no $shell here" && continue; }
+  completes $shell "shardctl ins" inspect
+  completes $shell "shardctl inspect --ranks-e" --ranks-expected
+  completes $shell "shardctl inspect --from safe" safetensors
+  completes $shell "shardctl split x --as sh" sharded_tensor
+  completes $shell "shardctl split x --to=safe" safetensors
+  completes $shell "shardctl -j 3 dige" digest
+  completes $shell "shardctl cat x y --format n" npy
+  completes $shell "shardctl completion fi" fish
+  completes $shell "shardctl help resh" reshard
+  tried=$((tried + 1))
+done
+[ $tried -gt 0 ] || fail "no shell at all"
+
+# Nothing is offered that is not there: every long option of the bash script is taken by its verb.
+for verb in inspect split cat digest; do
+  for option in $(sed -n "s/^ *$verb) words=\"\(.*\)\" ;;/\1/p" completion.bash); do
+    "$SHARDCTL" help $verb | grep -q -- "$option" || fail "help $verb does not know $option"
+  done
+done

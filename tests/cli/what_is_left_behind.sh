@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What a target has no place for is noted in it where it can be, and told where it cannot.
+. "$(dirname "$0")/common.sh"
+state="$SHARD_DATA/torch/state.pt"
+
+expect 0 inspect "$state" --json
+tie=$(python3 -c 'import json
+for t in json.load(open("out"))["tensors"]:
+    if t["alias_of"]: print(json.dumps({t["name"]: t["alias_of"]}))' | head -n 1)
+[ -n "$tie" ] || fail "the golden file has an alias"
+expect 0 convert "$state" -o tied.safetensors --objects drop
+expect 0 inspect tied.safetensors --json
+python3 -c 'import json, sys
+note = json.loads(json.load(open("out"))["metadata"]["shardctl.aliases"])
+assert json.loads(sys.argv[1]).items() <= note.items(), note' "$tie" || fail "the note of the alias"
+expect 0 convert tied.safetensors -o renamed.safetensors --add-prefix model.
+expect 0 inspect renamed.safetensors --json
+lacks out shardctl.aliases
+expect 0 convert "$state" -o untied --to dcp --objects drop
+holds err "the same as another and stored in full, untied"
+expect 0 convert "$state" -o tied.pt --objects drop
+lacks err untied
+
+mkdir folder
+expect 0 split tied.safetensors -o folder/ckpt --ranks 2
+echo {} >folder/ckpt/config.json
+expect 0 gather folder/ckpt -o g.safetensors
+holds err "other files of the folder are not read or copied: 'config.json'"

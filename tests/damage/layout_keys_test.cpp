@@ -1,0 +1,111 @@
+// A layout document with every key gone, of every wrong type, and out of range.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/catalog/layout.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kGood =
+    R"({"schema":"shardctl.layout/1","name":"x","mesh":{"dp":2,"tp":4},"files":{"path":"r{tp}.pt"},)"
+    R"("rules":[{"id":"q","match":".*","shard":[{"axis":"tp","dim":0}]}]})";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+struct Row {
+  const char* from;
+  const char* to;
+  const char* words;
+  ErrorCode code = ErrorCode::kInvalidArgument;
+};
+
+const Row kRows[] = {
+    {R"("schema":"shardctl.layout/1",)", "", "wrong schema"},
+    {R"("shardctl.layout/1")", "1", "the document.schema is no string"},
+    {R"("shardctl.layout/1")", R"("shardctl.layout/2")", "wrong schema"},
+    {R"("name":"x")", R"("name":[])", "the document.name is no string"},
+    {R"("name":"x")", R"("name":null)", "the document.name is no string"},
+    {R"("name":"x")", R"("nam":"x")", "key 'nam' of the document is not supported", ErrorCode::kUnsupported},
+    {R"("mesh":{"dp":2,"tp":4},)", "", "key 'mesh' is missing"},
+    {R"({"dp":2,"tp":4})", "[2,4]", "mesh is no object of axes and sizes"},
+    {R"({"dp":2,"tp":4})", "null", "mesh is no object of axes and sizes"},
+    {R"({"dp":2,"tp":4})", "{}", "mesh is no object of axes and sizes"},
+    {R"("dp":2)", R"("tp":2)", "an axis of mesh is there twice"},
+    {R"("dp":2)", R"("dp":"2")", "mesh.dp is no size"},
+    {R"("dp":2)", R"("dp":0)", "mesh.dp is no size"},
+    {R"("dp":2)", R"("dp":-2)", "mesh.dp is no size"},
+    {R"("dp":2)", R"("dp":2.0)", "mesh.dp is no size"},
+    {R"("dp":2)", R"("dp":18446744073709551616)", "mesh.dp is no size"},
+    {R"("tp":4)", R"("tp":9223372036854775807)", "mesh.tp is no size"},
+    {R"({"path":"r{tp}.pt"})", "[]", "files is no object"},
+    {R"({"path":"r{tp}.pt"})", R"("r.pt")", "files is no object"},
+    {R"("r{tp}.pt")", "5", "files.path is no string"},
+    {R"("path")", R"("root")", "key 'root' of files is not supported", ErrorCode::kUnsupported},
+    {R"([{"id":"q","match":".*","shard":[{"axis":"tp","dim":0}]}])", "{}", "rules is no list"},
+    {R"({"id":"q","match":".*","shard":[{"axis":"tp","dim":0}]})", "[]", "rules[0] is no object"},
+    {R"("id":"q")", R"("id":7)", "rules[0].id is no string"},
+    {R"("match":".*",)", "", "rule 'q' has no key 'match'"},
+    {R"("match":".*")", R"("match":{})", "rule 'q'.match is no string"},
+    {R"("match":".*")", R"("match":"[")", "rule 'q'.match is no regular expression"},
+    {R"("match":".*")", R"("match":"(a{1000}){1000}")", "rule 'q'.match is no regular expression"},
+    {R"("match":".*")", R"("march":".*")", "key 'march' of rules[0] is not supported", ErrorCode::kUnsupported},
+    {R"([{"axis":"tp","dim":0}])", R"({"axis":"tp","dim":0})", "rule 'q'.shard is no list"},
+    {R"([{"axis":"tp","dim":0}])", R"(["tp"])", "rule 'q'.shard is no object"},
+    {R"("axis":"tp",)", "", "rule 'q'.shard names axis '', which mesh lacks"},
+    {R"("axis":"tp")", R"("axis":1)", "rule 'q'.shard.axis is no string"},
+    {R"("axis":"tp")", R"("axis":"pp")", "rule 'q'.shard names axis 'pp', which mesh lacks"},
+    {R"({"axis":"tp","dim":0})", R"({"axis":"tp","dim":0},{"axis":"tp","dim":1})",
+     "rule 'q'.shard names axis 'tp' twice"},
+    {R"(,"dim":0)", "", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":"0")", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":0.0)", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":64)", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":-65)", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":-9223372036854775808)", "rule 'q'.shard.dim is no dimension"},
+    {R"("dim":0)", R"("dim":0,"split":"even")", "key 'split' of rule 'q'.shard is not supported",
+     ErrorCode::kUnsupported},
+};
+
+Error error_of(const std::string& text) {
+  try {
+    parse_layout_document(text, "layout.json");
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::kInterrupted, "it was read");
+}
+
+TEST(LayoutKeys, TheRightOneIsRead) { EXPECT_EQ(error_of(kGood).code(), ErrorCode::kInterrupted); }
+
+TEST(LayoutKeys, EachIsRefusedByName) {
+  for (const Row& row : kRows) {
+    const Error error = error_of(replaced(kGood, row.from, row.to));
+    EXPECT_EQ(code_name(error.code()), code_name(row.code)) << row.to << ": " << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(row.words)) << row.from << " -> " << row.to;
+    EXPECT_EQ(error.file(), "layout.json");
+  }
+}
+
+TEST(LayoutKeys, CutAnywhereItIsRefused) {
+  for (std::size_t size = 0; size < kGood.size(); ++size) {
+    EXPECT_EQ(code_name(error_of(kGood.substr(0, size)).code()), "invalid_argument") << size;
+  }
+}
+
+TEST(LayoutKeys, PatternsThatAreTooLargeTogetherAreRefused) {
+  std::string rules;
+  for (int i = 0; i < 1000; ++i) rules += R"({"match":"x.{900}"},)";
+  const std::string text = R"({"schema":"shardctl.layout/1","mesh":{"a":2},"rules":[)" + rules + R"({"match":"y"}]})";
+  const Error error = error_of(text);
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.what(), HasSubstr("the patterns of the rules are too large"));
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,161 @@
+#include "libshard/dist/together.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/dist/thread_group.h"
+#include "libshard/dist/wire.h"
+
+namespace shard {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// What `together` threw on each rank.
+std::vector<Error> failures_of(int ranks, const std::function<void(Group&, std::stop_token)>& work,
+                               milliseconds timeout = milliseconds(10'000)) {
+  std::vector<Error> failures;
+  std::mutex mutex;
+  run_as_threads(ranks, [&](Group& group) {
+    group.set_timeout(timeout);
+    try {
+      together(group, {}, [&](std::stop_token stop) { work(group, stop); });
+    } catch (const Error& error) {
+      const std::scoped_lock lock(mutex);
+      failures.push_back(error);
+    }
+  });
+  return failures;
+}
+
+void wait_for_stop(const std::stop_token& stop) {
+  while (!stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+  throw Error(ErrorCode::kInterrupted, "interrupted");
+}
+
+TEST(Together, ReturnsWhenAllAreDone) {
+  std::atomic<int> done{0};
+  EXPECT_TRUE(failures_of(4, [&](Group& group, std::stop_token) {
+                std::this_thread::sleep_for(milliseconds(5 * group.rank()));
+                ++done;
+              }).empty());
+  EXPECT_EQ(done, 4);
+}
+
+TEST(Together, ThrowsTheCauseOnAllRanksAndStopsTheirWork) {
+  const auto begin = Clock::now();
+  const std::vector<Error> failures = failures_of(4, [](Group& group, std::stop_token stop) {
+    if (group.rank() == 2) throw Error(ErrorCode::kResource, "disk full").in_file("out").expected(7).found(3);
+    wait_for_stop(stop);
+  });
+  ASSERT_EQ(failures.size(), 4U);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_STREQ(error.what(), "disk full");
+    EXPECT_EQ(error.file(), "out");
+    EXPECT_EQ(error.found(), "3");
+    EXPECT_EQ(error.rank(), 2);
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST(Together, PutsACauseBeforeAnInterruption) {
+  const std::vector<Error> failures = failures_of(3, [](Group& group, std::stop_token) {
+    throw group.rank() == 2 ? Error(ErrorCode::kCorruption, "damaged") : Error(ErrorCode::kInterrupted, "interrupted");
+  });
+  // Ranks need not end in one tick; whatever was seen first is the same for all.
+  ASSERT_EQ(failures.size(), 3U);
+  for (const Error& error : failures) EXPECT_STREQ(error.what(), failures[0].what());
+}
+
+TEST(Together, WorkMayTakeLongerThanTheTimeout) {
+  EXPECT_TRUE(failures_of(
+                  2,
+                  [](Group& group, std::stop_token) {
+                    if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(1200));
+                  },
+                  milliseconds(400))
+                  .empty());
+}
+
+TEST(Together, MissesARankThatIsSilent) {
+  std::atomic<int> lost{0};
+  const auto begin = Clock::now();
+  run_as_threads(3, [&](Group& group) {
+    group.set_timeout(milliseconds(300));
+    if (group.rank() == 1) return std::this_thread::sleep_for(milliseconds(1500));
+    try {
+      together(group, {}, wait_for_stop);
+    } catch (const Error& error) {
+      lost += error.code() == ErrorCode::kPeer ? 1 : 0;
+    }
+  });
+  EXPECT_EQ(lost, 2);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));
+}
+
+TEST(Together, SumsWhatIsDoneOnRankZero) {
+  std::int64_t last = 0;
+  run_as_threads(3, [&](Group& group) {
+    TogetherOptions options;
+    options.done_bytes = [&] { return std::int64_t{100} + group.rank(); };
+    if (group.rank() == 0) options.on_sum = [&](std::int64_t sum) { last = sum; };
+    together(group, options, [](std::stop_token) {});
+  });
+  EXPECT_EQ(last, 303);
+}
+
+TEST(Together, AnInterruptionOfOneRankEndsAll) {
+  std::stop_source signal;
+  std::atomic<int> interrupted{0};
+  run_as_threads(3, [&](Group& group) {
+    TogetherOptions options;
+    if (group.rank() == 1) options.stop = signal.get_token();
+    if (group.rank() == 0) signal.request_stop();
+    try {
+      together(group, options, wait_for_stop);
+    } catch (const Error& error) {
+      interrupted += error.code() == ErrorCode::kInterrupted && error.rank() == 1 ? 1 : 0;
+    }
+  });
+  EXPECT_EQ(interrupted, 3);
+}
+
+TEST(Together, AloneItRunsOnTheCallersThread) {
+  const std::thread::id caller = std::this_thread::get_id();
+  std::thread::id worker;
+  together(solo_group(), {}, [&](std::stop_token) { worker = std::this_thread::get_id(); });
+  EXPECT_EQ(worker, caller);
+}
+
+TEST(ExpectSame, NamesTheRankThatDiffers) {
+  std::atomic<int> named{0};
+  run_as_threads(3, [&](Group& group) {
+    try {
+      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "other versions");
+    } catch (const Error& error) {
+      named += error.rank() == 2 && error.expected() == "0.1.0" && error.found() == "0.2.0" ? 1 : 0;
+    }
+  });
+  EXPECT_EQ(named, 3);
+}
+
+TEST(Wire, RefusesWhatIsCutShort) {
+  WireWriter writer;
+  writer.error(Error(ErrorCode::kCorruption, "damaged").in_file("a"));
+  const Bytes bytes = writer.take();
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(WireReader(std::span(bytes).first(length)).error(), Error) << length;
+  }
+  EXPECT_STREQ(WireReader(bytes).error().what(), "damaged");
+}
+
+}  // namespace
+}  // namespace shard

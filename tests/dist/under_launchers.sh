@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The conformance suite of groups in processes: under_launchers.sh GROUP_PROGRAM mpirun|torchrun PYTHON.
+# Every check must have passed on rank 0; what the launcher makes of the last one, in which a rank is silent, is its own.
+set -u
+program=$1 launcher=$2 python=${3:-}
+checks=10
+
+expect_all() {  # BACKEND RANKS OUTPUT
+  local passed
+  passed=$(grep -c "^$1 $2 ranks: " <<<"$3")
+  if [ "$passed" -ne "$checks" ]; then
+    echo "FAILED: $launcher, $1, $2 ranks: $passed of $checks checks passed"
+    echo "$3"
+    exit 1
+  fi
+  echo "ok: $launcher, $1, $2 ranks: $passed checks"
+}
+
+case $launcher in
+  mpirun)
+    command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun here"; exit 77; }
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    for backend in mpi ${python:+gloo}; do
+      for ranks in 1 2 4; do
+        expect_all "$backend" "$ranks" "$(timeout 120 mpirun --oversubscribe -np "$ranks" "$program" "$backend" 2>&1)"
+      done
+    done
+    ;;
+  torchrun)
+    "$python" -c 'import torch' 2>/dev/null || { echo "SKIPPED: no torch here"; exit 77; }
+    for ranks in 1 2 4; do
+      expect_all gloo "$ranks" "$(timeout 120 "$python" -m torch.distributed.run --standalone --no-python \
+        --nproc-per-node "$ranks" "$program" gloo 2>&1)"
+    done
+    # The other ways to meet: an own store of rank 0, the c10d rendezvous, variables set by hand.
+    expect_all gloo 2 "$(TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 timeout 120 "$python" -m torch.distributed.run --no-python \
+      --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --nproc-per-node 2 "$program" gloo 2>&1)"
+    expect_all gloo 2 "$(timeout 120 "$python" -m torch.distributed.run --no-python --master-port 29641 \
+      --nproc-per-node 2 "$program" gloo 2>&1)"
+    by_hand() { env RANK="$1" WORLD_SIZE=2 LOCAL_RANK="$1" LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29642 \
+      timeout 120 "$program" gloo 2>&1; }
+    expect_all gloo 2 "$(by_hand 1 & by_hand 0; wait)"
+    ;;
+esac

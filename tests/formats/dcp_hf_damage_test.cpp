@@ -1,0 +1,226 @@
+// Every field of names, headers and sharding infos changed once: what is said, of which file and tensor.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/formats/dcp_hf_files.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::DcpHfFolder;
+using test::kFirstData;
+using test::kFirstHeader;
+using test::kFirstName;
+using test::kSecondData;
+using test::kSecondHeader;
+using test::kSecondName;
+using ::testing::HasSubstr;
+
+constexpr ErrorCode kBad = ErrorCode::kCorruption;
+constexpr ErrorCode kAbsent = ErrorCode::kNotFound;
+constexpr ErrorCode kNo = ErrorCode::kUnsupported;
+
+/// One change of the text of one header of the folder.
+struct Change {
+  const char* label;
+  int file;  // 0 or 1.
+  std::string from, to;
+  ErrorCode code;
+  const char* kind;
+  const char* tensor;  // "" where the error is of none.
+  const char* words;
+};
+
+std::string label_of(const ::testing::TestParamInfo<Change>& info) { return info.param.label; }
+
+void expect_refused(const Change& change, bool is_recorded) {
+  DcpHfFolder folder;
+  const auto header = [&](int file, const std::string& text) {
+    const std::string whole = is_recorded ? test::recorded(text) : text;
+    return file == change.file ? test::changed(whole, change.from, change.to) : whole;
+  };
+  folder.put_first(header(0, kFirstHeader));
+  folder.put_second(header(1, kSecondHeader));
+  const Error error = test::error_of([&] { folder.open(); });
+  EXPECT_EQ(code_name(error.code()), code_name(change.code)) << error.what();
+  EXPECT_EQ(error.kind(), change.kind) << error.what();
+  EXPECT_EQ(error.tensor(), change.tensor) << error.what();
+  EXPECT_THAT(std::string(error.what()) + error.why(), HasSubstr(change.words));
+  EXPECT_NE(error.file(), "") << error.what();
+}
+
+const Change kOthers[] = {
+    {"NoShardingInfo", 1, "DCP_SHARDING_INFO", "DCP_SHARDING_INFX", kBad, "bad_header", "", "no DCP_SHARDING_INFO"},
+    {"InfoIsAList", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "[]", kBad, "bad_header", "",
+     "text of DCP_SHARDING_INFO"},
+    {"InfoIsCut", 1, "[3, 0]}}", "[3, 0]", kBad, "bad_header", "", "text of DCP_SHARDING_INFO"},
+    {"InfoIsEmptyText", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "\"\"", kBad, "bad_header", "", "expected '{'"},
+    {"InfoIsANumber", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "1", kBad, "bad_header", "", "expected '\"'"},
+    {"InfoGoesOn", 1, "[3, 0]}}", "[3, 0]}} {}", kBad, "bad_header", "", "more text"},
+    {"InfoIsDeep", 1, "[3, 0]}}",
+     "[3, 0]}, \\\"x\\\": {\\\"y\\\": " + std::string(70, '[') + std::string(70, ']') + "}}", kBad, "bad_header", "",
+     "levels deep"},
+    {"EntryIsAList", 1, R"({\"saved_offsets\": [3, 0]})", "[3, 0]", kBad, "bad_header", "", "expected '{'"},
+    {"NoSavedOffsets", 1, "saved_offsets", "sawed_offsets", kBad, "bad_header", "w", "lacks saved_offsets"},
+    {"SavedOffsetsTwice", 1, "[3, 0]", R"([3, 0], \"saved_offsets\": [3, 0])", kBad, "bad_header", "w", "two fields"},
+    {"OffsetsAreAnObject", 1, "[3, 0]", "{}", kBad, "bad_header", "", "expected '['"},
+    {"OffsetIsAText", 1, "[3, 0]", R"([\"3\", 0])", kBad, "bad_header", "", "whole number"},
+    {"OffsetIsNegative", 1, "[3, 0]", "[-3, 0]", kBad, "bad_header", "", "not negative"},
+    {"OffsetIsAFraction", 1, "[3, 0]", "[3.0, 0]", kBad, "bad_header", "", "whole number"},
+    {"OffsetPast63Bits", 1, "[3, 0]", "[9223372036854775808, 0]", kBad, "bad_header", "", "2^63"},
+    {"EndPast63Bits", 1, "[3, 0]", "[9223372036854775807, 0]", kBad, "out_of_bounds", "w", ""},
+    {"WholePast63Bits", 1, "[3, 0]", "[3, 4611686018427387904]", kBad, "", "w", ""},
+    {"TooFewOffsets", 1, "[3, 0]", "[3]", kBad, "shape_mismatch", "w", "1 saved_offsets"},
+    {"TooManyOffsets", 1, "[3, 0]", "[3, 0, 0]", kBad, "shape_mismatch", "w", "3 saved_offsets"},
+    {"SeventyOffsets", 1, "[3, 0]",
+     "[3" +
+         [] {
+           std::string zeros;
+           for (int i = 0; i < 70; ++i) zeros += ", 0";
+           return zeros;
+         }() +
+         "]",
+     kBad, "bad_header", "w", "more than 64"},
+    {"NameThatTheFileLacks", 1, R"({\"w\": )", R"({\"v\": {\"saved_offsets\": [0]}, \"w\": )", kBad, "index_mismatch",
+     "v", "the file does not hold"},
+    {"NameOfTheOtherFile", 1, R"({\"w\": )", R"({\"b\": {\"saved_offsets\": [0]}, \"w\": )", kBad, "index_mismatch",
+     "b", "the file does not hold"},
+    {"NameThatTheInfoLacks", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "{}", kBad, "index_mismatch", "w",
+     "lacks tensor 'w'"},
+    {"NameTwice", 1, R"({\"w\": )", R"({\"w\": {\"saved_offsets\": [3, 0]}, \"w\": )", kBad, "duplicate_name", "w",
+     "twice"},
+    {"NameTwiceBySpelling", 1, R"({\"w\": )", R"({\"\\u0077\": {\"saved_offsets\": [3, 0]}, \"w\": )", kBad,
+     "duplicate_name", "w", "twice"},
+    {"TensorTwice", 0, R"("b":{"dtype")", R"("w":{"dtype")", kBad, "duplicate_name", "w", "there twice"},
+    {"OtherVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"2.0")", kNo, "", "", "2.0"},
+    {"GarbledVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"")", kNo, "", "", "DCP_VERSION is ''"},
+    {"OtherDtype", 1, "F32", "I32", kBad, "dtype_mismatch", "w", "int32 here and float32 in shard-00001"},
+    {"OtherDims", 1, R"("shape":[2,2])", R"("shape":[4])", kBad, "shape_mismatch", "w", "2 saved_offsets"},
+    {"OtherDimsInBoth", 1, R"([3, 0]}}","DCP_VERSION":"1.0","format":"pt"},"w":{"dtype":"F32","shape":[2,2])",
+     R"([3]}}","DCP_VERSION":"1.0","format":"pt"},"w":{"dtype":"F32","shape":[4])", kBad, "shape_mismatch", "w",
+     "dimensions of 1 here and 2 in"},
+    {"AGap", 1, "[3, 0]", "[4, 0]", kBad, "gap", "w", "[3, 0]"},
+    {"AGapAcross", 1, "[3, 0]", "[3, 1]", kBad, "gap", "w", ""},
+    {"AnOverlap", 1, "[3, 0]", "[2, 0]", kBad, "overlap", "w", "[2, 0]"},
+    {"NothingAtTheOrigin", 0, R"({\"w\": {\"saved_offsets\": [0, 0]})", R"({\"w\": {\"saved_offsets\": [5, 0]})", kBad,
+     "gap", "w", "[0, 0]"},
+    {"WhatWeRecordInOneOnly", 1, "\"format\"", test::kRecorded + "\"format\"", kBad, "mixed_save", "", "two saves"},
+};
+
+class DcpHfDamage : public ::testing::TestWithParam<Change> {};
+TEST_P(DcpHfDamage, IsRefused) { expect_refused(GetParam(), false); }
+INSTANTIATE_TEST_SUITE_P(OfOthers, DcpHfDamage, ::testing::ValuesIn(kOthers), label_of);
+
+const Change kRecordedOnes[] = {
+    {"NoWorldSize", 1, "shardctl.world_size", "shardctl.wxrld_size", kBad, "bad_header", "",
+     "'shardctl.world_size' is missing"},
+    {"NoRanks", 1, "shardctl.ranks", "shardctl.rxnks", kBad, "bad_header", "", "'shardctl.ranks' is missing"},
+    {"NoShapes", 1, "shardctl.shapes", "shardctl.shxpes", kBad, "bad_header", "", "'shardctl.shapes' is missing"},
+    {"WorldSizeIsText", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"two")", kBad, "bad_header", "",
+     "'two'"},
+    {"WorldSizeIsNegative", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"-2")", kBad, "bad_header", "",
+     "'-2'"},
+    {"WorldSizeIsZero", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"0")", kBad, "bad_header", "",
+     "'0'"},
+    {"WorldSizeIsHuge", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"99999999999999999999")", kBad,
+     "bad_header", "", "number of ranks"},
+    {"WorldSizeIsAList", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"1,2")", kBad, "bad_header", "",
+     "'1,2'"},
+    {"WorldSizeDiffers", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"3")", kBad, "world_size_mismatch",
+     "", "3 here and 2 in shard-00001"},
+    {"RanksAreEmpty", 1, "\"0-1\"", "\"\"", kBad, "bad_header", "", "list of ranks"},
+    {"RanksRunBackwards", 1, "\"0-1\"", "\"1-0\"", kBad, "bad_header", "", "'1-0'"},
+    {"RanksAreNotInOrder", 1, "\"0-1\"", "\"1,0\"", kBad, "bad_header", "", "'1,0'"},
+    {"RanksPastTheWorld", 1, "\"0-1\"", "\"0-2\"", kBad, "bad_header", "", "of 2 ranks"},
+    {"RanksWithoutEnd", 1, "\"0-1\"", "\"0-\"", kBad, "bad_header", "", "'0-'"},
+    {"RanksDiffer", 1, "\"0-1\"", "\"1\"", kBad, "mixed_save", "", "1 here and 0-1 in"},
+    {"ShapesAreAList", 1, R"({\"w\": [5, 2]})", "[]", kBad, "bad_header", "", "text of shardctl.shapes"},
+    {"ShapesNameAStranger", 1, R"({\"w\": [5, 2]})", R"({\"v\": [5, 2]})", kBad, "index_mismatch", "v",
+     "does not hold"},
+    {"ShapesLackAPiece", 1, R"({\"w\": [5, 2]})", "{}", kBad, "index_mismatch", "w", "shardctl.shapes lacks it"},
+    {"ShapesLackThePieceAtTheOrigin", 0, R"({\"w\": [5, 2]})", "{}", kBad, "shape_mismatch", "w",
+     "[5, 2] here and [3, 2] in"},
+    {"ShapeTwice", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5, 2], \"w\": [5, 2]})", kBad, "duplicate_name", "w", "twice"},
+    {"ShapeOfOtherDims", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5]})", kBad, "shape_mismatch", "w",
+     "1 in shardctl.shapes"},
+    {"ShapeTooSmall", 1, R"({\"w\": [5, 2]})", R"({\"w\": [4, 2]})", kBad, "out_of_bounds", "w",
+     "in a tensor of [4, 2]"},
+    {"ShapeDiffers", 1, R"({\"w\": [5, 2]})", R"({\"w\": [6, 2]})", kBad, "shape_mismatch", "w",
+     "[6, 2] here and [5, 2]"},
+    {"ShapePast63Bits", 1, R"({\"w\": [5, 2]})", R"({\"w\": [9223372036854775808, 2]})", kBad, "bad_header", "",
+     "2^63"},
+};
+
+class DcpHfRecordedDamage : public ::testing::TestWithParam<Change> {};
+TEST_P(DcpHfRecordedDamage, IsRefused) { expect_refused(GetParam(), true); }
+INSTANTIATE_TEST_SUITE_P(OfOurs, DcpHfRecordedDamage, ::testing::ValuesIn(kRecordedOnes), label_of);
+
+TEST(DcpHfDamageTable, StartsFromGoodFolders) {
+  DcpHfFolder others, ours;
+  others.put_first();
+  others.put_second();
+  EXPECT_EQ(others.open()->catalog().tensors.size(), 2U);
+  ours.put_first(test::recorded(kFirstHeader));
+  ours.put_second(test::recorded(kSecondHeader));
+  EXPECT_EQ(ours.open()->catalog().tensors.size(), 2U);
+}
+
+/// The second file under another name.
+struct Name {
+  const char* label;
+  std::string name;
+  ErrorCode code;
+  const char* kind;
+  const char* words;
+};
+const Name kNames[] = {
+    {"NoPattern", "rank1.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"NoShardNumber", "shard--model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"ShardZero", "shard-00000-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"NegativeShard", "shard--0001-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"ShardPast31Bits", "shard-4294967298-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"NoModel", "shard-00002-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"NoCount", "shard-00002-model-00001-of-.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"TextAfterTheCount", "shard-00002-model-00001-of-00001x.safetensors", kBad, "rank_mismatch", "which rank"},
+    {"FileZero", "shard-00002-model-00000-of-00001.safetensors", kBad, "index_mismatch", "file 0 of 1"},
+    {"FilePastTheCount", "shard-00002-model-00002-of-00001.safetensors", kBad, "index_mismatch", "file 2 of 1"},
+    {"OtherCount", "shard-00002-model-00001-of-00002.safetensors", kBad, "mixed_save", "-of-2"},
+    {"SameRankAgain", "shard-1-model-1-of-1.safetensors", kBad, "rank_mismatch", "the same file of one rank"},
+    {"NoShard", "model-00001-of-00001.safetensors", kBad, "mixed_save", "is no shard"},
+    {"AHole", "shard-00003-model-00001-of-00001.safetensors", kAbsent, "missing_file", "no file of rank 1"},
+    {"AHugeHole", "shard-2147483647-model-00001-of-00001.safetensors", kAbsent, "missing_file",
+     "no file of rank 1, 2, 3 and 2147483642 more"},
+};
+class DcpHfNames : public ::testing::TestWithParam<Name> {};
+TEST_P(DcpHfNames, AreRefused) {
+  DcpHfFolder folder;
+  folder.put_first();
+  folder.put(GetParam().name, kSecondHeader, kSecondData);
+  const Error error = test::error_of([&] { folder.open(); });
+  EXPECT_EQ(code_name(error.code()), code_name(GetParam().code)) << error.what();
+  EXPECT_EQ(error.kind(), GetParam().kind) << error.what();
+  EXPECT_THAT(error.what(), HasSubstr(GetParam().words));
+  EXPECT_NE(error.file(), "");
+}
+INSTANTIATE_TEST_SUITE_P(Table, DcpHfNames, ::testing::ValuesIn(kNames),
+                         [](const auto& each) { return std::string(each.param.label); });
+
+TEST(DcpHfTruncation, AtEveryByteOfEitherFileIsRefused) {
+  const std::string whole[] = {test::safetensors_file(kFirstHeader, kFirstData),
+                               test::safetensors_file(kSecondHeader, kSecondData)};
+  for (const int victim : {0, 1}) {
+    for (std::size_t size = 0; size < whole[victim].size(); ++size) {
+      DcpHfFolder folder;
+      folder.state->put("/d/" + kFirstName, test::as_span(victim == 0 ? whole[0].substr(0, size) : whole[0]));
+      folder.state->put("/d/" + kSecondName, test::as_span(victim == 1 ? whole[1].substr(0, size) : whole[1]));
+      const Error error = test::error_of([&] { folder.open(); });
+      EXPECT_EQ(code_name(error.code()), "corruption") << size;
+      EXPECT_EQ(error.kind(), "truncated") << size;
+      EXPECT_EQ(error.file(), victim == 0 ? kFirstName : kSecondName) << size;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,247 @@
+#include "formats/decode/decode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <random>
+#include <thread>
+
+#include "libshard/core/error.h"
+#include "tests/formats/bytes_file.h"
+
+namespace shard::decode {
+namespace {
+
+using shard::testing::BytesFile;
+using ::testing::HasSubstr;
+using namespace std::string_literals;
+
+// Compresses about threefold.
+std::string sample(std::size_t bytes) {
+  std::mt19937 random(7);
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
+    const std::uint32_t number = random() & 0x03030303;
+    std::memcpy(text.data() + i, &number, sizeof number);
+  }
+  return text;
+}
+
+std::string deflated(const std::string& text) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 1, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
+  return out;
+}
+
+struct Opened {
+  std::shared_ptr<BytesFile> file;
+  std::shared_ptr<const RandomReader> view;
+};
+
+// With a byte before and behind, to see that offsets count.
+Opened open(const std::string& stored, std::int64_t bytes, Codec codec) {
+  Opened opened{std::make_shared<BytesFile>("<" + stored + ">"), nullptr};
+  opened.view = decompressed({opened.file, 1, static_cast<std::int64_t>(stored.size()), bytes, codec, "data/0"});
+  return opened;
+}
+
+std::string read(const RandomReader& view, std::int64_t offset, std::size_t bytes) {
+  std::string out(bytes, '?');
+  view.read_at(offset, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::kInterrupted, "nothing was thrown");
+}
+
+struct Case {
+  const char* name;
+  Codec codec;
+  std::string (*compress)(const std::string&);
+};
+
+class Decompress : public ::testing::TestWithParam<Case> {
+ protected:
+  Opened opened(const std::string& text) const {
+    return open(GetParam().compress(text), static_cast<std::int64_t>(text.size()), GetParam().codec);
+  }
+};
+
+TEST_P(Decompress, GivesTheWholeContent) {
+  const std::string text = sample(3'000'000);
+  EXPECT_EQ(read(*opened(text).view, 0, text.size()), text);
+}
+
+TEST_P(Decompress, GivesAnyPieceInAnyOrder) {
+  const std::string text = sample(20'000'000);  // Past the window.
+  const Opened file = opened(text);
+  for (const std::size_t at : {19'999'000UL, 0UL, 18'000'001UL, 5UL, 19'000'000UL, 18'999'990UL, 1'000'000UL}) {
+    EXPECT_EQ(read(*file.view, static_cast<std::int64_t>(at), 1000), text.substr(at, 1000)) << at;
+  }
+}
+
+TEST_P(Decompress, EmptyContentNeedsNoStream) { EXPECT_EQ(read(*opened("").view, 0, 0), ""); }
+
+TEST_P(Decompress, ReadsPastTheEndAreRefused) {
+  const Opened file = opened("abc");
+  EXPECT_EQ(error_of([&] { read(*file.view, 1, 3); }).code(), ErrorCode::kCorruption);
+}
+
+TEST_P(Decompress, ThreadsMayShareAView) {
+  const std::string text = sample(8'000'000);
+  const Opened file = opened(text);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t at = t * 1000; at + 1000 < text.size(); at += 400'000) {
+        wrong[t] += read(*file.view, static_cast<std::int64_t>(at), 1000) != text.substr(at, 1000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+TEST_P(Decompress, FewerBytesAreCorruption) {
+  const std::string text = sample(1000);
+  const Opened file = open(GetParam().compress(text), 1001, GetParam().codec);
+  const Error error = error_of([&] { read(*file.view, 0, 1001); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_EQ(error.kind(), "bad_header");
+  EXPECT_THAT(error.what(), HasSubstr("'data/0'"));
+}
+
+TEST_P(Decompress, MoreBytesAreCorruption) {
+  const std::string text = sample(1000);
+  const Opened file = open(GetParam().compress(text), 999, GetParam().codec);
+  EXPECT_EQ(error_of([&] { read(*file.view, 0, 999); }).code(), ErrorCode::kCorruption);
+}
+
+TEST_P(Decompress, CutStreamsAreCorruption) {
+  const std::string text = sample(100'000), stored = GetParam().compress(text);
+  for (const std::size_t kept : {std::size_t{0}, std::size_t{1}, stored.size() / 2, stored.size() - 1}) {
+    const Opened file = open(stored.substr(0, kept), 100'000, GetParam().codec);
+    EXPECT_EQ(error_of([&] { read(*file.view, 0, 100'000); }).code(), ErrorCode::kCorruption) << kept;
+    EXPECT_EQ(error_of([&] { read(*file.view, 99'999, 1); }).code(), ErrorCode::kCorruption) << kept;
+  }
+}
+
+TEST_P(Decompress, BytesBehindTheStreamAreCorruption) {
+  const std::string text = sample(1000);
+  const Opened file = open(GetParam().compress(text) + "more", 1000, GetParam().codec);
+  EXPECT_EQ(error_of([&] { read(*file.view, 0, 1000); }).code(), ErrorCode::kCorruption);
+}
+
+TEST_P(Decompress, OtherBytesAreCorruption) {
+  const Opened file = open("this is no compressed stream", 1000, GetParam().codec);
+  EXPECT_EQ(error_of([&] { read(*file.view, 0, 1000); }).code(), ErrorCode::kCorruption);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Decompress,
+                         ::testing::Values(Case{"deflate", Codec::kDeflate, &deflated},
+                                           Case{"zstd", Codec::kZstd, &zstd}),
+                         [](const auto& each) { return each.param.name; });
+
+TEST(DecompressZstd, FramesFollowOneAnother) {
+  const std::string a = sample(700'000), b = sample(900'000);
+  const Opened file = open(zstd(a) + zstd("") + zstd(b), 1'600'000, Codec::kZstd);
+  EXPECT_EQ(read(*file.view, 0, 1'600'000), a + b);
+}
+
+TEST(DecompressDeflate, BackwardReadsBeginAtAPointNearby) {
+  const std::string text = sample(24'000'000), stored = deflated(text);
+  const Opened file = open(stored, 24'000'000, Codec::kDeflate);
+  read(*file.view, 23'999'000, 1);
+  const int whole = file.file->reads();
+  EXPECT_EQ(read(*file.view, 6'000'000, 10), text.substr(6'000'000, 10));
+  EXPECT_LT(file.file->reads() - whole, whole / 5);  // Of as many as it takes from the begin.
+}
+
+std::string element_view(const std::string& bytes, const ElementCode& code) {
+  const auto view =
+      as_elements(std::make_shared<BytesFile>("<<<" + bytes), 3, static_cast<std::int64_t>(bytes.size()), code);
+  return read(*view, 0, bytes.size());
+}
+
+TEST(Elements, BytesAreReversedInGroups) {
+  EXPECT_EQ(element_view("abcdefgh", {.swap_bytes = 2}), "badcfehg");
+  EXPECT_EQ(element_view("abcdefgh", {.swap_bytes = 4}), "dcbahgfe");
+  EXPECT_EQ(element_view("abcdefgh", {.swap_bytes = 8}), "hgfedcba");
+}
+
+TEST(Elements, ReadsMayBeginAndEndInsideAnElement) {
+  const auto view = as_elements(std::make_shared<BytesFile>("abcdefghijkl"), 0, 12, {.swap_bytes = 4});
+  EXPECT_EQ(read(*view, 1, 10), "cbahgfelkj");
+  EXPECT_EQ(read(*view, 5, 2), "gf");
+  EXPECT_EQ(read(*view, 2, 0), "");
+}
+
+TEST(Elements, BytesThatFillNoElementStay) { EXPECT_EQ(element_view("abcdef", {.swap_bytes = 4}), "dcbaef"); }
+
+template <class T>
+std::vector<T> decoded(const std::vector<T>& values, const ElementCode& code) {
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  const std::string out = element_view(bytes, code);
+  std::vector<T> result(values.size());
+  std::memcpy(result.data(), out.data(), out.size());
+  return result;
+}
+
+TEST(Elements, ConjFlipsImaginaryParts) {
+  EXPECT_EQ(decoded<float>({1, 2, -3, -4}, {.dtype = DType::kComplex64, .conj = true}),
+            (std::vector<float>{1, -2, -3, 4}));
+}
+
+TEST(Elements, NegFlipsBothParts) {
+  EXPECT_EQ(decoded<double>({1, -2}, {.dtype = DType::kComplex128, .neg = true}), (std::vector<double>{-1, 2}));
+}
+
+TEST(Elements, ConjAndNegFlipRealParts) {
+  EXPECT_EQ(decoded<float>({1, 2}, {.dtype = DType::kComplex64, .conj = true, .neg = true}),
+            (std::vector<float>{-1, 2}));
+}
+
+TEST(Elements, NegOfRealNumbersAndIntegers) {
+  EXPECT_EQ(decoded<float>({1, -2, 0}, {.dtype = DType::kFloat32, .neg = true}), (std::vector<float>{-1, 2, -0.0F}));
+  EXPECT_EQ(decoded<std::int16_t>({1, -300, 0}, {.dtype = DType::kInt16, .neg = true}),
+            (std::vector<std::int16_t>{-1, 300, 0}));
+}
+
+TEST(Elements, SwappingComesBeforeSigns) {
+  EXPECT_EQ(element_view("\x3f\x80\x00\x00"s, {.swap_bytes = 4, .dtype = DType::kFloat32, .neg = true}),
+            "\x00\x00\x80\xbf"s);
+}
+
+TEST(Elements, DtypesWithoutASignAreRefused) {
+  const auto file = std::make_shared<BytesFile>("abcd");
+  EXPECT_EQ(error_of([&] { as_elements(file, 0, 4, {.dtype = DType::kBool, .neg = true}); }).code(),
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of([&] { as_elements(file, 0, 4, {.dtype = DType::kFloat32, .conj = true}); }).code(),
+            ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace shard::decode

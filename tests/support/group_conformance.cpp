@@ -1,0 +1,172 @@
+#include "tests/support/group_conformance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+#include "libshard/core/error.h"
+
+namespace shard::testing {
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// Bytes that tell sender, receiver and place.
+Bytes pattern(int from, int to, std::size_t bytes) {
+  Bytes data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    data[i] = static_cast<std::byte>(static_cast<std::size_t>(from * 31 + to * 7) + i + i / 251);
+  }
+  return data;
+}
+
+void ranks_are_numbered(Group& group) {
+  require(group.size() >= 1 && group.rank() >= 0 && group.rank() < group.size(), "rank outside the group");
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  const int own = group.rank();
+  group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ranks)));
+  for (int i = 0; i < group.size(); ++i) require(ranks[static_cast<std::size_t>(i)] == i, "ranks are not in order");
+}
+
+void barriers_hold_everybody(Group& group) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (group.rank() == group.size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  group.barrier();
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  require(group.size() == 1 || waited >= std::chrono::milliseconds(25) || group.rank() == group.size() - 1,
+          "a rank passed the barrier alone");
+}
+
+void broadcasts_from_every_root(Group& group) {
+  for (int root = 0; root < group.size(); ++root) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{1} << 20}) {
+      Bytes data = group.rank() == root ? pattern(root, 0, bytes) : Bytes(bytes);
+      group.broadcast(data, root);
+      require(data == pattern(root, 0, bytes), fmt::format("{} bytes from root {}", bytes, root));
+    }
+  }
+}
+
+void all_gathers_equal_parts(Group& group) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, std::size_t{4096}, std::size_t{300'001}}) {
+    const Bytes own = pattern(group.rank(), 0, bytes);
+    Bytes all(bytes * static_cast<std::size_t>(group.size()));
+    group.all_gather(own, all);
+    for (int i = 0; i < group.size(); ++i) {
+      const auto part = std::span(all).subspan(static_cast<std::size_t>(i) * bytes, bytes);
+      require(std::ranges::equal(part, pattern(i, 0, bytes)), fmt::format("part {} of {} bytes", i, bytes));
+    }
+  }
+}
+
+std::size_t uneven(int from, int to) {
+  return (from + to) % 3 == 0 ? 0 : static_cast<std::size_t>(from * 1000 + to * 17 + 1);
+}
+
+void exchange_pieces(Group& group, const std::function<std::size_t(int from, int to)>& bytes) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<Bytes> sent(ranks), received(ranks);
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  for (int i = 0; i < group.size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    to[at] = sent[at] = pattern(group.rank(), i, bytes(group.rank(), i));
+    received[at].resize(bytes(i, group.rank()));
+    from[at] = received[at];
+  }
+  group.exchange(to, from);
+  for (int i = 0; i < group.size(); ++i) {
+    require(received[static_cast<std::size_t>(i)] == pattern(i, group.rank(), bytes(i, group.rank())),
+            fmt::format("the piece from rank {}", i));
+  }
+}
+
+void exchanges_uneven_pieces(Group& group) { exchange_pieces(group, uneven); }
+void exchanges_nothing(Group& group) {
+  exchange_pieces(group, [](int, int) { return std::size_t{0}; });
+}
+void exchanges_large_pieces(Group& group) {
+  exchange_pieces(group, [](int from, int to) { return from == 0 && to == 0 ? 0 : (std::size_t{5} << 20) + 3; });
+}
+void exchanges_more_than_two_gib(Group& group) {
+  const std::size_t bytes = (std::size_t{2} << 30) + 5;
+  const int last = group.size() - 1;
+  exchange_pieces(group, [&](int from, int to) { return from == 0 && to == last ? bytes : 0; });
+}
+
+void gathers_pieces_of_any_size(Group& group) {
+  for (int root = 0; root < group.size(); ++root) {
+    const std::vector<Bytes> pieces = gather(group, pattern(group.rank(), root, uneven(group.rank(), root)), root);
+    require(pieces.size() == (group.rank() == root ? static_cast<std::size_t>(group.size()) : 0), "who has pieces");
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const int from = static_cast<int>(i);
+      require(pieces[i] == pattern(from, root, uneven(from, root)), fmt::format("the piece of rank {}", i));
+    }
+  }
+  const std::vector<Bytes> pieces = all_gather(group, pattern(group.rank(), 1, uneven(group.rank(), 1)));
+  for (int i = 0; i < group.size(); ++i) {
+    require(pieces[static_cast<std::size_t>(i)] == pattern(i, 1, uneven(i, 1)), fmt::format("the piece of rank {}", i));
+  }
+  const Bytes told = broadcast(group, pattern(group.rank(), 2, 77), group.size() - 1);
+  require(told == pattern(group.size() - 1, 2, 77), "what the last rank told");
+}
+
+void keeps_order_over_many_operations(Group& group) {
+  for (int i = 0; i < 200; ++i) {
+    const std::array<int, 2> own{group.rank(), i};
+    std::vector<std::array<int, 2>> all(static_cast<std::size_t>(group.size()));
+    group.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+    for (int j = 0; j < group.size(); ++j) {
+      require(all[static_cast<std::size_t>(j)] == std::array<int, 2>{j, i}, fmt::format("operation {}", i));
+    }
+  }
+}
+
+/// Last: the group is broken afterwards.
+void misses_a_silent_rank(Group& group) {
+  if (group.size() == 1) return;
+  group.set_timeout(std::chrono::milliseconds(1500));
+  const auto begin = std::chrono::steady_clock::now();
+  if (group.rank() == group.size() - 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    return;
+  }
+  try {
+    group.barrier();
+  } catch (const Error& error) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    require(error.code() == ErrorCode::kPeer, "the wrong code");
+    require(waited < std::chrono::seconds(12), "it took too long");
+    return;
+  }
+  throw std::runtime_error("the barrier passed without a rank");
+}
+
+}  // namespace
+
+std::span<const GroupCheck> group_checks() {
+  static constexpr std::array kChecks{
+      GroupCheck{"RanksAreNumbered", ranks_are_numbered},
+      GroupCheck{"BarriersHoldEverybody", barriers_hold_everybody},
+      GroupCheck{"BroadcastsFromEveryRoot", broadcasts_from_every_root},
+      GroupCheck{"AllGathersEqualParts", all_gathers_equal_parts},
+      GroupCheck{"ExchangesUnevenPieces", exchanges_uneven_pieces},
+      GroupCheck{"ExchangesNothing", exchanges_nothing},
+      GroupCheck{"ExchangesLargePieces", exchanges_large_pieces},
+      GroupCheck{"GathersPiecesOfAnySize", gathers_pieces_of_any_size},
+      GroupCheck{"KeepsOrderOverManyOperations", keeps_order_over_many_operations},
+      GroupCheck{"ExchangesMoreThanTwoGib", exchanges_more_than_two_gib, true},
+      GroupCheck{"MissesASilentRank", misses_a_silent_rank},
+  };
+  return kChecks;
+}
+
+}  // namespace shard::testing

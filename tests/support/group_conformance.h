@@ -1,0 +1,20 @@
+/// \file
+/// What every Group must do, as checks that all ranks run: threads from a test, processes from `group_program`.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "libshard/dist/group.h"
+
+namespace shard::testing {
+
+struct GroupCheck {
+  const char* name;
+  /// Run by all ranks. \throws std::exception  the group does not do it.
+  void (*run)(Group& group);
+  bool is_heavy = false;  ///< Gigabytes.
+};
+std::span<const GroupCheck> group_checks();
+
+}  // namespace shard::testing
