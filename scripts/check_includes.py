@@ -13,20 +13,27 @@ USES = {  # A folder may include from itself and from these.
     "libshard/plan": {"libshard/core", "libshard/catalog"},
     "libshard/io": {"libshard/core", "libshard/catalog"},
     "libshard/exec": {"libshard/core", "libshard/catalog", "libshard/plan", "libshard/io"},
-    "libshard/job": {"libshard/core", "libshard/catalog", "libshard/plan", "libshard/io", "libshard/exec"},
+    "libshard/dist": {"libshard/core"},
+    "libshard/job": {"libshard/core", "libshard/catalog", "libshard/plan", "libshard/io", "libshard/exec", "libshard/dist"},
 }
 LIBSHARD = set(USES)
 USES |= {
-    "formats/pickle": {"libshard/core"},
-    "formats/zip": {"libshard/core", "libshard/io"},
+    "formats/pickle": {"libshard/core", "libshard/io"},
+    "formats/decode": {"libshard/core", "libshard/io"},
+    "formats/zip": {"libshard/core", "libshard/io", "formats/decode"},
     "formats/json": {"libshard/core"},
     "formats/hub": {"formats/json", "libshard/core", "libshard/io"},
     "formats/safetensors": LIBSHARD | {"formats", "formats/hub", "formats/json"},
-    "formats/torch": LIBSHARD | {"formats", "formats/hub", "formats/pickle", "formats/zip"},
-    "formats/dcp": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
+    "formats/dcp_hf": LIBSHARD | {"formats", "formats/hub", "formats/json", "formats/safetensors"},
+    "formats/torch": LIBSHARD | {"formats", "formats/decode", "formats/hub", "formats/pickle", "formats/zip"},
+    "formats/dcp": LIBSHARD | {"formats", "formats/decode", "formats/pickle", "formats/zip", "formats/torch"},
     "formats/torch_ranks": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
 }
 FORMATS = {folder for folder in USES if folder.startswith("formats/")}
+USES |= {
+    "libshard/dist/mpi": {"libshard/core", "libshard/dist"},
+    "libshard/torch/c10d": {"libshard/core", "libshard/dist"},
+}
 USES |= {"formats": LIBSHARD | FORMATS, "apps/shardctl": LIBSHARD | FORMATS | {"formats"}}
 
 

@@ -6,8 +6,11 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/help.h"
+#include "apps/shardctl/option_tree.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/dist/thread_group.h"
 
 namespace shard::app {
 namespace {
@@ -41,10 +44,64 @@ int dispatch(Session& session, const Options& options) {
 /// A reader that closed the pipe has seen enough; any other failure to write the data is one. After a writing verb DST
 /// is complete, whatever became of the words about it.
 void check_stdout(const Session& session, const Options& options) {
+  if (!is_rank_zero(session)) return;  // Its output goes nowhere.
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
   if (!options.output.empty() && !options.dry_run) return warn(session, options, "cannot write to standard output");
   throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(session.out_error()));
+}
+
+bool has_ranks(const Options& options) {
+  return !options.help && !options.version && !options.verb.empty() && options.verb != "env" &&
+         options.verb != "completion" && options.verb != "version";
+}
+
+int run_verb(Session& session, const Options& options) {
+  try {
+    if (session.group->size() > 1) check_same_job(*session.group, options);
+    const int code = dispatch(session, options);
+    check_stdout(session, options);
+    return code;
+  } catch (...) {
+    return report(session, options, std::current_exception());
+  }
+}
+
+/// Runs as one rank of `group`: only rank 0 prints data.
+int run_as_rank(const Session& session, const Options& options, Group& group) {
+  std::ostream nowhere(nullptr);
+  Session own{.fs = session.fs,
+              .out = group.rank() == 0 ? session.out : nowhere,
+              .err = session.err,
+              .out_is_terminal = session.out_is_terminal,
+              .err_is_terminal = session.err_is_terminal,
+              .env = session.env,
+              .stop = session.stop,
+              .stop_signal = session.stop_signal,
+              .out_error = session.out_error,
+              .end_at_once = {},  // Ranks end together.
+              .group = &group};
+  return run_verb(own, options);
+}
+
+/// Runs the ranks of --local-ranks as threads.
+int run_local_ranks(const Session& session, Options options) {
+  options.ranks_here = options.ranks.local_ranks;
+  std::vector<int> codes(static_cast<std::size_t>(options.ranks.local_ranks));
+  run_as_threads(options.ranks.local_ranks, [&](Group& group) {
+    group.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.ranks.timeout * 1000)));
+    codes[static_cast<std::size_t>(group.rank())] = run_as_rank(session, options, group);
+  });
+  return codes[0];
+}
+
+int run_launched(Session& session, Options& options) {
+  const Launch launch = launch_of(session, options);
+  options.error_file = launch.error_file;
+  if (launch.size > 1 && options.ranks.device == "cuda") throw absent("--device cuda");
+  options.ranks_here = launch.local_size;
+  const std::unique_ptr<Group> group = join_group(options, launch);
+  return group == nullptr ? run_verb(session, options) : run_as_rank(session, options, *group);
 }
 
 }  // namespace
@@ -53,9 +110,9 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   Options options;
   try {
     parse_command_line(arguments, session, options);
-    const int code = dispatch(session, options);
-    check_stdout(session, options);
-    return code;
+    if (!has_ranks(options)) return run_verb(session, options);
+    if (options.ranks.local_ranks > 0) return run_local_ranks(session, options);
+    return run_launched(session, options);
   } catch (...) {
     return report(session, options, std::current_exception());
   }

@@ -5,6 +5,7 @@
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/element_text.h"
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_cat.h"
 #include "apps/shardctl/slice.h"
 #include "apps/shardctl/source.h"
@@ -127,10 +128,7 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
                         progress.read_calls.load()));
 }
 
-}  // namespace
-
-int run_cat(Session& session, const Options& options) {
-  if (session.end_at_once) session.end_at_once();
+int cat(Session& session, const Options& options) {
   Log log(session, options);
   OpenSource source = open_source(session, options, options.sources, log);
   const Catalog& catalog = source.catalog();
@@ -152,6 +150,13 @@ int run_cat(Session& session, const Options& options) {
   if (objects.empty()) throw absent_name(selection, asked.name, source.label);
   print_object(session, options, catalog, only_one(objects, catalog.objects));
   return 0;
+}
+
+}  // namespace
+
+int run_cat(Session& session, const Options& options) {
+  if (session.end_at_once) session.end_at_once();
+  return on_rank_zero(session, [&] { return cat(session, options); });
 }
 
 }  // namespace shard::app

@@ -4,6 +4,7 @@
 
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
 #include "apps/shardctl/value_text.h"
@@ -45,7 +46,7 @@ Error of_destination(Error error, const std::string& destination) {
 }
 
 CopyResult run_job(Session& session, const Options& options, const CopyJob& job, Progress& progress, Log& log) {
-  ProgressMeter meter(session, options, options.verb, [&] { return progress.bytes_written.load(); });
+  ProgressMeter meter(session, options, options.verb, [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
@@ -54,7 +55,7 @@ CopyResult run_job(Session& session, const Options& options, const CopyJob& job,
                           human_bytes(plan.memory_bytes), job.threads));
   };
   try {
-    return run_copy_job(session.fs, solo_group(), job, progress, on_plan);
+    return run_copy_job(session.fs, *session.group, job, progress, on_plan);
   } catch (const Error& error) {
     throw of_destination(error, options.output);
   }
@@ -65,19 +66,27 @@ CopyResult run_job(Session& session, const Options& options, const CopyJob& job,
 int run_copy(Session& session, const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   Log log(session, options);
-  TargetForm form = choose_form(options);
-  OpenSource source = open_source(session, options, options.sources, log);
-  if (form.format == nullptr) form.format = source.format;
-  const ChosenLayout layout = choose_layout(session, options, form, log);
-  const CopyJob job = make_job(session, options, source, form, layout);
-  check_destination(session.fs, job.destination, job.sources, job.output);
-  refuse_objects(source.catalog(), options, job.traits);
-  if (options.selection.keep_objects) source.reader->load_objects();
-  refuse_obstacles(source.catalog(), options.selection, options, "written");
-  check_include({&source.catalog()}, options.selection);
-  const std::vector<std::string> losses = loss_warnings(session, options, source, job.traits);
+  TargetForm form;
+  OpenSource source;
+  ChosenLayout layout;
+  CopyJob job;
+  std::vector<std::string> losses;
+  on_all_ranks(session, [&] {
+    form = choose_form(options);
+    source = open_source(session, options, options.sources, log);
+    if (form.format == nullptr) form.format = source.format;
+    layout = choose_layout(session, options, form, log);
+    job = make_job(session, options, source, form, layout);
+    check_destination(session.fs, job.destination, job.sources, job.output);
+    refuse_objects(source.catalog(), options, job.traits);
+    if (options.selection.keep_objects) source.reader->load_objects();
+    refuse_obstacles(source.catalog(), options.selection, options, "written");
+    check_include({&source.catalog()}, options.selection);
+    losses = loss_warnings(session, options, source, job.traits);
+  });
   Progress progress;
   CopyResult result = run_job(session, options, job, progress, log);
+  if (!is_rank_zero(session)) return 0;
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
     result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
   }

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "apps/shardctl/block_reader.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/progress.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_diff.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/dist/wire.h"
 #include "libshard/exec/parallel.h"
 
 namespace shard::app {
@@ -90,35 +93,70 @@ ValueDifference compare_pair(const Side& a, const Side& b, const TensorPair& pai
   return comparer.result();
 }
 
-void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found) {
-  std::vector<std::uint32_t> in_a, in_b;
-  std::int64_t bytes = 0;
-  for (const TensorPair& pair : found.values) {
-    in_a.push_back(pair.a->source);
-    in_b.push_back(pair.b->source);
-    bytes += 2 * packed_bytes(element_count(a.catalog().tensors[pair.a->source].shape), pair.a->dtype);
+void write(WireWriter& to, const ValueDifference& values) {
+  to.number(values.elements), to.number(values.differing), to.number(values.first);
+  for (const std::optional<double>* real : {&values.max_abs, &values.max_rel}) {
+    to.number(real->has_value() ? 1 : 0), to.real(real->value_or(0));
   }
-  a.source.reader->locate(in_a);
-  b.source.reader->locate(in_b);
+  to.number(values.max_ulp.has_value() ? 1 : 0), to.number(static_cast<std::int64_t>(values.max_ulp.value_or(0)));
+}
+
+ValueDifference read_values(WireReader& from) {
+  ValueDifference values;
+  values.elements = from.number(), values.differing = from.number(), values.first = from.number();
+  for (std::optional<double>* real : {&values.max_abs, &values.max_rel}) {
+    const bool is_there = from.number() != 0;
+    const double number = from.real();
+    if (is_there) *real = number;
+  }
+  const bool is_there = from.number() != 0;
+  const std::int64_t ulp = from.number();
+  if (is_there) values.max_ulp = static_cast<std::uint64_t>(ulp);
+  return values;
+}
+
+/// Brings what each rank found in its share to all: each knows then whether the two differ.
+void collect(Group& group, std::size_t first, std::size_t last, std::vector<TensorPair>& pairs) {
+  WireWriter own;
+  own.number(static_cast<std::int64_t>(first));
+  for (std::size_t i = first; i < last; ++i) write(own, pairs[i].values);
+  for (const Bytes& piece : all_gather(group, own.take())) {
+    WireReader from(piece);
+    for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) pairs.at(i).values = read_values(from);
+  }
+}
+
+void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found) {
+  std::vector<std::int64_t> bytes;
+  for (const TensorPair& pair : found.values) {
+    bytes.push_back(2 * packed_bytes(element_count(a.catalog().tensors[pair.a->source].shape), pair.a->dtype));
+  }
+  const auto [first, last] = own_share(session, bytes);
+  std::vector<std::uint32_t> in_a, in_b;
+  for (std::size_t i = first; i < last; ++i) {
+    in_a.push_back(found.values[i].a->source);
+    in_b.push_back(found.values[i].b->source);
+  }
   const Tolerance tolerance{options.atol, options.rtol, options.ulp, options.equal_nan};
   Progress progress;
-  ProgressMeter meter(session, options, "diff", [&] { return progress.bytes_read.load(); });
-  meter.set_total(bytes);
-  for_each_index(found.values.size(), worker_count(options), session.stop, [&]() -> IndexWorker {
-    return [&](std::size_t i) {
-      found.values[i].values = compare_pair(a, b, found.values[i], tolerance, session.stop, progress);
-    };
+  ProgressMeter meter(session, options, "diff",
+                      [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
+  const std::span own = std::span(found.values).subspan(first, last - first);
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+    a.source.reader->locate(in_a);
+    b.source.reader->locate(in_b);
+    for_each_index(own.size(), worker_count(options), stop, [&]() -> IndexWorker {
+      return [&](std::size_t i) { own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress); };
+    });
   });
+  if (session.group->size() > 1) collect(*session.group, first, last, found.values);
   std::erase_if(found.values, [](const TensorPair& pair) { return pair.values.differing == 0; });
 }
 
-}  // namespace
-
-int run_diff(Session& session, const Options& options) {
-  if (session.end_at_once) session.end_at_once();
-  Log log(session, options);
-  Side a{open_source(session, options, {options.sources[0]}, log), {}};
-  Side b{open_source(session, options, {options.sources[1]}, log), {}};
+void open_sides(Session& session, const Options& options, Side& a, Side& b, Log& log) {
+  a.source = open_source(session, options, {options.sources[0]}, log);
+  b.source = open_source(session, options, {options.sources[1]}, log);
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();
@@ -131,8 +169,21 @@ int run_diff(Session& session, const Options& options) {
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
   refuse_obstacles(a.catalog(), for_a, options, "compared");
   refuse_obstacles(b.catalog(), for_b, options, "compared");
-  Difference found = compare_metadata(a, b);
+}
+
+}  // namespace
+
+int run_diff(Session& session, const Options& options) {
+  if (session.end_at_once) session.end_at_once();
+  Log log(session, options);
+  Side a, b;
+  Difference found;
+  on_all_ranks(session, [&] {
+    open_sides(session, options, a, b, log);
+    found = compare_metadata(a, b);
+  });
   compare_values(session, options, a, b, found);
+  if (!is_rank_zero(session)) return found.equal() ? 0 : kExitDiffers;
   const auto limit =
       options.max_diffs ? static_cast<std::size_t>(*options.max_diffs) : std::numeric_limits<std::size_t>::max();
   if (options.json) {

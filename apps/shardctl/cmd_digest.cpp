@@ -6,9 +6,11 @@
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/progress.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
+#include "libshard/dist/wire.h"
 #include "libshard/exec/parallel.h"
 
 namespace shard::app {
@@ -27,16 +29,43 @@ std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, Ha
   return hasher.finish_hex();
 }
 
+/// Brings what each rank made of its share to rank 0.
+void collect(Group& group, std::size_t first, std::size_t last, std::vector<std::string>& digests) {
+  WireWriter own;
+  own.number(static_cast<std::int64_t>(first));
+  for (std::size_t i = first; i < last; ++i) own.text(digests[i]);
+  for (const Bytes& piece : gather(group, own.take(), 0)) {
+    WireReader from(piece);
+    for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) digests.at(i) = from.text();
+  }
+}
+
+std::vector<std::int64_t> bytes_of_each(const Catalog& catalog, const Selection& selection) {
+  std::vector<std::int64_t> bytes;
+  for (const SelectedTensor& tensor : selection.tensors) {
+    bytes.push_back(packed_bytes(element_count(catalog.tensors[tensor.source].shape), tensor.dtype));
+  }
+  return bytes;
+}
+
+/// On rank 0; elsewhere of this rank's share only.
 std::vector<std::string> all_digests(Session& session, const Options& options, const OpenSource& source,
                                      const Selection& selection) {
   const HashAlgorithm algorithm = parse_hash_algorithm(options.algorithm);
   std::vector<std::string> digests(selection.tensors.size());
+  const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
+  const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
-  ProgressMeter meter(session, options, "digest", [&] { return progress.bytes_read.load(); });
+  ProgressMeter meter(session, options, "digest",
+                      [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  for_each_index(digests.size(), worker_count(options), session.stop, [&]() -> IndexWorker {
-    return [&](std::size_t i) { digests[i] = digest_of(source, selection.tensors[i], algorithm, progress); };
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+    source.reader->locate(source_indices(chosen));
+    for_each_index(chosen.size(), worker_count(options), stop, [&]() -> IndexWorker {
+      return [&](std::size_t i) { digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress); };
+    });
   });
+  if (session.group->size() > 1) collect(*session.group, share.first, share.second, digests);
   return digests;
 }
 
@@ -85,13 +114,17 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
 int run_digest(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
   Log log(session, options);
-  OpenSource source = open_source(session, options, options.sources, log);
-  SelectionOptions tensors_only = options.selection;
-  tensors_only.keep_objects = false;
-  const Selection selection = choose(source.catalog(), tensors_only);
-  refuse_obstacles(source.catalog(), tensors_only, options, "hashed");
-  source.reader->locate(source_indices(selection));
+  OpenSource source;
+  Selection selection;
+  on_all_ranks(session, [&] {
+    source = open_source(session, options, options.sources, log);
+    SelectionOptions tensors_only = options.selection;
+    tensors_only.keep_objects = false;
+    selection = choose(source.catalog(), tensors_only);
+    refuse_obstacles(source.catalog(), tensors_only, options, "hashed");
+  });
   const std::vector<std::string> digests = all_digests(session, options, source, selection);
+  if (!is_rank_zero(session)) return 0;
   const std::string checkpoint =
       checkpoint_digest(source.catalog(), selection, digests, parse_hash_algorithm(options.algorithm));
   if (options.json) {

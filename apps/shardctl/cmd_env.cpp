@@ -1,24 +1,37 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
+#include "libshard/dist/open_group.h"
 
 namespace shard::app {
 namespace {
 
-void print_json(Session& session) {
+/// HOST:PORT, or empty where rank 0 has to tell.
+std::string rendezvous(const Launch& launch) {
+  return launch.address.empty() ? std::string() : fmt::format("{}:{}", launch.address, launch.port);
+}
+
+void print_json(Session& session, const Launch& launch, const std::vector<std::string>& backends) {
   TextSink sink(session.out);
   JsonWriter json(sink);
   json.begin_object();
   json.key("schema"), json.string("shardctl.env/1");
   json.key("version"), json.string(own_version());
-  json.key("launcher"), json.string("none");
-  json.key("rank"), json.number(0);
-  json.key("world_size"), json.number(1);
+  json.key("launcher"), json.string(launcher_name(launch.launcher));
+  json.key("rank"), json.number(launch.rank);
+  json.key("world_size"), json.number(launch.size);
+  json.key("local_rank"), json.number(launch.local_rank);
+  json.key("local_world_size"), json.number(launch.local_size);
+  json.key("rendezvous"), json.string_or_null(rendezvous(launch));
   json.key("cpus"), json.number(usable_cpus());
   json.key("devices"), json.begin_array(), json.end_array();
-  json.key("plugins"), json.begin_array(), json.end_array();
+  json.key("plugins"), json.begin_array();
+  for (const std::string& backend : backends) json.string(backend);
+  json.end_array();
   json.key("libraries"), json.begin_object();
   for (const auto& [name, version] : library_versions()) json.key(name), json.string(version);
   json.end_object();
@@ -29,20 +42,24 @@ void print_json(Session& session) {
 }  // namespace
 
 int run_env(Session& session, const Options& options) {
+  const Launch launch = launch_of(session, options);
+  const std::vector<std::string> backends = backends_here();
   if (options.json) {
-    print_json(session);
+    print_json(session, launch, backends);
     return 0;
   }
   const auto line = [&](const std::string& name, const std::string& value) {
     session.out << fmt::format("{:<15}{}\n", name, value);
   };
   line("shardctl", own_version());
-  line("launcher", "none");
-  line("rank", "0");
-  line("world size", "1");
+  line("launcher", std::string(launcher_name(launch.launcher)));
+  line("rank", std::to_string(launch.rank));
+  line("world size", std::to_string(launch.size));
+  line("local rank", fmt::format("{} of {}", launch.local_rank, launch.local_size));
+  if (launch.size > 1) line("rendezvous", rendezvous(launch).empty() ? "rank 0 tells" : rendezvous(launch));
   line("cpus", std::to_string(usable_cpus()));
   line("devices", "none");
-  line("plug-ins", "none");
+  line("plug-ins", backends.empty() ? "none" : fmt::format("{}", fmt::join(backends, ", ")));
   for (const auto& [name, version] : library_versions()) line(name, version);
   return 0;
 }

@@ -15,9 +15,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
-constexpr std::array<std::string_view, 11> kAbsentOptions{
-    "--resume",  "--launcher", "--rank",        "--world-size",   "--rdzv",       "--timeout",
-    "--backend", "--device",   "--local-input", "--local-output", "--local-ranks"};
+constexpr std::array<std::string_view, 3> kAbsentOptions{"--resume", "--local-input", "--local-output"};
 
 // ---- Finding the verb.
 

@@ -10,9 +10,11 @@ namespace {
 
 constexpr std::array<VerbHelp, 12> kVerbs{{
     {"inspect", "inspect SRC... [options]", "show what is in a checkpoint; reads metadata only",
-     "Prints a summary, then one line a tensor (name, dtype, shape, bytes, pieces, file) and one an object. With "
-     "--json\n"
-     "one document shardctl.inspect/1, which says for each stored piece where its bytes lie.",
+     "Prints a summary, then one line a tensor (name, dtype, shape, bytes, where it is cut and over which ranks, "
+     "file)\n"
+     "and one an object; -v adds a line for each stored piece. S(0) is a cut along dimension 0, R a replica, as "
+     "DTensor\n"
+     "says it. With --json one document shardctl.inspect/1, which says for each piece where its bytes lie.",
      "  shardctl inspect model.safetensors\n"
      "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
      "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"},
@@ -22,6 +24,7 @@ constexpr std::array<VerbHelp, 12> kVerbs{{
      "--max-shard-size, or without any, whole tensors go into several files (default: safetensors, 5GB a file).",
      "  shardctl split model.safetensors -o ckpt --ranks 8\n"
      "  shardctl split model.safetensors -o ckpt --mesh dp=2,tp=4 --place '**.q_proj.weight=R,S(0)'\n"
+     "  shardctl split model.pt -o ranks --mesh tp=4 --place '**.weight=S(0)' --to torch-ranks --as dtensor\n"
      "  shardctl split model.safetensors -o folder --max-shard-size 2GB\n"},
     {"gather", "gather SRC... -o DST [options]", "put whole tensors together",
      "Writes whole tensors: one file if DST ends in .safetensors, .pt, .pth or .bin, else a folder (safetensors "

@@ -3,10 +3,28 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/ostream_sink.h>
+#include <unistd.h>
 
+#include <array>
+
+#include "apps/shardctl/ranks.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
+
+namespace {
+
+/// "rank 1 of 4 on host: " where there are several; percent signs doubled, as in a pattern.
+std::string who_of(const Session& session) {
+  if (session.group->size() == 1) return {};
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::string who;
+  for (const char c : rank_label(session) + " on " + host.data() + ": ") who += c == '%' ? "%%" : std::string(1, c);
+  return who;
+}
+
+}  // namespace
 
 struct Log::Impl {
   std::shared_ptr<spdlog::logger> logger;
@@ -18,7 +36,7 @@ Log::Log(const Session& session, const Options& options) {
   if (options.verbose > 0) {
     sinks.push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(session.err, true));
     sinks.back()->set_level(options.verbose > 1 ? spdlog::level::debug : spdlog::level::info);
-    sinks.back()->set_pattern("shardctl: %v");
+    sinks.back()->set_pattern("shardctl: " + who_of(session) + "%v");
   }
   if (!options.log_file.empty()) {
     try {
@@ -28,7 +46,7 @@ Log::Log(const Session& session, const Options& options) {
           .in_file(options.log_file)
           .hint("give --log-file a path that can be written");
     }
-    sinks.back()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    sinks.back()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l " + who_of(session) + "%v");
   }
   impl_ = std::make_unique<Impl>(Impl{std::make_shared<spdlog::logger>("shardctl", sinks.begin(), sinks.end())});
   impl_->logger->set_level(spdlog::level::debug);

@@ -130,6 +130,28 @@ void add_cat(CLI::App& app, Options& o) {
 
 }  // namespace
 
+namespace {
+
+void add_ranks(CLI::App& app, Options& o) {
+  Group group{app, "Ranks"};
+  group.single("--launcher", o.ranks.launcher, "NAME", "whose variables count: auto (default), none, torchrun, ompi, pmi, slurm")
+      ->check(CLI::IsMember({"auto", "none", "torchrun", "ompi", "pmi", "slurm"}));
+  group.single("--rank", o.ranks.rank, "R", "this process's rank, without a launcher")->check(CLI::NonNegativeNumber);
+  group.single("--world-size", o.ranks.world_size, "N", "the number of ranks, without a launcher")
+      ->check(CLI::PositiveNumber);
+  group.single("--rdzv", o.ranks.rdzv, "HOST:PORT", "where rank 0 can be found");
+  group.single("--timeout", o.ranks.timeout, "SECONDS", "how long a rank may be silent (default 300)")
+      ->check(CLI::PositiveNumber);
+  group.single("--backend", o.ranks.backend, "NAME", "what moves bytes between ranks: auto (default), gloo, nccl, mpi")
+      ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
+  group.single("--device", o.ranks.device, "NAME", "where buffers lie: cpu (default)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  group.single("--local-ranks", o.ranks.local_ranks, "N", "run as N ranks that are threads of this process")
+      ->check(CLI::Range(1, 1024));
+}
+
+}  // namespace
+
 void add_global_options(CLI::App& app, Options& o) {
   Group group{app, "Global options"};
   group.flag("--json", o.json, "one JSON document on stdout; errors too");
@@ -169,6 +191,7 @@ void add_options(CLI::App& app, std::string_view verb, Options& o) {
   if (all || verb == "cat") add_cat(app, o);
   if (verb == "completion") app.add_option("SHELL", o.shell, "bash, zsh or fish");
   if (reads) add_selection(app, o);
+  if (reads || verb == "env") add_ranks(app, o);
   add_global_options(app, o);
 }
 

@@ -73,6 +73,8 @@ int usable_cpus() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-int worker_count(const Options& options) { return options.threads > 0 ? options.threads : usable_cpus(); }
+int worker_count(const Options& options) {
+  return options.threads > 0 ? options.threads : std::max(1, usable_cpus() / options.ranks_here);
+}
 
 }  // namespace shard::app

@@ -27,6 +27,14 @@ struct LayoutOptions {
   bool cuts_files() const { return shards || !max_shard_size.empty(); }
 };
 
+/// How the ranks of this job find one another; see libshard/dist/launch.h.
+struct RankOptions {
+  std::string launcher = "auto", rdzv, backend = "auto", device = "cpu";
+  std::optional<int> rank, world_size;
+  int local_ranks = 0;   ///< Ranks as threads of this process; 0: none.
+  double timeout = 300;  ///< Seconds.
+};
+
 struct Options {
   std::string verb;                    ///< "inspect", ..., "help", "version"; empty for bare --help or --version.
   std::vector<std::string> arguments;  ///< As typed, for hints that repeat the line.
@@ -51,6 +59,10 @@ struct Options {
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false;
 
+  RankOptions ranks;
+  std::string error_file;  ///< torchrun shows what is written there: not an option either.
+  int ranks_here = 1;  ///< That share this machine's CPUs: not an option, the launcher says it.
+
   std::string algorithm = "xxh3_128";
 
   std::string name;  ///< cat: of a tensor or object, with a slice behind it perhaps.
@@ -69,7 +81,7 @@ struct Options {
 std::int64_t parse_size(const std::string& text, const std::string& option);
 /// "16.06 GB", "812 bytes": for people.
 std::string human_bytes(std::int64_t bytes);
-/// Threads to work with: what was asked for, else the CPUs that this process may use.
+/// Threads to work with: what was asked for, else this rank's share of the CPUs that this process may use.
 int worker_count(const Options& options);
 int usable_cpus();
 

@@ -18,7 +18,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 ProgressMeter::Style ProgressMeter::style_of(const Session& session, const Options& options) {
-  if (options.quiet || options.progress == "never") return Style::kNone;
+  if (options.quiet || options.progress == "never" || session.group->rank() != 0) return Style::kNone;
   if (options.progress == "json") return Style::kJson;
   const bool can_redraw = session.err_is_terminal && options.verbose == 0;
   if (options.progress == "always") return can_redraw ? Style::kRedraw : Style::kLines;

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/ranks.h"
 
 namespace shard::app {
 namespace {
@@ -22,6 +23,7 @@ void print_lines(const Session& session, const Options& options, const Error& er
   if (!error.tensor().empty() && message.find(error.tensor()) == std::string::npos) {
     where += "tensor '" + error.tensor() + "': ";
   }
+  if (session.group->size() > 1 && error.rank()) where = fmt::format("rank {}: ", *error.rank()) + where;
   session.err << "shardctl: " << paint("1;31", label) << ' ' << printable(where + message) << '\n';
   std::string why = error.why();
   if (why.empty() && !error.expected().empty()) {
@@ -59,9 +61,20 @@ void print_json(const Session& session, const Options& options, const Error& err
   sink.add('\n');
 }
 
+/// The rank that found the cause tells it; of a lost rank, which tells nothing, rank 0.
+bool is_teller(const Session& session, const Error& error) {
+  return session.group->size() == 1 || session.group->rank() == error.rank().value_or(0);
+}
+
 int tell(Session& session, const Options& options, const Error& error) {
-  print_lines(session, options, error, "error:");
-  const bool is_term = error.code() == ErrorCode::kInterrupted && session.stop_signal() == SIGTERM;
+  if (is_teller(session, error)) {
+    print_lines(session, options, error, "error:");
+    const std::string hint = error.hint().empty() ? std::string() : "\nhint: " + error.hint();
+    write_error_file(options.error_file, std::string("shardctl: error: ") + error.what() + hint);
+  }
+  // Where another rank was told to stop, this one cannot know by what; launchers send SIGTERM.
+  const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
+  const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
   if (options.json)
     print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/shardctl/options.h"
+#include "libshard/dist/group.h"
 #include "libshard/io/file_system.h"
 
 namespace shard::app {
@@ -26,6 +27,8 @@ struct Session {
   std::function<int()> out_error = [] { return 0; };
   /// Told once that nothing has to be cleaned up: a signal may end the process at once. May be empty.
   std::function<void()> end_at_once;
+  /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
+  Group* group = &solo_group();
 };
 
 /// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.

@@ -180,10 +180,10 @@ void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
   }
 }
 
-std::vector<std::uint32_t> source_indices(const Selection& selection) {
+std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {
   std::vector<std::uint32_t> indices;
-  indices.reserve(selection.tensors.size());
-  for (const SelectedTensor& tensor : selection.tensors) indices.push_back(tensor.source);
+  indices.reserve(tensors.size());
+  for (const SelectedTensor& tensor : tensors) indices.push_back(tensor.source);
   return indices;
 }
 

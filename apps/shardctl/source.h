@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,6 @@ void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
                       std::string_view done);
 
 /// The indices of the chosen tensors in the source, for Reader::locate.
-std::vector<std::uint32_t> source_indices(const Selection& selection);
+std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);
 
 }  // namespace shard::app

@@ -8,68 +8,12 @@
 #include "formats/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
+#include "libshard/core/python_text.h"
 
 namespace shard::app {
 namespace {
 
 constexpr std::int64_t kExactInt = std::int64_t{1} << 53;  ///< What every JSON reader holds exactly.
-constexpr std::size_t kMaxDecimalBytes = 512;              ///< Of longer integers only the size is printed.
-
-/// Two's complement, little-endian, as decimal text: repeated division by 10^9 of 32-bit digits.
-std::string long_text(std::string_view bytes) {
-  if (bytes.empty()) return "0";
-  if (bytes.size() > kMaxDecimalBytes) return fmt::format("<int of {} bytes>", bytes.size());
-  const bool negative = (static_cast<unsigned char>(bytes.back()) & 0x80) != 0;
-  std::vector<std::uint32_t> digits((bytes.size() + 4) / 4, negative ? 0xFFFFFFFFU : 0);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto shift = static_cast<unsigned>(8 * (i % 4));
-    digits[i / 4] &= ~(0xFFU << shift);
-    digits[i / 4] |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << shift;
-  }
-  std::uint64_t carry = 1;
-  for (std::size_t i = 0; negative && i < digits.size(); ++i) {
-    carry += static_cast<std::uint32_t>(~digits[i]);
-    digits[i] = static_cast<std::uint32_t>(carry);
-    carry >>= 32;
-  }
-  std::string text;
-  while (!digits.empty()) {
-    std::uint64_t rest = 0;
-    for (std::size_t i = digits.size(); i-- > 0;) {
-      rest = rest << 32 | digits[i];
-      digits[i] = static_cast<std::uint32_t>(rest / 1'000'000'000);
-      rest %= 1'000'000'000;
-    }
-    while (!digits.empty() && digits.back() == 0) digits.pop_back();
-    std::string part = fmt::format("{:09}", rest);
-    std::reverse(part.begin(), part.end());
-    text += part;
-  }
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.empty()) return "0";
-  if (negative) text += '-';
-  std::reverse(text.begin(), text.end());
-  return text;
-}
-
-/// As Python shows it; of bytes, those past ASCII as \xNN.
-std::string quoted(std::string_view text, bool bytes) {
-  std::string result = "'";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      result += "\\n";
-    } else if (c == '\'' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (byte < 0x20 || byte == 0x7F || (bytes && byte > 0x7F)) {
-      result += fmt::format("\\x{:02x}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result + "'";
-}
 
 /// Walks a value and hands its text, piece by piece, to `Out`: `out.add(text)` is false when enough was said.
 template <class Out>
@@ -88,7 +32,7 @@ class Printer {
       case ValueKind::kInt:
         return out_.add(fmt::format("{}", value->number));
       case ValueKind::kLong:
-        return out_.add(long_text(value->text));
+        return out_.add(integer_text(value->text));
       case ValueKind::kFloat:
         return out_.add(real_text(value->real));
       case ValueKind::kString:
@@ -126,8 +70,7 @@ class Printer {
     constexpr std::size_t kPiece = 4096;
     if (!out_.add(prefix) || !out_.add("'")) return false;
     for (std::size_t at = 0; at < content.size(); at += kPiece) {
-      const std::string piece = quoted(content.substr(at, kPiece), !prefix.empty());
-      if (!out_.add(std::string_view(piece).substr(1, piece.size() - 2))) return false;
+      if (!out_.add(python_escaped(content.substr(at, kPiece), !prefix.empty(), '\''))) return false;
     }
     return out_.add("'");
   }
@@ -246,7 +189,7 @@ void write_value(JsonWriter& json, const Value* value) {
     case ValueKind::kString:
       return json.string(value->text);
     case ValueKind::kLong:
-      return json.string(long_text(value->text));
+      return json.string(integer_text(value->text));
     case ValueKind::kInt:
       if (value->number > kExactInt || value->number < -kExactInt) return json.string(std::to_string(value->number));
       return json.number(value->number);

@@ -183,6 +183,7 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.file = options.file;
   load.allow = pickle::is_known_global;
   load.opaque_unknown = options.opaque_globals;
+  load.hint = pickle::kOpaqueHint;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
   TensorHider(arena).hide(*loaded.root);

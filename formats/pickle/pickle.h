@@ -22,6 +22,10 @@
 
 namespace shard::pickle {
 
+/// The hint where values of unknown classes could be left out.
+inline constexpr char kOpaqueHint[] =
+    "to read the rest, and leave values of such classes out, add --unknown-globals opaque";
+
 struct LoadOptions {
   std::string file;  ///< For messages.
   /// Asked once per global met; false refuses it (kCorruption, naming module and name).

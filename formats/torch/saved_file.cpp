@@ -126,7 +126,7 @@ pickle::LoadOptions load_options(const SavedFileOptions& options) {
   load_options.file = options.shown;
   load_options.allow = pickle::is_known_global;
   load_options.opaque_unknown = options.opaque_globals;
-  load_options.hint = "to read the rest, and leave values of such classes out, add --unknown-globals opaque";
+  load_options.hint = pickle::kOpaqueHint;
   return load_options;
 }
 

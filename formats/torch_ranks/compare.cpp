@@ -19,9 +19,8 @@ constexpr std::int64_t kBlockBytes = 256 << 10;
 /// Walks two values side by side. A node that is met again with the same partner needs no second look.
 class ValueComparison {
  public:
-  bool run(const Value& a, const Value& b) {
+  bool run(const Value& a, const Value& b, std::int64_t& visits) {
     push(&a, &b);
-    std::int64_t visits = 0;
     while (!todo_.empty() && is_same_) {
       const auto [left, right] = todo_.back();
       todo_.pop_back();
@@ -118,7 +117,7 @@ bool is_equal_content(const Reader& a, const Reader& b) {
 
 }  // namespace
 
-bool is_equal(const Value& a, const Value& b) { return ValueComparison().run(a, b); }
+bool ObjectComparison::is_equal(const Value& a, const Value& b) { return ValueComparison().run(a, b, visits_); }
 
 bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b) {
   if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;

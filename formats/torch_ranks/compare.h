@@ -7,8 +7,16 @@
 
 namespace shard::torch_ranks {
 
-/// True when two objects say the same in every node. Nodes may hold themselves. \throws Error kCorruption  too many.
-bool is_equal(const Value& a, const Value& b);
+/// Compares the objects of one checkpoint: its steps are counted over all of them, so that many objects that share one
+/// large value end.
+class ObjectComparison {
+ public:
+  /// True when two objects say the same in every node. Nodes may hold themselves. \throws Error kCorruption  too many.
+  bool is_equal(const Value& a, const Value& b);
+
+ private:
+  std::int64_t visits_ = 0;
+};
 
 /// True when both have the same dtype, shape and element bytes, whatever their strides. Locates their storages.
 /// \throws Error kCorruption  what lies there contradicts the metadata, or cannot be decoded.

@@ -100,8 +100,9 @@ bool detect_files(const Source& source) {
 bool detect(const Source& source) {
   try {
     return detect_files(source);
-  } catch (const Error&) {
-    return false;  // Damaged, so that it tells nothing: the format that claims it says what is wrong.
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) throw;  // It cannot be read at all.
+    return false;                                     // Damaged, so that it tells nothing: the format that claims it says what is wrong.
   }
 }
 

@@ -26,8 +26,8 @@ std::vector<std::int64_t> strides_of(std::span<const std::int64_t> sizes) {
 std::vector<std::int64_t> mesh_ranks(const Sharding& sharding) {
   if (!sharding.ranks.empty()) return sharding.ranks;
   const std::vector<std::int64_t> sizes = sizes_of(sharding);
-  std::vector<std::int64_t> ranks(static_cast<std::size_t>(
-      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>())));
+  std::vector<std::int64_t> ranks(
+      static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>())));
   std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
   return ranks;
 }
@@ -61,9 +61,9 @@ Value* ShardedValueMaker::device_mesh(const PickledMesh& mesh) {
   for (const std::string& group : mesh.groups) groups.push_back(text(group));
   const bool has_names = std::ranges::none_of(sharding.mesh, [](const MeshAxis& axis) { return axis.name.empty(); });
   const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
-  Value* layout = instance(global("torch.distributed._mesh_layout", "_MeshLayout"), {},
-                           dict({{"shape", integers(ValueKind::kTuple, sizes)},
-                                 {"stride", integers(ValueKind::kTuple, strides)}}));
+  Value* layout =
+      instance(global("torch.distributed._mesh_layout", "_MeshLayout"), {},
+               dict({{"shape", integers(ValueKind::kTuple, sizes)}, {"stride", integers(ValueKind::kTuple, strides)}}));
   Value* state = dict({{"_device_type", text(mesh.device_type)},
                        {"_layout", layout},
                        {"_rank_map", mesh.ranks},
@@ -91,7 +91,8 @@ Value* ShardedValueMaker::placement(const Placement& placement) {
     case Placement::kStridedShard:
       break;
   }
-  return make("_StridedShard", dict({{"dim", integer(placement.dim)}, {"split_factor", integer(placement.split_factor)}}));
+  return make("_StridedShard",
+              dict({{"dim", integer(placement.dim)}, {"split_factor", integer(placement.split_factor)}}));
 }
 
 // The mesh axes that cut each dimension.
@@ -115,8 +116,8 @@ Value* ShardedValueMaker::dtensor(const DTensorValue& tensor, Value* mesh) {
   std::vector<Value*> places;
   for (const Placement& each : placements) places.push_back(placement(each));
   // As DTensorSpec.__post_init__: strided shards say the order themselves.
-  const bool is_strided = std::ranges::any_of(
-      placements, [](const Placement& each) { return each.kind == Placement::kStridedShard; });
+  const bool is_strided =
+      std::ranges::any_of(placements, [](const Placement& each) { return each.kind == Placement::kStridedShard; });
   Value* meta = tuple({size(tensor.shape), strides(tensor.shape), global("torch", dtype_name(tensor.dtype))});
   Value* tensor_meta = instance(global("torch.distributed.tensor._dtensor_spec", "TensorMeta"), meta->items, nullptr);
   Value* spec = instance(global("torch.distributed.tensor._dtensor_spec", "DTensorSpec"), {},

@@ -36,8 +36,8 @@ Value* ShardedValueMaker::tensor_properties(const ShardedTensorValue& tensor) {
   Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items);
   Value* contiguous = tuple({integer(0)});
   Value* memory_format = make_call(arena_, global(kMetadata, "MEM_FORMAT_ENCODING"), contiguous->items);
-  Value* state = tuple({global("torch", dtype_name(tensor.dtype)), layout, boolean(tensor.requires_grad),
-                        memory_format, boolean(false)});
+  Value* state = tuple({global("torch", dtype_name(tensor.dtype)), layout, boolean(tensor.requires_grad), memory_format,
+                        boolean(false)});
   return instance(global(kMetadata, "TensorProperties"), {}, state);
 }
 

@@ -167,7 +167,7 @@ class Merge {
   }
 
   void merge_objects(Holders holders) {
-    const auto differs = [&](const Holder& each) { return !is_equal(*holders[0].leaf->node, *each.leaf->node); };
+    const auto differs = [&](const Holder& each) { return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node); };
     if (std::ranges::none_of(holders, differs))
       return add_object(holders[0], is_on_all(holders) ? -1 : holders[0].rank());
     for (const Holder& holder : holders) add_object(holder, holder.rank());
@@ -203,6 +203,7 @@ class Merge {
   const std::vector<RankFile>& ranks_;
   const MeshLayout* layout_;
   torch_save::HiddenTensors hidden_;
+  ObjectComparison objects_;
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
   bool is_in_root_ = true;                               ///< Every name is in rank 0's tree.
 };

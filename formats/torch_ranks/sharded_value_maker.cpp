@@ -81,8 +81,8 @@ Value* ShardedValueMaker::device(std::string_view text_of_device) {
   return known = make_call(arena_, global("torch", "device"), arguments);
 }
 
-Value* ShardedValueMaker::wrapper(Value* cls, DType dtype, Dims shape, std::string_view device_text,
-                                  bool requires_grad, Value* state) {
+Value* ShardedValueMaker::wrapper(Value* cls, DType dtype, Dims shape, std::string_view device_text, bool requires_grad,
+                                  Value* state) {
   Value* strided = tuple({text("torch.strided")});
   Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items);
   Value* arguments = tuple({cls, global("torch", dtype_name(dtype)), integers(ValueKind::kTuple, shape), strides(shape),

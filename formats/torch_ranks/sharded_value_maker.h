@@ -20,10 +20,10 @@ namespace shard::torch_ranks {
 /// The DeviceMesh of one sharding as one of its ranks pickles it.
 struct PickledMesh {
   const Sharding* sharding = nullptr;
-  std::int64_t index = 0;                     ///< Of this rank in the mesh, row-major.
-  std::vector<std::string> groups;            ///< Names of the process groups of its axes.
+  std::int64_t index = 0;           ///< Of this rank in the mesh, row-major.
+  std::vector<std::string> groups;  ///< Names of the process groups of its axes.
   std::string_view device_type = "cpu";
-  Value* ranks = nullptr;                     ///< kTensor: the ranks as an int32 vector (mesh_ranks()).
+  Value* ranks = nullptr;  ///< kTensor: the ranks as an int32 vector (mesh_ranks()).
 };
 
 /// Elements of `sharding.ranks`, also where those are left out.

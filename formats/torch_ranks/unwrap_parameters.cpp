@@ -33,7 +33,8 @@ Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_
     }
     entries.push_back(entry);
   };
-  visit_leaves(arena, root, [](const Value&) { return false; }, visit);
+  visit_leaves(
+      arena, root, [](const Value&) { return false; }, visit);
   return is_any ? prune_tree(arena, root, entries) : &root;
 }
 

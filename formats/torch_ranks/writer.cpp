@@ -28,7 +28,8 @@ bool is_empty(Dims sizes) { return std::ranges::find(sizes, 0) != sizes.end(); }
 void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
   const std::span<const Chunk> chunks = target.chunks_of(tensor);
   for (std::size_t i = 1; i < chunks.size(); ++i) {
-    if (chunks[i].offsets != chunks[i - 1].offsets || is_empty(chunks[i].sizes) || is_empty(chunks[i - 1].sizes)) continue;
+    if (chunks[i].offsets != chunks[i - 1].offsets || is_empty(chunks[i].sizes) || is_empty(chunks[i - 1].sizes))
+      continue;
     throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
         .found(fmt::format("one box on ranks {} and {}", target.stored[chunks[i - 1].stored].rank,
                            target.stored[chunks[i].stored].rank))
@@ -45,7 +46,8 @@ void check_words(const Catalog& target, const Tensor& tensor) {
   const std::size_t ranks = target.files.size();
   const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
   if (of_mesh.size() == ranks) return;
-  throw not_describable(tensor, fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
+  throw not_describable(tensor,
+                        fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
       .because("the file of every rank must hold a part of it")
       .hint("use --as sharded_tensor, or say with --mesh and --place how to cut");
 }
@@ -129,7 +131,8 @@ class RanksWriter final : public Writer {
       const Tensor& tensor = target.tensors[i];
       // Rules go by name: of two paths with one name both must be cut alike. They are neighbours.
       const bool is_second = i > 0 && tensor.name == target.tensors[i - 1].name;
-      if (is_second && (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {
+      if (is_second &&
+          (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {
         throw not_describable(tensor, fmt::format("two tensors are named '{}' and cut differently", tensor.name))
             .because("a layout document goes by name");
       }

@@ -12,7 +12,8 @@ namespace shard::torch_ranks {
 /// What the format can hold, by WriteOptions::rank_files (default: ShardedTensors).
 FormatTraits traits_for(const WriteOptions& options);
 
-/// `place` throws kUnsupported for replicas of cut tensors as ShardedTensor and for boxes without a Sharding as DTensor.
+/// `place` throws kUnsupported for replicas of cut tensors as ShardedTensor and for boxes without a Sharding as
+/// DTensor.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::torch_ranks

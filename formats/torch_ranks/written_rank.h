@@ -38,9 +38,9 @@ std::vector<bool> find_cut_tensors(const Catalog& target);
 struct WrittenSet {
   const Catalog& target;
   RankFiles kind;
-  const Value& root;                       ///< The target's tree, Parameters of sharded tensors unwrapped.
-  const std::vector<bool>& is_cut;         ///< By tensor.
-  const std::vector<bool>& is_parameter;   ///< By tensor: it was unwrapped.
+  const Value& root;                      ///< The target's tree, Parameters of sharded tensors unwrapped.
+  const std::vector<bool>& is_cut;        ///< By tensor.
+  const std::vector<bool>& is_parameter;  ///< By tensor: it was unwrapped.
   const PiecesByRank& pieces;
 };
 

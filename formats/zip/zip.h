@@ -1,7 +1,7 @@
 /// \file
 /// The zip container of torch.save: a zip64 reader over any byte range of a file, and a placing writer.
 ///
-/// Read: the end record at the very end (no comment), zip64 end record and locator, central directory, and on demand
+/// Read: the end record at the very end (a comment may follow it), zip64 end record and locator, central directory, and on demand
 /// each local header, which must agree with the directory. Refused: encryption, several disks, duplicate names,
 /// overlapping records, records outside the range, bytes before the first record or between records, names that are
 /// absolute or hold "..",
@@ -69,6 +69,7 @@ class ZipReader {
     std::uint32_t record;
   };
   std::span<const std::byte> view(std::int64_t offset, std::int64_t count, std::vector<std::byte>& scratch) const;
+  std::int64_t find_end() const;
   End read_end() const;
   End read_zip64_end(std::int64_t locator, const End& classic) const;
   void read_directory(const End& end);

@@ -184,22 +184,35 @@ std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t cou
   return scratch;
 }
 
-ZipReader::End ZipReader::read_end() const {
+std::int64_t ZipReader::find_end() const {
   if (bytes_ < kEndBytes) throw damaged("truncated", fmt::format("{} bytes are too few for a zip", bytes_));
   std::vector<std::byte> scratch;
-  const std::span<const std::byte> record = view(bytes_ - kEndBytes, kEndBytes, scratch);
-  if (load<std::uint32_t>(record, 0) != kEndSignature || load<std::uint16_t>(record, 20) != 0) {
-    throw damaged("truncated", "there is no end record at the end")
-        .because("the file was cut short, or bytes were appended to it")
-        .hint("fetch it again");
+  const auto is_end = [](std::span<const std::byte> bytes) {
+    return load<std::uint32_t>(bytes, 0) == kEndSignature &&
+           kEndBytes + load<std::uint16_t>(bytes, 20) == static_cast<std::int64_t>(bytes.size());
+  };
+  if (is_end(view(bytes_ - kEndBytes, kEndBytes, scratch))) return bytes_ - kEndBytes;
+  const std::int64_t begin = std::max<std::int64_t>(0, bytes_ - kEndBytes - 0xFFFF);
+  const std::span<const std::byte> tail = view(begin, bytes_ - begin, scratch);
+  for (std::int64_t at = bytes_ - begin - kEndBytes; at-- > 0;) {
+    if (is_end(tail.subspan(static_cast<std::size_t>(at)))) return begin + at;
   }
+  throw damaged("truncated", "there is no end record at the end")
+      .because("the file was cut short, or bytes were appended to it")
+      .hint("fetch it again");
+}
+
+ZipReader::End ZipReader::read_end() const {
+  std::vector<std::byte> scratch;
+  const std::int64_t at = find_end();
+  const std::span<const std::byte> record = view(at, kEndBytes, scratch);
   const std::uint16_t disk = load<std::uint16_t>(record, 4), directory_disk = load<std::uint16_t>(record, 6);
   if (disk != 0 || directory_disk != 0 || load<std::uint16_t>(record, 8) != load<std::uint16_t>(record, 10)) {
     throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
   }
   End end{load<std::uint16_t>(record, 10), load<std::uint32_t>(record, 16), load<std::uint32_t>(record, 12)};
-  std::int64_t directory_end = bytes_ - kEndBytes;
-  const std::int64_t locator = bytes_ - kEndBytes - kLocatorBytes;
+  std::int64_t directory_end = at;
+  const std::int64_t locator = at - kLocatorBytes;
   if (locator >= kZip64EndBytes && load<std::uint32_t>(view(locator, 4, scratch), 0) == kLocatorSignature) {
     end = read_zip64_end(locator, end);
     directory_end = locator - kZip64EndBytes;

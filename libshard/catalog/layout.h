@@ -25,10 +25,10 @@ struct RanksLayout {
 /// --mesh with --place, and layout documents: the first rule that matches a name says its placements.
 struct MeshLayout {
   struct Rule {
-    std::string source;                              ///< As the user wrote it, for messages.
+    std::string source;  ///< As the user wrote it, for messages.
     std::function<bool(std::string_view)> matches;
-    std::vector<Placement> placements;               ///< One per axis, slowest first.
-    std::vector<std::size_t> order;                  ///< Axes in the order of cutting; empty: slowest first, as torch.
+    std::vector<Placement> placements;  ///< One per axis, slowest first.
+    std::vector<std::size_t> order;     ///< Axes in the order of cutting; empty: slowest first, as torch.
   };
   std::vector<MeshAxis> mesh;
   std::vector<Rule> rules;  ///< No match: replicated on all axes.
@@ -55,10 +55,10 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 
 /// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh` (axes slowest first), `files.path`, and
 /// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each
-/// cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule does not name hold replicas.
-/// A `match` that only lists names (escaped, with '|' between them) may list millions.
-/// \throws Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep.
-/// \throws Error kUnsupported      any other key, by name.
+/// cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule does not name hold
+/// replicas. A `match` that only lists names (escaped, with '|' between them) may list millions. \throws Error
+/// kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep. \throws Error
+/// kUnsupported      any other key, by name.
 MeshLayout parse_layout_document(std::string_view json, const std::string& file);
 
 /// A tensor and what the axes of a mesh do to it.
@@ -77,7 +77,7 @@ struct RankPiece {
   std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
   std::vector<Box> boxes;                 ///< Of the tensor; concatenated they are the local tensor. None when empty.
   std::vector<std::vector<std::int64_t>> local_offsets;  ///< Of each box in the local tensor.
-  bool replica = false;                   ///< A lower rank holds the same.
+  bool replica = false;                                  ///< A lower rank holds the same.
 };
 
 /// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).

@@ -42,7 +42,8 @@ std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement
     if (placement.kind == Placement::kReplicate) continue;
     if (!text.empty()) text += ", ";
     text += fmt::format("{{\"axis\": {}, \"dim\": {}", json_text(mesh[axis].name), placement.dim);
-    if (placement.kind == Placement::kStridedShard) text += fmt::format(", \"split_factor\": {}", placement.split_factor);
+    if (placement.kind == Placement::kStridedShard)
+      text += fmt::format(", \"split_factor\": {}", placement.split_factor);
     text += '}';
   }
   return text;

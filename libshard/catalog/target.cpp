@@ -162,10 +162,9 @@ class TargetBuilder {
   void warn_of_aliases() {
     if (aliases_apart_.empty()) return;
     const std::size_t shown = std::min<std::size_t>(3, aliases_apart_.size());
-    target_.warnings.push_back(fmt::format("{} aliases are stored in full, being cut unlike what they repeat: {}{}",
-                                           aliases_apart_.size(),
-                                           fmt::join(std::span(aliases_apart_).first(shown), ", "),
-                                           shown < aliases_apart_.size() ? ", ..." : ""));
+    target_.warnings.push_back(fmt::format(
+        "{} aliases are stored in full, being cut unlike what they repeat: {}{}", aliases_apart_.size(),
+        fmt::join(std::span(aliases_apart_).first(shown), ", "), shown < aliases_apart_.size() ? ", ..." : ""));
   }
 
   /// A stored tensor, row-major in a storage of its own, for one rank.
@@ -370,7 +369,8 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
   const auto* mesh = std::get_if<MeshLayout>(&layout);
   if (mesh != nullptr && !mesh->file_path.empty()) {
     target.warnings.push_back(
-        fmt::format("files.path '{}' of the layout document is not used: {} names its files by rank", mesh->file_path, traits.name));
+        fmt::format("files.path '{}' of the layout document is not used: {} names its files by rank", mesh->file_path,
+                    traits.name));
   }
   return target;
 }

@@ -11,15 +11,15 @@ namespace shard {
 /// What a format can hold; each format has one constant of these.
 struct FormatTraits {
   std::string_view name;
-  bool pieces = false;           ///< Boxes of tensors, not only whole ones.
-  bool one_box_per_item = false; ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
-  bool keeps_replicas = false;   ///< Each rank stores its copy; else the lowest rank's only.
-  bool keeps_empty = false;      ///< Empty pieces are written.
-  bool uncut_on_all = false;     ///< Uncut tensors and objects in every rank's file; else on rank 0.
-  bool objects = false;          ///< Non-tensor values.
-  bool sharing = false;          ///< Shared storages, strides, views (torch).
-  bool notes = false;            ///< Texts by name beside the tensors: Catalog::metadata.
-  bool many_files = true;        ///< --shards and --max-shard-size.
+  bool pieces = false;            ///< Boxes of tensors, not only whole ones.
+  bool one_box_per_item = false;  ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
+  bool keeps_replicas = false;    ///< Each rank stores its copy; else the lowest rank's only.
+  bool keeps_empty = false;       ///< Empty pieces are written.
+  bool uncut_on_all = false;      ///< Uncut tensors and objects in every rank's file; else on rank 0.
+  bool objects = false;           ///< Non-tensor values.
+  bool sharing = false;           ///< Shared storages, strides, views (torch).
+  bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
+  bool many_files = true;         ///< --shards and --max-shard-size.
 };
 
 /// Builds the target: tensors (with `source` set) in name order, stored tensors, chunks, storages with `bytes`, and
@@ -29,14 +29,16 @@ struct FormatTraits {
 /// where `traits.sharing` allows: its storage becomes the union of the spans that the selected views use, listed in
 /// `storage_copies`. Aliases that are cast alike stay aliases; other casts are stored apart, with a warning. So it is
 /// with whole tensors; of those that a layout may cut, aliases that are cut alike share the storages of their pieces,
-/// all else is stored apart, with a warning. Elsewhere every name is stored in full and row-major. A tensor without elements that no rank would hold is stored on rank 0.
+/// all else is stored apart, with a warning. Elsewhere every name is stored in full and row-major. A tensor without
+/// elements that no rank would hold is stored on rank 0.
 ///
 /// `shardings` say in words what the chunks say in boxes, where words exist: for --ranks (one axis without a name) and
 /// --mesh those of the layout, negative and missing dimensions resolved; for KeepLayout and LikeLayout those of the
 /// checkpoint that is followed, or where that has none and the format keeps empty pieces, S(d) on one axis if its boxes
 /// are those of torch.chunk, one a rank in order. A rule that cuts a dimension in another order than slowest axis first
 /// has none. Where a format joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them as the
-/// sharding says, and where it keeps empty pieces they add them. `rank_files` is the source's. With `uncut_on_all` there is a file for every rank of `world_size`.
+/// sharding says, and where it keeps empty pieces they add them. `rank_files` is the source's. With `uncut_on_all`
+/// there is a file for every rank of `world_size`.
 ///
 /// `root` is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt
 /// from the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists); null where

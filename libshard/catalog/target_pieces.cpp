@@ -79,8 +79,9 @@ bool fits(const Sharding& words, std::int64_t ranks) {
   }
   std::vector<std::int64_t> sorted = words.ranks;
   std::ranges::sort(sorted);
-  const bool is_listed = sorted.empty() || (std::ssize(sorted) == product && sorted.front() >= 0 &&
-                                            sorted.back() < ranks && std::ranges::adjacent_find(sorted) == sorted.end());
+  const bool is_listed =
+      sorted.empty() || (std::ssize(sorted) == product && sorted.front() >= 0 && sorted.back() < ranks &&
+                         std::ranges::adjacent_find(sorted) == sorted.end());
   return is_listed && product <= ranks && words.placements.size() == words.mesh.size();
 }
 

@@ -8,6 +8,7 @@
 #include "libshard/catalog/tree_walk.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/python_text.h"
 
 namespace shard {
 
@@ -24,7 +25,21 @@ namespace {
 
 constexpr std::size_t kMaxKeyText = 256;
 
-/// The text of a key that is no string, clipped: a tuple may hold itself many times over.
+/// The beginning of `text`, not cut inside a character.
+std::string_view clipped(std::string_view text) {
+  if (text.size() <= kMaxKeyText) return text;
+  std::size_t end = kMaxKeyText;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+std::string text_of_key(std::string_view text, bool bytes) {
+  return python_repr(bytes ? text.substr(0, kMaxKeyText) : clipped(text), bytes) +
+         (text.size() > kMaxKeyText ? "..." : "");
+}
+
+/// Python's repr() of a key that is no string (torch flattens names by str(), which is the same of those), clipped: a
+/// tuple may hold itself many times over.
 std::string key_text(const Value& key, int depth = 0) {
   switch (key.kind) {
     case ValueKind::kNone:
@@ -37,15 +52,18 @@ std::string key_text(const Value& key, int depth = 0) {
       const std::string text = fmt::format("{}", key.real);
       return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
     }
+    case ValueKind::kLong:
+      return integer_text(key.text);
     case ValueKind::kString:
-      return std::string(key.text);
+    case ValueKind::kBytes:
+      return text_of_key(key.text, key.kind == ValueKind::kBytes);
     case ValueKind::kTuple: {
       if (depth >= 8) return "(...)";
       std::string text = "(";
       for (std::size_t i = 0; i < key.items.size() && text.size() <= kMaxKeyText; ++i) {
         text += (i > 0 ? ", " : "") + key_text(*key.items[i], depth + 1);
       }
-      if (text.size() > kMaxKeyText) return text.substr(0, kMaxKeyText) + "...)";
+      if (text.size() > kMaxKeyText) return std::string(clipped(text)) + "...)";
       return text + (key.items.size() == 1 ? ",)" : ")");
     }
     default:

@@ -34,7 +34,7 @@ Error to_error(const std::exception_ptr& failure, int rank) {
   try {
     std::rethrow_exception(failure);
   } catch (Error& error) {
-    return error.rank() ? error : error.of_rank(rank);
+    return error.of_rank(rank);  // Whoever found it; a rank that a file names says its message.
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kResource, "out of memory").of_rank(rank);
   } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 #include "libshard/dist/wire.h"
 
+#include <bit>
 #include <cstring>
 
 namespace shard {
@@ -8,6 +9,8 @@ void WireWriter::number(std::int64_t value) {
   const auto bytes = std::as_bytes(std::span(&value, 1));
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
 }
+
+void WireWriter::real(double value) { number(std::bit_cast<std::int64_t>(value)); }
 
 void WireWriter::text(std::string_view value) {
   number(static_cast<std::int64_t>(value.size()));
@@ -37,6 +40,8 @@ std::int64_t WireReader::number() {
   std::memcpy(&value, take(sizeof value).data(), sizeof value);
   return value;
 }
+
+double WireReader::real() { return std::bit_cast<double>(number()); }
 
 std::string WireReader::text() {
   const auto bytes = take(static_cast<std::uint64_t>(number()));

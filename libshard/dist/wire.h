@@ -16,6 +16,7 @@ namespace shard {
 class WireWriter {
  public:
   void number(std::int64_t value);
+  void real(double value);
   void text(std::string_view value);
   void error(const Error& value);
   Bytes take() { return std::move(bytes_); }
@@ -29,6 +30,7 @@ class WireReader {
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}
   /// \throws Error kPeer  here and below: the bytes end too early or say what cannot be.
   std::int64_t number();
+  double real();
   std::string text();
   Error error();
   bool at_end() const { return rest_.empty(); }

@@ -18,7 +18,7 @@ namespace shard {
 struct Progress {
   std::atomic<std::int64_t> bytes_read{0}, bytes_written{0}, bytes_cloned{0}, cast_overflows{0};
   std::atomic<std::int64_t> read_calls{0}, write_calls{0};
-  std::atomic<std::int64_t> others_written{0};  ///< By other ranks so far, where there are any.
+  std::atomic<std::int64_t> others_bytes{0};  ///< What other ranks did so far, for progress.
 };
 
 struct ExecuteOptions {

@@ -183,7 +183,7 @@ class Run {
   void copy() {
     TogetherOptions options{.stop = job_.stop};
     options.done_bytes = [this] { return progress_.bytes_written.load(); };
-    options.on_sum = [this](std::int64_t sum) { progress_.others_written = sum - progress_.bytes_written.load(); };
+    options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.bytes_written.load(); };
     together(group_, options, [&](const std::stop_token& stop) {
       const ExecuteOptions how{.threads = job_.threads,
                                .max_memory_bytes = job_.max_memory_bytes,
@@ -216,7 +216,7 @@ class Run {
     std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));
     group_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
     if (!is_root()) return;
-    progress_.others_written = 0;
+    progress_.others_bytes = 0;
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
       for (std::size_t i = 0; i < own.size(); ++i) *counters[i] += all[rank][i];
     }

@@ -104,7 +104,17 @@ TEST_F(TreeTest, NamesOtherKeysByTheirText) {
   yes->boolean = true;
   Value* root = dict({number(7), tensor(0), half, tensor(1), yes, tensor(2), tuple({number(1), text("x")}), tensor(3),
                       make_value(arena_, ValueKind::kNone), tensor(4)});
-  EXPECT_EQ(leaves(*root), (Lines{"7:1", "1.0:1", "True:1", "(1, x):1", "None:1"}));
+  EXPECT_EQ(leaves(*root), (Lines{"7:1", "1.0:1", "True:1", "(1, 'x'):1", "None:1"}));
+}
+
+TEST_F(TreeTest, TellsLongAndBytesKeysApart) {
+  Value* keys[] = {make_value(arena_, ValueKind::kLong), make_value(arena_, ValueKind::kBytes),
+                   make_value(arena_, ValueKind::kBytes)};
+  keys[0]->text = std::string_view("\0\0\0\0\0\0\0\0\1", 9);
+  keys[1]->text = "x";
+  keys[2]->text = "y";
+  Value* root = dict({keys[0], tensor(0), keys[1], tensor(1), keys[2], tensor(2)});
+  EXPECT_EQ(leaves(*root), (Lines{"18446744073709551616:1", "b'x':1", "b'y':1"}));
 }
 
 TEST_F(TreeTest, TellsIntegerKeysFromListIndices) {

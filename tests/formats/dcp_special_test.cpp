@@ -4,9 +4,12 @@
 
 #include <complex>
 
+#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/objects.h"
 #include "libshard/core/value.h"
 #include "libshard/exec/tensor_reader.h"
 #include "tests/formats/dcp_golden.h"
+#include "tests/formats/torch_files.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
@@ -14,9 +17,11 @@ namespace shard {
 namespace {
 
 using test::GoldenDcp;
+using testing::BytesFile;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::pack;
 
 /// "name", or "name@rank" of an entry that is one rank's own.
 template <class Entries>
@@ -326,6 +331,16 @@ TEST(DcpInnerTensors, ADamagedObjectIsRefusedForNobodyWouldMissThem) {
   const Error error = test::error_of([&] { golden.open(); });
   EXPECT_THAT(error.what(), HasSubstr("no torch.save zip"));
   EXPECT_NE(error.tensor(), "");
+}
+
+TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
+  const std::string pickled = std::string("\x80\x02") + "c_io\nBytesIO\n.";
+  const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", pickled}, {"version", "3\n"}}));
+  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0);
+  Arena arena;
+  const Error error = test::error_of([&] { dcp::load_object(arena, item, {}, {}); });
+  EXPECT_THAT(error.what(), HasSubstr("_io.BytesIO"));
+  EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
 }
 
 // torch 1.13 flattens nothing: the optimizer's dict is one bytes item.

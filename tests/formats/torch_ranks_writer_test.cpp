@@ -172,8 +172,9 @@ TEST_F(TorchRanksWriter, RefusesBoxesWithoutPlacementsAsDTensor) {
   MeshLayout layout = mesh("a=2,b=2", {"S(0)", "S(0)"});
   layout.rules[0].order = {1, 0};
   for (const RankFiles kind : {RankFiles::kDTensor, RankFiles::kPlain}) {
-    expect_error(ErrorCode::kUnsupported, "'w' is cut into boxes that no placement describes",
-                 [&] { write({{"w", counted({8})}}, layout, kind); });
+    expect_error(ErrorCode::kUnsupported, "'w' is cut into boxes that no placement describes", [&] {
+      write({{"w", counted({8})}}, layout, kind);
+    });
   }
 }
 
@@ -254,8 +255,9 @@ TEST_F(TorchRanksWriter, EqualContentGivesEqualBytes) {
 
 TEST_F(TorchRanksWriter, IsAFolder) {
   expect_error(ErrorCode::kInvalidArgument, "is a folder", [&] {
-    write_checkpoint(files_.fs(), *content_reader({{"w", counted({4})}}),
-                     {.format = "torch-ranks", .destination = "/d/out.pt", .layout = RanksLayout{2}, .single_file = true});
+    write_checkpoint(
+        files_.fs(), *content_reader({{"w", counted({4})}}),
+        {.format = "torch-ranks", .destination = "/d/out.pt", .layout = RanksLayout{2}, .single_file = true});
   });
 }
 

@@ -8,6 +8,7 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 #include "tests/formats/bytes_file.h"
+#include "tests/support/expect_error.h"
 
 namespace shard::zip {
 namespace {
@@ -83,6 +84,20 @@ TEST(ZipReader, ReadsAZipInsideABiggerFile) {
   const ZipReader zip(std::make_shared<BytesFile>(outer), 6, static_cast<std::int64_t>(inner.size()));
   EXPECT_EQ(zip.data_offset(*zip.find("a")), 6 + 64);
   EXPECT_EQ(text(zip.read(*zip.find("a"), 3)), "abc");
+}
+
+TEST(ZipReader, ReadsAZipWithAComment) {
+  std::string bytes = build(kThree) + "made by hand";
+  bytes[bytes.size() - 12 - 2] = 12;
+  const ZipReader zip = open(bytes);
+  ASSERT_EQ(zip.records().size(), 3U);
+  EXPECT_EQ(text(zip.read(*zip.find("a"), 3)), "abc");
+}
+
+TEST(ZipReader, RefusesACommentOfAnotherLength) {
+  std::string bytes = build(kThree) + "made by hand";
+  bytes[bytes.size() - 12 - 2] = 11;
+  EXPECT_THAT(test::error_of([&] { open(bytes); }).what(), ::testing::HasSubstr("no end record"));
 }
 
 TEST(ZipReader, OpensASmallZipWithOneRead) {

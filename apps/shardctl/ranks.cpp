@@ -1,0 +1,113 @@
+#include "apps/shardctl/ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/shardctl/versions.h"
+#include "libshard/core/error.h"
+#include "libshard/dist/open_group.h"
+
+namespace shard::app {
+namespace {
+
+/// The command line without what may differ between ranks.
+std::string common_arguments(const Options& options) {
+  constexpr std::array<std::string_view, 2> kOwn{"--rank", "--log-file"};
+  std::string text;
+  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
+    const std::string& word = options.arguments[i];
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    if (std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end()) {
+      text += word + '\n';
+    } else if (name.size() == word.size()) {
+      ++i;  // Its value.
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+Launch launch_of(const Session& session, const Options& options) {
+  LaunchOptions wanted;
+  wanted.launcher = options.ranks.launcher;
+  wanted.rank = options.ranks.rank;
+  wanted.world_size = options.ranks.world_size;
+  wanted.rdzv = options.ranks.rdzv;
+  return detect_launch(wanted, [&](std::string_view name) {
+    return session.env ? session.env(std::string(name)) : std::nullopt;
+  });
+}
+
+std::unique_ptr<Group> join_group(const Options& options, const Launch& launch) {
+  if (launch.size == 1) return nullptr;
+  GroupRequest request;
+  request.launch = launch;
+  request.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.ranks.timeout * 1000));
+  std::unique_ptr<Group> group = open_group(request, options.ranks.backend);
+  group->set_timeout(request.timeout);
+  return group;
+}
+
+void check_same_job(Group& group, const Options& options) {
+  if (group.size() == 1) return;
+  expect_same(group, own_version(), ErrorCode::kPeer, "other versions of shardctl");
+  expect_same(group, common_arguments(options), ErrorCode::kInvalidArgument, "other command lines");
+}
+
+void on_all_ranks(const Session& session, const std::function<void()>& work) {
+  together(*session.group, {.stop = session.stop}, [&](const std::stop_token&) { work(); });
+}
+
+void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
+                  const std::function<void(const std::stop_token&)>& work) {
+  TogetherOptions options{.stop = session.stop};
+  options.done_bytes = [&own] { return own.load(); };
+  options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };
+  together(*session.group, options, work);
+}
+
+int on_rank_zero(const Session& session, const std::function<int()>& work) {
+  int result = 0;
+  on_all_ranks(session, [&] {
+    if (is_rank_zero(session)) result = work();
+  });
+  session.group->broadcast(std::as_writable_bytes(std::span(&result, 1)), 0);
+  return result;
+}
+
+bool is_rank_zero(const Session& session) { return session.group->rank() == 0; }
+
+std::string rank_label(const Session& session) {
+  const Group& group = *session.group;
+  return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
+}
+
+std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes) {
+  const std::int64_t rank = session.group->rank(), ranks = session.group->size();
+  std::int64_t total = 0;
+  for (const std::int64_t each : bytes) total += each + 1;  // So that things without bytes are shared out too.
+  const auto begin_of = [&](std::int64_t part) {
+    const std::int64_t wanted = total / ranks * part + total % ranks * part / ranks;
+    std::int64_t before = 0;
+    std::size_t i = 0;
+    while (i < bytes.size() && before < wanted) before += bytes[i++] + 1;
+    return i;
+  };
+  return {begin_of(rank), rank + 1 == ranks ? bytes.size() : begin_of(rank + 1)};
+}
+
+void write_error_file(const std::string& path, const std::string& message) {
+  if (path.empty()) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const nlohmann::json document{{"message", message},
+                                {"timestamp", std::chrono::duration_cast<std::chrono::seconds>(now).count()}};
+  std::ofstream(path) << document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace shard::app
