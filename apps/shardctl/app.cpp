@@ -9,6 +9,7 @@
 #include "apps/shardctl/option_tree.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
+#include "apps/shardctl/test_door.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/dist/thread_group.h"
 
@@ -48,7 +49,9 @@ void check_stdout(const Session& session, const Options& options) {
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
   if (!options.output.empty() && !options.dry_run) return warn(session, options, "cannot write to standard output");
-  throw Error(ErrorCode::kResource, "cannot write to standard output").because(std::strerror(session.out_error()));
+  throw Error(ErrorCode::kResource, "cannot write to standard output")
+      .because(std::strerror(session.out_error()))
+      .of_rank(0);
 }
 
 bool has_ranks(const Options& options) {
@@ -95,11 +98,26 @@ int run_local_ranks(const Session& session, Options options) {
   return codes[0];
 }
 
+void take_over(const Launch& launch, Options& options) {
+  options.error_file = launch.error_file;
+  options.ranks_here = launch.local_size;
+  options.launch_rank = launch.rank;
+}
+
+/// So that a mistake in the command line is told once by all ranks, and to the launcher; not an error before it is read.
+void expect_launch(const Session& session, Options& options) {
+  try {
+    take_over(launch_of(session, options), options);
+  } catch (const Error&) {
+    return;
+  }
+}
+
 int run_launched(Session& session, Options& options) {
   const Launch launch = launch_of(session, options);
-  options.error_file = launch.error_file;
+  take_over(launch, options);
   if (launch.size > 1 && options.ranks.device == "cuda") throw absent("--device cuda");
-  options.ranks_here = launch.local_size;
+  pass_step(session, launch.rank, "rendezvous");
   const std::unique_ptr<Group> group = join_group(options, launch);
   return group == nullptr ? run_verb(session, options) : run_as_rank(session, options, *group);
 }
@@ -109,6 +127,7 @@ int run_launched(Session& session, Options& options) {
 int run(const std::vector<std::string>& arguments, Session& session) {
   Options options;
   try {
+    expect_launch(session, options);
     parse_command_line(arguments, session, options);
     if (!has_ranks(options)) return run_verb(session, options);
     if (options.ranks.local_ranks > 0) return run_local_ranks(session, options);

@@ -7,6 +7,7 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
+#include "apps/shardctl/test_door.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
@@ -71,7 +72,7 @@ int run_copy(Session& session, const Options& options) {
   ChosenLayout layout;
   CopyJob job;
   std::vector<std::string> losses;
-  on_all_ranks(session, [&] {
+  on_all_ranks(session, "catalog", [&] {
     form = choose_form(options);
     source = open_source(session, options, options.sources, log);
     if (form.format == nullptr) form.format = source.format;
@@ -84,6 +85,10 @@ int run_copy(Session& session, const Options& options) {
     check_include({&source.catalog()}, options.selection);
     losses = loss_warnings(session, options, source, job.traits);
   });
+  job.on_step = [&](std::string_view step) {
+    log.debug(fmt::format("step {}", step));
+    pass_step(session, session.group->rank(), step);
+  };
   Progress progress;
   CopyResult result = run_job(session, options, job, progress, log);
   if (!is_rank_zero(session)) return 0;

@@ -178,7 +178,7 @@ int run_diff(Session& session, const Options& options) {
   Log log(session, options);
   Side a, b;
   Difference found;
-  on_all_ranks(session, [&] {
+  on_all_ranks(session, "catalog", [&] {
     open_sides(session, options, a, b, log);
     found = compare_metadata(a, b);
   });

@@ -116,7 +116,7 @@ int run_digest(Session& session, const Options& options) {
   Log log(session, options);
   OpenSource source;
   Selection selection;
-  on_all_ranks(session, [&] {
+  on_all_ranks(session, "catalog", [&] {
     source = open_source(session, options, options.sources, log);
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;

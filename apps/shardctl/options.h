@@ -60,8 +60,10 @@ struct Options {
   bool dry_run = false, force = false, no_fsync = false;
 
   RankOptions ranks;
-  std::string error_file;  ///< torchrun shows what is written there: not an option either.
-  int ranks_here = 1;  ///< That share this machine's CPUs: not an option, the launcher says it.
+  // Not options: the launcher says them.
+  std::string error_file;  ///< torchrun shows what is written there.
+  int ranks_here = 1;      ///< That share this machine's CPUs.
+  int launch_rank = 0;     ///< Until there is a group.
 
   std::string algorithm = "xxh3_128";
 

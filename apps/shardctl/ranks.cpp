@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/shardctl/test_door.h"
 #include "apps/shardctl/versions.h"
 #include "libshard/core/error.h"
 #include "libshard/dist/open_group.h"
@@ -60,8 +61,11 @@ void check_same_job(Group& group, const Options& options) {
   expect_same(group, common_arguments(options), ErrorCode::kInvalidArgument, "other command lines");
 }
 
-void on_all_ranks(const Session& session, const std::function<void()>& work) {
-  together(*session.group, {.stop = session.stop}, [&](const std::stop_token&) { work(); });
+void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work) {
+  together(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
+    pass_step(session, session.group->rank(), step);
+    work();
+  });
 }
 
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
@@ -74,7 +78,7 @@ void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, 
 
 int on_rank_zero(const Session& session, const std::function<int()>& work) {
   int result = 0;
-  on_all_ranks(session, [&] {
+  on_all_ranks(session, "catalog", [&] {
     if (is_rank_zero(session)) result = work();
   });
   session.group->broadcast(std::as_writable_bytes(std::span(&result, 1)), 0);

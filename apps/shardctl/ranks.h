@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "apps/shardctl/session.h"
@@ -29,8 +31,8 @@ std::unique_ptr<Group> join_group(const Options& options, const Launch& launch);
 /// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.
 void check_same_job(Group& group, const Options& options);
 
-/// Runs `work` on all ranks of the session's group; see together().
-void on_all_ranks(const Session& session, const std::function<void()>& work);
+/// Runs `work`, a job's step of that name, on all ranks of the session's group; see together().
+void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work);
 /// The same for work that takes its time: is given the token to stop by, and `own` bytes are told to rank 0, whose
 /// `others` becomes what all others did.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <new>
 #include <system_error>
 
@@ -11,6 +15,8 @@
 
 namespace shard::app {
 namespace {
+
+constexpr std::chrono::milliseconds kTurn{500}, kLastTurn{1500};
 
 void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
   const bool colour = colours_errors(session, options);
@@ -61,13 +67,26 @@ void print_json(const Session& session, const Options& options, const Error& err
   sink.add('\n');
 }
 
-/// The rank that found the cause tells it; of a lost rank, which tells nothing, rank 0.
-bool is_teller(const Session& session, const Error& error) {
-  return session.group->size() == 1 || session.group->rank() == error.rank().value_or(0);
+/// Whether the launcher let this rank live on until it was its turn to speak. What all ranks see alike (one is lost,
+/// they do not meet, bad usage) the first that is left tells; launchers end the others as soon as that one has ended.
+bool is_still_wanted(const Session& session, int rank) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any never;
+  never.wait_for(lock, session.stop, std::min(rank * kTurn, kLastTurn), [] { return false; });
+  return rank == 0 || !session.stop.stop_requested();
+}
+
+/// The rank that found the cause tells it.
+bool is_teller(const Session& session, const Options& options, const Error& error) {
+  const bool is_grouped = session.group->size() > 1;
+  const int own = is_grouped ? session.group->rank() : options.launch_rank;
+  return is_grouped && error.rank() ? own == *error.rank() : is_still_wanted(session, own);
 }
 
 int tell(Session& session, const Options& options, const Error& error) {
-  if (is_teller(session, error)) {
+  const bool is_told = is_teller(session, options, error);
+  if (is_told) {
     print_lines(session, options, error, "error:");
     const std::string hint = error.hint().empty() ? std::string() : "\nhint: " + error.hint();
     write_error_file(options.error_file, std::string("shardctl: error: ") + error.what() + hint);
@@ -76,7 +95,7 @@ int tell(Session& session, const Options& options, const Error& error) {
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
-  if (options.json)
+  if (options.json && (is_told || session.group->size() > 1))
     print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
   return code;
 }

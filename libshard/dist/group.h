@@ -36,6 +36,7 @@ class Group {
   /// \pre size() spans each; both sides agree on each piece's bytes. Pieces may be larger than 2 GiB.
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
 
+  /// For later operations, and for pending ones where the transport can (MPI). Threads: any.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   /// Breaks the group: pending and later operations of the others end in Error kPeer as soon as they can see it. Threads:
   /// any.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -120,12 +121,13 @@ class ThreadGroup final : public Group {
       all.changed.notify_all();
       return;
     }
+    const std::chrono::milliseconds timeout = timeout_;
     const auto over = [&] { return all.number != number || !all.broken.empty(); };
-    const bool in_time = all.changed.wait_until(lock, Clock::now() + timeout_, over);
+    const bool in_time = all.changed.wait_until(lock, Clock::now() + timeout, over);
     if (all.number != number) return;
     if (!in_time) {
       all.broken = fmt::format("no word from {} within {:.1f} s", absent_ranks(),
-                               std::chrono::duration<double>(timeout_).count());
+                               std::chrono::duration<double>(timeout).count());
       all.changed.notify_all();
     }
     throw_broken(all.broken);
@@ -141,7 +143,7 @@ class ThreadGroup final : public Group {
 
   std::shared_ptr<Meeting> meeting_;
   std::size_t rank_;
-  std::chrono::milliseconds timeout_{300'000};
+  std::atomic<std::chrono::milliseconds> timeout_{std::chrono::milliseconds(300'000)};
 };
 
 bool is_consequence(const std::exception_ptr& failure) {

@@ -21,6 +21,8 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortest{1}, kLongest{250};
+/// How long a rank that was told to stop waits for the others: launchers kill a second after they said so.
+constexpr milliseconds kPatience{2 * kLongest};
 
 enum State : std::int64_t { kWorking, kDone, kFailed };
 
@@ -123,6 +125,7 @@ milliseconds interval(Clock::time_point begin) {
 void together(Group& group, const TogetherOptions& options, const std::function<void(std::stop_token)>& work) {
   if (group.size() == 1) return work(options.stop);
   const Clock::time_point begin = Clock::now();
+  const std::stop_callback hurry(options.stop, [&group] { group.set_timeout(kPatience); });
   Worker worker(work, options.stop);
   for (;;) {
     const State state = worker.wait(interval(begin));

@@ -17,6 +17,10 @@ namespace shard {
 
 namespace {
 
+void tell_step(const CopyJob& job, std::string_view step) {
+  if (job.on_step) job.on_step(step);
+}
+
 /// The source tensors that a target is made of, each once.
 std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   std::vector<std::uint32_t> tensors;
@@ -130,31 +134,47 @@ class Run {
     begin();
     copy();
     join_checksums();
-    step([&] { is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish(); });
-    step([&] {
-      if (is_root()) output_->commit();
-    });
     sum_progress();
+    step("finish", [&] {
+      is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish();
+    });
+    step("commit", [] {});  // All are here and well. From now on nobody can stop it.
+    commit();
   }
 
  private:
   bool is_root() const { return group_.rank() == 0; }
 
-  void step(const std::function<void()>& work) {
+  void step(std::string_view name, const std::function<void()>& work) {
     together(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
+      tell_step(job_, name);
       check_stop(stop);
       work();
     });
   }
 
+  /// A rank that is lost meanwhile does not make a failure of what is on disk.
+  void commit() {
+    bool committed = false;
+    try {
+      together(group_, {}, [&](const std::stop_token&) {
+        if (!is_root()) return;
+        output_->commit();
+        committed = true;
+      });
+    } catch (const Error&) {
+      if (!committed) throw;
+    }
+  }
+
   void begin() {
-    step([&] {
+    step("begin", [&] {
       if (is_root()) begin_as_root();
     });
     if (group_.size() == 1) return;
     const Bytes staged = broadcast(
         group_, is_root() ? std::as_bytes(std::span(output_->staged())) : std::span<const std::byte>(), 0);
-    step([&] {
+    together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       if (is_root()) return;
       part_.emplace(fs_, std::string(reinterpret_cast<const char*>(staged.data()), staged.size()), prepared_.output);
       for (const File& file : prepared_.target.files) files_.push_back(&part_->file(file.path));
@@ -185,6 +205,7 @@ class Run {
     options.done_bytes = [this] { return progress_.bytes_written.load(); };
     options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.bytes_written.load(); };
     together(group_, options, [&](const std::stop_token& stop) {
+      tell_step(job_, "copy");
       const ExecuteOptions how{.threads = job_.threads,
                                .max_memory_bytes = job_.max_memory_bytes,
                                .checksums = prepared_.writer->needs_checksums(),
@@ -239,7 +260,10 @@ CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progre
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
   Prepared prepared;
-  together(group, {.stop = job.stop}, [&](const std::stop_token&) { prepared = prepare(fs, job, threads); });
+  together(group, {.stop = job.stop}, [&](const std::stop_token&) {
+    tell_step(job, "plan");
+    prepared = prepare(fs, job, threads);
+  });
   if (group.size() > 1) {
     expect_same(group, fingerprint(prepared), ErrorCode::kInvalidArgument, "they would copy different things");
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/catalog/target.h"
@@ -28,6 +29,8 @@ struct CopyJob {
   std::int64_t max_memory_bytes = 64 << 20;
   bool dry_run = false;
   std::stop_token stop;
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
+  std::function<void(std::string_view step)> on_step;
 };
 
 /// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say.
@@ -43,6 +46,7 @@ struct CopyResult {
 /// share of the bytes; rank 0 begins, finishes and commits the output. The bytes on disk are the same for any group.
 /// `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be
 /// empty) is told the numbers before bytes move.
+/// Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and rank 0 returns.
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was. kInvalidArgument  ranks have
 ///   other options or see other files than rank 0.
 CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progress& progress,

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -131,10 +132,10 @@ class MpiGroup final : public Group {
       check(result, doing);
       if (done != 0) return;
       const Clock::duration waited = Clock::now() - begin;
-      if (waited > timeout_) {
+      if (const std::chrono::milliseconds timeout = timeout_; waited > timeout) {
         broken_ = true;
         throw Error(ErrorCode::kPeer, fmt::format("no word from a rank within {:.1f} s, in {}",
-                                                  std::chrono::duration<double>(timeout_).count(), doing));
+                                                  std::chrono::duration<double>(timeout).count(), doing));
       }
       if (waited < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
       std::this_thread::sleep_for(pause);
@@ -144,7 +145,7 @@ class MpiGroup final : public Group {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   bool broken_ = false;
 };
 

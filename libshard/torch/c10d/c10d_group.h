@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -40,7 +41,7 @@ class C10dGroup final : public Group {
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::string name_;
   at::Device device_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
 };
 
 /// Where the ranks of a launch find one another: torchrun's store, or a TCP store of rank 0's. Keys are the job's own.

@@ -50,7 +50,13 @@ std::string port_file(const Launch& launch) {
   return meeting_folder(launch) + "/shardctl-" + job + ".port";
 }
 
-/// Rank 0's store, which takes any port and leaves it in a file that the last rank to come removes.
+/// Takes the port file away: rank 0 when all have come, any rank when they do not, for rank 0 may be dead.
+void remove_port_file(const Launch& launch) {
+  std::remove(port_file(launch).c_str());
+  if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
+}
+
+/// Rank 0's store, which takes any port and leaves it in a file.
 c10::intrusive_ptr<c10d::Store> publish(const Launch& launch, std::chrono::milliseconds timeout) {
   auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options(launch, 0, true, timeout));
   const std::string file = port_file(launch);
@@ -73,13 +79,25 @@ c10::intrusive_ptr<c10d::Store> find(const Launch& launch, std::chrono::millisec
   throw Error(ErrorCode::kPeer, "rank 0 did not say where it is").in_file(file);
 }
 
-/// Rank 0 takes its port file away again when all have come.
-void meet_once(const Launch& launch, c10d::Store& store) {
-  if (store.add("came", 1) == launch.size) store.set("all", std::string("y"));
-  store.wait({"all"});
-  if (launch.rank != 0) return;
-  std::remove(port_file(launch).c_str());
-  if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
+/// The store of a launch without an address, once all ranks have come to it.
+c10::intrusive_ptr<c10d::Store> meet(const Launch& launch, std::chrono::milliseconds timeout) {
+  try {
+    const auto store = launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
+    if (store->add("came", 1) == launch.size) store->set("all", std::string("y"));
+    store->wait({"all"});
+    if (launch.rank == 0) remove_port_file(launch);
+    return store;
+  } catch (...) {
+    remove_port_file(launch);
+    throw;
+  }
+}
+
+/// torchrun's store outlives a program: a script may start shardctl twice, on every rank alike.
+std::string prefix_of(const Launch& launch, c10d::Store& store) {
+  const std::string job = "/shardctl/" + launch.job;
+  if (!launch.agent_hosts_store) return job;
+  return job + "/" + std::to_string(store.add(job + "/starts/" + std::to_string(launch.rank), 1));
 }
 
 }  // namespace
@@ -93,10 +111,9 @@ c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::mi
     throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
         .hint("add --rdzv HOST:PORT, or pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT");
   } else {
-    store = launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
-    meet_once(launch, *store);
+    store = meet(launch, timeout);
   }
-  return c10::make_intrusive<c10d::PrefixStore>("/shardctl/" + launch.job, store);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_of(launch, *store), store);
 }
 
 }  // namespace shard
