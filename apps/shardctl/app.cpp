@@ -93,6 +93,7 @@ int run_local_ranks(const Session& session, Options options) {
   std::vector<int> codes(static_cast<std::size_t>(options.ranks.local_ranks));
   run_as_threads(options.ranks.local_ranks, [&](Group& group) {
     group.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.ranks.timeout * 1000)));
+    pass_step(session, group.rank(), "rendezvous");
     codes[static_cast<std::size_t>(group.rank())] = run_as_rank(session, options, group);
   });
   return codes[0];
@@ -102,6 +103,7 @@ void take_over(const Launch& launch, Options& options) {
   options.error_file = launch.error_file;
   options.ranks_here = launch.local_size;
   options.launch_rank = launch.rank;
+  options.launch_size = launch.size;
 }
 
 /// So that a mistake in the command line is told once by all ranks, and to the launcher; not an error before it is read.
@@ -116,6 +118,8 @@ void expect_launch(const Session& session, Options& options) {
 int run_launched(Session& session, Options& options) {
   const Launch launch = launch_of(session, options);
   take_over(launch, options);
+  // mpirun gives ranks a terminal of its own, wherever their output goes.
+  if (launch.launcher == Launcher::kOpenMpi) session.out_is_terminal = false;
   if (launch.size > 1 && options.ranks.device == "cuda") throw absent("--device cuda");
   pass_step(session, launch.rank, "rendezvous");
   const std::unique_ptr<Group> group = join_group(options, launch);

@@ -66,7 +66,8 @@ CopyResult run_job(Session& session, const Options& options, const CopyJob& job,
 
 int run_copy(Session& session, const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  Log log(session, options);
+  const auto open = open_log(session, options);
+  Log& log = *open;
   TargetForm form;
   OpenSource source;
   ChosenLayout layout;

@@ -175,7 +175,8 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
 
 int run_diff(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
-  Log log(session, options);
+  const auto open = open_log(session, options);
+  Log& log = *open;
   Side a, b;
   Difference found;
   on_all_ranks(session, "catalog", [&] {

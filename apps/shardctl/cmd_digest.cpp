@@ -113,7 +113,8 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
 
 int run_digest(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
-  Log log(session, options);
+  const auto open = open_log(session, options);
+  Log& log = *open;
   OpenSource source;
   Selection selection;
   on_all_ranks(session, "catalog", [&] {

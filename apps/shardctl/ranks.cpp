@@ -85,6 +85,13 @@ int on_rank_zero(const Session& session, const std::function<int()>& work) {
   return result;
 }
 
+std::unique_ptr<Log> open_log(const Session& session, const Options& options) {
+  std::unique_ptr<Log> log;
+  together(*session.group, {.stop = session.stop},
+           [&](const std::stop_token&) { log = std::make_unique<Log>(session, options); });
+  return log;
+}
+
 bool is_rank_zero(const Session& session) { return session.group->rank() == 0; }
 
 std::string rank_label(const Session& session) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/shardctl/log.h"
 #include "apps/shardctl/session.h"
 #include "libshard/dist/group.h"
 #include "libshard/dist/launch.h"
@@ -39,6 +40,9 @@ void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, 
                   const std::function<void(const std::stop_token&)>& work);
 /// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
+
+/// This rank's log, once all ranks have theirs. \throws Error kResource
+std::unique_ptr<Log> open_log(const Session& session, const Options& options);
 
 bool is_rank_zero(const Session& session);
 /// "rank 1 of 4", for people; empty where this process is alone.

@@ -16,7 +16,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::chrono::milliseconds kTurn{500}, kLastTurn{1500};
+constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
 
 void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
   const bool colour = colours_errors(session, options);
@@ -74,14 +74,17 @@ bool is_still_wanted(const Session& session, int rank) {
   std::unique_lock lock(mutex);
   std::condition_variable_any never;
   never.wait_for(lock, session.stop, std::min(rank * kTurn, kLastTurn), [] { return false; });
-  return rank == 0 || !session.stop.stop_requested();
+  return !session.stop.stop_requested();
 }
 
 /// The rank that found the cause tells it.
 bool is_teller(const Session& session, const Options& options, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
-  const int own = is_grouped ? session.group->rank() : options.launch_rank;
-  return is_grouped && error.rank() ? own == *error.rank() : is_still_wanted(session, own);
+  if (!is_grouped) return options.launch_size == 1 || is_still_wanted(session, options.launch_rank);
+  const int own = session.group->rank();
+  if (error.rank()) return own == *error.rank();
+  const bool can_be_alone = session.group->backend() != "threads";
+  return own == 0 || (can_be_alone && is_still_wanted(session, own));
 }
 
 int tell(Session& session, const Options& options, const Error& error) {

@@ -30,8 +30,10 @@ void SignalWatch::wait() {
     if (sigwait(&signals_, &number) != 0 || over_) return;
     if (at_once_ || signal_ != 0) _exit(128 + number);
     signal_ = number;
-    constexpr std::string_view kText = "\nshardctl: stopping and cleaning up; once more to stop at once\n";
-    [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
+    if (number == SIGINT) {  // SIGTERM is of a program, such as a launcher, which needs no advice.
+      constexpr std::string_view kText = "\nshardctl: stopping and cleaning up; once more to stop at once\n";
+      [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
+    }
     stop_.request_stop();
   }
 }

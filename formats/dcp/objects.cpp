@@ -42,6 +42,7 @@ class TensorHider {
       value.kind = ValueKind::kOpaque;
       value.module = "torch";
       value.text = "Tensor";
+      hid_some_ = true;
       return;
     }
     for (Value* item : value.items) hide(*item, depth + 1);
@@ -51,9 +52,12 @@ class TensorHider {
     if (value.extra->state != nullptr) hide(*value.extra->state, depth + 1);
   }
 
+  bool hid_some() const { return hid_some_; }
+
  private:
   Arena& arena_;
   VisitedSet visited_;
+  bool hid_some_ = false;
 };
 
 /// The path of a leaf of an object, from the checkpoint's root.
@@ -186,7 +190,9 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.hint = pickle::kOpaqueHint;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
-  TensorHider(arena).hide(*loaded.root);
+  TensorHider hider(arena);
+  hider.hide(*loaded.root);
+  loaded.hides_tensors = hider.hid_some();
   return loaded;
 }
 

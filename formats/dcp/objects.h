@@ -29,6 +29,7 @@ struct LoadedObject {
   std::string_view pickle;  ///< What it was made of.
   std::vector<InnerTensor> tensors;
   std::vector<Place> places;
+  bool hides_tensors = false;  ///< Opaque values stand for tensors in `root`.
 };
 
 struct ObjectOptions {

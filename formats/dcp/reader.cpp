@@ -86,15 +86,21 @@ class DcpReader : public Reader {
       if (is_of_ranks_) split_differing();
       loaded_.resize(objects_.size());
       if (!metadata_only || !metadata.has_paths) look_into_objects();
-      for (const ObjectEntry& object : objects_) {
-        const bool is_known = !catalog_.objects.empty() && catalog_.objects.back().name == object.name;
-        if (!is_known) catalog_.objects.push_back({object.name, object.path, nullptr, -1});
-      }
+      add_objects();
       finish();
     } catch (Error& error) {
       if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
       error.in_file(catalog_.files.front().path);
       throw;
+    }
+  }
+
+  // Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
+  void add_objects() {
+    for (std::size_t i = 0; i < objects_.size(); ++i) {
+      const bool is_known = !catalog_.objects.empty() && catalog_.objects.back().name == objects_[i].name;
+      if (!is_known) catalog_.objects.push_back({objects_[i].name, objects_[i].path, nullptr, -1});
+      if (loaded_[i].hides_tensors) catalog_.objects.back().value = loaded_[i].root;
     }
   }
 

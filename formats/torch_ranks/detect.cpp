@@ -91,6 +91,7 @@ bool detect_files(const Source& source) {
   const RankSource files = find_rank_files(source);
   std::vector<std::string> paths = files.names;
   if (is_folder) std::ranges::for_each(paths, [&](std::string& name) { name = join_path(files.folder, name); });
+  if (paths.empty()) return false;
   if (paths.size() == 1) return is_rank_file(source, files, paths.front());
   return std::ranges::all_of(paths, [&](const std::string& path) { return is_torch_file(source.fs, path); });
 }

@@ -59,9 +59,6 @@ RankSource find_rank_files(const Source& source) {
     std::erase_if(files.names, [&](const std::string& name) {
       return !has_suffix(name) || source.fs->status(join_path(first, name)).kind != FileKind::kFile;
     });
-    if (files.names.empty()) {
-      throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(first);
-    }
   } else {
     files.names = source.paths;
   }

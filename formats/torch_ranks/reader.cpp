@@ -27,6 +27,9 @@ class RanksReader final : public Reader {
       : source_(find_rank_files(source)),
         files_(*source.fs, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
     catalog_.format = "torch-ranks";
+    if (source_.names.empty()) {
+      throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
+    }
     std::vector<RankFile> ranks;
     for (const std::string& name : source_.names) ranks.push_back(read_rank_file(catalog_, files_, name));
     catalog_.format_version = files_.version(0);

@@ -343,6 +343,20 @@ TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
   EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
 }
 
+TEST(DcpObjects, SayThatTensorsAreHiddenInThem) {
+  const std::string storage = "(X\x07" + "\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x01tQ"s;
+  const auto hides = [](const std::string& value) {
+    const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", "\x80\x02" + value + "."}, {"version", "3\n"}}));
+    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0);
+    Arena arena;
+    return dcp::load_object(arena, item, {}, {}).hides_tensors;
+  };
+  EXPECT_TRUE(hides("]" + storage + "a"));
+  EXPECT_FALSE(
+      hides("]K\x01"
+            "a"));
+}
+
 // torch 1.13 flattens nothing: the optimizer's dict is one bytes item.
 TEST(DcpInnerTensors, OptimizerStateOfTorch113IsReadByName) {
   GoldenDcp golden("../golden/1.13.1/dcp_training_r2");

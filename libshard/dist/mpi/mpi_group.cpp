@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -28,12 +29,28 @@ void check(int result, const char* doing) {
   throw Error(ErrorCode::kPeer, fmt::format("MPI failed in {}", doing)).because(text);
 }
 
+MPI_Comm init_and_dup() {
+  int provided = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  MPI_Comm own = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &own), "MPI_Comm_dup");
+  return own;
+}
+
+/// MPI waits for absent ranks for ever; this does not, and leaves the thread that does behind.
+MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
+  std::packaged_task<MPI_Comm()> task(init_and_dup);
+  std::future<MPI_Comm> comm = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (comm.wait_for(timeout) == std::future_status::ready) return comm.get();
+  throw Error(ErrorCode::kPeer, fmt::format("the ranks did not meet within {:.1f} s",
+                                            std::chrono::duration<double>(timeout).count()));
+}
+
 class MpiGroup final : public Group {
  public:
   explicit MpiGroup(const GroupRequest& request) : timeout_(request.timeout) {
-    int provided = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    comm_ = begin_mpi(request.timeout);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
@@ -45,7 +62,7 @@ class MpiGroup final : public Group {
         .hint("use --backend gloo");
   }
   ~MpiGroup() override {
-    if (broken_) MPI_Abort(MPI_COMM_WORLD, 7);  // Requests are pending: MPI knows no other way out.
+    if (broken_) return;  // Requests are pending: only the end of the process ends them, with its own exit code.
     MPI_Comm_free(&comm_);
     MPI_Finalize();
   }

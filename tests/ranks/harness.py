@@ -1,0 +1,193 @@
+"""Runs the real shardctl under the real launchers. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data,
+SHARD_PYTHON a Python with torch (for torchrun). Each script takes --full for all cases instead of those that suit CI.
+"""
+import array
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SHARDCTL = os.environ["SHARDCTL"]
+DATA = Path(os.environ["SHARD_DATA"])
+PYTHON = os.environ.get("SHARD_PYTHON", "")
+FULL = "--full" in sys.argv
+LAUNCHER_WORDS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "OMPI_", "PMI", "MV2_", "SLURM_", "SHARDCTL_")
+BASE = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_WORDS)}
+BASE |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LC_ALL": "C"}
+RANK_HERE = "${OMPI_COMM_WORLD_RANK:-$RANK}"  # In shell words that a launcher starts.
+
+started = time.monotonic()
+segments_before = {str(path) for path in Path("/dev/shm").glob("vader_segment*")}
+
+
+def skip(what: str) -> None:
+    print(f"SKIPPED: {what}")
+    sys.exit(77)
+
+
+def has_mpirun() -> bool:
+    return shutil.which("mpirun") is not None
+
+
+def has_torchrun() -> bool:
+    return bool(PYTHON) and subprocess.run([PYTHON, "-c", "import torch.distributed.run"], capture_output=True).returncode == 0
+
+
+def backends() -> list[str]:
+    lines = subprocess.run([SHARDCTL, "env"], env=BASE, capture_output=True, text=True, check=True).stdout.splitlines()
+    return next(line.split(None, 1)[1] for line in lines if line.startswith("plug-ins")).split(", ")
+
+
+def require_launchers() -> None:
+    if not has_mpirun():
+        skip("no mpirun here")
+    if not has_torchrun():
+        skip("no torch here (SHARD_PYTHON)")
+    missing = {"mpi", "gloo"} - set(backends())
+    if missing:
+        skip(f"built without the backends {', '.join(sorted(missing))}")
+
+
+class Launch:
+    """How a job is started: words before the program, and variables."""
+
+    def __init__(self, name: str, words: list[str], options: list[str], env: dict[str, str] | None = None):
+        self.name, self.words, self.options, self.env = name, words, options, env or {}
+
+    def line(self, program: list[str]) -> list[str]:
+        return [*self.words, *program, *self.options]
+
+
+def alone() -> Launch:
+    return Launch("one process", [], [])
+
+
+def threads(ranks: int) -> Launch:
+    return Launch(f"{ranks} threads", [], ["--local-ranks", str(ranks)])
+
+
+def mpirun(ranks: int, backend: str = "mpi", *words: str) -> Launch:
+    return Launch(f"mpirun -n {ranks}, {backend}", ["mpirun", "--oversubscribe", *words, "-n", str(ranks)], ["--backend", backend])
+
+
+def torchrun(ranks: int, *words: str) -> Launch:
+    return Launch(f"torchrun {ranks}", [PYTHON, "-m", "torch.distributed.run", "--standalone", "--no-python",
+                                        "--nproc-per-node", str(ranks), *words], [])
+
+
+class Result:
+    def __init__(self, code: int, out: bytes, err: bytes, seconds: float):
+        self.code, self.out, self.err, self.seconds = code, out.decode(errors="replace"), err.decode(errors="replace"), seconds
+
+
+class Job:
+    """A launched job in a process group of its own, so that nothing of it survives the test."""
+
+    def __init__(self, launch: Launch, program: list[str], env: dict[str, str] | None = None, cwd: Path | None = None):
+        self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]
+        self.begin = time.monotonic()
+        self.process = subprocess.Popen(launch.line(program), env={**BASE, **launch.env, **(env or {})}, cwd=cwd,
+                                        stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
+                                        start_new_session=True)
+
+    def wait(self, seconds: float = 120) -> Result:
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = 124
+        self.end()
+        taken = time.monotonic() - self.begin
+        for file in self.files:
+            file.seek(0)
+        return Result(code, self.files[0].read(), self.files[1].read(), taken)
+
+    def end(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def run(launch: Launch, arguments: list, env: dict[str, str] | None = None, cwd: Path | None = None) -> Result:
+    return Job(launch, [SHARDCTL, *map(str, arguments)], env, cwd).wait()
+
+
+def shell(text: str) -> list[str]:
+    return ["bash", "-c", text + ' "$@"', "bash"]
+
+
+def quoted(words: list) -> str:
+    return shlex.join(map(str, words))
+
+
+class Checks:
+    """Counts; a failure is told at once, and ends in exit code 1."""
+
+    def __init__(self) -> None:
+        self.good = self.bad = 0
+
+    def that(self, claim: bool, what: str, result: Result | None = None) -> bool:
+        if claim:
+            self.good += 1
+        else:
+            self.bad += 1
+            print(f"FAILED: {what}")
+            if result is not None:
+                print(f"  exit {result.code} after {result.seconds:.1f} s\n  --- stdout\n{result.out[-2000:]}  --- stderr\n{result.err[-4000:]}")
+            sys.stdout.flush()
+        return claim
+
+    def end(self) -> None:
+        print(f"{self.good} checks passed, {self.bad} failed, {time.monotonic() - started:.0f} s")
+        sys.exit(1 if self.bad else 0)
+
+
+def make_model(path: Path, megabytes: int) -> None:
+    """A safetensors file of float32 tensors of many sizes, without NaN."""
+    numbers = random.Random(1)
+    rows = megabytes * 1024
+    shapes = {"embed.weight": [rows // 2, 256], "layers.0.weight": [rows // 4, 256], "layers.0.bias": [257],
+              "layers.1.weight": [rows // 8, 256], "norm.weight": [3], "scalar": [], "empty": [0, 4]}
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 4
+        for extent in shape:
+            size *= extent
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + array.array("f", (numbers.random() for _ in range(offset // 4))).tobytes())
+
+
+def same_tree(a: Path, b: Path) -> str:
+    """What differs between two files or folders, or nothing."""
+    return subprocess.run(["diff", "-r", str(a), str(b)], capture_output=True, text=True, check=False).stdout
+
+
+def left_overs(folder: Path) -> list[str]:
+    """What an ended job may not leave: temporary outputs, meeting folders, shared memory of MPI's and ours."""
+    left = [str(path) for path in folder.glob(".*.shardctl-*")]
+    left += [str(path) for path in Path(tempfile.gettempdir()).glob(f"shardctl-{os.getuid()}-*")]
+    left += [str(path) for path in Path("/dev/shm").glob("*shardctl*")]
+    segments = {str(path) for path in Path("/dev/shm").glob("vader_segment*")} - segments_before
+    return left + [path for path in segments if not is_mapped(path)]
+
+
+def is_mapped(path: str) -> bool:
+    """Whether a living process, of another job perhaps, has it in its memory."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if path in maps.read_text():
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,145 @@
+"""Which variables make a job of several ranks, and which are mistakes."""
+import json
+import re
+import socket
+import tempfile
+from pathlib import Path
+
+import harness as h
+
+MISTAKES = {  # Variables: what the message must name.
+    "torchrun without an address": ({"RANK": "0", "WORLD_SIZE": "2"}, ["MASTER_ADDR", "MASTER_PORT"]),
+    "torchrun without a size": ({"RANK": "0"}, ["WORLD_SIZE"]),
+    "rank past the size": ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+                           ["RANK=2", "WORLD_SIZE=2"]),
+    "no number": ({"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, ["RANK", "'x'"]),
+    "half of Open MPI's": ({"OMPI_COMM_WORLD_RANK": "0"}, ["OMPI_COMM_WORLD_SIZE"]),
+    "Open MPI's contradict": ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "2"},
+                              ["OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=2"]),
+    "half of PMI's": ({"PMI_RANK": "0"}, ["PMI_SIZE"]),
+    "half of Slurm's": ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}, ["SLURM_PROCID"]),
+    "PMIx alone": ({"PMIX_RANK": "0"}, ["PMIX_RANK"]),
+}
+
+
+def slurm(rank: int) -> dict[str, str]:
+    return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank),
+            "SLURM_TASKS_PER_NODE": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "77",
+            "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "localhost"}
+
+
+def pmi(rank: int) -> dict[str, str]:
+    return {"PMI_RANK": str(rank), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2"}
+
+
+def by_torchrun(rank: int) -> dict[str, str]:
+    return {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def check_mistakes(checks: h.Checks, work: Path) -> None:
+    for what, (variables, names) in MISTAKES.items():
+        for verb in (["gather", "model.safetensors", "-o", "out.safetensors"], ["env"]):
+            result = h.run(h.alone(), verb, env=variables, cwd=work)
+            checks.that(result.code == 2 and all(name in result.err for name in names), f"{what}, {verb[0]}: exit 2", result)
+    checks.that(not (work / "out.safetensors").exists(), "mistakes write nothing")
+    ignored = h.run(h.alone(), ["digest", "model.safetensors", "--launcher", "none"], env={"RANK": "0"}, cwd=work)
+    checks.that(ignored.code == 0, "--launcher none ignores them", ignored)
+
+
+def run_two(work: Path, variables: list[dict[str, str]], options: list[list[str]], name: str) -> list[h.Result]:
+    jobs = [h.Job(h.alone(), [h.SHARDCTL, "gather", "model.safetensors", "-o", name, *options[rank]], env=variables[rank], cwd=work)
+            for rank in (0, 1)]
+    return [job.wait() for job in jobs]
+
+
+def check_by_hand(checks: h.Checks, work: Path) -> None:
+    here = f"127.0.0.1:{free_port()}"
+    manual = [["--rank", str(rank), "--world-size", "2", "--rdzv", here] for rank in (0, 1)]
+    ways = {"--rank and --world-size": ([{}, {}], manual),
+            "torchrun's, set by hand": (lambda port: [by_torchrun(r) | {"MASTER_PORT": port} for r in (0, 1)], [[], []])}
+    for name, variables in (("slurm", slurm), ("pmi", pmi)):
+        ways[f"{name} --rdzv"] = ([variables(0), variables(1)], [["--rdzv", f"127.0.0.1:{free_port()}"]] * 2)
+        ways[f"{name} on one host"] = ([variables(0), variables(1)], [[], []])
+    for i, (what, (variables, options)) in enumerate(ways.items()):
+        variables = variables(free_port()) if callable(variables) else variables
+        results = run_two(work, variables, [[*each, "--timeout", "20"] for each in options], f"hand{i}.safetensors")
+        for rank, result in enumerate(results):
+            checks.that(result.code == 0, f"{what}: rank {rank} ends well", result)
+        checks.that([result.err.count("wrote") for result in results] == [1, 0], f"{what}: rank 0 tells it", results[0])
+        checks.that(h.same_tree(work / "one.safetensors", work / f"hand{i}.safetensors") == "", f"{what}: the same bytes")
+
+
+def check_batch_shell(checks: h.Checks, work: Path) -> None:
+    variables = slurm(0)
+    del variables["SLURM_STEP_ID"]
+    result = h.run(h.alone(), ["digest", "model.safetensors"], env=variables, cwd=work)
+    checks.that(result.code == 0 and result.seconds < 5, "a batch shell is one process", result)
+
+
+def check_env(checks: h.Checks, work: Path) -> None:
+    found = json.loads(h.run(h.alone(), ["env", "--json"], env=slurm(1), cwd=work).out)
+    wanted = {"schema": "shardctl.env/1", "launcher": "slurm", "rank": 1, "world_size": 2, "local_rank": 1, "local_world_size": 2}
+    checks.that({key: found.get(key) for key in wanted} == wanted, f"env --json tells the launch: {found}")
+    checks.that({"mpi", "gloo"} <= set(found["plugins"]), f"env --json tells the backends: {found['plugins']}")
+    text = h.run(h.alone(), ["env"], env=slurm(1), cwd=work).out.splitlines()
+    checks.that("launcher       slurm" in text and "world size     2" in text, f"env tells the launch: {text}")
+    both = h.run(h.alone(), ["env", "--json"], env=slurm(1) | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, cwd=work)
+    checks.that(json.loads(both.out)["launcher"] == "ompi", "mpirun inside a Slurm job: Open MPI wins", both)
+
+
+def check_restart(checks: h.Checks, work: Path) -> None:
+    """The second attempt finds the store of the first: once it failed before the ranks met, once after."""
+    first_fails = 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exit 3; fi;'
+    first_meets = 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "$@" --dry-run >/dev/null; exit 3; fi;'
+    for i, script in enumerate((first_fails, first_meets)):
+        job = h.Job(h.torchrun(2, "--max-restarts", "1"),
+                    [*h.shell(script), h.SHARDCTL, "gather", "model.safetensors", "-o", f"restart{i}.safetensors"], cwd=work)
+        result = job.wait(60)
+        checks.that(result.code == 0 and result.seconds < 20, f"restart {i}: works at once ({result.seconds:.1f} s)", result)
+        checks.that(h.same_tree(work / "one.safetensors", work / f"restart{i}.safetensors") == "", f"restart {i}: the same bytes")
+
+
+def check_two_in_one_script(checks: h.Checks, work: Path) -> None:
+    script = f'{h.SHARDCTL} digest model.safetensors >first && {h.SHARDCTL} gather model.safetensors -o second.safetensors'
+    for launch in (h.torchrun(2), h.mpirun(2, "gloo")):  # Open MPI can be begun once only.
+        result = h.Job(h.Launch(launch.name, launch.words, [], {"SHARDCTL_BACKEND": "gloo"}), ["bash", "-c", script], cwd=work).wait(60)
+        if checks.that(result.code == 0, f"two in one script, {launch.name}: exit 0", result):
+            checks.that(h.same_tree(work / "one.safetensors", work / "second.safetensors") == "", f"two in one script, {launch.name}: same bytes")
+        (work / "second.safetensors").unlink(missing_ok=True)
+
+
+def check_threads(checks: h.Checks, work: Path) -> None:
+    found = []
+    for i, variables in enumerate(({}, {"OMP_NUM_THREADS": "1"})):
+        result = h.run(h.alone(), ["gather", "model.safetensors", "-o", f"threads{i}.safetensors", "-vv"], env=variables, cwd=work)
+        found.append(re.findall(r"(\d+) threads", result.err))
+    checks.that(found[0] == found[1] != [], f"OMP_NUM_THREADS=1 does not change -j: {found}")
+
+
+def main() -> None:
+    h.require_launchers()
+    checks = h.Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        h.make_model(work / "model.safetensors", 2)
+        h.run(h.alone(), ["gather", "model.safetensors", "-o", "one.safetensors"], cwd=work)
+        check_mistakes(checks, work)
+        check_by_hand(checks, work)
+        check_batch_shell(checks, work)
+        check_env(checks, work)
+        check_restart(checks, work)
+        check_two_in_one_script(checks, work)
+        check_threads(checks, work)
+        checks.that(h.left_overs(work) == [], f"nothing is left: {h.left_overs(work)}")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
