@@ -62,9 +62,16 @@ export HOME=$work/home XDG_CONFIG_HOME=$work/home
 mkdir -p inputs
 model inputs/m.safetensors 4096
 cp -r "$SHARD_DATA"/torch "$SHARD_DATA"/dcp inputs/
+mkdir -p inputs/golden
+for version in 1.13.1 2.11.0 2.15.0; do
+  for folder in "$SHARD_DATA"/golden/$version/ranks_sharded_r2 "$SHARD_DATA"/golden/$version/ranks_dtensor_r2 \
+    "$SHARD_DATA"/golden/$version/dcp_hf_* "$SHARD_DATA"/golden/$version/dcp_zstd* "$SHARD_DATA"/golden/$version/dcp_local*; do
+    [ ! -d "$folder" ] || cp -r "$folder" "inputs/golden/$version-$(basename "$folder")"
+  done
+done
 python3 -B "$here/write_cases.py" inputs/hostile running places
 count=0
-for source in inputs/m.safetensors inputs/torch/*.pt inputs/torch/hf inputs/dcp/one_rank inputs/dcp/four_ranks inputs/hostile/*/*; do
+for source in inputs/m.safetensors inputs/torch/*.pt inputs/torch/hf inputs/dcp/one_rank inputs/dcp/four_ranks inputs/golden/* inputs/hostile/*/*; do
   [ -e "$source" ] || continue
   case $(basename "$source") in home | stdout | stderr) continue ;; esac
   watch "$source" inspect --json "$source"
