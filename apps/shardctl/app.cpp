@@ -106,7 +106,8 @@ void take_over(const Launch& launch, Options& options) {
   options.launch_size = launch.size;
 }
 
-/// So that a mistake in the command line is told once by all ranks, and to the launcher; not an error before it is read.
+/// So that a mistake in the command line is told once by all ranks, and to the launcher; not an error before it is
+/// read.
 void expect_launch(const Session& session, Options& options) {
   try {
     take_over(launch_of(session, options), options);

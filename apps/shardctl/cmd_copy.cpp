@@ -47,7 +47,8 @@ Error of_destination(Error error, const std::string& destination) {
 }
 
 CopyResult run_job(Session& session, const Options& options, const CopyJob& job, Progress& progress, Log& log) {
-  ProgressMeter meter(session, options, options.verb, [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(session, options, options.verb,
+                      [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),

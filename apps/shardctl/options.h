@@ -61,8 +61,8 @@ struct Options {
 
   RankOptions ranks;
   // Not options: the launcher says them.
-  std::string error_file;  ///< torchrun shows what is written there.
-  int ranks_here = 1;      ///< That share this machine's CPUs.
+  std::string error_file;                ///< torchrun shows what is written there.
+  int ranks_here = 1;                    ///< That share this machine's CPUs.
   int launch_rank = 0, launch_size = 1;  ///< Until there is a group.
 
   std::string algorithm = "xxh3_128";

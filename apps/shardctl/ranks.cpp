@@ -40,9 +40,8 @@ Launch launch_of(const Session& session, const Options& options) {
   wanted.rank = options.ranks.rank;
   wanted.world_size = options.ranks.world_size;
   wanted.rdzv = options.ranks.rdzv;
-  return detect_launch(wanted, [&](std::string_view name) {
-    return session.env ? session.env(std::string(name)) : std::nullopt;
-  });
+  return detect_launch(
+      wanted, [&](std::string_view name) { return session.env ? session.env(std::string(name)) : std::nullopt; });
 }
 
 std::unique_ptr<Group> join_group(const Options& options, const Launch& launch) {

@@ -48,8 +48,8 @@ struct Meeting {
 
 void copy_piece(std::span<const std::byte> from, std::span<std::byte> to, std::size_t sender, std::size_t receiver) {
   if (from.size() != to.size()) {
-    throw Error(ErrorCode::kPeer, fmt::format("rank {} sends {} bytes, rank {} expects {}", sender, from.size(),
-                                              receiver, to.size()));
+    throw Error(ErrorCode::kPeer,
+                fmt::format("rank {} sends {} bytes, rank {} expects {}", sender, from.size(), receiver, to.size()));
   }
   if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
 }
@@ -83,8 +83,7 @@ class ThreadGroup final : public Group {
     meet();
   }
 
-  void exchange(std::span<const std::span<const std::byte>> to,
-                std::span<const std::span<std::byte>> from) override {
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
     meeting_->to[rank_] = to;
     meet();
     for (std::size_t i = 0; i < meeting_->size; ++i) {

@@ -20,9 +20,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShortest{1}, kLongest{250};
-/// How long a rank that was told to stop waits for the others: launchers kill a second after they said so.
-constexpr milliseconds kPatience{2 * kLongest};
+constexpr milliseconds kShortest{1}, kLongest{100};
+/// How long a rank that was told to stop waits for the others: launchers kill soon after they said so.
+constexpr milliseconds kPatience{3 * kLongest};
 
 enum State : std::int64_t { kWorking, kDone, kFailed };
 

@@ -27,7 +27,7 @@ struct TogetherOptions {
 /// \throws Error  the cause, with its rank, on all ranks: of several failures the lowest rank's, interruptions last;
 ///   kPeer when a rank is lost or silent: then this rank's own failure goes first, if it has one.
 /// Cost: one all_gather of 16 bytes after 1 ms, then at times that grow with the work's own (a twentieth of it, at most
-/// 250 ms); a step thus ends at most 5 % late.
+/// 100 ms); a step thus ends at most 5 % late.
 void together(Group& group, const TogetherOptions& options, const std::function<void(std::stop_token)>& work);
 
 /// Makes sure that `text` is the same on all ranks. \throws Error `code`  it is not: `what`, with the first rank that

@@ -92,10 +92,9 @@ Prepared prepare(FileSystem& fs, const CopyJob& job, int threads) {
   prepared.output.folder = prepared.writer->is_folder();
   check_destination(fs, job.destination, job.sources, prepared.output);
   job.reader->locate(needed_tensors(prepared.target));
-  prepared.plan = plan_copies(source, prepared.target,
-                              {.max_memory_bytes = job.max_memory_bytes,
-                               .threads = threads,
-                               .checksums = prepared.writer->needs_checksums()});
+  prepared.plan = plan_copies(
+      source, prepared.target,
+      {.max_memory_bytes = job.max_memory_bytes, .threads = threads, .checksums = prepared.writer->needs_checksums()});
   prepared.free_bytes = fs.free_bytes(parent_path(job.destination));
   return prepared;
 }
@@ -135,9 +134,8 @@ class Run {
     copy();
     join_checksums();
     sum_progress();
-    step("finish", [&] {
-      is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish();
-    });
+    step("finish",
+         [&] { is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish(); });
     step("commit", [] {});  // All are here and well. From now on nobody can stop it.
     commit();
   }
@@ -172,8 +170,8 @@ class Run {
       if (is_root()) begin_as_root();
     });
     if (group_.size() == 1) return;
-    const Bytes staged = broadcast(
-        group_, is_root() ? std::as_bytes(std::span(output_->staged())) : std::span<const std::byte>(), 0);
+    const Bytes staged =
+        broadcast(group_, is_root() ? std::as_bytes(std::span(output_->staged())) : std::span<const std::byte>(), 0);
     together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       if (is_root()) return;
       part_.emplace(fs_, std::string(reinterpret_cast<const char*>(staged.data()), staged.size()), prepared_.output);
@@ -212,8 +210,8 @@ class Run {
                                .tiles = tiles_of_rank(prepared_.plan, group_.rank(), group_.size()),
                                .cloner = &fs_,
                                .stop = stop};
-      checksums_ = execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how,
-                           progress_);
+      checksums_ =
+          execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how, progress_);
     });
   }
 
@@ -230,8 +228,8 @@ class Run {
 
   void sum_progress() {
     if (group_.size() == 1) return;
-    const std::array counters{&progress_.bytes_read, &progress_.bytes_written, &progress_.bytes_cloned,
-                              &progress_.cast_overflows, &progress_.read_calls, &progress_.write_calls};
+    const std::array counters{&progress_.bytes_read,     &progress_.bytes_written, &progress_.bytes_cloned,
+                              &progress_.cast_overflows, &progress_.read_calls,    &progress_.write_calls};
     std::array<std::int64_t, counters.size()> own{};
     for (std::size_t i = 0; i < own.size(); ++i) own[i] = counters[i]->load();
     std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));

@@ -86,14 +86,14 @@ class Scene:
         self.door.unlink()
 
     def end(self) -> h.Result:
-        """Waits for the ranks; a stopped one is killed when the others have ended, for torchrun waits 30 s with that."""
+        """Waits for the ranks. A stopped one is ended by mpirun; torchrun would wait 30 s with that."""
         limit = self.begin + TIMEOUT + GRACE + (TIMEOUT + 1 if self.trouble == "silent" else 0)
         ranks = lambda: {pid for pid, exe in processes(self.mark).items() if Path(exe).name == "shardctl"} - {self.stopped}
         while ranks() and time.monotonic() < limit:
             time.sleep(0.02)
         self.seconds = time.monotonic() - self.begin
         self.checks.that(not ranks(), f"{self.name}: all ranks end within {TIMEOUT} + {GRACE} s")
-        if self.stopped:
+        if self.stopped and "torchrun" in self.launch.name:
             try:
                 os.kill(self.stopped, signal.SIGKILL)
             except ProcessLookupError:
@@ -123,8 +123,10 @@ class Scene:
             self.checks.that(told == 1, f"{self.name}: told once, not {told} times", result)
         self.checks.that(h.same_tree(self.old, self.folder / "out") == "", f"{self.name}: the destination is as it was", result)
         left = h.left_overs(self.folder)
-        if self.held == 0 and self.trouble in ("killed", "stopped"):
-            left = [path for path in left if ".shardctl-" not in path]
+        # mpirun kills the others right after it told them, a second after the loss; MPI itself does not notice a loss.
+        is_shot = self.trouble == "killed" and "mpirun" in self.launch.name and "mpi" in self.launch.options
+        if is_shot or (self.held == 0 and self.trouble in ("killed", "stopped")):
+            left = [path for path in left if ".shardctl-" not in path and "vader_segment" not in path]
         self.checks.that(left == [], f"{self.name}: nothing is left, but {left}", result)
         print(f"  {self.name}: exit {result.code} after {self.seconds:.1f} s", flush=True)
 
@@ -169,7 +171,8 @@ def chosen_cases() -> list[tuple[h.Launch, tuple]]:
     mpi, gloo, torchrun = h.mpirun(2, "mpi"), h.mpirun(2, "gloo"), h.torchrun(2)
     if h.FULL:
         return [(launch, case) for launch in (mpi, gloo, torchrun, h.mpirun(4, "mpi")) for case in all_cases()]
-    quick = [(mpi, case) for case in all_cases() if case[1] != "stopped"]
+    left_out = [("plan", "killed", 1), ("finish", "killed", 1), ("rendezvous", "killed", 0), ("catalog", "killed", 0)]
+    quick = [(mpi, case) for case in all_cases() if case[1] != "stopped" and case not in left_out]
     quick += [(mpi, ("rendezvous", "stopped", 1)), (gloo, ("rendezvous", "stopped", 1)), (mpi, ("copy", "stopped", 1)),
               (gloo, ("commit", "stopped", 1)), (torchrun, ("copy", "stopped", 1)), (torchrun, ("commit", "killed", 1)),
               (torchrun, ("copy", "damaged file", 1)), (gloo, ("copy", "killed", 1)), (gloo, ("copy", "full disk", 1))]

@@ -89,9 +89,7 @@ def cases() -> list[tuple[h.Launch, list[str], list[str]]]:
         if "threads" in launch.name:
             chosen.append((launch, writes, prints))
         else:
-            count = 1 if "torchrun" in launch.name else 2
-            chosen.append((launch, [writes[(2 * i + k) % len(writes)] for k in range(count)],
-                           [prints[(2 * i + k) % len(prints)] for k in range(count)]))
+            chosen.append((launch, [writes[i % len(writes)]], [prints[i % len(prints)]]))
     return chosen
 
 

@@ -43,8 +43,8 @@ MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
   std::future<MPI_Comm> comm = task.get_future();
   std::thread(std::move(task)).detach();
   if (comm.wait_for(timeout) == std::future_status::ready) return comm.get();
-  throw Error(ErrorCode::kPeer, fmt::format("the ranks did not meet within {:.1f} s",
-                                            std::chrono::duration<double>(timeout).count()));
+  throw Error(ErrorCode::kPeer,
+              fmt::format("the ranks did not meet within {:.1f} s", std::chrono::duration<double>(timeout).count()));
 }
 
 class MpiGroup final : public Group {
@@ -55,9 +55,8 @@ class MpiGroup final : public Group {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     if (rank_ == request.launch.rank && size_ == request.launch.size) return;
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_, size_, request.launch.rank,
-                            request.launch.size))
+    throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_, size_,
+                                                     request.launch.rank, request.launch.size))
         .because("the launcher belongs to another MPI than the one this build is for")
         .hint("use --backend gloo");
   }
@@ -96,8 +95,7 @@ class MpiGroup final : public Group {
     wait({&request, 1}, "an all-gather");
   }
 
-  void exchange(std::span<const std::span<const std::byte>> to,
-                std::span<const std::span<std::byte>> from) override {
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
     std::vector<MPI_Request> requests;
     for (int i = 0; i < size_; ++i) {
       const int sender = (rank_ + size_ - i) % size_;
@@ -170,6 +168,4 @@ class MpiGroup final : public Group {
 
 }  // namespace shard
 
-extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
-  return new shard::MpiGroup(request);
-}
+extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) { return new shard::MpiGroup(request); }

@@ -36,7 +36,8 @@ std::string meeting_folder(const Launch& launch) {
                              std::to_string(getuid()) + "-" + std::to_string(getppid());
   struct stat status {};
   const bool is_there = mkdir(folder.c_str(), 0700) == 0 || lstat(folder.c_str(), &status) == 0;
-  const bool is_ours = status.st_mode == 0 || (S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0);
+  const bool is_ours =
+      status.st_mode == 0 || (S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0);
   if (is_there && is_ours) return folder;
   throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in")
       .in_file(folder)
