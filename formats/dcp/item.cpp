@@ -58,17 +58,12 @@ void check_signature(const RandomReader& content, std::int64_t begin, std::int64
       .of_kind("bad_header");
 }
 
-int swapped_bytes(DType dtype) {
-  const int bytes = dtype_bits(dtype) / 8;
-  return std::max(1, is_complex(dtype) || dtype == DType::kBcomplex32 ? bytes / 2 : bytes);
-}
-
 }  // namespace
 
 bool operator==(const Decoding& a, const Decoding& b) {
   const auto fields = [](const Decoding& d) {
     return std::tuple(d.item.file, d.item.offset, d.item.length, d.item.zstd, d.zstd_bytes, d.offset, d.stored_bytes,
-                      d.bytes, d.deflated, d.code.swap_bytes, d.code.dtype, d.code.conj, d.code.neg);
+                      d.bytes, d.deflated, d.code);
   };
   return fields(a) == fields(b);
 }
@@ -84,9 +79,8 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
                                  .codec = decode::Codec::kDeflate,
                                  .shown = fmt::format("the item at {}", decoding.item.offset)});
   }
-  const decode::ElementCode& code = decoding.code;
-  if (code.swap_bytes == 1 && !code.conj && !code.neg) return file;
-  return decode::as_elements(std::move(file), offset, decoding.bytes, code);
+  if (decoding.code.is_plain()) return file;
+  return decode::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
 }
 
 OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes)
@@ -141,7 +135,7 @@ Place OpenItem::place_of(const TensorView& view) const {
   place.offset = zip_->data_offset(record);
   if (zip_->has_checksums()) place.crc32 = record.crc32;
   Decoding decoding{item_, zstd_bytes_, place.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
-  if (is_big_endian()) decoding.code.swap_bytes = swapped_bytes(view.storage_dtype);
+  if (is_big_endian()) decoding.code.swap_bytes = decode::swapped_bytes(view.storage_dtype);
   decoding.code.dtype = view.dtype;
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;

@@ -41,7 +41,13 @@ struct ElementCode {
   DType dtype{};        ///< Of the view; conj and neg need it.
   bool conj = false;    ///< Imaginary parts are stored with the other sign.
   bool neg = false;     ///< Elements are stored with the other sign.
+
+  bool is_plain() const { return swap_bytes == 1 && !conj && !neg; }  ///< Nothing is to be done.
+  friend bool operator==(const ElementCode&, const ElementCode&) = default;
 };
+
+/// The groups of bytes that a change of byte order reverses in elements of `dtype`: ElementCode::swap_bytes.
+int swapped_bytes(DType dtype);
 
 /// Bytes [offset, offset + bytes) of `file`, as plain elements; byte 0 of the view is that at `offset`. Reads may begin
 /// and end anywhere.

@@ -117,6 +117,11 @@ class Elements final : public RandomReader {
 
 }  // namespace
 
+int swapped_bytes(DType dtype) {
+  const int bytes = dtype_bits(dtype) / 8;
+  return std::max(1, is_complex(dtype) || dtype == DType::kBcomplex32 ? bytes / 2 : bytes);
+}
+
 std::shared_ptr<const RandomReader> as_elements(std::shared_ptr<const RandomReader> file, std::int64_t offset,
                                                 std::int64_t bytes, const ElementCode& code) {
   const bool has_sign = has_sign_bit(code.dtype) || is_integer(code.dtype);

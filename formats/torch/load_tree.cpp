@@ -13,16 +13,6 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // Tensors that a warning names.
 
-// _rebuild_parameter(data, requires_grad, hooks), and the same with a state behind, in which no tensors may hide: they
-// would be written without their bytes.
-bool is_parameter(const Value& value, HiddenTensors& hidden) {
-  const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
-  if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
-  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
-  return !has_state || std::ranges::all_of(value.items.subspan(3),
-                                           [&](const Value* state) { return hidden.kind_in(*state).empty(); });
-}
-
 // Parameter(data) and Variable(data) with the state (requires_grad, volatile, hooks), as torch 0.3 and 0.4 pickled
 // them.
 bool is_old_parameter(const Value& value) {

@@ -44,15 +44,7 @@ class TorchReader final : public Reader {
     return files_.bytes_of(storage);
   }
 
-  void locate(std::span<const std::uint32_t> tensors) override {
-    std::vector<std::uint32_t> wanted;
-    for (const std::uint32_t tensor : tensors) {
-      for (const Chunk& chunk : catalog_.chunks_of(catalog_.tensors[tensor])) {
-        wanted.push_back(catalog_.stored[chunk.stored].storage);
-      }
-    }
-    files_.locate(std::move(wanted));
-  }
+  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
 
  private:
   /// Reads one file; what is wrong with it is a finding, and the file is left out.

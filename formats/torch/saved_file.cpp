@@ -154,4 +154,12 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
   return {};
 }
 
+bool is_parameter(const Value& value, HiddenTensors& hidden) {
+  const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
+  if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
+  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
+  return !has_state || std::ranges::all_of(value.items.subspan(3),
+                                           [&](const Value* state) { return hidden.kind_in(*state).empty(); });
+}
+
 }  // namespace shard::torch_save

@@ -81,4 +81,8 @@ class HiddenTensors {
   std::int64_t steps_ = 0;
 };
 
+/// True for _rebuild_parameter(data, requires_grad, hooks), and for the same with a state behind, in which no tensors
+/// may hide: they would be written without their bytes. \throws Error kCorruption  see HiddenTensors.
+bool is_parameter(const Value& value, HiddenTensors& hidden);
+
 }  // namespace shard::torch_save

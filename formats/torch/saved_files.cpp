@@ -57,15 +57,6 @@ class BytesInPickle final : public RandomReader {
   std::span<const std::byte> bytes_;
 };
 
-int swapped_bytes(DType dtype) {
-  const int bytes = dtype_bits(dtype) / 8;
-  return is_complex(dtype) || dtype == DType::kBcomplex32 ? bytes / 2 : std::max(bytes, 1);
-}
-
-bool is_same(const decode::ElementCode& a, const decode::ElementCode& b) {
-  return a.swap_bytes == b.swap_bytes && a.conj == b.conj && a.neg == b.neg && a.dtype == b.dtype;
-}
-
 /// Where a storage of the catalog lies, and how its elements are decoded.
 struct Place {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
@@ -109,7 +100,7 @@ struct SavedFiles::Impl {
     place.inside = view.inside.value_or(std::string_view());
     if (!view.inside) place.record = record_of(saved_file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
-    if (is_swapped) place.code.swap_bytes = swapped_bytes(view.storage_dtype);
+    if (is_swapped) place.code.swap_bytes = decode::swapped_bytes(view.storage_dtype);
     place.code.conj = view.conj;
     place.code.neg = view.neg;
     if (view.conj || view.neg) place.code.dtype = view.dtype;
@@ -132,7 +123,7 @@ struct SavedFiles::Impl {
   }
 
   bool is_plain(std::uint32_t file, const Place& place) const {
-    return place.record != kNoIndex && place.code.swap_bytes == 1 && !place.code.conj && !place.code.neg &&
+    return place.record != kNoIndex && place.code.is_plain() &&
            saved(file).record(place.record).coding == SavedRecord::Coding::kPlain;
   }
 
@@ -159,7 +150,7 @@ struct SavedFiles::Impl {
         offset = 0;
       }
     }
-    if (place.code.swap_bytes == 1 && !place.code.conj && !place.code.neg) return from;
+    if (place.code.is_plain()) return from;
     return decode::as_elements(std::move(from), offset, bytes, place.code);
   }
 
@@ -216,7 +207,7 @@ std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view)
   if (place.record == kNoIndex) return impl_->add_storage(file, view, place);
   std::uint32_t& first = impl_->opened[file].first[place.record];
   for (std::uint32_t i = first; i != kNoIndex; i = impl_->places[i].next) {
-    if (is_same(impl_->places[i].code, place.code)) return i;
+    if (impl_->places[i].code == place.code) return i;
   }
   place.next = first;
   first = impl_->add_storage(file, view, place);
@@ -238,6 +229,17 @@ void SavedFiles::locate(std::vector<std::uint32_t> storages) {
     if (place.record != kNoIndex) place.offset = impl_->saved(storage.file).locate(place.record);
     storage.offset = storage.plain ? place.offset : 0;
   }
+}
+
+void SavedFiles::locate_tensors(std::span<const std::uint32_t> tensors) {
+  const Catalog& catalog = impl_->catalog;
+  std::vector<std::uint32_t> storages;
+  for (const std::uint32_t tensor : tensors) {
+    for (const Chunk& chunk : catalog.chunks_of(catalog.tensors[tensor])) {
+      storages.push_back(catalog.stored[chunk.stored].storage);
+    }
+  }
+  locate(std::move(storages));
 }
 
 std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorView& view, std::int64_t limit) {

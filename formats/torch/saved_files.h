@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class SavedFiles {
 
   /// Sets Storage::offset of those that have none yet, in file order. \throws Error kCorruption
   void locate(std::vector<std::uint32_t> storages);
+  /// The same for all storages of these tensors of the catalog.
+  void locate_tensors(std::span<const std::uint32_t> tensors);
 
   /// The elements of a small integer tensor in row-major order (a mesh's ranks).
   /// \throws Error kCorruption  more than `limit` elements, or no integers.

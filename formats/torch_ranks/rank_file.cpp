@@ -16,15 +16,6 @@ namespace {
 
 using torch_save::TensorView;
 
-/// _rebuild_parameter(data, requires_grad, hooks), and the same with a state behind, in which no tensors may hide.
-bool is_parameter(const Value& value, torch_save::HiddenTensors& hidden) {
-  const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
-  if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
-  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
-  return !has_state || std::ranges::all_of(value.items.subspan(3),
-                                           [&](const Value* state) { return hidden.kind_in(*state).empty(); });
-}
-
 class LeafReader {
  public:
   LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file)
@@ -49,7 +40,7 @@ class LeafReader {
  private:
   void visit(const TreeLeaf& tree_leaf) {
     RankLeaf leaf{tree_leaf.name, compact_path(tree_leaf.path, tree_leaf.name), tree_leaf.value, LeafKind::kObject};
-    const bool wrapped = is_parameter(*tree_leaf.value, hidden_);
+    const bool wrapped = torch_save::is_parameter(*tree_leaf.value, hidden_);
     Value& node = wrapped ? *tree_leaf.value->items[0] : *tree_leaf.value;
     if (read_tensor(node, leaf)) {
       leaf.node = &node;

@@ -51,15 +51,7 @@ class RanksReader final : public Reader {
     return files_.bytes_of(storage);
   }
 
-  void locate(std::span<const std::uint32_t> tensors) override {
-    std::vector<std::uint32_t> storages;
-    for (const std::uint32_t tensor : tensors) {
-      for (const Chunk& chunk : catalog_.chunks_of(catalog_.tensors[tensor])) {
-        storages.push_back(catalog_.stored[chunk.stored].storage);
-      }
-    }
-    files_.locate(std::move(storages));
-  }
+  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
 
  private:
   static std::set<std::string_view> names_of(const RankFile& file) {

@@ -97,36 +97,35 @@ Launch torchrun(const Variables& variables) {
   return launch;
 }
 
-Launch open_mpi(const Variables& variables) {
-  variables.require_all({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
+/// What the launchers of MPI have in common.
+Launch of_mpi(const Variables& variables, Launcher launcher, std::string_view rank, std::string_view size,
+              std::string_view local_rank, std::string_view local_size) {
+  variables.require_all({rank, size});
   Launch launch;
-  launch.launcher = Launcher::kOpenMpi;
-  variables.read_rank(launch, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  variables.read_local(launch, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  launch.launcher = launcher;
+  variables.read_rank(launch, rank, size);
+  variables.read_local(launch, local_rank, local_size);
   variables.read_address(launch);
+  return launch;
+}
+
+Launch open_mpi(const Variables& variables) {
+  Launch launch = of_mpi(variables, Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   launch.job = variables.text("PMIX_NAMESPACE").value_or("ompi");
   launch.session_folder = variables.text("OMPI_MCA_orte_jobfam_session_dir").value_or("");
   return launch;
 }
 
 Launch mvapich(const Variables& variables) {
-  variables.require_all({"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"});
-  Launch launch;
-  launch.launcher = Launcher::kMvapich;
-  variables.read_rank(launch, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE");
-  variables.read_local(launch, "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
-  variables.read_address(launch);
+  Launch launch = of_mpi(variables, Launcher::kMvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                         "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
   launch.job = "mvapich";
   return launch;
 }
 
 Launch pmi(const Variables& variables) {
-  variables.require_all({"PMI_RANK", "PMI_SIZE"});
-  Launch launch;
-  launch.launcher = Launcher::kPmi;
-  variables.read_rank(launch, "PMI_RANK", "PMI_SIZE");
-  variables.read_local(launch, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-  variables.read_address(launch);
+  Launch launch = of_mpi(variables, Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
   launch.job = variables.text("PMI_ID").value_or("pmi");
   return launch;
 }
@@ -154,11 +153,11 @@ Launch slurm(const Variables& variables) {
   Launch launch;
   launch.launcher = Launcher::kSlurm;
   variables.read_rank(launch, "SLURM_PROCID", size);
-  const std::string tasks = variables.text("SLURM_STEP_TASKS_PER_NODE")
-                                .value_or(variables.text("SLURM_TASKS_PER_NODE").value_or(""));
+  const std::string tasks =
+      variables.text("SLURM_STEP_TASKS_PER_NODE").value_or(variables.text("SLURM_TASKS_PER_NODE").value_or(""));
   launch.local_rank = variables.number_or("SLURM_LOCALID", 0, kMaxWorld, 0);
-  launch.local_size = std::max(launch.local_rank + 1,
-                               tasks_on_node(tasks, variables.number_or("SLURM_NODEID", 0, kMaxWorld, 0)));
+  launch.local_size =
+      std::max(launch.local_rank + 1, tasks_on_node(tasks, variables.number_or("SLURM_NODEID", 0, kMaxWorld, 0)));
   const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
   launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
   variables.read_address(launch);
@@ -175,14 +174,30 @@ struct Kind {
   Launch (*read)(const Variables& variables);
 };
 constexpr std::array kKinds{
-    Kind{"torchrun", [](const Variables& v) { return v.has_any({"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"}); }, torchrun},
-    Kind{"ompi", [](const Variables& v) { return v.has_any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}); }, open_mpi},
-    Kind{"mvapich", [](const Variables& v) { return v.has_any({"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}); }, mvapich},
-    Kind{"pmi", [](const Variables& v) { return v.has_any({"PMI_RANK", "PMI_SIZE"}); }, pmi},
+    Kind{"torchrun",
+         [](const Variables& v) {
+           return v.has_any({"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"});
+         },
+         torchrun},
+    Kind{"ompi",
+         [](const Variables& v) {
+           return v.has_any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
+         },
+         open_mpi},
+    Kind{"mvapich",
+         [](const Variables& v) {
+           return v.has_any({"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"});
+         },
+         mvapich},
+    Kind{"pmi",
+         [](const Variables& v) {
+           return v.has_any({"PMI_RANK", "PMI_SIZE"});
+         },
+         pmi},
     Kind{"slurm",
          [](const Variables& v) {
-           return v.has("SLURM_STEP_ID") && v.text("SLURM_STEP_NUM_TASKS").value_or(
-                                                v.text("SLURM_NTASKS").value_or("1")) != "1";
+           return v.has("SLURM_STEP_ID") &&
+                  v.text("SLURM_STEP_NUM_TASKS").value_or(v.text("SLURM_NTASKS").value_or("1")) != "1";
          },
          slurm},
 };
@@ -206,7 +221,8 @@ Launch by_hand(const LaunchOptions& options) {
 /// "HOST:PORT", "[::1]:PORT"
 void use_rdzv(Launch& launch, const std::string& rdzv) {
   const std::size_t colon = rdzv.rfind(':');
-  const std::string_view digits = colon == std::string::npos ? std::string_view() : std::string_view(rdzv).substr(colon + 1);
+  const std::string_view digits =
+      colon == std::string::npos ? std::string_view() : std::string_view(rdzv).substr(colon + 1);
   int port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (colon == std::string::npos || colon == 0 || error != std::errc() || end != digits.data() + digits.size() ||

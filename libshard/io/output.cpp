@@ -109,6 +109,14 @@ void remove_left_siblings(FileSystem& fs, const Destination& to) {
   }
 }
 
+void finish_writers(std::vector<std::unique_ptr<FileWriter>>& writers, bool sync) {
+  for (const auto& writer : writers) {
+    if (sync) writer->sync();
+    writer->close();
+  }
+  writers.clear();
+}
+
 class LocalOutput final : public Output {
  public:
   LocalOutput(FileSystem& fs, Destination to, const OutputOptions& options)
@@ -186,11 +194,7 @@ class LocalOutput final : public Output {
   }
 
   void finish_files() {
-    for (const auto& writer : writers_) {
-      if (options_.sync) writer->sync();
-      writer->close();
-    }
-    writers_.clear();
+    finish_writers(writers_, options_.sync);
     for (const std::string& folder : folders_) {
       fs_.open_up_folder(folder);
       if (options_.sync) fs_.sync_folder(folder);
@@ -266,11 +270,7 @@ FileWriter& OutputPart::file(const std::string& path) {
 }
 
 void OutputPart::finish() {
-  for (const auto& writer : writers_) {
-    if (options_.sync) writer->sync();
-    writer->close();
-  }
-  writers_.clear();
+  finish_writers(writers_, options_.sync);
 }
 
 void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
