@@ -25,14 +25,18 @@ function(shard_part name)
   target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS})
 endfunction()
 
-# shard_test(NAME SOURCES ... LIBS ... LABELS ...): one GoogleTest binary, its cases found at test time.
+# shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB]): one GoogleTest binary, its cases found at test time. MAIN has
+# another main than GoogleTest's.
 function(shard_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN" "SOURCES;LIBS;LABELS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+  if(NOT arg_MAIN)
+    set(arg_MAIN GTest::gtest_main)
+  endif()
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main fmt::fmt)
+  target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS} ${arg_MAIN} GTest::gtest GTest::gmock fmt::fmt)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -21,6 +21,7 @@ constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\
 struct Magic {
   std::string_view bytes;
   std::string_view what;
+  std::string_view hint = {};
 };
 constexpr std::array kMagics{
     Magic{"GGUF"sv, "a GGUF file"},
@@ -28,6 +29,10 @@ constexpr std::array kMagics{
     Magic{"PYTORCH1"sv, "a preview TorchScript archive"},
     Magic{kLegacyTorch, "a torch.save file of torch 1.5 or older"},
     Magic{"\x93NUMPY"sv, "a NumPy array"},
+    Magic{"\x1f\x8b"sv, "a gzip file", "unpack it first: gzip -dc"},
+    Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file", "unpack it first: zstd -dc"},
+    Magic{"\xfd\x37zXZ\0"sv, "an xz file", "unpack it first: xz -dc"},
+    Magic{"BZh"sv, "a bzip2 file", "unpack it first: bzip2 -dc"},
 };
 
 /// A kind that is told by a name in a folder.
@@ -58,22 +63,30 @@ Error unsupported(std::string_view what, const std::string& path) {
   return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
-bool is_torch_script(const FileSystem& fs, const std::string& path) {
+/// What a zip is that is no torch.save file, or empty.
+std::string_view foreign_zip(const FileSystem& fs, const std::string& path) {
   try {
     const std::shared_ptr<const RandomReader> file = fs.open(path);
     const zip::ZipReader zip(file, 0, file->size());
-    return std::ranges::any_of(zip.records(), [&](const zip::Record& record) {
+    const auto is_export = [&](const zip::Record& record) {  // Of today, and of torch 2.1 to 2.6.
+      return record.name == zip.folder() + "/archive_format" || record.name == "serialized_exported_program.json";
+    };
+    const auto is_script = [&](const zip::Record& record) {
       const std::string_view name(record.name);
       return name.ends_with("/constants.pkl") || name.starts_with(zip.folder() + "/code/");
-    });
+    };
+    if (std::ranges::any_of(zip.records(), is_export)) return "a program of torch.export";
+    return std::ranges::any_of(zip.records(), is_script) ? "a TorchScript archive" : std::string_view();
   } catch (const Error&) {
-    return false;  // A damaged zip: the torch reader says how.
+    return {};  // A damaged zip: the torch reader says how.
   }
 }
 
 std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& path) {
   const std::string head = head_of(fs, path);
-  if (head.starts_with("PK\x03\x04") && is_torch_script(fs, path)) return unsupported("a TorchScript archive", path);
+  if (head.starts_with("PK\x03\x04")) {
+    if (const std::string_view what = foreign_zip(fs, path); !what.empty()) return unsupported(what, path);
+  }
   if (head.starts_with("version https://git-lfs.github.com/")) {
     return Error(ErrorCode::kCorruption, "this is a Git LFS pointer, not the file itself")
         .in_file(path)
@@ -107,8 +120,19 @@ constexpr std::array kPatterns{
     Pattern{"", ".hdf5", "a folder of HDF5 files"},
 };
 
+/// True for the folder above DeepSpeed's: its file `latest` names the folder of the last save.
+bool is_deepspeed_root(const FileSystem& fs, const std::string& folder) {
+  const std::string latest = head_of(fs, join_path(folder, "latest"));
+  const std::string tag = latest.substr(0, latest.find_last_not_of(" \r\n") + 1);
+  if (tag.empty() || tag.find('/') != std::string::npos || tag.find('\0') != std::string::npos) return false;
+  return fs.status(join_path(folder, tag)).kind == FileKind::kFolder;
+}
+
 std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& folder) {
   const std::vector<std::string> names = fs.list(folder);
+  if (std::ranges::binary_search(names, "latest") && is_deepspeed_root(fs, folder)) {
+    return unsupported("a DeepSpeed checkpoint", folder);
+  }
   for (const Mark& mark : kMarks) {
     if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
   }
@@ -128,10 +152,22 @@ bool is_torch_tar(std::string_view head) {
           head.starts_with("tensors") || head.starts_with("./"));
 }
 
+/// A pickle of protocol 2 or later, from its first to its last byte.
+bool is_plain_pickle(const FileSystem& fs, const std::string& path, std::string_view head) {
+  if (head.size() < 3 || head[0] != '\x80' || head[1] < 2 || head[1] > 5) return false;
+  const auto file = fs.open(path);
+  std::byte last{};
+  file->read_at(file->size() - 1, {&last, 1});
+  return last == std::byte{'.'};
+}
+
 std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path) {
   const std::string head = head_of(fs, path);
   for (const Magic& magic : kMagics) {
-    if (head.starts_with(magic.bytes)) return unsupported(magic.what, path);
+    if (head.starts_with(magic.bytes)) return unsupported(magic.what, path).hint(magic.hint);
+  }
+  if (is_plain_pickle(fs, path, head)) {
+    return unsupported("a plain Python pickle", path).because("torch.save would have put it into a zip");
   }
   if (is_torch_tar(head)) return unsupported("a torch.save tar archive of torch 0.1", path);
   return std::nullopt;

@@ -46,13 +46,17 @@ bool has_suffix_of(const Format& format, std::string_view name) {
   return std::ranges::any_of(format.suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
+
+bool is_folder(const Source& source) {
+  return source.paths.size() == 1 && source.fs->status(source.paths.front()).kind == FileKind::kFolder;
+}
+
 /// The format that the names hint at. Only for what no format recognised: its reader then says what is wrong there.
 const Format* format_by_names(const Source& source) {
-  std::vector<std::string> names = source.paths;
-  if (names.size() == 1 && source.fs->status(names.front()).kind == FileKind::kFolder) {
-    names = source.fs->list(names.front());
-  }
+  const std::vector<std::string> names = is_folder(source) ? source.fs->list(source.paths.front()) : source.paths;
   for (const Format& format : formats()) {
+    if (is_format(format, kTorchFormat) && is_folder(source)) continue;  // Its folders have names of their own.
     if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(format, name); }))
       return &format;
   }
@@ -76,8 +80,6 @@ void check_exists(const Source& source) {
   }
 }
 
-bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
-
 /// A torch.save file in which sharded tensors lie is that of a rank; it is one of torch too, which cannot join them.
 void prefer_ranks(std::vector<const Format*>& fitting) {
   const auto is_ranks = [](const Format* format) { return is_format(*format, kTorchRanksFormat); };
@@ -85,18 +87,31 @@ void prefer_ranks(std::vector<const Format*>& fitting) {
   std::erase_if(fitting, [](const Format* format) { return is_format(*format, kTorchFormat); });
 }
 
+/// A file of a folder that is a checkpoint by itself, or empty: PEFT's adapter_model.bin has no index.
+std::string file_to_name(const Source& source) {
+  if (!is_folder(source)) return {};
+  for (const std::string& name : source.fs->list(source.paths.front())) {
+    const Source file{source.fs, {join_path(source.paths.front(), name)}};
+    const bool is_file =
+        has_suffix_of(kTorchFormat, name) && file.fs->status(file.paths.front()).kind == FileKind::kFile;
+    if (is_file && kTorchFormat.detect(file)) return file.paths.front();
+  }
+  return {};
+}
+
 [[noreturn]] void throw_none(const Source& source) {
-  throw Error(ErrorCode::kCorruption, fmt::format("{} is no checkpoint of a known format", shown(source)))
-      .in_file(source.paths.front())
-      .because(fmt::format("the content fits none of: {}", all_names()));
+  Error error(ErrorCode::kCorruption, fmt::format("{} is no checkpoint of a known format", shown(source)));
+  error.in_file(source.paths.front()).because(fmt::format("the content fits none of: {}", all_names()));
+  const std::string file = file_to_name(source);
+  throw file.empty() ? error : error.hint(fmt::format("name the file itself: {}", file));
 }
 
 [[noreturn]] void throw_several(const Source& source, std::span<const Format* const> fitting) {
   const std::vector<std::string_view> names = names_of(fitting);
   throw Error(ErrorCode::kCorruption,
-              fmt::format("{} fits {} formats: {}", shown(source), names.size(), fmt::join(names, " and ")))
+              fmt::format("{} fits {} formats: {}", shown(source), names.size(), fmt::join(names, ", ")))
       .in_file(source.paths.front())
-      .because("the folder holds the files of both")
+      .because(fmt::format("the folder holds the files of {}", names.size() == 2 ? "both" : "all of them"))
       .hint(fmt::format("say which one to read: --from {}", fmt::join(names, " or --from ")));
 }
 
@@ -137,7 +152,8 @@ const Format& detect_format(const Source& source) {
   prefer_ranks(fitting);
   if (fitting.size() > 1) throw_several(source, fitting);
   // A folder of torch.save files may be that of a framework.
-  const bool is_sure = fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
+  const bool is_sure =
+      fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
   if (is_sure) return *fitting.front();
   if (auto error = foreign_kind(source)) throw Error(*error);
   if (fitting.size() == 1) return *fitting.front();

@@ -24,16 +24,29 @@ std::span<const typename Entries::value_type> named(const Entries& entries, std:
   return {found.begin(), found.end()};
 }
 
+/// The line that shows the value of `rank`, if it has a file that can be read alone; else empty.
+std::string line_of_rank(const Options& options, const OpenSource& source, int rank) {
+  const Catalog& catalog = source.catalog();
+  const auto file = std::ranges::find(catalog.files, rank, &File::rank);
+  if (catalog.format != "torch-ranks" || file == catalog.files.end()) return {};
+  const auto is_it = [&](const std::string& path) { return base_name(path) == file->path; };
+  const auto named = std::ranges::find_if(options.sources, is_it);
+  const std::string path = named != options.sources.end() ? *named : join_path(options.sources.front(), file->path);
+  return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(options.name));
+}
+
 /// One name, several entries: which one is meant cannot be said.
 template <class Entry, class OfCatalog>
-const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog) {
+const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog, const Options& options,
+                      const OpenSource& source) {
   if (entries.size() == 1) return entries.front();
   const std::string name(entries.front().name);
-  if (of_catalog[entries.front().source].rank >= 0) {
+  const int rank = of_catalog[entries.front().source].rank;
+  if (rank >= 0) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' is not the same on all ranks", name))
         .of_tensor(name)
         .because(fmt::format("{} ranks hold values of their own", entries.size()))
-        .hint("name the file of one rank as SRC");
+        .hint(line_of_rank(options, source, rank));
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("{} paths have the name '{}'", entries.size(), name))
       .of_tensor(name);
@@ -138,7 +151,7 @@ int cat(Session& session, const Options& options) {
     if (with_slice && !asked.has_slice) continue;
     const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(options.name));
     if (tensors.empty()) continue;
-    const SelectedTensor& tensor = only_one(tensors, catalog.tensors);
+    const SelectedTensor& tensor = only_one(tensors, catalog.tensors, options, source);
     const Dims shape = catalog.tensors[tensor.source].shape;
     print_tensor(session, options, source, tensor,
                  with_slice ? parse_slice(asked.slice, shape, tensor.name) : whole(shape), log);
@@ -148,7 +161,7 @@ int cat(Session& session, const Options& options) {
   selection = choose(catalog, options.selection);
   const auto objects = named(selection.objects, options.name);
   if (objects.empty()) throw absent_name(selection, asked.name, source.label);
-  print_object(session, options, catalog, only_one(objects, catalog.objects));
+  print_object(session, options, catalog, only_one(objects, catalog.objects, options, source));
   return 0;
 }
 

@@ -38,6 +38,8 @@ CopyJob make_job(const Session& session, const Options& options, const OpenSourc
   return job;
 }
 
+bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
+
 /// The same error, told of what will be there and not of the temporary sibling in which it is made.
 Error of_destination(Error error, const std::string& destination) {
   const std::string& path = error.file();
@@ -81,9 +83,12 @@ int run_copy(Session& session, const Options& options) {
     layout = choose_layout(session, options, form, log);
     job = make_job(session, options, source, form, layout);
     check_destination(session.fs, job.destination, job.sources, job.output);
+    refuse_obstacles(source.catalog(), options.selection, options, "written", job.traits.objects);
     refuse_objects(source.catalog(), options, job.traits);
-    if (options.selection.keep_objects) source.reader->load_objects();
-    refuse_obstacles(source.catalog(), options.selection, options, "written");
+    if (options.selection.keep_objects) {
+      source.reader->load_objects();
+      refuse_obstacles(source.catalog(), options.selection, options, "written");
+    }
     check_include({&source.catalog()}, options.selection);
     losses = loss_warnings(session, options, source, job.traits);
   });
@@ -98,6 +103,9 @@ int run_copy(Session& session, const Options& options) {
     result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
   }
   result.warnings.insert(result.warnings.end(), losses.begin(), losses.end());
+  if (result.tensors == 0 && result.objects == 0 && holds_something(source.catalog())) {
+    result.warnings.push_back("the output is empty: no tensor and no object of the source was chosen or could be kept");
+  }
   for (const std::string& warning : result.warnings) warn(session, options, warning);
   if (options.dry_run) {
     render_plan(session, options, source.label, result);

@@ -15,6 +15,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
+constexpr std::array<std::string_view, 2> kSingleInHints{"--format", "--objects"};  // Given anew they replace.
 constexpr std::array<std::string_view, 3> kAbsentOptions{"--resume", "--local-input", "--local-output"};
 
 // ---- Finding the verb.
@@ -218,6 +219,7 @@ void parse_command_line(const std::vector<std::string>& arguments, const Session
   if (!options.verb.empty()) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
   parse_verb(std::move(rest), session, options);
   if (options.verb.empty()) return;
+  options.sources.assign(first.words.begin() + 1, first.words.end());  // CLI11 takes '[1:2]' for a list and unpacks it.
   if (options.verb == "cat") take_name(options);
   if (options.verb == "completion") check_shell(options);
   check_sources(options);
@@ -234,10 +236,18 @@ std::string shell_quoted(const std::string& word) {
 }
 
 std::string repeat_command(const Options& options, const std::string& added) {
+  const std::string option = added.substr(0, added.find(' '));
+  const bool replaces = contains(kSingleInHints, option);
   std::string line = "shardctl", rest;
   bool only_words = false;
-  for (const std::string& word : options.arguments) {
+  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
+    const std::string& word = options.arguments[i];
     only_words = only_words || word == "--";  // What is added must stand before: it is an option.
+    if (replaces && !only_words && word.starts_with(option + "=")) continue;
+    if (replaces && !only_words && word == option) {
+      ++i;
+      continue;
+    }
     (only_words ? rest : line) += " " + shell_quoted(word);
   }
   return line + " " + added + rest;

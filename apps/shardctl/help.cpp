@@ -12,9 +12,11 @@ constexpr std::array<VerbHelp, 12> kVerbs{{
     {"inspect", "inspect SRC... [options]", "show what is in a checkpoint; reads metadata only",
      "Prints a summary, then one line a tensor (name, dtype, shape, bytes, where it is cut and over which ranks, "
      "file)\n"
-     "and one an object; -v adds a line for each stored piece. S(0) is a cut along dimension 0, R a replica, as "
-     "DTensor\n"
-     "says it. With --json one document shardctl.inspect/1, which says for each piece where its bytes lie.",
+     "and one an object; -v adds a line for each stored piece. S(0) is a cut along dimension 0 into pieces of "
+     "torch.chunk's\n"
+     "sizes, R a replica, as DTensor says it. With --json one document shardctl.inspect/1, which says for each piece "
+     "where\n"
+     "its bytes lie.",
      "  shardctl inspect model.safetensors\n"
      "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
      "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"},
@@ -90,7 +92,8 @@ struct ExitCode {
 constexpr std::string_view kGeneral = "general";  ///< Stands for the help that is of no verb.
 constexpr std::string_view kCopies = "split gather reshard convert";
 constexpr std::string_view kWriters = "split gather reshard convert general";
-constexpr std::array<ExitCode, 15> kExitCodes{{
+constexpr std::string_view kOfRanks = "general inspect split gather reshard convert diff digest cat env";
+constexpr std::array<ExitCode, 16> kExitCodes{{
     {0, "done, and on disk; diff: equal", kGeneral},
     {0, "done, and on disk", kCopies},
     {0, "equal", "diff"},
@@ -102,6 +105,7 @@ constexpr std::array<ExitCode, 15> kExitCodes{{
     {4, "input damaged, contradicting, of unknown format, or refused for safety", ""},
     {5, "output exists and no --force, or source and output overlap", kWriters},
     {6, "resources: disk full, memory limit, output not writable", ""},
+    {7, "launch or communication failure: a rank is lost or silent", kOfRanks},
     {8, "valid request that this build or format cannot do", ""},
     {70, "internal error", ""},
     {130, "SIGINT", ""},
@@ -110,7 +114,7 @@ constexpr std::array<ExitCode, 15> kExitCodes{{
 
 std::string verb_list() {
   std::string text = "Verbs:\n";
-  for (const VerbHelp& verb : kVerbs) text += fmt::format("  {:<10}{}\n", verb.name, verb.summary);
+  for (const VerbHelp& verb : kVerbs) text += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -62,16 +63,9 @@ std::size_t escape_one(TextSink& sink, std::string_view text) {
     return 1;
   }
   const CodePoint point = decode(text);
-  if (point.length == 0) {
-    sink.add("\xEF\xBF\xBD");
-    return 1;
-  }
-  if (point.value >= 0xD800 && point.value < 0xE000) {
-    sink.add(fmt::format("\\u{:04x}", point.value));
-  } else {
-    sink.add(text.substr(0, point.length));
-  }
-  return point.length;
+  const bool is_surrogate = point.value >= 0xD800 && point.value < 0xE000;
+  sink.add(point.length == 0 || is_surrogate ? "\xEF\xBF\xBD" : text.substr(0, point.length));
+  return std::max<std::size_t>(1, point.length);
 }
 
 }  // namespace

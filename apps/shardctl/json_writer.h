@@ -1,8 +1,9 @@
 /// \file
 /// JSON, written as a stream: no document is ever held in memory.
 ///
-/// Strings leave as valid UTF-8 whatever comes in: what a JSON string must escape is escaped, encoded surrogates (as
-/// pickles hold them) become \uD8XX escapes, other bytes that are no UTF-8 become U+FFFD.
+/// Strings leave as valid UTF-8 whatever comes in: what a JSON string must escape is escaped, what is no character
+/// becomes U+FFFD: encoded surrogates (as pickles hold them; strict readers take no escape of a lone one) and bytes
+/// that are no UTF-8.
 #pragma once
 
 #include <concepts>

@@ -37,6 +37,22 @@ std::string lost_ties(const OpenSource& source, const Options& options) {
                      names.size() == 1 ? " is" : "s are", first_few(names));
 }
 
+/// Attributes of Parameters, which only a tree of torch's own has around its tensors.
+std::string lost_attributes(const OpenSource& source, const Options& options) {
+  const Catalog& catalog = source.catalog();
+  if (std::ranges::none_of(catalog.stored, &StoredTensor::has_attributes)) return {};
+  std::vector<std::string> names;
+  for (const SelectedTensor& selected : choose(catalog, options.selection).tensors) {
+    const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[selected.source]);
+    const auto has_attributes = [&](const Chunk& chunk) { return catalog.stored[chunk.stored].has_attributes; };
+    if (std::ranges::any_of(chunks, has_attributes)) names.emplace_back(selected.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format("{} written without the attributes of {}: {}",
+                     names.size() == 1 ? std::string("1 tensor is") : fmt::format("{} tensors are", names.size()),
+                     names.size() == 1 ? "its Parameter" : "their Parameters", first_few(names));
+}
+
 std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
   std::vector<std::string> keys;
   for (const auto& [key, text] : catalog.metadata) {
@@ -90,6 +106,7 @@ std::vector<std::string> loss_warnings(const Session& session, const Options& op
                                        const FormatTraits& traits) {
   std::vector<std::string> warnings;
   if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
+  if (!traits.sharing) warnings.push_back(lost_attributes(source, options));
   if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
   warnings.push_back(other_files(session, source));
   std::erase(warnings, std::string());

@@ -136,6 +136,10 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.add('\n');
 }
 
+std::string plural(std::size_t count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
 /// "   12 tensors  S(0) over 4 ranks": how many lie how, the most first. Nothing where no tensor is cut.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
   if (catalog.chunks.size() == catalog.tensors.size() && catalog.shardings.empty()) return;
@@ -154,8 +158,8 @@ void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection)
   for (std::size_t i = 0; i < std::min(kLayoutsShown, by_count.size()); ++i) {
     sink.add(fmt::format("{:>8} {}\n", by_count[i].first, by_count[i].second));
   }
-  if (by_count.size() > kLayoutsShown)
-    sink.add(fmt::format("         and {} more ways\n", by_count.size() - kLayoutsShown));
+  if (by_count.size() <= kLayoutsShown) return;
+  sink.add(fmt::format("         and {}\n", plural(by_count.size() - kLayoutsShown, "other way")));
 }
 
 void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& selected, bool terminal) {
@@ -169,10 +173,6 @@ void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& s
                                               : value_text(catalog, object.value, kObjectPreview));
   if (object.rank >= 0) sink.add(fmt::format("{}only of rank {}", gap, object.rank));
   sink.add('\n');
-}
-
-std::string plural(std::size_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
 std::string exact_bytes(std::int64_t bytes) {

@@ -87,10 +87,15 @@ bool is_teller(const Session& session, const Options& options, const Error& erro
   return own == 0 || (can_be_alone && is_still_wanted(session, own));
 }
 
-int tell(Session& session, const Options& options, const Error& error) {
+int tell(Session& session, const Options& options, Error error) {
+  const bool is_bug = error.code() == ErrorCode::kInternal;
+  if (is_bug) {
+    error.because("this is a mistake in shardctl, not in the checkpoint or the command")
+        .hint("please report it with the command line and the output of 'shardctl version'");
+  }
   const bool is_told = is_teller(session, options, error);
   if (is_told) {
-    print_lines(session, options, error, "error:");
+    print_lines(session, options, error, is_bug ? "internal error:" : "error:");
     const std::string hint = error.hint().empty() ? std::string() : "\nhint: " + error.hint();
     write_error_file(options.error_file, std::string("shardctl: error: ") + error.what() + hint);
   }
@@ -101,15 +106,6 @@ int tell(Session& session, const Options& options, const Error& error) {
   if (options.json && (is_told || session.group->size() > 1))
     print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
   return code;
-}
-
-int tell_internal(Session& session, const Options& options, const std::string& what) {
-  const Error error = Error(ErrorCode::kInvalidArgument, what)
-                          .because("this is a mistake in shardctl, not in the checkpoint or the command")
-                          .hint("please report it with the command line and the output of 'shardctl version'");
-  print_lines(session, options, error, "internal error:");
-  if (options.json) print_json(session, options, error, kExitInternal, "internal");
-  return kExitInternal;
 }
 
 }  // namespace
@@ -132,6 +128,8 @@ int exit_code_for(ErrorCode code) {
       return 8;
     case ErrorCode::kInterrupted:
       return 130;
+    case ErrorCode::kInternal:
+      break;
   }
   return kExitInternal;
 }
@@ -145,9 +143,9 @@ int report(Session& session, const Options& options, const std::exception_ptr& f
     const Error error = Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");
     return tell(session, options, error);
   } catch (const std::exception& error) {
-    return tell_internal(session, options, error.what());
+    return tell(session, options, Error(ErrorCode::kInternal, error.what()));
   } catch (...) {
-    return tell_internal(session, options, "an unknown exception");
+    return tell(session, options, Error(ErrorCode::kInternal, "an unknown exception"));
   }
 }
 

@@ -158,15 +158,19 @@ std::string over(const Boxes& boxes) {
   return fmt::format(", rank{} {}", boxes.ranks.size() == 1 ? "" : "s", ranks_text(boxes.ranks));
 }
 
-/// "S(0) over 4 ranks" where each rank has one piece, in order; else "4 pieces along dim 0, rank 0".
-std::string line_text(const Catalog& catalog, const Boxes& boxes) {
+/// "S(0) over 4 ranks" where each rank has one piece, in order, of torch.chunk's size; "cut along dim 0 over 4 ranks"
+/// for other sizes; else "4 pieces along dim 0, rank 0".
+std::string line_text(const Catalog& catalog, const Boxes& boxes, std::span<const std::int64_t> sizes) {
   const auto count = static_cast<std::int64_t>(boxes.distinct.size());
   const int dim = boxes.cut_dims.front();
   const bool in_order = boxes.rank_of.front() >= 0 && boxes.copies == 0 &&
                         std::ranges::adjacent_find(boxes.rank_of, std::ranges::greater_equal()) == boxes.rank_of.end();
   if (!in_order) return fmt::format("{} pieces along dim {}{}", count, dim, over(boxes));
   const bool all = catalog.world_size == count && boxes.rank_of.back() == count - 1;
-  return fmt::format("S({}) over {}", dim, all ? fmt::format("{} ranks", count) : "ranks " + ranks_text(boxes.ranks));
+  const std::int64_t whole = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  const bool is_shard = std::ranges::equal(sizes, chunk_sizes(whole, std::ssize(sizes)));
+  return fmt::format("{} over {}", is_shard ? fmt::format("S({})", dim) : fmt::format("cut along dim {}", dim),
+                     all ? fmt::format("{} ranks", count) : "ranks " + ranks_text(boxes.ranks));
 }
 
 std::string sizes_text(const Boxes& boxes, const std::vector<std::vector<std::int64_t>>& grid) {
@@ -198,7 +202,7 @@ std::string boxes_text(const Catalog& catalog, const Tensor& tensor, Detail deta
     return fmt::format("{} boxes (dim{} {}){}{}", count, boxes.cut_dims.size() == 1 ? "" : "s",
                        fmt::join(boxes.cut_dims, ", "), copies_text(boxes), over(boxes));
   }
-  if (grid.size() == 1) return line_text(catalog, boxes) + copies_text(boxes) + sizes;
+  if (grid.size() == 1) return line_text(catalog, boxes, grid.front()) + copies_text(boxes) + sizes;
   std::vector<std::size_t> sides;
   for (const auto& side : grid) sides.push_back(side.size());
   return fmt::format("{} grid (dims {}){}{}{}", fmt::join(sides, " x "), fmt::join(boxes.cut_dims, ", "),

@@ -13,7 +13,8 @@ namespace shard::app {
 enum class Detail { kBrief, kSizes };
 
 /// By the checkpoint's own words where it has them: "S(0) over 4 ranks", "dp=2 tp=4: R, S(1)". Else by its chunks: the
-/// same words where they are the pieces of one dimension, one to each of the ranks in order; "2 x 3 grid (dims 0, 1),
+/// same words where they are torch.chunk's pieces of one dimension, one to each of the ranks in order, "cut along dim 0
+/// over 4 ranks" where the sizes are others; "2 x 3 grid (dims 0, 1),
 /// ranks 0-5" for cuts that cross; else how many boxes and copies there are. Empty for a tensor in one piece that no
 /// rank wrote. Cost: n log n in chunks.
 std::string sharding_text(const Catalog& catalog, const Tensor& tensor, Detail detail);

@@ -15,6 +15,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
+constexpr std::size_t kMaxHintBytes = 2000;  ///< Of options that a hint may repeat.
 
 bool chooses_nothing(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
@@ -71,15 +72,43 @@ const Value* find_opaque(const Value* value, VisitedSet& met) {
 
 Obstacle obstacle(const Object& object, VisitedSet& met) {
   const std::string kind = foreign_tensor(object.value);
-  if (!kind.empty()) return {"is a " + kind, false};
   const Value* opaque = find_opaque(object.value, met);
-  if (opaque == nullptr) return {};
+  if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
   const bool is_tensor = opaque->module == "torch" && opaque->text == "Tensor";
   if (is_tensor) return {"is a torch.Tensor inside an object", false};
   return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
                       opaque->module, opaque->text),
           true};
 }
+
+/// Names as globs that match them, as a shell takes them.
+std::string exclude_words(const std::vector<std::string>& names) {
+  std::string words;
+  for (const std::string& name : names) {
+    std::string glob;
+    for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
+    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob));
+  }
+  return words;
+}
+
+/// The obstacles of a selection.
+struct Refused {
+  std::string first, is;  ///< The name of the first one, and what it is.
+  std::size_t count = 0;
+  std::vector<std::string> excludes;  ///< Those that must be named to be left out.
+  bool must_drop = false;             ///< Some objects are left out by --objects drop.
+
+  Error error(const Options& options, std::string_view done) const {
+    const std::string more = count > 1 ? fmt::format("; nor can {} more", count - 1) : std::string();
+    Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
+    error.of_tensor(first);
+    std::string words = exclude_words(excludes);
+    if (words.size() > kMaxHintBytes) return error.hint("leave them out with patterns: --exclude '**.NAME'");
+    if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
+    return error.hint(repeat_command(options, words));
+  }
+};
 
 std::string nearest_name(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
   std::vector<std::string_view> names;
@@ -162,7 +191,7 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
 }
 
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
-                      std::string_view done) {
+                      std::string_view done, bool takes_objects) {
   VisitedSet looked_at;
   const auto usable = [&](const Object& object) { return obstacle(object, looked_at).is.empty(); };
   if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
@@ -170,14 +199,16 @@ void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
   keeping.keep_objects = true;
   const Selection chosen = chooses_nothing(keeping) ? everything(catalog, true) : select(catalog, keeping);
   VisitedSet met;
+  Refused refused;
   for (const SelectedObject& object : chosen.objects) {
     const Obstacle found = obstacle(catalog.objects[object.source], met);
+    refused.must_drop = refused.must_drop || found.droppable || (found.is.empty() && !takes_objects);
     if (found.is.empty() || (found.droppable && !selection.keep_objects)) continue;
     const std::string name(catalog.objects[object.source].name);  // --exclude sees source names.
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}", name, found.is, done))
-        .of_tensor(name)
-        .hint(repeat_command(options, found.droppable ? "--objects drop" : "--exclude " + shell_quoted(name)));
+    if (refused.count++ == 0) refused.first = name, refused.is = found.is;
+    if (!found.droppable) refused.excludes.push_back(name);
   }
+  if (refused.count > 0) throw refused.error(options, done);
 }
 
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {

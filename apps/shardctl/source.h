@@ -45,9 +45,10 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
 /// Sparse and quantized tensors, bare storages and the like stand among the objects, but are data that no verb may pass
 /// over in silence, with --objects drop neither. Values of unknown classes (--unknown-globals opaque) are no data: with
 /// --objects drop they are left out. `done` says what cannot be done with them: "written".
-/// \throws Error kUnsupported  one of them is chosen by `selection`; `options` make the hint.
+/// \param takes_objects  false where other objects must be dropped too, which the hint then says.
+/// \throws Error kUnsupported  some are chosen by `selection`; the hint is the line that leaves all of them out.
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
-                      std::string_view done);
+                      std::string_view done, bool takes_objects = true);
 
 /// The indices of the chosen tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);

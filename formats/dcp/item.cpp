@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/dcp/zstd_item.h"
 #include "formats/pickle/pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -83,11 +82,12 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
   return decode::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
 }
 
-OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes)
+OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
+                   ZstdAllowance& allowance)
     : item_(item), content_(file) {
   std::int64_t begin = item.offset, bytes = item.length;
   if (item.zstd) {
-    content_ = std::make_shared<ZstdItem>(file, item, limit_bytes);
+    content_ = std::make_shared<ZstdItem>(file, item, limit_bytes, allowance);
     begin = 0;
     bytes = zstd_bytes_ = content_->size();
   }
@@ -133,13 +133,13 @@ Place OpenItem::place_of(const TensorView& view) const {
   Place place;
   place.bytes = record.bytes;
   place.offset = zip_->data_offset(record);
-  if (zip_->has_checksums()) place.crc32 = record.crc32;
   Decoding decoding{item_, zstd_bytes_, place.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
   if (is_big_endian()) decoding.code.swap_bytes = decode::swapped_bytes(view.storage_dtype);
   decoding.code.dtype = view.dtype;
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;
   const bool is_coded = decoding.code.swap_bytes > 1 || view.conj || view.neg;
+  if (zip_->has_checksums() && !is_coded) place.crc32 = record.crc32;
   if (!item_.zstd && !decoding.deflated && !is_coded) return place;
   if (record.method != 0 && record.method != 8) {
     throw Error(ErrorCode::kUnsupported,
@@ -150,8 +150,9 @@ Place OpenItem::place_of(const TensorView& view) const {
   return place;
 }
 
-ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes) {
-  const OpenItem zip(file, item, checked_add(box_bytes, kFrame));
+ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes,
+                            ZstdAllowance& allowance) {
+  const OpenItem zip(file, item, checked_add(box_bytes, kFrame), allowance);
   const std::vector<std::byte> data_pkl = zip.data_pkl();
   const Pickled& pickled = this->pickled(as_text(data_pkl), file->name());
   TensorView view = pickled.view;

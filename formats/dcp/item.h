@@ -13,6 +13,7 @@
 
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/zstd_item.h"
 #include "formats/decode/decode.h"
 #include "formats/torch/tensor_pickle.h"
 #include "formats/zip/zip.h"
@@ -38,16 +39,18 @@ struct Place {
   std::int64_t offset = 0;  ///< Of the storage's first byte, in the file or in the view.
   std::int64_t bytes = 0;
   std::optional<Decoding> decoding;    ///< Nothing: the file has them plain.
-  std::optional<std::uint32_t> crc32;  ///< Of the storage as it is stored; nothing where the zip has none.
+  std::optional<std::uint32_t> crc32;  ///< Of the plain elements; nothing where the zip has none, or of other bytes.
 };
 
 /// The zip of an item, open. Threads: one.
 class OpenItem {
  public:
   /// \param limit_bytes  what an item of zstd may decode to.
+  /// \param allowance    what all of them may; must outlive this.
   /// \throws Error kCorruption   no torch.save zip there; see ZstdItem.
   /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
-  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes);
+  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
+           ZstdAllowance& allowance);
   /// \throws Error kCorruption  it is missing or larger than a pickle of this item can be.
   std::vector<std::byte> data_pkl() const;
   /// Whether storages lie beside the pickle.
@@ -80,9 +83,11 @@ class ItemOpener {
   /// Shapes and strides go into `arena`.
   explicit ItemOpener(Arena& arena) : arena_(arena) {}
   /// \param box_bytes  what the item's tensor has by `.metadata`; bounds what a zstd stream may decode to.
+  /// \param allowance  see OpenItem.
   /// \throws Error kCorruption   no zip with one tensor in it.
   /// \throws Error kUnsupported  a tensor of another kind (sparse, quantized, ...); see OpenItem.
-  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes);
+  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes,
+                  ZstdAllowance& allowance);
 
  private:
   struct TextHash {

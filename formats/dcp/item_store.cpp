@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
 namespace shard::dcp {
@@ -30,6 +32,22 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
   }
 }
 
+/// Bytes of the files that lie in items of zstd, each once, however many items share it.
+std::int64_t zstd_bytes(std::span<const Item> items) {
+  std::vector<Item> zstd;
+  std::ranges::copy_if(items, std::back_inserter(zstd), &Item::zstd);
+  const auto place = [](const Item& item) { return std::pair(item.file, item.offset); };
+  std::ranges::sort(zstd, {}, place);
+  std::int64_t bytes = 0, covered = 0;
+  for (std::size_t i = 0; i < zstd.size(); ++i) {
+    if (i == 0 || zstd[i].file != zstd[i - 1].file) covered = 0;
+    const std::int64_t end = checked_add(zstd[i].offset, zstd[i].length);
+    bytes = checked_add(bytes, std::max<std::int64_t>(0, end - std::max(covered, zstd[i].offset)));
+    covered = std::max(covered, end);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ItemStore::ItemStore(const FileSystem& fs, const std::string& folder, Catalog& catalog)
@@ -41,6 +59,7 @@ void ItemStore::set_items(std::vector<Item> items) {
   items_ = std::move(items);
   catalog_.storages.resize(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) catalog_.storages[i].file = items_[i].file;
+  zstd_allowance_ = ZstdAllowance(zstd_bytes(items_));
 }
 
 void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
@@ -78,7 +97,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   Chunk& chunk = catalog_.chunks[one.chunk];
   StoredTensor& stored = catalog_.stored[chunk.stored];
   try {
-    const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
+    const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes, zstd_allowance_);
     check_item(tensor, chunk, found);
     settle(stored.storage, found.place);
     stored.strides = chunk.strides = found.strides;
@@ -95,7 +114,7 @@ void ItemStore::settle(std::uint32_t index, const Place& place) {
   storage.bytes = place.bytes;
   storage.plain = !place.decoding;
   if (place.decoding) decodings_.emplace(index, *place.decoding);
-  if (keeps_crcs_ && place.crc32) crcs_.emplace(index, *place.crc32);
+  storage.crc32 = place.crc32;
 }
 
 std::uint32_t ItemStore::add_storage(const Place& place, std::uint32_t file) {
@@ -103,11 +122,6 @@ std::uint32_t ItemStore::add_storage(const Place& place, std::uint32_t file) {
   catalog_.storages.emplace_back().file = file;
   settle(index, place);
   return index;
-}
-
-std::optional<std::uint32_t> ItemStore::crc32_of(std::uint32_t storage) const {
-  const auto found = crcs_.find(storage);
-  return found == crcs_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::shared_ptr<const RandomReader> ItemStore::bytes_of(std::uint32_t storage) const {

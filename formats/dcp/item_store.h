@@ -45,12 +45,10 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
+  /// What items of zstd may decode to while they are looked into, all together.
+  ZstdAllowance& zstd_allowance() { return zstd_allowance_; }
   /// A storage of its own for what lies inside an object. \returns its index.
   std::uint32_t add_storage(const Place& place, std::uint32_t file);
-  /// From now on storages' CRCs are kept.
-  void keep_crcs() { keeps_crcs_ = true; }
-  /// CRC-32 of a storage that was located since; nothing where its zip has none.
-  std::optional<std::uint32_t> crc32_of(std::uint32_t storage) const;
 
   /// See Reader.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const { return files_.get(index); }
@@ -67,10 +65,9 @@ class ItemStore {
 
   Catalog& catalog_;
   std::vector<Item> items_;
-  bool keeps_crcs_ = false;
   std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< Of the storages that are not plain.
-  std::unordered_map<std::uint32_t, std::uint32_t> crcs_;
   ItemOpener opener_;
+  ZstdAllowance zstd_allowance_;
   mutable OpenFiles files_;
   mutable std::mutex mutex_;
   mutable std::deque<KeptView> views_;  ///< So that readers in turn share a decoder.

@@ -175,7 +175,6 @@ class DcpReader : public Reader {
       const auto is_whole = [&](const Chunk& chunk) { return chunk.sizes == tensor.shape; };
       if (chunks.size() > 1 && std::ranges::all_of(chunks, is_whole)) copied.push_back(t);
     }
-    items_.keep_crcs();
     items_.locate(copied);
     for (const std::uint32_t t : copied) split_unless_equal(t);
   }
@@ -202,7 +201,7 @@ class DcpReader : public Reader {
 
   bool is_equal(const Chunk& a, const Chunk& b) {
     const std::uint32_t x = catalog_.stored[a.stored].storage, y = catalog_.stored[b.stored].storage;
-    const auto crc_x = items_.crc32_of(x), crc_y = items_.crc32_of(y);
+    const auto crc_x = catalog_.storages[x].crc32, crc_y = catalog_.storages[y].crc32;
     if (!crc_x || !crc_y) {
       warn_of_unseen_copies();
       return true;
@@ -239,7 +238,7 @@ class DcpReader : public Reader {
 
   /// \param if_tensors  nothing is loaded where the item holds none.
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
-    const OpenItem item(file, one.item, kMaxDecodedObject);
+    const OpenItem item(file, one.item, kMaxDecodedObject, items_.zstd_allowance());
     if (if_tensors && !item.has_storages()) return {};
     return load_object(*catalog_.arena, item, objects_[one.entry],
                        {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kEnd = 1 << 16;   // As much of each end is kept,
 constexpr std::size_t kStep = 1 << 17;  // and this much is read and decoded at a time.
 constexpr int kWindowLog = 27;
+constexpr std::int64_t kAlwaysDecoded = std::int64_t{1} << 32, kDecodedRatio = 64;
+constexpr std::int64_t kMostStored = std::int64_t{1} << 56;  // More times the ratio does not fit 63 bits.
 
 struct FreeStream {
   void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
@@ -35,8 +37,20 @@ Error bad_stream(const Item& item, std::string_view what) {
 
 }  // namespace
 
-ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes)
-    : file_(std::move(file)), item_(item) {
+ZstdAllowance::ZstdAllowance(std::int64_t stored_bytes)
+    : all_(kAlwaysDecoded + kDecodedRatio * std::min(stored_bytes, kMostStored)), left_(all_) {}
+
+void ZstdAllowance::take(std::int64_t decoded_bytes) {
+  left_ -= std::min(left_, decoded_bytes);
+  if (left_ > 0) return;
+  throw Error(ErrorCode::kCorruption, fmt::format("the zstd items decode to more than {} bytes", all_))
+      .because("no values of a model shrink so well: the checkpoint was made to keep its readers busy")
+      .of_kind("bad_header");
+}
+
+ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes,
+                   ZstdAllowance& allowance)
+    : file_(std::move(file)), item_(item), allowance_(allowance) {
   name_ = file_->name();
   decode(limit_bytes);
 }
@@ -61,6 +75,7 @@ void ZstdItem::decode(std::int64_t limit_bytes) {
       if (bytes_ > limit_bytes) {
         throw bad_stream(item_, fmt::format("more than {} bytes come out of it", limit_bytes)).expected(limit_bytes);
       }
+      allowance_.take(static_cast<std::int64_t>(out.pos));
     }
   }
   if (rest != 0) throw bad_stream(item_, "the zstd stream is cut short").of_kind("truncated");
@@ -83,18 +98,20 @@ void ZstdItem::read_at(std::int64_t offset, std::span<std::byte> out) const {
   };
   if (offset >= 0 && end <= static_cast<std::int64_t>(front_.size())) return copy(front_, offset);
   if (offset >= end_begin && end <= bytes_) return copy(end_, offset - end_begin);
-  if (whole_ == nullptr) whole_ = zstd_view(file_, item_, bytes_);
+  if (whole_ == nullptr) whole_ = zstd_view(file_, item_, bytes_, &allowance_);
   whole_->read_at(offset, out);
 }
 
 std::shared_ptr<const RandomReader> zstd_view(std::shared_ptr<const RandomReader> file, const Item& item,
-                                              std::int64_t decoded_bytes) {
-  return decode::decompressed({.file = std::move(file),
-                               .offset = item.offset,
-                               .stored_bytes = item.length,
-                               .bytes = decoded_bytes,
-                               .codec = decode::Codec::kZstd,
-                               .shown = fmt::format("the item at {}", item.offset)});
+                                              std::int64_t decoded_bytes, ZstdAllowance* allowance) {
+  decode::Compressed from{.file = std::move(file),
+                          .offset = item.offset,
+                          .stored_bytes = item.length,
+                          .bytes = decoded_bytes,
+                          .codec = decode::Codec::kZstd,
+                          .shown = fmt::format("the item at {}", item.offset)};
+  if (allowance != nullptr) from.on_decoded = [allowance](std::int64_t bytes) { allowance->take(bytes); };
+  return decode::decompressed(std::move(from));
 }
 
 }  // namespace shard::dcp

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,8 @@ struct Compressed {
   std::int64_t bytes = 0;          ///< What must come out, exactly.
   Codec codec = Codec::kDeflate;
   std::string shown;               ///< The record or item, for messages.
+  /// Told how many bytes came out each time, those too that come out again for a read backwards; may throw. Or empty.
+  std::function<void(std::int64_t bytes)> on_decoded = {};
 };
 
 /// The decompressed bytes. Reads that go forward stream through one decoder. A read behind its window begins again: for

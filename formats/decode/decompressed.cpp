@@ -219,6 +219,7 @@ class Decompressed final : public RandomReader {
     const std::size_t produced = stream_->produce(std::span(window_).subspan(kept));
     window_.resize(kept + produced);
     position_ += static_cast<std::int64_t>(produced);
+    if (from_.on_decoded) from_.on_decoded(static_cast<std::int64_t>(produced));
     if (produced == 0 || position_ > from_.bytes) fail_size();
     if (position_ == from_.bytes) check_end();
     remember();

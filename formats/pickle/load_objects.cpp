@@ -23,6 +23,16 @@ std::string_view modern_builtin(std::string_view name) {
   return name == "long" ? "int" : name;
 }
 
+/// The class of which a call makes an object, where the callee or an argument of it names one; else the callee.
+const Value& class_made(const Value& callee, std::span<Value* const> arguments) {
+  const bool names_first = callee.is_global("builtins", "getattr") || callee.is_global("copyreg", "_reconstructor");
+  if (names_first && !arguments.empty()) return *arguments[0];
+  // A subclass of torch.Tensor: (function, class, arguments, state).
+  const bool names_second = callee.is_global("torch._tensor", "_rebuild_from_type_v2") ||
+                            callee.is_global("torch._tensor", "_rebuild_from_type");
+  return names_second && arguments.size() > 1 ? *arguments[1] : callee;
+}
+
 bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
 
 /// True for what REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
@@ -265,12 +275,11 @@ void Machine::new_object(Value* kwargs) {
 void Machine::push_call(bool is_new, Value* kwargs) {
   Value* callee = &below(1);
   const std::span<Value*> arguments = below(0).items;
-  const bool names_class = callee->is_global("builtins", "getattr") || callee->is_global("copyreg", "_reconstructor");
-  const Value* made_of = names_class && !arguments.empty() ? arguments[0] : callee;
+  const Value& made = class_made(*callee, arguments);
   drop(2);
-  if (made_of->kind == ValueKind::kOpaque) {
-    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made_of->text);
-    opaque->module = made_of->module;
+  if (made.kind == ValueKind::kOpaque) {
+    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text);
+    opaque->module = made.module;
     return push(opaque);
   }
   Value* call = nodes_.make(ValueKind::kCall);

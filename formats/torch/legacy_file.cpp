@@ -79,7 +79,7 @@ class LegacyFile final : public SavedFile {
 
   SavedRecord record(std::uint32_t number) const override {
     const Storage& storage = storages_[number];
-    return {storage.bytes, storage.bytes, storage.offset, SavedRecord::Coding::kPlain};
+    return {.bytes = storage.bytes, .stored_bytes = storage.bytes, .order = storage.offset};
   }
 
   std::string record_name(std::uint32_t number) const override {

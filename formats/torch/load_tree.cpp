@@ -82,6 +82,7 @@ void TreeLoader::visit(const TreeLeaf& leaf) {
   if (view->has_attributes) attributed_.add(leaf.name);
   if (!view->device.empty()) moved_.add(leaf.name);
   add_tensor(leaf, node, *view, wrapped ? leaf.value->items[1]->boolean : view->requires_grad);
+  catalog_.stored.back().has_attributes = wrapped && has_attributes(*leaf.value);
 }
 
 void TreeLoader::add_tensor(const TreeLeaf& leaf, Value& node, const TensorView& view, bool requires_grad) {

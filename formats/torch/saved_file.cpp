@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "formats/torch/legacy_file.h"
@@ -17,6 +18,7 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::int64_t kSmallRecord = 64;
+constexpr int kLastVersion = 10;  // kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h.
 constexpr std::uint16_t kDeflated = 8;
 // Deflate shrinks pickles of tensors about tenfold; a far better ratio is an attack.
 constexpr std::int64_t kMostPickle = std::int64_t{1} << 30;  // A sparse file says any size.
@@ -43,6 +45,25 @@ bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
       .in_file(shown)
       .of_kind("bad_header")
       .found(as_text(content));
+}
+
+/// torch reads the number at the record's begin (caffe2/serialize/inline_container.cc) and knows versions 1 to 10.
+void check_version(const zip::ZipReader& zip, const std::string& shown) {
+  const zip::Record* record = zip.find(".data/version");
+  if (record == nullptr) record = zip.find("version");
+  if (record == nullptr) return;  // Nothing is read otherwise for it.
+  const std::vector<std::byte> content = zip.read(*record, kSmallRecord);
+  const std::string_view text = as_text(content).substr(0, as_text(content).find_last_not_of(" \t\r\n") + 1);
+  int version = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (is_number && version >= 1 && version <= kLastVersion) return;
+  throw Error(ErrorCode::kCorruption, "the version record holds no version of torch.save's zips")
+      .in_file(shown)
+      .of_kind("bad_header")
+      .expected(fmt::format("1 to {}", kLastVersion))
+      .found(text)
+      .because("torch refuses such a file, too");
 }
 
 std::string_view version_of(const zip::ZipReader& zip) {
@@ -89,6 +110,7 @@ class ZipFile final : public SavedFile {
   ZipFile(std::shared_ptr<const RandomReader> file, Arena& arena, const SavedFileOptions& options)
       : zip_(file, 0, file->size()) {
     refuse_torch_script(zip_, options.shown);
+    check_version(zip_, options.shown);
     big_endian_ = has_big_endian_mark(zip_, options.shown);
     version_ = version_of(zip_);
     const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(zip_, options.shown);
@@ -105,7 +127,8 @@ class ZipFile final : public SavedFile {
 
   SavedRecord record(std::uint32_t number) const override {
     const zip::Record& record = zip_.records()[number];
-    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method)};
+    const auto crc = zip_.has_checksums() ? std::optional(record.crc32) : std::nullopt;
+    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method), crc};
   }
 
   std::string record_name(std::uint32_t number) const override {
@@ -160,6 +183,10 @@ bool is_parameter(const Value& value, HiddenTensors& hidden) {
   if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
   return !has_state || std::ranges::all_of(value.items.subspan(3),
                                            [&](const Value* state) { return hidden.kind_in(*state).empty(); });
+}
+
+bool has_attributes(const Value& parameter) {
+  return parameter.is_call_of("torch._utils", "_rebuild_parameter_with_state");
 }
 
 }  // namespace shard::torch_save

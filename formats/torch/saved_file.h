@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct SavedRecord {
   std::int64_t stored_bytes = 0;  ///< In the file; another number only where it is compressed.
   std::int64_t order = 0;         ///< Sorts records by their place in the file.
   Coding coding = Coding::kPlain;
+  std::optional<std::uint32_t> crc32{};  ///< Of the storage's bytes; nothing where the file has none.
 };
 
 /// Threads: const members may be called by several at once.
@@ -63,7 +65,7 @@ pickle::LoadOptions load_options(const SavedFileOptions& options);
 /// Opens a zip or a legacy file, told by its first bytes, and reads its pickle. What the tree points to, `arena` keeps.
 /// \throws Error kUnsupported  TorchScript.
 /// \throws Error kCorruption   see ZipReader, pickle::load and open_legacy_file; no data.pkl, a byte order that is
-/// none.
+/// none, a version that torch refuses.
 std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
                                            const SavedFileOptions& options);
 
@@ -84,5 +86,8 @@ class HiddenTensors {
 /// True for _rebuild_parameter(data, requires_grad, hooks), and for the same with a state behind, in which no tensors
 /// may hide: they would be written without their bytes. \throws Error kCorruption  see HiddenTensors.
 bool is_parameter(const Value& value, HiddenTensors& hidden);
+
+/// Whether such a Parameter has that state: attributes of its Python object, which are written with the call alone.
+bool has_attributes(const Value& parameter);
 
 }  // namespace shard::torch_save

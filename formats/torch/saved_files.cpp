@@ -39,15 +39,15 @@ class FileByNumber final : public RandomReader {
   std::int64_t size_ = 0;
 };
 
-/// Bytes that lie in a pickle.
-class BytesInPickle final : public RandomReader {
+/// Bytes of a pickle, or of a file that somebody read already.
+class BytesInMemory final : public RandomReader {
  public:
-  BytesInPickle(std::string_view bytes, std::string name) : bytes_(std::as_bytes(std::span(bytes))) {
+  BytesInMemory(std::string_view bytes, std::string name) : bytes_(std::as_bytes(std::span(bytes))) {
     name_ = std::move(name);
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
-      throw Error(ErrorCode::kCorruption, "a read past the bytes of a tensor").in_file(name_).of_kind("truncated");
+      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind("truncated");
     }
     std::ranges::copy(bytes_.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
   }
@@ -70,9 +70,10 @@ struct Place {
 
 struct SavedFiles::Impl {
   struct Opened {
-    std::string name;                  ///< To be opened again.
-    std::unique_ptr<SavedFile> saved;  ///< Null where it is damaged.
-    std::vector<std::uint32_t> first;  ///< By record: its first storage.
+    std::string name;                               ///< To be opened again.
+    std::shared_ptr<const RandomReader> in_memory;  ///< Null: opened by name.
+    std::unique_ptr<SavedFile> saved;               ///< Null where it is damaged.
+    std::vector<std::uint32_t> first;               ///< By record: its first storage.
   };
 
   const FileSystem& fs;
@@ -92,6 +93,18 @@ struct SavedFiles::Impl {
         }) {}
 
   const SavedFile& saved(std::uint32_t file) const { return *opened[file].saved; }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const {
+    return opened[index].in_memory != nullptr ? opened[index].in_memory : files.get(index);
+  }
+
+  /// The last of `opened`, whose bytes `file` reads.
+  Value* open(std::shared_ptr<const RandomReader> file) {
+    Opened& last = opened.back();
+    catalog.files.back().bytes = file->size();
+    last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
+    last.first.assign(last.saved->record_count(), kNoIndex);
+    return &last.saved->root();
+  }
 
   /// Record and decoding of `view`; not located. \throws Error kCorruption
   Place place_of(std::uint32_t file, const TensorView& view) const {
@@ -127,16 +140,22 @@ struct SavedFiles::Impl {
            saved(file).record(place.record).coding == SavedRecord::Coding::kPlain;
   }
 
+  /// Of the plain elements, where the file has one.
+  std::optional<std::uint32_t> crc32_of(std::uint32_t file, const Place& place) const {
+    if (place.record == kNoIndex || !place.code.is_plain()) return std::nullopt;
+    return saved(file).record(place.record).crc32;
+  }
+
   /// A view of a located place's plain elements.
   std::shared_ptr<const RandomReader> open_place(std::uint32_t file, const Place& place) const {
     std::shared_ptr<const RandomReader> from;
     std::int64_t offset = 0, bytes = 0;
     if (place.record == kNoIndex) {
-      from = std::make_shared<BytesInPickle>(place.inside, catalog.files[file].path);
+      from = std::make_shared<BytesInMemory>(place.inside, catalog.files[file].path);
       bytes = from->size();
     } else {
       const SavedRecord record = saved(file).record(place.record);
-      from = files.get(file);
+      from = this->file(file);
       offset = place.offset;
       bytes = record.bytes;
       if (record.coding == SavedRecord::Coding::kOther) {
@@ -170,7 +189,8 @@ struct SavedFiles::Impl {
     catalog.storages.push_back({.bytes = view.storage_bytes,
                                 .file = file,
                                 .location = location_of(view.location),
-                                .plain = is_plain(file, place)});
+                                .plain = is_plain(file, place),
+                                .crc32 = crc32_of(file, place)});
     places.resize(index);  // Storages that others added have no place here.
     places.push_back(place);
     return index;
@@ -191,13 +211,15 @@ Value* SavedFiles::add(const std::string& name) {
   const auto index = static_cast<std::uint32_t>(catalog.files.size());
   catalog.files.push_back({impl_->options.folder.empty() ? base_name(name) : name, 0, -1});
   impl_->opened.resize(index + 1);
-  Impl::Opened& opened = impl_->opened[index];
-  opened.name = name;
-  const auto file = std::make_shared<FileByNumber>(impl_->files, index);
-  catalog.files[index].bytes = file->size();
-  opened.saved = open_saved_file(file, *catalog.arena, {catalog.files[index].path, impl_->options.opaque_globals});
-  opened.first.assign(opened.saved->record_count(), kNoIndex);
-  return &opened.saved->root();
+  impl_->opened[index].name = name;
+  return impl_->open(std::make_shared<FileByNumber>(impl_->files, index));
+}
+
+Value* SavedFiles::add_bytes(std::string_view bytes, const std::string& shown) {
+  impl_->catalog.files.push_back({shown, 0, -1});
+  impl_->opened.resize(impl_->catalog.files.size());
+  impl_->opened.back().in_memory = std::make_shared<BytesInMemory>(bytes, shown);
+  return impl_->open(impl_->opened.back().in_memory);
 }
 
 std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }
@@ -273,7 +295,7 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
   return numbers;
 }
 
-std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const { return impl_->files.get(index); }
+std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const { return impl_->file(index); }
 
 std::shared_ptr<const RandomReader> SavedFiles::bytes_of(std::uint32_t storage) const {
   const Storage& wanted = impl_->catalog.storages[storage];

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/torch/tensor_pickle.h"
@@ -31,6 +32,9 @@ class SavedFiles {
   /// \returns the tree as the pickle says it: tensors are still calls (see as_tensor). In the catalog's arena.
   /// \throws Error kCorruption, kNotFound, kUnsupported  naming the file; the file then stays in the catalog, empty.
   Value* add(const std::string& name);
+
+  /// The same of a file that lies in memory; messages call it `shown`. Ownership: `bytes` must outlive this.
+  Value* add_bytes(std::string_view bytes, const std::string& shown);
 
   /// Who wrote file number `file`, for people: "zip, torch>=2.1", "legacy, torch<1.6".
   std::string_view version(std::uint32_t file) const;

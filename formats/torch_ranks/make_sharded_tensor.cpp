@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kPackage = "torch.distributed._shard.";
 constexpr std::string_view kMetadata = "torch.distributed._shard.sharded_tensor.metadata";
 
-std::string_view device_of(const ShardBox& box) { return box.placement.substr(box.placement.find('/') + 1); }
+/// "cuda:0" of "rank:1/cuda:0", and of itself.
+std::string_view device_of(std::string_view placement) { return placement.substr(placement.find('/') + 1); }
 
 bool is_same(const ShardBox& a, const ShardBox& b) {
   return a.rank == b.rank && a.offsets == b.offsets && a.sizes == b.sizes;
@@ -17,27 +18,32 @@ bool is_same(const ShardBox& a, const ShardBox& b) {
 
 }  // namespace
 
-Value* ShardedValueMaker::remote_device(const ShardBox& box) {
-  Value*& known = remote_devices_[std::string(box.placement)];
+Value* ShardedValueMaker::remote_device(std::string_view placement) {
+  if (placement.empty()) return none();
+  Value*& known = remote_devices_[std::string(placement)];
   if (known != nullptr) return known;
-  Value* state = dict({{"_worker_name", none()}, {"_rank", integer(box.rank)}, {"_device", device(device_of(box))}});
+  const std::optional<std::int64_t> rank = rank_of_placement(placement);
+  const bool is_worker = !rank && placement.find('/') != std::string_view::npos;
+  Value* state = dict({{"_worker_name", is_worker ? text(placement.substr(0, placement.find('/'))) : none()},
+                       {"_rank", rank ? integer(*rank) : none()},
+                       {"_device", device(device_of(placement))}});
   return known = instance(global("torch.distributed.remote_device", "_remote_device"), {}, state);
 }
 
 Value* ShardedValueMaker::shard_metadata(const ShardBox& box) {
   Value* slots = dict({{"shard_offsets", integers(ValueKind::kList, box.offsets)},
                        {"shard_sizes", integers(ValueKind::kList, box.sizes)},
-                       {"placement", remote_device(box)}});
+                       {"placement", remote_device(box.placement)}});
   return instance(global(fmt::format("{}metadata", kPackage), "ShardMetadata"), {}, tuple({none(), slots}));
 }
 
 Value* ShardedValueMaker::tensor_properties(const ShardedTensorValue& tensor) {
   Value* strided = tuple({text("torch.strided")});
   Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items);
-  Value* contiguous = tuple({integer(0)});
-  Value* memory_format = make_call(arena_, global(kMetadata, "MEM_FORMAT_ENCODING"), contiguous->items);
+  Value* encoding = tuple({integer(tensor.memory_format)});
+  Value* memory_format = make_call(arena_, global(kMetadata, "MEM_FORMAT_ENCODING"), encoding->items);
   Value* state = tuple({global("torch", dtype_name(tensor.dtype)), layout, boolean(tensor.requires_grad), memory_format,
-                        boolean(false)});
+                        boolean(tensor.pin_memory)});
   return instance(global(kMetadata, "TensorProperties"), {}, state);
 }
 
@@ -58,7 +64,7 @@ Value* ShardedValueMaker::sharding_spec(const ShardedTensorValue& tensor, Value*
     return instance(global(package + "api", "EnumerableShardingSpec"), {}, dict({{"shards", shards}}));
   }
   std::vector<Value*> placements;
-  for (const ShardBox& box : tensor.all) placements.push_back(remote_device(box));
+  for (const std::string_view placement : tensor.spec.placements) placements.push_back(remote_device(placement));
   return instance(
       global(package + "chunk_sharding_spec", "ChunkShardingSpec"), {},
       dict({{"dim", integer(tensor.spec.dim)}, {"placements", make_list(arena_, ValueKind::kList, placements)}}));
@@ -68,21 +74,25 @@ Value* ShardedValueMaker::sharded_tensor(const ShardedTensorValue& tensor) {
   Value* cls = global(fmt::format("{}sharded_tensor.api", kPackage), "ShardedTensor");
   Value* shard_class = global(fmt::format("{}sharded_tensor.shard", kPackage), "Shard");
   std::vector<Value*> all, local;
+  const auto add_local = [&](Value* box) {
+    Value* slots = dict({{"tensor", tensor.local[local.size()].tensor}, {"metadata", box}});
+    local.push_back(instance(shard_class, {}, tuple({none(), slots})));
+  };
   for (const ShardBox& box : tensor.all) {
     all.push_back(shard_metadata(box));
-    if (local.size() == tensor.local.size() || !is_same(tensor.local[local.size()].box, box)) continue;
-    Value* slots = dict({{"tensor", tensor.local[local.size()].tensor}, {"metadata", all.back()}});
-    local.push_back(instance(shard_class, {}, tuple({none(), slots})));
+    if (local.size() < tensor.local.size() && is_same(tensor.local[local.size()].box, box)) add_local(all.back());
   }
+  while (local.size() < tensor.local.size()) add_local(shard_metadata(tensor.local[local.size()].box));
   Value* shards = make_list(arena_, ValueKind::kList, all);
   Value* metadata = instance(global(kMetadata, "ShardedTensorMetadata"), {},
                              dict({{"shards_metadata", shards},
                                    {"size", size(tensor.shape)},
                                    {"tensor_properties", tensor_properties(tensor)}}));
   Value* state = tuple({make_list(arena_, ValueKind::kList, local), metadata, group_state(cls, tensor.group),
-                        sharding_spec(tensor, shards), boolean(false)});
-  const std::string_view device_text = tensor.local.empty() ? "cpu" : device_of(tensor.local.front().box);
-  return wrapper(cls, tensor.dtype, tensor.shape, device_text, tensor.requires_grad, state);
+                        sharding_spec(tensor, shards), boolean(tensor.init_rrefs)});
+  const std::string_view placement = tensor.local.empty() ? "" : tensor.local.front().box.placement;
+  return wrapper(cls, tensor.dtype, tensor.shape, placement.empty() ? "cpu" : device_of(placement),
+                 tensor.requires_grad, state);
 }
 
 }  // namespace shard::torch_ranks

@@ -62,6 +62,7 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
   stored.rank = holder.rank();
   stored.dtype = view.dtype;
   stored.requires_grad = holder.leaf->requires_grad;
+  stored.has_attributes = holder.leaf->has_attributes;
   catalog.stored.push_back(stored);
   return static_cast<std::uint32_t>(catalog.stored.size() - 1);
 }

@@ -128,7 +128,8 @@ class ShardedTensorMerge {
     if (!is_of_world(first_) || first_.all.size() > placements.size() || placements.empty()) return kNoIndex;
     Sharding words;
     words.mesh = {{"", std::ssize(placements)}};
-    words.placements = {{Placement::kShard, first_.spec.dim, 1}};
+    const int dim = first_.spec.dim;
+    words.placements = {{Placement::kShard, dim < 0 ? dim + first_.shape.size() : dim, 1}};
     for (const std::string_view placement : placements) {
       const std::optional<std::int64_t> rank = rank_of_placement(placement);
       if (!rank) return kNoIndex;

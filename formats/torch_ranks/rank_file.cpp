@@ -45,6 +45,7 @@ class LeafReader {
     if (read_tensor(node, leaf)) {
       leaf.node = &node;
       if (wrapped) leaf.requires_grad = tree_leaf.value->items[1]->boolean;
+      leaf.has_attributes = wrapped && torch_save::has_attributes(*tree_leaf.value);
     }
     file_.leaves.push_back(leaf);
   }

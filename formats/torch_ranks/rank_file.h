@@ -24,6 +24,7 @@ struct RankLeaf {
   Value* node = nullptr;  ///< What becomes a kTensor value; of a Parameter the tensor inside; of an object its value.
   LeafKind kind{};
   bool requires_grad = false;
+  bool has_attributes = false;  ///< See StoredTensor.
   std::uint32_t item = 0;  ///< Index into RankFile::sharded, dtensors or plain.
 };
 

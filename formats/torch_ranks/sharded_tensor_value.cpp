@@ -53,6 +53,20 @@ ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
   return box;
 }
 
+/// What may say anything where a checkpoint is read: True or else.
+bool is_true(const Value& value) { return value.kind == ValueKind::kBool && value.boolean; }
+
+/// A MEM_FORMAT_ENCODING, by number or (Python 3.11) by name.
+std::int64_t memory_format_of(const Value& value) {
+  constexpr std::string_view kNames[] = {"TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT"};
+  if (value.kind != ValueKind::kCall || value.items.empty()) return -1;
+  const Value& last = *value.items.back();
+  const std::int64_t known = std::ssize(kNames);
+  const std::int64_t number = last.is_string() ? std::ranges::find(kNames, last.text) - std::begin(kNames)
+                                               : (last.kind == ValueKind::kInt ? last.number : known);
+  return number >= 0 && number < known ? number : -1;
+}
+
 /// TensorProperties: BUILD of a tuple (dtype, layout, requires_grad, memory format, pinned[, strides]).
 void read_properties(const Value& value, ShardedTensorValue& tensor) {
   need_class(value, "TensorProperties");
@@ -61,6 +75,8 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
     throw malformed("TensorProperties", "its state is no tuple of five values or more");
   }
   tensor.requires_grad = boolean(*state->items[2], "TensorProperties' requires_grad");
+  tensor.memory_format = memory_format_of(*state->items[3]);
+  tensor.pin_memory = is_true(*state->items[4]);
   const DType stated = dtype(*state->items[0], "TensorProperties");
   if (stated == tensor.dtype) return;
   throw malformed(kClass, "its metadata says another dtype than the tensor")
@@ -97,9 +113,17 @@ void read_local(Arena& arena, const Value& list, ShardedTensorValue& tensor) {
 GroupState read_group(const Value& value) {
   need_class(value, "ProcessGroupState");
   GroupState group;
-  group.local_rank = natural(need(value, "local_rank"), "ProcessGroupState's local rank");
+  const auto is_outside = [&value](std::string_view name) {
+    const Value& number = need(value, name);
+    return number.kind == ValueKind::kInt && number.number == -1;
+  };
+  if (is_outside("local_rank") && is_outside("local_world_size")) {
+    group.local_rank = group.local_world_size = -1;
+  } else {
+    group.local_rank = natural(need(value, "local_rank"), "ProcessGroupState's local rank");
+    group.local_world_size = natural(need(value, "local_world_size"), "ProcessGroupState's local world size");
+  }
   group.rank = natural(need(value, "global_rank"), "ProcessGroupState's rank");
-  group.local_world_size = natural(need(value, "local_world_size"), "ProcessGroupState's local world size");
   group.world_size = natural(need(value, "global_world_size"), "ProcessGroupState's world size");
   const auto check = [](std::string_view what, std::int64_t rank, std::int64_t size) {
     if (size > kMaxRanks) {
@@ -115,7 +139,7 @@ GroupState read_group(const Value& value) {
         .found(rank);
   };
   check("", group.rank, group.world_size);
-  check("local ", group.local_rank, group.local_world_size);
+  if (group.local_rank >= 0) check("local ", group.local_rank, group.local_world_size);
   if (group.local_world_size > group.world_size) {
     throw malformed("ProcessGroupState", "its group is larger than the world")
         .of_kind("world_size_mismatch")
@@ -139,7 +163,7 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
         .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
   }
   spec.is_chunk = true;
-  spec.dim = static_cast<int>(dim.number < 0 ? dim.number + dimensions : dim.number);
+  spec.dim = static_cast<int>(dim.number);
   for (const Value* placement : sequence(need(value, "placements"), "ChunkShardingSpec's placements")) {
     ShardBox box;
     read_placement(arena, *placement, box);
@@ -175,6 +199,7 @@ std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& v
   read_local(arena, *state.items[0], tensor);
   tensor.group = read_group(*state.items[2]);
   tensor.spec = read_spec(arena, *state.items[3], tensor.shape.size());
+  tensor.init_rrefs = is_true(*state.items[4]);
   return tensor;
 }
 

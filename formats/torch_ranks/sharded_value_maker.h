@@ -46,7 +46,7 @@ class ShardedValueMaker {
  public:
   explicit ShardedValueMaker(Arena& arena) : arena_(arena) {}
 
-  /// A ChunkShardingSpec's placements are those of `all`. \pre `local` is a part of `all`, in the same order.
+  /// Local shards that are a part of `all`, in the same order, share its boxes.
   Value* sharded_tensor(const ShardedTensorValue& tensor);
   Value* device_mesh(const PickledMesh& mesh);
   /// `mesh` is what device_mesh made for the tensor's sharding; equal meshes of one file are one.
@@ -68,7 +68,8 @@ class ShardedValueMaker {
   Value* size(Dims shape);
   Value* strides(Dims shape);
   Value* device(std::string_view text_of_device);
-  Value* remote_device(const ShardBox& box);
+  /// None where the text is empty.
+  Value* remote_device(std::string_view placement);
   Value* shard_metadata(const ShardBox& box);
   Value* tensor_properties(const ShardedTensorValue& tensor);
   Value* group_state(Value* cls, const GroupState& group);

@@ -25,10 +25,11 @@ struct ShardBox {
   std::int64_t rank = -1;       ///< From the placement, or -1.
 };
 
-/// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank.
+/// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank ("worker1/cpu", or "cuda:0": the process itself).
 std::optional<std::int64_t> rank_of_placement(std::string_view placement);
 
-/// ShardedTensor's process-group state: of the process group, not of the machine.
+/// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process that is
+/// no member of the group has local rank -1 and local size -1.
 struct GroupState {
   std::int64_t local_rank = 0, rank = 0, local_world_size = 1, world_size = 1;
 
@@ -43,7 +44,7 @@ struct LocalShard {
 /// How a ShardedTensor says that it is cut.
 struct ShardSpec {
   bool is_chunk = false;                     ///< ChunkShardingSpec; else EnumerableShardingSpec over all shards.
-  int dim = 0;                               ///< Of a ChunkShardingSpec.
+  int dim = 0;                               ///< Of a ChunkShardingSpec, as it was written: negative ones count from the end.
   std::vector<std::string_view> placements;  ///< Of a ChunkShardingSpec, in the order of cutting.
 };
 
@@ -51,6 +52,9 @@ struct ShardedTensorValue {
   DType dtype{};
   Dims shape;
   bool requires_grad = false;
+  bool pin_memory = false;
+  bool init_rrefs = false;         ///< Its ranks reach one another's shards.
+  std::int64_t memory_format = 0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
   std::vector<LocalShard> local;
   std::vector<ShardBox> all;  ///< Of every rank.
   GroupState group;

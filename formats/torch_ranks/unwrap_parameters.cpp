@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/torch/saved_file.h"
 #include "libshard/catalog/tree.h"
 
 namespace shard::torch_ranks {
@@ -18,7 +19,8 @@ std::int64_t wrapped_tensor(const Value& value) {
 
 }  // namespace
 
-Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_cut, std::vector<bool>& is_parameter) {
+Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_cut, std::vector<bool>& is_parameter,
+                         const std::function<void(std::string_view name)>& lose) {
   is_parameter.assign(is_cut.size(), false);
   std::vector<TreeEntry> entries;
   bool is_any = false;
@@ -28,6 +30,7 @@ Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_
     if (wrapped >= 0 && is_cut[static_cast<std::size_t>(wrapped)]) {
       entry.tensor = static_cast<std::uint32_t>(wrapped);
       is_parameter[entry.tensor] = is_any = true;
+      if (torch_save::has_attributes(*leaf.value)) lose(leaf.name);
     } else if (leaf.value->kind == ValueKind::kTensor) {
       entry.tensor = static_cast<std::uint32_t>(leaf.value->number);
     }

@@ -77,8 +77,11 @@ class RanksWriter final : public Writer {
     const PiecesByRank pieces(target);
     std::vector<bool> is_parameter(is_cut.size());
     const bool is_sharded = kind_ != RankFiles::kPlain;
+    const auto lose = [&target](std::string_view name) {
+      target.warnings.push_back(fmt::format("'{}' is cut and written without the attributes of its Parameter", name));
+    };
     const Value& root =
-        is_sharded ? *unwrap_parameters(*target.arena, *target.root, is_cut, is_parameter) : *target.root;
+        is_sharded ? *unwrap_parameters(*target.arena, *target.root, is_cut, is_parameter, lose) : *target.root;
     const WrittenSet set{target, kind_, root, is_cut, is_parameter, pieces};
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       torch_save::PlacedZip& zip = zips_.emplace_back(target, keys_);

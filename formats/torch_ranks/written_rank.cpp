@@ -156,6 +156,7 @@ Value* WrittenRank::sharded_tensor(std::uint32_t tensor) {
     const Sharding& sharding = target_.shardings[each.sharding];
     value.spec.dim = sharding.placements[0].dim;
     value.all = chunk_boxes(each, sharding, location);
+    for (const ShardBox& box : value.all) value.spec.placements.push_back(box.placement);
   } else {
     value.all = enumerated_boxes(each, location);
   }

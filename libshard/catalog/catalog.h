@@ -56,6 +56,7 @@ struct Storage {
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
   bool plain = true;           ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
                                ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
+  std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
   bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
 };
 
@@ -67,6 +68,7 @@ struct StoredTensor {
   std::int32_t rank = -1;  ///< The rank that wrote it, or -1.
   DType dtype{};
   bool requires_grad = false;
+  bool has_attributes = false;  ///< Of its Python object; they lie in Catalog::root, around the tensor.
 };
 
 /// A box of a tensor and where its elements lie: element (i0, i1, ...) of the box is number

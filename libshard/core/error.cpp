@@ -20,6 +20,8 @@ std::string_view code_name(ErrorCode code) {
       return "unsupported";
     case ErrorCode::kInterrupted:
       return "interrupted";
+    case ErrorCode::kInternal:
+      break;
   }
   return "internal";
 }

@@ -23,6 +23,7 @@ enum class ErrorCode {
   kPeer,             ///< Another rank failed, or the group broke.               exit 7
   kUnsupported,      ///< Valid request that this build or format cannot do.     exit 8
   kInterrupted,      ///< SIGINT or SIGTERM asked for the end.                   exit 130 or 143
+  kInternal,         ///< Something that cannot be: a bug.                       exit 70
 };
 
 /// The code's name, for example "corruption": the `kind` of a `shardctl.error/1` that has no closer one.

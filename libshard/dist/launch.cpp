@@ -274,7 +274,12 @@ std::string first_host(std::string_view node_list) {
 
 Launch detect_launch(const LaunchOptions& options, const Environment& environment) {
   Launch launch = find(options, Variables(environment));
-  if (!options.rdzv.empty() && launch.launcher != Launcher::kNone) use_rdzv(launch, options.rdzv);
+  if (options.rdzv.empty()) return launch;
+  if (launch.launcher == Launcher::kNone) {
+    throw wrong("--rdzv, but no launcher started this process")
+        .hint("start it by torchrun, mpirun or srun, or give every process --rank and --world-size");
+  }
+  use_rdzv(launch, options.rdzv);
   return launch;
 }
 

@@ -29,8 +29,8 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// The plug-in's entry. Never closed again: its library's threads may live on.
-MakeGroup load(const Plugin& plugin) {
+/// Never closed again: its library's threads may live on.
+void* entry_of(const Plugin& plugin, const char* entry) {
   const std::string path = own_folder() + "/" + std::string(plugin.library);
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -39,11 +39,12 @@ MakeGroup load(const Plugin& plugin) {
         .because(why == nullptr ? "its plug-in cannot be opened" : why)
         .hint(fmt::format("it needs {} beside {}", plugin.needs, plugin.library));
   }
-  const auto entry = reinterpret_cast<MakeGroup>(dlsym(library, kPluginEntry));
-  if (entry != nullptr) return entry;
+  if (void* const address = dlsym(library, entry); address != nullptr) return address;
   throw Error(ErrorCode::kUnsupported, fmt::format("{} is of another version of shardctl", plugin.library))
       .in_file(path);
 }
+
+MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }
 
 const Plugin& plugin_of(std::string_view backend) {
   for (const Plugin& plugin : kPlugins) {
@@ -78,6 +79,8 @@ std::vector<std::string> backends_here() {
   }
   return found;
 }
+
+void* plugin_entry(const std::string& backend, const char* entry) { return entry_of(plugin_of(backend), entry); }
 
 std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend) {
   const MakeGroup make = backend == "auto" ? load_auto(request.launch) : load(plugin_of(backend));

@@ -40,7 +40,7 @@ Error to_error(const std::exception_ptr& failure, int rank) {
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kResource, "out of memory").of_rank(rank);
   } catch (const std::exception& error) {
-    return Error(ErrorCode::kPeer, fmt::format("internal error: {}", error.what())).of_rank(rank);
+    return Error(ErrorCode::kInternal, error.what()).of_rank(rank);
   }
 }
 

@@ -50,7 +50,7 @@ std::string WireReader::text() {
 
 Error WireReader::error() {
   const std::int64_t code = number();
-  if (code < 0 || code > static_cast<std::int64_t>(ErrorCode::kInterrupted)) {
+  if (code < 0 || code > static_cast<std::int64_t>(ErrorCode::kInternal)) {
     throw Error(ErrorCode::kPeer, "a message between ranks makes no sense");
   }
   Error error(static_cast<ErrorCode>(code), text());

@@ -20,47 +20,30 @@ std::uint32_t crc32_of_zeros(std::int64_t bytes) {
 
 }  // namespace
 
-StorageChecksums::StorageChecksums(const std::vector<Storage>& storages) : runs_(storages.size()) {
-  bytes_.reserve(storages.size());
-  for (const Storage& storage : storages) bytes_.push_back(storage.bytes);
+bool fits(const CrcRun& run, std::span<const Storage> storages) {
+  if (run.storage >= storages.size() || run.offset_bytes < 0 || run.bytes <= 0) return false;
+  const std::int64_t bytes = storages[run.storage].bytes;
+  return run.bytes <= bytes && run.offset_bytes <= bytes - run.bytes;
 }
 
 void StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc) {
   const std::scoped_lock lock(mutex_);
-  Runs& runs = runs_[storage];
-  auto after = runs.lower_bound(offset_bytes);
-  if (after != runs.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second.bytes == offset_bytes) {
-      crc = crc32_combine(before->second.crc, crc, bytes);
-      offset_bytes = before->first;
-      bytes += before->second.bytes;
-      runs.erase(before);
-    }
-  }
-  if (after != runs.end() && after->first == offset_bytes + bytes) {
-    crc = crc32_combine(crc, after->second.crc, after->second.bytes);
-    bytes += after->second.bytes;
-    after = runs.erase(after);
-  }
-  runs.emplace_hint(after, offset_bytes, Run{bytes, crc});
+  runs_[storage].add(offset_bytes, bytes, crc);
 }
 
-std::vector<StorageChecksums::Recorded> StorageChecksums::recorded() const {
-  std::vector<Recorded> all;
+std::vector<CrcRun> StorageChecksums::recorded() const {
+  std::vector<CrcRun> all;
   for (std::size_t storage = 0; storage < runs_.size(); ++storage) {
-    for (const auto& [offset, run] : runs_[storage]) {
+    for (const auto& [offset, run] : runs_[storage].runs()) {
       all.push_back({offset, run.bytes, static_cast<std::uint32_t>(storage), run.crc});
     }
   }
   return all;
 }
 
-void StorageChecksums::record_all(std::span<const Recorded> runs) {
-  for (const Recorded& run : runs) {
-    const bool fits = run.storage < bytes_.size() && run.offset_bytes >= 0 && run.bytes >= 0 &&
-                      run.bytes <= bytes_[run.storage] && run.offset_bytes <= bytes_[run.storage] - run.bytes;
-    if (!fits) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the plan");
+void StorageChecksums::record_all(std::span<const CrcRun> runs) {
+  for (const CrcRun& run : runs) {
+    if (!fits(run, storages_)) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the plan");
     record(run.storage, run.offset_bytes, run.bytes, run.crc);
   }
 }
@@ -72,12 +55,12 @@ std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {
     if (offset > done) crc = crc32_combine(crc, crc32_of_zeros(offset - done), offset - done);
     done = offset;
   };
-  for (const auto& [offset, run] : runs_[storage]) {
+  for (const auto& [offset, run] : runs_[storage].runs()) {
     skip_to(offset);
     crc = crc32_combine(crc, run.crc, run.bytes);
     done += run.bytes;
   }
-  skip_to(bytes_[storage]);
+  skip_to(storages_[storage].bytes);
   return crc;
 }
 

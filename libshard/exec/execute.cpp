@@ -23,7 +23,7 @@ constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are cut, so that
 /// What all workers of one run share.
 struct Work {
   Work(const Plan& of, const Catalog& from, const Reader& by, const Catalog& to, std::span<FileWriter* const> into,
-       const ExecuteOptions& how, Progress& counters, StorageChecksums* sums, const Clones& cloned)
+       const ExecuteOptions& how, Progress& counters, StorageChecksums* sums, SourceChecks& read, const Clones& cloned)
       : plan(of),
         source(from),
         reader(by),
@@ -32,6 +32,7 @@ struct Work {
         options(how),
         progress(counters),
         checksums(sums),
+        source_checks(read),
         clones(cloned),
         pool(how.max_memory_bytes) {}
 
@@ -43,6 +44,7 @@ struct Work {
   const ExecuteOptions& options;
   Progress& progress;
   StorageChecksums* checksums;  ///< Null when not wanted.
+  SourceChecks& source_checks;
   const Clones& clones;
   BufferPool pool;
 };
@@ -52,7 +54,7 @@ class Worker {
  public:
   explicit Worker(Work& work)
       : work_(work),
-        gatherer_(work.source, work.reader, work.progress, work.options.stop),
+        gatherer_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
         buffer_(work.pool),
         staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
 
@@ -205,13 +207,15 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                                           const Catalog& target, std::span<FileWriter* const> files,
                                           const ExecuteOptions& options, Progress& progress) {
   const TileRange tiles = options.tiles.value_or(TileRange{0, plan.tile_count});
-  auto checksums = std::make_unique<StorageChecksums>(options.checksums ? target.storages : std::vector<Storage>{});
+  auto checksums = std::make_unique<StorageChecksums>(
+      options.checksums ? std::span<const Storage>(target.storages) : std::span<const Storage>());
   Clones clones;
   if (options.cloner != nullptr && !options.checksums) {
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
   }
+  SourceChecks own_checks(source);
   Work work(plan, source, reader, target, files, options, progress, options.checksums ? checksums.get() : nullptr,
-            clones);
+            options.source_checks != nullptr ? *options.source_checks : own_checks, clones);
   const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);
   for_each_index(count, options.threads, options.stop, [&]() -> IndexWorker {
     return [worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t tile) {

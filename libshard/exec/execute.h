@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "libshard/exec/checksums.h"
+#include "libshard/exec/source_checks.h"
 #include "libshard/io/reader.h"
 #include "libshard/plan/plan.h"
 
@@ -26,7 +27,8 @@ struct ExecuteOptions {
   std::int64_t max_memory_bytes = 64 << 20;
   bool checksums = false;        ///< Make CRC-32 of every target storage.
   std::optional<TileRange> tiles{};  ///< Only these: a rank's share. The checksums are then of its parts only.
-  FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null.
+  FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null. What is cloned is not read.
+  SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
   std::stop_token stop{};        ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
 

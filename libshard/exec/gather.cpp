@@ -88,7 +88,9 @@ const RandomReader& Gatherer::bytes_of(std::uint32_t index) {
 void Gatherer::read(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
-  bytes_of(request.piece.storage).read_at(storage.offset + element * request.element_bytes, out);
+  const std::int64_t offset = element * request.element_bytes;
+  bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
+  checks_.add(request.piece.storage, offset, out);
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
 }

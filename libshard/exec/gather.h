@@ -23,8 +23,8 @@ struct Place {
 /// Threads: one each; the reader and the counters are shared.
 class Gatherer {
  public:
-  Gatherer(const Catalog& source, const Reader& reader, Progress& progress, std::stop_token stop)
-      : source_(source), reader_(reader), progress_(progress), stop_(std::move(stop)) {}
+  Gatherer(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress, std::stop_token stop)
+      : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
 
   /// Fills the part of `places` that lies in `box`, a box within `piece`. The places do not overlap and cover it.
   /// One read where all of it is one run and lands as one; else reads of up to `staging` that are scattered from there.
@@ -40,6 +40,7 @@ class Gatherer {
 
   const Catalog& source_;
   const Reader& reader_;
+  SourceChecks& checks_;
   Progress& progress_;
   std::stop_token stop_;
   std::uint32_t open_storage_ = kNoIndex;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "libshard/core/checked.h"
+#include "libshard/core/error.h"
 #include "libshard/exec/gather.h"
 #include "libshard/exec/runs.h"
 #include "libshard/plan/pieces.h"
@@ -43,7 +44,7 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
 
 struct TensorReader::Impl {
   Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress)
-      : gatherer(catalog, reader, progress, {}), shape(tensor.shape), dtype(tensor.dtype) {
+      : name(tensor.name), checks(catalog), gatherer(catalog, reader, checks, progress, {}), shape(tensor.shape), dtype(tensor.dtype) {
     append_source_pieces(catalog, tensor, pieces);
     is_in_bytes = true;
     if (dtype_bits(dtype) % 8 != 0) {
@@ -59,7 +60,7 @@ struct TensorReader::Impl {
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : dtype_bits(dtype) / 8; }
 
-  void read_box(const Box& box, std::byte* out) {
+  void read_box(const Box& box, std::byte* out) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
@@ -71,9 +72,14 @@ struct TensorReader::Impl {
       if (common.empty()) continue;
       gatherer.gather(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&place, 1), staging);
     }
+  } catch (Error& error) {
+    error.of_tensor(name);
+    throw;
   }
 
+  std::string_view name;
   Arena arena;
+  SourceChecks checks;
   Gatherer gatherer;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;

@@ -81,7 +81,7 @@ struct Prepared {
   std::int64_t free_bytes = 0;
 };
 
-Prepared prepare(FileSystem& fs, const CopyJob& job, int threads) {
+Prepared prepare(FileSystem& fs, const CopyJob& job, int rank, int threads) {
   const Catalog& source = job.reader->catalog();
   const Selection selection = select(source, job.selection);
   Prepared prepared;
@@ -92,15 +92,17 @@ Prepared prepare(FileSystem& fs, const CopyJob& job, int threads) {
   prepared.output.folder = prepared.writer->is_folder();
   check_destination(fs, job.destination, job.sources, prepared.output);
   job.reader->locate(needed_tensors(prepared.target));
-  prepared.plan = plan_copies(
-      source, prepared.target,
-      {.max_memory_bytes = job.max_memory_bytes, .threads = threads, .checksums = prepared.writer->needs_checksums()});
+  prepared.plan = plan_copies(source, prepared.target,
+                              {.max_memory_bytes = job.max_memory_bytes,
+                               .threads = threads,
+                               .checksums = prepared.writer->needs_checksums(),
+                               .only_rank = job.by_owner ? rank : -1});
   prepared.free_bytes = fs.free_bytes(parent_path(job.destination));
   return prepared;
 }
 
 /// Ranks that saw other files or were given other options planned something else.
-std::string fingerprint(const Prepared& prepared) {
+std::string fingerprint(const Prepared& prepared, bool by_owner) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   const auto add = [&](const auto&... numbers) {
     const std::array<std::int64_t, sizeof...(numbers)> all{static_cast<std::int64_t>(numbers)...};
@@ -111,6 +113,7 @@ std::string fingerprint(const Prepared& prepared) {
     add(file.bytes);
   }
   for (const Storage& storage : prepared.target.storages) add(storage.offset, storage.bytes, storage.file);
+  if (by_owner) return hasher.finish_hex();  // Plans differ.
   const Plan& plan = prepared.plan;
   add(plan.units.size(), plan.tile_count, plan.bytes_to_read, plan.bytes_to_write, plan.copies);
   for (const Unit& unit : plan.units) add(unit.first_tile, unit.from, unit.to);
@@ -127,11 +130,17 @@ int from_rank_zero(Group& group, int number) {
 class Run {
  public:
   Run(FileSystem& fs, Group& group, const CopyJob& job, Prepared& prepared, Progress& progress)
-      : fs_(fs), group_(group), job_(job), prepared_(prepared), progress_(progress) {}
+      : fs_(fs),
+        group_(group),
+        job_(job),
+        prepared_(prepared),
+        source_checks_(job.reader->catalog()),
+        progress_(progress) {}
 
   void run() {
     begin();
     copy();
+    join_source_checks();
     join_checksums();
     sum_progress();
     step("finish",
@@ -175,8 +184,18 @@ class Run {
     together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       if (is_root()) return;
       part_.emplace(fs_, std::string(reinterpret_cast<const char*>(staged.data()), staged.size()), prepared_.output);
-      for (const File& file : prepared_.target.files) files_.push_back(&part_->file(file.path));
+      open_part();
     });
+  }
+
+  /// Opens the files that the plan writes to; the others stay null.
+  void open_part() {
+    const Catalog& target = prepared_.target;
+    files_.resize(target.files.size());
+    for (const Piece& piece : prepared_.plan.to_pieces) {
+      const std::uint32_t file = target.storages[piece.storage].file;
+      if (files_[file] == nullptr) files_[file] = &part_->file(target.files[file].path);
+    }
   }
 
   void begin_as_root() {
@@ -198,6 +217,11 @@ class Run {
     }
   }
 
+  TileRange own_tiles() const {
+    const Plan& plan = prepared_.plan;
+    return job_.by_owner ? TileRange{0, plan.tile_count} : tiles_of_rank(plan, group_.rank(), group_.size());
+  }
+
   void copy() {
     TogetherOptions options{.stop = job_.stop};
     options.done_bytes = [this] { return progress_.bytes_written.load(); };
@@ -207,8 +231,9 @@ class Run {
       const ExecuteOptions how{.threads = job_.threads,
                                .max_memory_bytes = job_.max_memory_bytes,
                                .checksums = prepared_.writer->needs_checksums(),
-                               .tiles = tiles_of_rank(prepared_.plan, group_.rank(), group_.size()),
+                               .tiles = own_tiles(),
                                .cloner = &fs_,
+                               .source_checks = &source_checks_,
                                .stop = stop};
       checksums_ =
           execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how, progress_);
@@ -217,13 +242,27 @@ class Run {
 
   void join_checksums() {
     if (group_.size() == 1 || !prepared_.writer->needs_checksums()) return;
-    const std::vector<StorageChecksums::Recorded> own = checksums_->recorded();
+    for (const std::vector<CrcRun>& runs : gather_runs(checksums_->recorded())) checksums_->record_all(runs);
+  }
+
+  /// Storages that several ranks read a part of.
+  void join_source_checks() {
+    if (group_.size() == 1) return;
+    const std::vector<std::vector<CrcRun>> gathered = gather_runs(source_checks_.incomplete());
+    together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+      for (const std::vector<CrcRun>& runs : gathered) source_checks_.add_all(runs);
+    });
+  }
+
+  /// The other ranks' runs, on rank 0.
+  std::vector<std::vector<CrcRun>> gather_runs(const std::vector<CrcRun>& own) {
+    std::vector<std::vector<CrcRun>> gathered;
     const std::vector<Bytes> pieces = gather(group_, std::as_bytes(std::span(own)), 0);
     for (std::size_t rank = 1; rank < pieces.size(); ++rank) {
-      std::vector<StorageChecksums::Recorded> runs(pieces[rank].size() / sizeof(StorageChecksums::Recorded));
-      std::memcpy(runs.data(), pieces[rank].data(), runs.size() * sizeof(StorageChecksums::Recorded));
-      checksums_->record_all(runs);
+      std::vector<CrcRun>& runs = gathered.emplace_back(pieces[rank].size() / sizeof(CrcRun));
+      std::memcpy(runs.data(), pieces[rank].data(), runs.size() * sizeof(CrcRun));
     }
+    return gathered;
   }
 
   void sum_progress() {
@@ -245,6 +284,7 @@ class Run {
   Group& group_;
   const CopyJob& job_;
   Prepared& prepared_;
+  SourceChecks source_checks_;
   Progress& progress_;
   std::unique_ptr<Output> output_;  ///< Rank 0's.
   std::optional<OutputPart> part_;  ///< The others'.
@@ -260,10 +300,10 @@ CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progre
   Prepared prepared;
   together(group, {.stop = job.stop}, [&](const std::stop_token&) {
     tell_step(job, "plan");
-    prepared = prepare(fs, job, threads);
+    prepared = prepare(fs, job, group.rank(), threads);
   });
   if (group.size() > 1) {
-    expect_same(group, fingerprint(prepared), ErrorCode::kInvalidArgument, "they would copy different things");
+    expect_same(group, fingerprint(prepared, job.by_owner), ErrorCode::kInvalidArgument, "they would copy different things");
   }
   CopyResult result = describe(job.reader->catalog(), prepared.target, prepared.plan, prepared.free_bytes);
   if (job.dry_run) {

@@ -27,13 +27,17 @@ struct CopyJob {
   OutputOptions output;
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
+  /// Each rank copies what the source's files of its own rank hold (File::rank), which no other need be able to read;
+  /// else all copy equal shares of everything.
+  bool by_owner = false;
   bool dry_run = false;
   std::stop_token stop;
   /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 
-/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say.
+/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. Of a job by owner
+/// the numbers of bytes, copies, tiles and memory are this rank's.
 struct CopyResult {
   std::string format;
   std::vector<File> files;

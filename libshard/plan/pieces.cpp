@@ -120,6 +120,57 @@ void append_target_pieces(const Catalog& catalog, const Tensor& tensor, std::vec
   append(catalog, tensor, true, out);
 }
 
+Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
+  const auto dims = static_cast<std::size_t>(part.dims);
+  Piece cut = piece;
+  cut.offsets = arena.dims(std::span(part.offset).first(dims));
+  cut.sizes = arena.dims(std::span(part.size).first(dims));
+  for (int d = 0; d < part.dims; ++d) cut.first += (cut.offsets[d] - piece.offsets[d]) * piece.strides[d];
+  return cut;
+}
+
+std::vector<Piece> parts_filled(Arena& arena, std::span<const Piece> to, std::span<const Piece> from) {
+  std::vector<Piece> parts;
+  for (const Piece& piece : to) {
+    const Box box(piece.offsets, piece.sizes);
+    const auto [begin, end] = candidates(from, box);
+    for (const Piece& source : from.subspan(begin, end - begin)) {
+      const Box common = intersect(box, Box(source.offsets, source.sizes));
+      if (!common.empty()) parts.push_back(part_of(arena, piece, common));
+    }
+  }
+  // Stable: replicas stay in the order of their ranks.
+  std::ranges::stable_sort(
+      parts, [](Dims a, Dims b) { return std::ranges::lexicographical_compare(a, b); }, &Piece::offsets);
+  return parts;
+}
+
+Box bounding_box(std::span<const Piece> pieces) {
+  Box box(pieces.front().offsets, pieces.front().sizes);
+  for (const Piece& piece : pieces.subspan(1)) {
+    for (int d = 0; d < box.dims; ++d) {
+      const auto i = static_cast<std::size_t>(d);
+      const std::int64_t end = std::max(box.offset[i] + box.size[i], piece.offsets[d] + piece.sizes[d]);
+      box.offset[i] = std::min(box.offset[i], piece.offsets[d]);
+      box.size[i] = end - box.offset[i];
+    }
+  }
+  return box;
+}
+
+void crop(Arena& arena, const Box& box, std::vector<Piece>& pieces, std::size_t begin) {
+  std::size_t kept = begin;
+  for (std::size_t i = begin; i < pieces.size(); ++i) {
+    Box common = intersect(box, Box(pieces[i].offsets, pieces[i].sizes));
+    if (common.empty()) continue;
+    Piece part = part_of(arena, pieces[i], common);
+    for (std::size_t d = 0; d < static_cast<std::size_t>(box.dims); ++d) common.offset[d] -= box.offset[d];
+    part.offsets = arena.dims(std::span(common.offset).first(static_cast<std::size_t>(box.dims)));
+    pieces[kept++] = part;
+  }
+  pieces.resize(kept);
+}
+
 bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
   const auto fits = [&](const Piece& piece) { return is_line_piece(shape, piece); };
   if (!std::ranges::all_of(from, fits) || !std::ranges::all_of(to, fits)) return false;

@@ -15,6 +15,15 @@ void append_source_pieces(const Catalog& catalog, const Tensor& tensor, std::vec
 /// Appends the non-empty chunks of a target tensor, replicas too.
 void append_target_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out);
 
+/// Of a piece what lies in `part`. \pre `part` is inside the piece
+Piece part_of(Arena& arena, const Piece& piece, const Box& part);
+/// Of the target's pieces what these source pieces fill; sorted. \pre both are sorted, `from` has its `reach`
+std::vector<Piece> parts_filled(Arena& arena, std::span<const Piece> to, std::span<const Piece> from);
+/// The smallest box around pieces. \pre there is one
+Box bounding_box(std::span<const Piece> pieces);
+/// Keeps of pieces[begin..] what lies in `box`, counted from its corner.
+void crop(Arena& arena, const Box& box, std::vector<Piece>& pieces, std::size_t begin);
+
 /// Makes a line of elements of `shape` and its pieces where each piece is a run of whole rows, stored row-major.
 /// \returns false, and changes nothing, where one is not.
 bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to);

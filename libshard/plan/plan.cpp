@@ -114,14 +114,44 @@ class Planner {
     unit.tensor = index;
     append_target_pieces(target_, wanted, plan_.to_pieces);
     if (plan_.to_pieces.size() > unit.to_begin) append_source_pieces(source_, stored, plan_.from_pieces);
+    if (options_.only_rank >= 0) keep_owned(unit);
+    if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
     count_pieces(unit);
     if (unit.to_count != 0) simplify(unit);
     return unit;
   }
 
+  bool is_owned(std::uint32_t storage) const {
+    return options_.only_rank < 0 || source_.files[source_.storages[storage].file].rank == options_.only_rank;
+  }
+
+  /// Keeps the source pieces that the rank's files hold, and of the target's what those fill.
+  void keep_owned(Unit& unit) {
+    std::vector<Piece>&from = plan_.from_pieces, &to = plan_.to_pieces;
+    const auto begin = from.begin() + unit.from_begin;
+    from.erase(std::remove_if(begin, from.end(), [this](const Piece& piece) { return !is_owned(piece.storage); }),
+               from.end());
+    const std::span<Piece> owned = std::span(from).subspan(unit.from_begin);
+    set_reach(owned);
+    const std::vector<Piece> filled = parts_filled(*plan_.arena, std::span(to).subspan(unit.to_begin), owned);
+    to.resize(unit.to_begin);
+    to.insert(to.end(), filled.begin(), filled.end());
+  }
+
+  /// No tiles lie where the target wants nothing.
+  void crop_to_target(Unit& unit) {
+    const std::span<const Piece> to = std::span(plan_.to_pieces).subspan(unit.to_begin);
+    const Box wanted = bounding_box(to);
+    const auto sizes = std::span(wanted.size).first(static_cast<std::size_t>(wanted.dims));
+    if (std::ranges::equal(sizes, unit.shape)) return;
+    crop(*plan_.arena, wanted, plan_.from_pieces, unit.from_begin);
+    crop(*plan_.arena, wanted, plan_.to_pieces, unit.to_begin);
+    unit.shape = plan_.arena->dims(sizes);
+  }
+
   Unit begin_copy(const StorageCopy& copy) {
     Unit unit = begin_unit();
-    if (copy.bytes == 0) return unit;
+    if (copy.bytes == 0 || !is_owned(copy.from_storage)) return unit;
     constexpr std::int64_t kOne[] = {1};
     Arena& arena = *plan_.arena;
     unit.from = unit.to = DType::kUint8;

@@ -79,6 +79,8 @@ struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< All buffers of all workers together.
   int threads = 1;
   bool checksums = false;  ///< The copies will be summed by target storage: none may reach over two storages.
+  /// Only what source files of this rank hold (File::rank), where no other rank can read them; -1: everything.
+  int only_rank = -1;
 };
 
 /// A worker's second buffer, beside its tile's: elements that are permuted or cast pass through it. At most 1 MiB.
@@ -88,7 +90,8 @@ std::int64_t staging_bytes(std::int64_t max_memory_bytes);
 void set_reach(std::span<Piece> pieces);
 
 /// Plans the copies that fill `target` (from make_target, placed or not) from `source`.
-/// Every needed source byte is read once (of replicas the lowest rank's), every target byte written once.
+/// Every needed source byte is read once (of replicas the lowest rank's), every target byte written once. A target may
+/// hold a part of a tensor only: no more of the source is then planned.
 /// \pre target.tensors[i].source is set; both catalogs were finished; the source is located or will be before it runs.
 ///   Small tensors are joined only where source and target have their places.
 /// \throws Error kUnsupported      a cut inside a byte (float6).

@@ -39,6 +39,25 @@ expect 2 cat "$demo" "$name[50]"
 expect 2 cat "$demo"
 expect 2 cat "$demo" step --format raw
 
+# Where ranks differ the hint shows the value of one.
+ranks="$SHARD_DATA/golden/2.11.0/ranks_differ_r2"
+for source in "$ranks" "$ranks/rank_1.pt $ranks/rank_0.pt"; do
+  expect 4 cat $source rng
+  line=$(sed -n 's/^  hint: shardctl //p' err)
+  eval "\"\$SHARDCTL\" $line" >out 2>/dev/null || fail "the hinted line does not work: $line"
+  [ "$(wc -l <out)" = 4 ] || fail "not the value"
+done
+# A format that does not fit is replaced, not given twice.
+python3 - <<'P'
+import json
+header = json.dumps({"f4": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode()
+open("f4.safetensors", "wb").write(len(header).to_bytes(8, "little") + header + b"xy")
+P
+for format in "--format npy" "--format=npy"; do
+  expect 8 cat f4.safetensors f4 $format
+  holds err "hint: shardctl cat f4.safetensors f4 --format raw"
+done
+
 model large.safetensors $((64 << 20))
 "$SHARDCTL" cat large.safetensors w 2>err | head -n 1 >out
 [ "${PIPESTATUS[0]}" = 0 ] || fail "a closed pipe is exit ${PIPESTATUS[0]}"

@@ -5,6 +5,8 @@
 expect 0 --help
 holds out "Usage: shardctl"
 cp out general
+holds out "completion  print a script"
+holds out "7    launch or communication failure"
 expect 0 help
 cmp -s out general || fail "help and --help differ"
 for verb in inspect split gather reshard convert diff digest env version; do
@@ -15,6 +17,10 @@ for verb in inspect split gather reshard convert diff digest env version; do
   expect 0 $verb some --unknown thing --help
   cmp -s out text || fail "$verb --help and help $verb differ"
 done
+expect 0 help gather
+holds out "7    launch or communication failure"
+expect 0 help version
+lacks out "launch or communication"
 expect 2 helpp
 holds err "did you mean 'help'?"
 code=0

@@ -162,6 +162,7 @@ TEST(DetectLaunch, NamesWhatContradicts) {
   EXPECT_THAT(refusal(with(kTorchrun, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT"));
   EXPECT_THAT(refusal({}, {.rank = 2, .world_size = 2, .rdzv = "h:1"}), HasSubstr("--rank 2"));
   EXPECT_THAT(refusal(kOmpi, {.rdzv = "nowhere"}), HasSubstr("HOST:PORT"));
+  EXPECT_THAT(refusal({}, {.rdzv = "host:99"}), HasSubstr("--rdzv, but no launcher"));
   EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("--launcher slurm"));
 }
 

@@ -66,6 +66,19 @@ TEST(Together, ThrowsTheCauseOnAllRanksAndStopsTheirWork) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
 }
 
+TEST(Together, TellsABugFromALostRank) {
+  const std::vector<Error> failures = failures_of(2, [](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 1) throw std::logic_error("cannot be");
+    wait_for_stop(stop);
+  });
+  ASSERT_EQ(failures.size(), 2U);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    EXPECT_STREQ(error.what(), "cannot be");
+    EXPECT_EQ(error.rank(), 1);
+  }
+}
+
 TEST(Together, PutsACauseBeforeAnInterruption) {
   const std::vector<Error> failures = failures_of(3, [](Group& group, std::stop_token) {
     throw group.rank() == 2 ? Error(ErrorCode::kCorruption, "damaged") : Error(ErrorCode::kInterrupted, "interrupted");

@@ -1,6 +1,7 @@
 // Rarer ways to save: metadata of each rank, zstd, tensors inside objects, files of torch 1.13.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <complex>
 
@@ -266,6 +267,28 @@ TEST(DcpZstd, AStreamThatGrowsPastItsTensorIsStopped) {
   EXPECT_EQ(error.tensor(), "zeros");
 }
 
+TEST(DcpZstd, AllItemsTogetherHaveALimit) {
+  constexpr std::int64_t kAlways = std::int64_t{1} << 32;
+  dcp::ZstdAllowance none(0);
+  none.take(kAlways - 1);
+  test::expect_error(ErrorCode::kCorruption, "decode to more than 4294967296 bytes", [&] { none.take(1); });
+  dcp::ZstdAllowance some(1000);
+  some.take(kAlways + 63'999);
+  test::expect_error(ErrorCode::kCorruption, "decode to more than 4295031296 bytes", [&] { some.take(1); });
+}
+
+TEST(DcpZstd, ReadingTheMiddleIsPaidForAgain) {
+  const std::string zeros(1 << 20, '\0');
+  std::string stored(ZSTD_compressBound(zeros.size()), '\0');
+  stored.resize(ZSTD_compress(stored.data(), stored.size(), zeros.data(), zeros.size(), 1));
+  dcp::ZstdAllowance allowance(0);
+  allowance.take((std::int64_t{1} << 32) - (3 << 19));  // Left: one time and a half what comes out.
+  const auto file = std::make_shared<BytesFile>(stored);
+  const dcp::ZstdItem item(file, {0, file->size(), 0, true}, 1 << 20, allowance);
+  std::byte middle[1];
+  test::expect_error(ErrorCode::kCorruption, "zstd items decode to more", [&] { item.read_at(900'000, middle); });
+}
+
 // --- Elements that are not plain ---
 
 TEST(DcpCoded, ConjugatedAndNegatedElementsAreResolved) {
@@ -336,7 +359,8 @@ TEST(DcpInnerTensors, ADamagedObjectIsRefusedForNobodyWouldMissThem) {
 TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
   const std::string pickled = std::string("\x80\x02") + "c_io\nBytesIO\n.";
   const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", pickled}, {"version", "3\n"}}));
-  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0);
+  dcp::ZstdAllowance allowance;
+  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
   Arena arena;
   const Error error = test::error_of([&] { dcp::load_object(arena, item, {}, {}); });
   EXPECT_THAT(error.what(), HasSubstr("_io.BytesIO"));
@@ -347,7 +371,8 @@ TEST(DcpObjects, SayThatTensorsAreHiddenInThem) {
   const std::string storage = "(X\x07" + "\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x01tQ"s;
   const auto hides = [](const std::string& value) {
     const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", "\x80\x02" + value + "."}, {"version", "3\n"}}));
-    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0);
+    dcp::ZstdAllowance allowance;
+    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
     Arena arena;
     return dcp::load_object(arena, item, {}, {}).hides_tensors;
   };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/zip/zip.h"
 #include "libshard/io/memory_file_system.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
@@ -12,12 +13,12 @@ namespace shard {
 namespace {
 
 using test::expect_error;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format& format : formats()) names.emplace_back(format.traits.name);
-  EXPECT_THAT(names, testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
+  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {
@@ -39,7 +40,16 @@ TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
   }
 }
 
-class DetectFormat : public testing::Test {
+/// A zip of empty records.
+std::string torch_save_zip(const std::vector<std::string>& names) {
+  zip::ZipLayout layout("archive");
+  for (const std::string& name : names) layout.add(name, 0);
+  std::string bytes;
+  for (const zip::ZipLayout::Span& span : layout.frame(std::vector<std::uint32_t>(names.size()))) bytes += span.content;
+  return bytes;
+}
+
+class DetectFormat : public ::testing::Test {
  protected:
   void put(const std::string& path, const std::string& content) { state->put(path, test::as_span(content)); }
   std::string detected(const std::vector<std::string>& paths) {
@@ -90,8 +100,27 @@ TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
   put("/d/x.safetensors", kSafetensors);
   put("/d/.metadata", "\x80\x02}.");
   put("/d/__0_0.distcp", "x");
-  expect_refused(ErrorCode::kCorruption, "safetensors and dcp", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "fits 2 formats: safetensors, dcp", {"/d"});
   expect_refused(ErrorCode::kCorruption, "--from dcp", {"/d"});
+}
+
+TEST_F(DetectFormat, AFolderOfThreeFormatsHoldsTheFilesOfAll) {
+  put("/d/x.safetensors", kSafetensors);
+  put("/d/.metadata", "\x80\x02}.");
+  put("/d/__0_0.distcp", "x");
+  put("/d/pytorch_model.bin", "PK\x03\x04");
+  const Error error = test::error_of([&] { detected({"/d"}); });
+  EXPECT_THAT(error.what(), HasSubstr("fits 3 formats: safetensors, torch, dcp"));
+  EXPECT_THAT(error.why(), HasSubstr("all of them"));
+}
+
+TEST_F(DetectFormat, ALoneTorchFileOfAnotherNameIsHintedAt) {
+  put("/d/adapter_config.json", "{}");
+  put("/d/adapter_model.bin", torch_save_zip({"data.pkl"}));
+  const Error error = test::error_of([&] { detected({"/d"}); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_THAT(error.what(), HasSubstr("no checkpoint of a known format"));
+  EXPECT_EQ(error.hint(), "name the file itself: /d/adapter_model.bin");
 }
 
 TEST_F(DetectFormat, ADamagedFileIsLeftToTheReaderThatItsNameHintsAt) {
@@ -106,11 +135,34 @@ TEST_F(DetectFormat, KnownFilesAreNamed) {
       {"\x89HDF\r\n\x1a\n", "an HDF5 file"},
       {"PYTORCH1....", "TorchScript"},
       {"\x93NUMPY", "a NumPy array"},
+      {"\x1f\x8b\x08", "a gzip file"},
+      {"\x28\xb5\x2f\xfd", "a zstd file"},
+      {"\xfd\x37zXZ" + std::string(1, '\0'), "an xz file"},
+      {"BZh9", "a bzip2 file"},
+      {"\x80\x02}q.", "a plain Python pickle"},
   };
   for (const auto& [content, words] : files) {
     put("/f", content);
     expect_refused(ErrorCode::kUnsupported, words, {"/f"});
   }
+}
+
+TEST_F(DetectFormat, ACutPickleIsNoPlainOne) {
+  put("/f", "\x80\x02}q");
+  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/f"});
+}
+
+TEST_F(DetectFormat, ProgramsOfTorchExportAreNamed) {
+  put("/new.pt2", torch_save_zip({"archive_format", "archive_version", "models/model.json"}));
+  expect_refused(ErrorCode::kUnsupported, "a program of torch.export", {"/new.pt2"});
+}
+
+TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsNamed) {
+  put("/d/latest", "global_step10\n");
+  put("/d/global_step10/mp_rank_00_model_states.pt", "x");
+  expect_refused(ErrorCode::kUnsupported, "DeepSpeed", {"/d"});
+  put("/other/latest", "news");
+  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/other"});
 }
 
 TEST_F(DetectFormat, KnownFoldersAreNamed) {

@@ -278,6 +278,38 @@ TEST(ShardedValueMaker, KeepsTheDeviceOfPlacements) {
   EXPECT_EQ(read->group, tensor.group);
 }
 
+TEST(ShardedValueMaker, KeepsWhatOnlyProgramsSay) {
+  Arena arena;
+  ShardedTensorValue tensor;
+  const std::int64_t sizes[] = {2}, offsets[] = {0};
+  tensor.shape = arena.dims(sizes);
+  tensor.pin_memory = tensor.init_rrefs = true;
+  tensor.memory_format = 2;
+  tensor.all = {{arena.dims(offsets), arena.dims(sizes), "worker1/cuda:0", -1}};
+  tensor.group = {-1, 3, -1, 4};  // Of a process outside of the tensor's group.
+  tensor.spec = {true, -1, {"worker1/cuda:0", "cpu"}};
+  const auto read = as_sharded_tensor(arena, *torch_ranks::ShardedValueMaker(arena).sharded_tensor(tensor));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(read->pin_memory && read->init_rrefs);
+  EXPECT_EQ(read->memory_format, 2);
+  EXPECT_EQ(read->all.at(0).placement, "worker1/cuda:0");
+  EXPECT_EQ(read->group, tensor.group);
+  EXPECT_EQ(read->spec.dim, -1);
+  EXPECT_THAT(read->spec.placements, ElementsAre("worker1/cuda:0", "cpu"));
+}
+
+TEST(ShardedValueMaker, AShardWithoutAPlacementStaysSo) {
+  Arena arena;
+  ShardedTensorValue tensor;
+  const std::int64_t sizes[] = {2}, offsets[] = {0};
+  tensor.shape = arena.dims(sizes);
+  tensor.all = {{arena.dims(offsets), arena.dims(sizes), {}, -1}};
+  tensor.local = {{tensor.all[0], make_tensor(arena, 0)}};
+  const auto read = as_sharded_tensor(arena, *torch_ranks::ShardedValueMaker(arena).sharded_tensor(tensor));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->all.at(0).placement, "");
+}
+
 Sharding sharding_of(std::string_view axes, std::vector<std::int64_t> ranks = {}) {
   return {parse_mesh(axes), std::move(ranks), {}};
 }

@@ -227,6 +227,31 @@ TEST(TorchReader, VersionSaysWhatTheRecordsSay) {
   EXPECT_EQ(files.open("/b.pt")->catalog().format_version, "zip, torch>=1.6");
 }
 
+TEST(TorchReader, VersionsThatTorchReadsAreRead) {
+  for (const char* version : {"1", "3\n", "10\n"}) {
+    std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));
+    for (NamedRecord& record : records) record.content = record.name == "version" ? version : record.content;
+    MemoryFiles files;
+    files.put("/a.pt", pack(records));
+    EXPECT_FALSE(files.open("/a.pt")->catalog().tensors.empty()) << version;
+  }
+}
+
+// As torch's reader takes it; of today it refuses the other folder.
+TEST(TorchReader, TheFirstRecordsTopFolderCounts) {
+  std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));
+  records.push_back({"x/data.pkl", "\x80\x02}."});
+  records.push_back({"x/version", "99"});
+  std::string bytes = pack(records);
+  for (std::size_t at = 0; (at = bytes.find("archive/x/", at)) != std::string::npos;) {
+    bytes.replace(at, 10, "different/");
+  }
+  MemoryFiles files;
+  files.put("/a.pt", bytes);
+  EXPECT_THAT(names(files.open("/a.pt")->catalog()),
+              ::testing::ElementsAreArray(names(open_golden("state.pt")->catalog())));
+}
+
 TEST(TorchDetect, ClaimsZipsFoldersAndIndices) {
   MemoryFiles files;
   files.put("/a", golden("torch/bare.pt"));
@@ -332,6 +357,14 @@ const Damage kDamage[] = {
      ErrorCode::kCorruption, "leaves its storage", "out_of_bounds"},
     {"byte order", [](Records& r) { content(r, "byteorder") = "middle"; }, ErrorCode::kCorruption,
      "neither little nor big", "bad_header"},
+    {"version past torchs", [](Records& r) { content(r, "version") = "11\n"; }, ErrorCode::kCorruption,
+     "no version of torch.save's zips", "bad_header"},
+    {"version zero", [](Records& r) { content(r, "version") = "0\n"; }, ErrorCode::kCorruption,
+     "no version of torch.save's zips", "bad_header"},
+    {"version no number", [](Records& r) { content(r, "version") = "abc"; }, ErrorCode::kCorruption,
+     "no version of torch.save's zips", "bad_header"},
+    {"other version record", [](Records& r) { r.push_back({".data/version", "11"}); }, ErrorCode::kCorruption,
+     "no version of torch.save's zips", "bad_header"},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchDamage, ::testing::ValuesIn(kDamage), [](const auto& damage) {
   std::string name = damage.param.what;

@@ -307,5 +307,16 @@ TEST(TorchUnknownGlobals, BecomeOpaqueAndAllElseIsRead) {
   EXPECT_EQ(type_name(*reader->catalog().objects[0].value), "mylib.config.Config");
 }
 
+TEST(TorchUnknownGlobals, TensorsOfTheirClassesAreOpaqueToo) {
+  MemoryFiles files;
+  OpenOptions options;
+  options.opaque_globals = true;
+  const auto reader = open_value(files, type_call("mylib.tensors\nTagged\n", "}"), options);
+  EXPECT_TRUE(reader->catalog().tensors.empty());
+  ASSERT_EQ(reader->catalog().objects.size(), 1U);
+  EXPECT_EQ(reader->catalog().objects[0].value->kind, ValueKind::kOpaque);
+  EXPECT_EQ(type_name(*reader->catalog().objects[0].value), "mylib.tensors.Tagged");
+}
+
 }  // namespace
 }  // namespace shard

@@ -83,7 +83,23 @@ def size_of(numbers) -> bytes:
     return name("torch", "Size") + tuple_of(tuple_of(*map(number, numbers))) + b"R"
 
 
-def dcp_metadata(shape, chunks, places) -> bytes:
+def stored_at(file: str, begin: int, length: int, zstd: bool = False) -> bytes:
+    transforms = {"transform_descriptors": b"](" + text("stream.zstd/1") + b"e"} if zstd else {}
+    place = dict_of(relative_path=text(file), offset=number(begin), length=number(length), **transforms)
+    return built(FILESYSTEM, "_StorageInfo", place)
+
+
+def dcp_objects(count: int, file: str, length: int, zstd: bool) -> bytes:
+    """A .metadata of objects whose items, all of one length, lie one behind the other."""
+    names = [f"b{i}" for i in range(count)]
+    stored = b"}(" + b"".join(text(each) + built(METADATA, "BytesStorageMetadata", b"}") for each in names) + b"u"
+    entries = b"}(" + b"".join(
+        built(METADATA, "MetadataIndex", dict_of(fqn=text(each), offset=b"N", index=b"N")) +
+        stored_at(file, i * length, length, zstd) for i, each in enumerate(names)) + b"u"
+    return pickled(built(METADATA, "Metadata", dict_of(state_dict_metadata=stored, planner_data=b"N", storage_data=entries)))
+
+
+def dcp_metadata(shape, chunks, places, zstd: bool = False) -> bytes:
     """A .metadata of one float32 tensor "w". `chunks`: (offsets, sizes); `places`: (offsets, index, file, begin, length)."""
     layout = name("torch.serialization", "_get_layout") + tuple_of(text("torch.strided")) + b"R"
     encoding = name(METADATA, "_MEM_FORMAT_ENCODING") + tuple_of(number(0)) + b"R"
@@ -94,11 +110,20 @@ def dcp_metadata(shape, chunks, places) -> bytes:
         for at, size in chunks) + b"e"
     entries = b"}(" + b"".join(
         built(METADATA, "MetadataIndex", dict_of(fqn=text("w"), offset=size_of(at), index=number(index))) +
-        built(FILESYSTEM, "_StorageInfo", dict_of(relative_path=text(file), offset=number(begin), length=number(length)))
+        stored_at(file, begin, length, zstd)
         for at, index, file, begin, length in places) + b"u"
     stored = built(METADATA, "TensorStorageMetadata", dict_of(properties=properties, size=size_of(shape), chunks=boxes))
     return pickled(built(METADATA, "Metadata", dict_of(state_dict_metadata=b"}" + text("w") + stored + b"s",
                                                        planner_data=b"N", storage_data=entries)))
+
+
+def zstd_zeros(front: bytes, zeros: int, back: bytes) -> bytes:
+    """A zstd frame of `front`, as many zeros, and `back`. Zeros are run-length blocks: 4 bytes for 128 KiB (RFC 8878)."""
+    most = 1 << 17
+    def block(kind: int, size: int, content: bytes, last: int = 0) -> bytes:
+        return struct.pack("<I", last | kind << 1 | size << 3)[:3] + content
+    runs = block(1, most, b"\0") * (zeros // most) + block(1, zeros % most, b"\0")
+    return b"\x28\xb5\x2f\xfd\x00\x38" + block(0, len(front), front) + runs + block(0, len(back), back, last=1)
 
 
 def sparse(path: Path, size: int, begin: bytes = b"", end: bytes = b"") -> None:

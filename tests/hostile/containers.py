@@ -6,8 +6,9 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from build import dcp_metadata, entry, name, pickled, safetensors, sparse, tensor, text, torch_file, torch_zip, tuple_of
-from case import ALL, by_verb, everywhere, file_of, files_of, lazily
+from build import (dcp_metadata, dcp_objects, entry, name, pickled, safetensors, sparse, tensor, text, torch_file, torch_zip,
+                   tuple_of, zstd_zeros)
+from case import ALL, READ, by_verb, everywhere, file_of, files_of, lazily
 
 
 def patched(data: bytes, signature: bytes, at: int, new: bytes, nth: int = 0) -> bytes:
@@ -140,6 +141,38 @@ def folders():
         name("os", "system") + text("id") + b"\x85R"), "__0_0.distcp": b""}), 4, 8)
 
 
+def swollen(pickle: bytes, size: int) -> bytes:
+    """An item of zstd: a torch zip whose storage is `size` zeros."""
+    data = torch_zip(pickle, {"version": b"", "data/0": b""})  # The storage comes last.
+    directory = data.index(b"PK\x01\x02")
+    crc, block = 0, bytes(1 << 20)
+    for begin in range(0, size, len(block)):
+        crc = zlib.crc32(block[:size - begin], crc)
+    numbers = struct.pack("<III", crc, size, size)
+    for signature, at, new, nth in [(b"PK\x03\x04", 14, numbers, 3), (b"PK\x01\x02", 16, numbers, 3),
+                                    (b"PK\x05\x06", 16, struct.pack("<I", directory + size), 0)]:
+        data = patched(data, signature, at, new, nth)
+    return zstd_zeros(data[:directory], size, data[directory:])
+
+
+def zstd():
+    count, giant = 21, 7 << 29  # 3.5 GiB each, from 110 KB.
+    item = swollen(pickled(b"}"), giant)
+    yield by_verb("dcp: 21 zstd objects of 3.5 GiB", dcp(
+        dcp_objects(count, "__0_0.distcp", len(item), True), **{"__0_0.distcp": item * count}), inspect={0, 4}, json=4, digest=4, gather=4)
+    length = giant // 4
+    item = swollen(pickled(tensor([length], [1], count=length)), giant)
+    yield by_verb("dcp: 21 zstd chunks of 3.5 GiB", dcp(
+        dcp_metadata([count * length], [([i * length], [length]) for i in range(count)],
+                     [([i * length], i, "__0_0.distcp", i * len(item), len(item)) for i in range(count)], zstd=True),
+        **{"__0_0.distcp": item * count}), inspect=0, json=4, digest=4, gather=4)
+    for title, size, verbs in ("64 MB", 64_000_000, ALL), ("1 GiB", 1 << 30, (*READ, "digest")):
+        item = swollen(pickled(tensor([size // 4], [1], count=size // 4)), size)
+        yield everywhere(f"dcp: a zstd tensor of {title} zeros", dcp(
+            dcp_metadata([size // 4], [([0], [size // 4])], [([0], 0, "__0_0.distcp", 0, len(item))], zstd=True),
+            **{"__0_0.distcp": item}), 0, verbs=verbs)
+
+
 def layouts():
     model = safetensors({"a": entry([4], 0, 4)}, b"abcd")
     def split_with(document: bytes):
@@ -167,5 +200,5 @@ def split(title: str, make, code: int):
 
 
 def cases():
-    for group in zips, texts, folders, layouts:
+    for group in zips, texts, folders, zstd, layouts:
         yield from group()

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
+#include "libshard/dist/thread_group.h"
 #include "libshard/io/memory_file_system.h"
 #include "tests/support/memory_checkpoint.h"
 
@@ -123,6 +124,48 @@ TEST_F(CopyJobTest, TouchesNothingInADryRun) {
   const CopyResult result = run_copy_job(*fs_, solo_group(), job_, progress_, {});
   EXPECT_EQ(result.bytes_to_write, 8);
   EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
+}
+
+/// Lets one rank read its own file only.
+class OwnFileReader : public Reader {
+ public:
+  OwnFileReader(const Reader& all, int rank) : all_(all), rank_(rank) {}
+  const Catalog& catalog() const override { return all_.catalog(); }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override {
+    if (catalog().files[index].rank == rank_) return all_.file(index);
+    throw Error(ErrorCode::kNotFound, "another rank's file");
+  }
+
+ private:
+  const Reader& all_;
+  const int rank_;
+};
+
+TEST_F(CopyJobTest, CopiesByOwnerWhatEachRankHolds) {
+  Catalog source;
+  std::vector<testing::MadeChunk> chunks;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    chunks.push_back({{2 * rank}, {2}, {1}, 0, add_storage(source, rank, 2), static_cast<std::int32_t>(rank)});
+    source.files[rank].rank = static_cast<int>(rank);
+  }
+  add_tensor(source, "a", DType::kUint8, {6}, chunks);
+  finish_catalog(source);
+  std::vector<std::vector<std::byte>> files;
+  for (int rank = 0; rank < 3; ++rank) files.push_back({std::byte(2 * rank + 1), std::byte(2 * rank + 2)});
+  const MemoryReader all(source, files);
+  std::atomic<std::int64_t> copied{0};
+  run_as_threads(3, [&](Group& group) {
+    OwnFileReader own(all, group.rank());
+    CopyJob job = job_;
+    job.reader = &own;
+    job.by_owner = true;
+    Progress progress;
+    copied += run_copy_job(*fs_, group, job, progress, {}).bytes_to_write;
+    EXPECT_EQ(progress.bytes_written, group.rank() == 0 ? 6 : 2);
+  });
+  EXPECT_EQ(copied, 6);
+  EXPECT_THAT(content("/d/out/data"), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
 TEST_F(CopyJobTest, RefusesAnExistingDestination) {

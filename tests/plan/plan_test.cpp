@@ -222,6 +222,56 @@ TEST(PlanCopies, StaysWithinALittleMemory) {
   EXPECT_LE(plan.memory_bytes, 1 << 20);
 }
 
+/// `parts` files of ranks 0, 1, ... with a piece of a matrix each.
+Catalog of_ranks(std::int64_t rows, std::int64_t columns, int dim, int parts) {
+  Catalog catalog;
+  add_matrix(catalog, rows, columns, dim, parts);
+  for (int rank = 0; rank < parts; ++rank) catalog.files[static_cast<std::size_t>(rank)].rank = rank;
+  return catalog;
+}
+
+TEST(PlanCopies, TakesOfOneRankWhatItsFilesHold) {
+  const Catalog source = of_ranks(6, 4, 0, 3), target = of_ranks(6, 4, 0, 3);
+  const Plan plan = plan_copies(source, target, {.only_rank = 1});
+  ASSERT_EQ(plan.units.size(), 1);
+  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(32));
+  EXPECT_EQ(source.storages[plan.from_pieces[0].storage].file, 1);
+  EXPECT_EQ(target.storages[plan.to_pieces[0].storage].file, 1);
+  EXPECT_EQ(plan.bytes_to_read, 32);
+  EXPECT_EQ(plan.bytes_to_write, 32);
+}
+
+// Rank 1 has columns 2 and 3; of each target rank's three rows these are a block in the middle.
+TEST(PlanCopies, CutsTargetPiecesToWhatOneRankHas) {
+  const Catalog source = of_ranks(6, 6, 1, 3), target = of_ranks(6, 6, 0, 2);
+  const Plan plan = plan_copies(source, target, {.only_rank = 1});
+  ASSERT_EQ(plan.units.size(), 1);
+  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(6, 2));
+  const auto to = plan.to(plan.units[0]);
+  ASSERT_EQ(to.size(), 2);
+  EXPECT_THAT(numbers(to[1].offsets), ElementsAre(3, 0));
+  EXPECT_THAT(numbers(to[1].sizes), ElementsAre(3, 2));
+  EXPECT_EQ(to[1].first, 2);
+  EXPECT_EQ(plan.bytes_to_read, 48);
+  EXPECT_EQ(plan.bytes_to_write, 48);
+}
+
+TEST(PlanCopies, PlansNothingForARankWithoutBytes) {
+  const Catalog source = of_ranks(6, 4, 0, 3), target = of_ranks(6, 4, 0, 3);
+  EXPECT_EQ(plan_copies(source, target, {.only_rank = 7}).tile_count, 0);
+}
+
+TEST(PlanCopies, LaysNoTilesWhereAPartialTargetWantsNothing) {
+  const Catalog source = of_ranks(4096, 1024, 0, 4);
+  Catalog target;
+  add_tensor(target, "w", DType::kFloat32, {4096, 1024}, {piece(target, 0, {1000, 256}, {100, 512}, 4)});
+  const Plan plan = plan_copies(source, target, {});
+  EXPECT_EQ(plan.tile_count, 1);
+  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(100, 512));
+  EXPECT_EQ(plan.bytes_to_read, 100 * 512 * 4);
+  EXPECT_EQ(plan.copies, 2);  // It reaches over the border of two source pieces at row 1024.
+}
+
 TEST(PlanCopies, RefusesLessThanOneMebibyte) {
   Catalog source, target;
   add_matrix(source, 4, 4, 0, 1);

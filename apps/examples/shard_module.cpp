@@ -1,0 +1,131 @@
+// Shards a small module over the ranks of a job, saves it, and loads it on another number of ranks:
+//
+//     torchrun --standalone --no-python --nproc-per-node 4 shard_module save checkpoint/
+//     mpirun -n 2 shard_module load checkpoint/
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "libshard/core/error.h"
+#include "libshard/dist/launch.h"
+#include "libshard/torch/c10d/c10d_group.h"
+#include "libshard/torch/checkpoint/checkpoint.h"
+#include "libshard/torch/sharded_tensor/modules.h"
+
+namespace {
+
+constexpr std::chrono::seconds kTimeout{60};
+
+/// The ranks that the launcher started, as the default group.
+class Job {
+ public:
+  Job() {
+    const shard::Launch launch = shard::detect_launch({}, [](std::string_view name) -> std::optional<std::string> {
+      const char* const value = std::getenv(std::string(name).c_str());
+      return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+    });
+    const auto store = shard::make_store(launch, kTimeout);
+    shard::init_process_group(shard::make_c10d_world("gloo", store, launch.rank, launch.size, kTimeout));
+  }
+  ~Job() { shard::destroy_process_group(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  int rank() const { return shard::default_group()->rank(); }
+  int size() const { return shard::default_group()->size(); }
+};
+
+struct Net : torch::nn::Module {
+  Net() {
+    register_module("hidden", hidden);
+    register_module("output", output);
+  }
+  torch::nn::Linear hidden{16, 18}, output{18, 8};
+};
+
+/// The same weights on all ranks and in every run.
+Net trained() {
+  at::manual_seed(1234);
+  return {};
+}
+
+/// A chunk for each rank of the job, along `dim`.
+shard::ShardingSpecPtr over_all_ranks(const Job& job, std::int64_t dim) {
+  std::vector<shard::RemoteDevice> placements;
+  for (int rank = 0; rank < job.size(); ++rank) placements.emplace_back(rank, at::kCPU);
+  return shard::chunk_spec(dim, placements);
+}
+
+/// Rows of the first weight and columns of the second go to the ranks; biases stay whole everywhere.
+void shard_weights(const Job& job, Net& net) {
+  shard::shard_parameter(*net.hidden, "weight", net.hidden->weight, over_all_ranks(job, 0));
+  shard::shard_parameter(*net.output, "weight", net.output->weight, over_all_ranks(job, 1));
+}
+
+/// The whole of a sharded parameter on rank 0, nothing elsewhere.
+at::Tensor gathered(const Job& job, const at::Tensor& parameter) {
+  const shard::ShardedTensor sharded = shard::ShardedTensor::of(parameter);
+  if (job.rank() != 0) {
+    sharded.gather(0);
+    return {};
+  }
+  at::Tensor whole = at::empty(sharded.sizes(), sharded.dtype());
+  sharded.gather(0, whole);
+  return whole;
+}
+
+void save(const Job& job, const std::string& folder) {
+  Net net = trained();
+  shard_weights(job, net);
+  shard::checkpoint::save(shard::state_dict(net), folder, nullptr, {.force = true});
+  if (job.rank() == 0) std::printf("saved by %d ranks: %s\n", job.size(), folder.c_str());
+}
+
+void load(const Job& job, const std::string& folder) {
+  Net net;  // Of other weights.
+  shard_weights(job, net);
+  shard::StateDict state = shard::state_dict(net);
+  const shard::checkpoint::LoadResult result = shard::checkpoint::load(state, folder);
+  const at::Tensor hidden = gathered(job, net.hidden->weight), output = gathered(job, net.output->weight);
+  if (job.rank() != 0) return;
+  const Net expected = trained();
+  const bool is_same = hidden.equal(expected.hidden->weight) && net.hidden->bias.equal(expected.hidden->bias) &&
+                       output.equal(expected.output->weight) && net.output->bias.equal(expected.output->bias);
+  if (!is_same) throw std::runtime_error("the loaded weights are not those that were saved");
+  std::printf("loaded by %d ranks, the weights are the same; rank 0 read %lld bytes\n", job.size(),
+              static_cast<long long>(result.bytes_read));
+}
+
+int run(const std::string& verb, const std::string& folder) {
+  const Job job;
+  if (verb == "save") {
+    save(job, folder);
+  } else {
+    load(job, folder);
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string verb = argc == 3 ? argv[1] : "";
+  if (verb != "save" && verb != "load") {
+    std::fprintf(stderr, "usage: shard_module save|load FOLDER, on as many ranks as the launcher starts\n");
+    return 2;
+  }
+  try {
+    return run(verb, argv[2]);
+  } catch (const shard::Error& error) {
+    std::fprintf(stderr, "shard_module: error: %s: %s\n", error.file().c_str(), error.what());
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "shard_module: error: %s\n", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "shard_module: error: %s\n", error.what());
+  }
+  return EXIT_FAILURE;
+}

@@ -1,0 +1,28 @@
+/// \file
+/// CRC-32s of runs of one sequence of bytes, which come in any order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+namespace shard {
+
+/// Runs that touch are joined at once, so that memory stays small. Threads: one at a time.
+class CrcRuns {
+ public:
+  struct Run {
+    std::int64_t bytes = 0;
+    std::uint32_t crc = 0;
+  };
+  /// \returns false, and adds nothing, where the run overlaps a known one. \pre bytes > 0
+  bool add(std::int64_t offset, std::int64_t bytes, std::uint32_t crc);
+  /// By offset; none touches the next.
+  const std::map<std::int64_t, Run>& runs() const { return runs_; }
+  /// Whether bytes [0, bytes) are one run.
+  bool covers(std::int64_t bytes) const { return runs_.size() == 1 && runs_.begin()->second.bytes == bytes; }
+
+ private:
+  std::map<std::int64_t, Run> runs_;
+};
+
+}  // namespace shard

@@ -1,0 +1,48 @@
+/// \file
+/// Checkpoints of sharded state: all ranks write one folder together, and any ranks read what they need of one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "libshard/torch/state/state_dict.h"
+
+namespace shard::checkpoint {
+
+struct SaveOptions {
+  std::string format = "dcp";                ///< "dcp", "dcp-hf" or "torch-ranks".
+  bool force = false;                        ///< Replace what is there.
+  bool sync = true;                          ///< Make it durable before it is visible.
+  int threads = 1;                           ///< Of each rank: a host mostly has several.
+  std::int64_t max_memory_bytes = 64 << 20;  ///< Of each rank, for buffers.
+};
+
+/// Writes `state` of all ranks of `group` (null: the default group) into the folder `path`: every rank its own shards,
+/// rank 0 the plain tensors and objects (equal on all ranks), the metadata and the commit. The folder is there
+/// completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. A collective. Memory: no copy of
+/// contiguous CPU tensors. \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another
+/// (plain tensors of other
+///   shapes, shards that overlap), kExists, kResource, kUnsupported  the format cannot hold a value, kPeer
+void save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
+          const SaveOptions& options = {});
+
+struct LoadOptions {
+  bool strict = true;  ///< Names that the checkpoint lacks are an error; else they are left as they are and returned.
+  int threads = 2;
+  std::int64_t max_memory_bytes = 64 << 20;
+};
+struct LoadResult {
+  std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
+  std::int64_t bytes_read = 0;       ///< From files, by this rank.
+};
+
+/// Fills the tensors of `state` in place from the checkpoint at `path`, of any format that shardctl reads, saved by any
+/// number of ranks under any sharding: each rank reads just the bytes of its own shards and of plain tensors. Other
+/// values are replaced by the checkpoint's. All ranks end alike. \throws shard::Error  kNotFound, kCorruption,
+/// kInvalidArgument  a shape or dtype differs, naming tensor, found and
+///   expected; kPeer
+LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
+                const LoadOptions& options = {});
+
+}  // namespace shard::checkpoint

@@ -1,0 +1,22 @@
+/// \file
+/// Between ops.cpp and builtin_ops.cpp. Not for programs.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "libshard/torch/sharded_tensor/ops.h"
+
+namespace shard {
+
+/// What ShardedTensors can do by themselves. Nothing where it cannot with these arguments (copy_ from an ordinary
+/// tensor). `args` by position; those at the end may be missing, defaults stand for them.
+using BuiltinOp = std::optional<c10::IValue> (*)(at::ArrayRef<c10::IValue> args);
+
+/// Null where there is none.
+BuiltinOp builtin_op(std::string_view name);
+
+/// \throws c10::Error  "All distributed tensors should use the same ProcessGroup if used together in an op."
+void check_same_group(at::ArrayRef<ShardedTensor> tensors);
+
+}  // namespace shard

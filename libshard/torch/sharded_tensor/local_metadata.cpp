@@ -1,0 +1,121 @@
+#include "libshard/torch/sharded_tensor/local_metadata.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+
+#include "libshard/core/box.h"
+#include "libshard/torch/sharded_tensor/agree.h"
+#include "libshard/torch/sharded_tensor/sharded_tensor.h"
+
+namespace shard {
+
+namespace {
+
+void check_layout(const at::Tensor& tensor, int rank) {
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "Only torch.strided layout is currently supported, but found ",
+                    tensor.layout(), " on rank:", rank, "!");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(),
+                    "Only torch.contiguous_format memory_format is currently supported! Found another on rank:", rank);
+}
+
+void check_placement(const Shard& shard, int rank, const ProcessGroup& group) {
+  const auto [owner, device] = resolve_placement(group, shard.metadata.placement);
+  TORCH_CHECK_VALUE(owner == rank,
+                    "Local shard metadata's rank does not match with the rank in its process group! Found current rank "
+                    "in the process group: ",
+                    rank, ", local ShardMetadata placement's rank: ", owner);
+  TORCH_CHECK_VALUE(shard.tensor.device() == device,
+                    "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
+                    "device: ",
+                    shard.tensor.device(), ", local shard metadata placement device: ", device, " on rank:", rank);
+}
+
+template <class Value>
+void check_same_here(const char* property, const Value& one, const Value& other, int rank) {
+  TORCH_CHECK_VALUE(one == other, "Local shards' tensor ", property, " property need to be the same on rank:", rank,
+                    "! Found one local shard tensor ", property, "=", one, ", the other local shard tensor ", property,
+                    "=", other, ".");
+}
+
+void check_properties(const Shard& shard, const TensorProperties& first, int rank) {
+  const TensorProperties own = TensorProperties::of(shard.tensor);
+  check_same_here("size", to_string(shard.metadata.shard_sizes), to_string(shard.tensor.sizes()), rank);
+  check_same_here("pin_memory", own.pin_memory, first.pin_memory, rank);
+  check_same_here("dtype", own.dtype, first.dtype, rank);
+  check_same_here("requires_grad", own.requires_grad, first.requires_grad, rank);
+}
+
+/// Two members' metadata must be of one tensor.
+struct Members {
+  const ShardedTensorMetadata &first, &other;
+  std::size_t first_rank, other_rank;
+
+  template <class Value>
+  void check_same(const char* property, const Value& one, const Value& another) const {
+    TORCH_CHECK_VALUE(one == another, "ShardedTensor ", property,
+                      " property does not match from different ranks! Found ", property, "=", one,
+                      " on rank:", first_rank, ", and ", property, "=", another, " on rank:", other_rank, ".");
+  }
+  void check() const {
+    const TensorProperties &a = first.tensor_properties, &b = other.tensor_properties;
+    check_same("global_size", to_string(first.size), to_string(other.size));
+    check_same("dtype", a.dtype, b.dtype);
+    check_same("requires_grad", a.requires_grad, b.requires_grad);
+    check_same("pin_memory", a.pin_memory, b.pin_memory);
+  }
+};
+
+}  // namespace
+
+ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
+                                               const ProcessGroup& group) {
+  TORCH_CHECK(!shards.empty(), "must have local shards!");
+  ShardedTensorMetadata metadata;
+  metadata.size = global_size.vec();
+  metadata.tensor_properties = TensorProperties::of(shards.front().tensor);
+  for (const Shard& shard : shards) {
+    check_layout(shard.tensor, rank);
+    check_placement(shard, rank, group);
+    check_properties(shard, metadata.tensor_properties, rank);
+    metadata.shards_metadata.push_back(shard.metadata);
+  }
+  return metadata;
+}
+
+ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
+  const auto has_shards = [](const auto& member) { return member.has_value(); };
+  const auto first = std::ranges::find_if(gathered, has_shards);
+  TORCH_CHECK_VALUE(first != gathered.end(), "ShardedTensor have no local shards on all ranks!");
+  ShardedTensorMetadata merged = **first;
+  for (auto member = first + 1; member != gathered.end(); ++member) {
+    if (!member->has_value()) continue;
+    Members{**first, **member, static_cast<std::size_t>(first - gathered.begin()),
+            static_cast<std::size_t>(member - gathered.begin())}
+        .check();
+    const std::vector<ShardMetadata>& shards = (*member)->shards_metadata;
+    merged.shards_metadata.insert(merged.shards_metadata.end(), shards.begin(), shards.end());
+  }
+  check_no_overlap(merged.shards_metadata);
+  check_tensor(merged.shards_metadata, merged.size);
+  return merged;
+}
+
+std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
+    Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own) {
+  const std::vector<Bytes> pieces = all_gather_or_throw(group, [&] {
+    const std::optional<ShardedTensorMetadata> own = make_own();
+    const std::string text = own.has_value() ? serialize(*own) : "";
+    const auto bytes = std::as_bytes(std::span(text));
+    return Bytes(bytes.begin(), bytes.end());
+  });
+  std::vector<std::optional<ShardedTensorMetadata>> gathered;
+  for (const Bytes& piece : pieces) {
+    const std::string text(reinterpret_cast<const char*>(piece.data()), piece.size());
+    gathered.push_back(text.empty() ? std::nullopt : std::optional(deserialize_metadata(text)));
+  }
+  return gathered;
+}
+
+}  // namespace shard

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# A Parameter's Python attributes stay in files of torch; where they are lost, a warning says so.
+. "$(dirname "$0")/common.sh"
+python3 - <<'P'
+import zipfile
+def text(value):
+    return b"X" + len(value).to_bytes(4, "little") + value
+storage = b"(" + text(b"storage") + b"ctorch\nFloatStorage\n" + text(b"0") + text(b"cpu") + b"K\x02tQ"
+hooks = b"ccollections\nOrderedDict\n)R"
+tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00K\x02\x85K\x01\x85\x89" + hooks + b"tR"
+state = b"}" + text(b"foo") + b"K\x07s"
+value = b"ctorch._utils\n_rebuild_parameter_with_state\n(" + tensor + b"\x88" + hooks + state + b"tR"
+with zipfile.ZipFile("p.pt", "w") as file:
+    for name, content in [("data.pkl", b"\x80\x02}" + text(b"p") + value + b"s."), ("byteorder", b"little"),
+                          ("data/0", bytes(8)), ("version", b"3\n")]:
+        file.writestr("archive/" + name, content)
+P
+expect 0 inspect p.pt
+is_empty err
+for target in dcp safetensors; do
+  expect 0 convert p.pt -o p-$target --to $target
+  holds err "1 tensor is written without the attributes of its Parameter: 'p'"
+done
+expect 0 split p.pt -o ranks --ranks 2 --to torch-ranks
+holds err "'p' is cut and written without the attributes of its Parameter"
+expect 0 convert p.pt -o again.pt
+lacks err "attributes"
+grep -qF foo again.pt || fail "the attribute is not there"

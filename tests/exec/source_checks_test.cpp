@@ -1,0 +1,106 @@
+#include "libshard/exec/source_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+namespace {
+
+constexpr std::int64_t kBytes = 1000;
+
+std::vector<std::byte> content() {
+  std::vector<std::byte> bytes(kBytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
+  return bytes;
+}
+
+Catalog one_storage(std::optional<std::uint32_t> crc) {
+  Catalog catalog;
+  catalog.files.push_back({"w.pt", kBytes, -1});
+  catalog.storages.push_back({.offset = 0, .bytes = kBytes, .crc32 = crc});
+  return catalog;
+}
+
+struct Range {
+  std::int64_t begin, end;
+};
+
+/// Ranges that cover the content, in random order, some of them twice.
+std::vector<Range> random_ranges(std::mt19937& random) {
+  std::vector<Range> ranges;
+  for (std::int64_t begin = 0; begin < kBytes;) {
+    const std::int64_t end = std::min<std::int64_t>(kBytes, begin + 1 + static_cast<std::int64_t>(random() % 200));
+    ranges.push_back({begin, end});
+    if (random() % 4 == 0) ranges.push_back({begin, end});
+    begin = end;
+  }
+  std::ranges::shuffle(ranges, random);
+  return ranges;
+}
+
+bool finds_damage(SourceChecks& checks, const std::vector<std::byte>& bytes, const std::vector<Range>& ranges) {
+  try {
+    for (const auto& [begin, end] : ranges) {
+      checks.add(0, begin, std::span(bytes).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_EQ(error.kind(), "crc_mismatch");
+    EXPECT_EQ(error.file(), "w.pt");
+    return true;
+  }
+  return false;
+}
+
+TEST(SourceChecks, FindAFlippedBitInWhateverPiecesItIsRead) {
+  std::mt19937 random(7);
+  const Catalog catalog = one_storage(crc32(content()));
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::byte> bytes = content();
+    const bool is_damaged = round % 2 == 1;
+    if (is_damaged) bytes[random() % bytes.size()] ^= std::byte{1};
+    SourceChecks checks(catalog);
+    EXPECT_EQ(finds_damage(checks, bytes, random_ranges(random)), is_damaged);
+  }
+}
+
+TEST(SourceChecks, JoinWhatSeveralRanksRead) {
+  std::mt19937 random(8);
+  const Catalog catalog = one_storage(crc32(content()));
+  std::vector<std::byte> bytes = content();
+  bytes[500] ^= std::byte{4};
+  SourceChecks first(catalog), second(catalog);
+  EXPECT_FALSE(finds_damage(first, bytes, {{0, 300}, {700, kBytes}}));
+  EXPECT_FALSE(finds_damage(second, bytes, {{300, 700}}));
+  EXPECT_THROW(first.add_all(second.incomplete()), Error);
+}
+
+TEST(SourceChecks, ClaimNothingOfWhatWasReadInPart) {
+  const Catalog catalog = one_storage(crc32(content()) + 1);
+  SourceChecks checks(catalog);
+  EXPECT_FALSE(finds_damage(checks, content(), {{0, 999}, {0, 10}, {500, 800}}));
+  EXPECT_EQ(checks.incomplete().size(), 1U);
+}
+
+TEST(SourceChecks, NeedAChecksumToCompareWith) {
+  const Catalog catalog = one_storage(std::nullopt);
+  SourceChecks checks(catalog);
+  EXPECT_FALSE(finds_damage(checks, content(), {{0, kBytes}}));
+  EXPECT_TRUE(checks.incomplete().empty());
+}
+
+TEST(SourceChecks, RefuseRunsThatCannotBe) {
+  const Catalog catalog = one_storage(7);
+  SourceChecks checks(catalog);
+  for (const CrcRun& run : {CrcRun{0, 10, 1, 0}, CrcRun{-1, 10, 0, 0}, CrcRun{995, 10, 0, 0}, CrcRun{0, 0, 0, 0}}) {
+    EXPECT_THROW(checks.add_all(std::span(&run, 1)), Error);
+  }
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,25 @@
+// The main of test binaries whose tests may run in several ranks.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "tests/support/distributed/environment.h"
+#include "tests/support/distributed/multi_process_test.h"
+#include "tests/support/distributed/rank_processes.h"
+
+int main(int argc, char** argv) {
+  using namespace shard::test;
+  if (variable("TEST_WITH_DEV_DBG_ASAN") == "1") {
+    std::cout << "Skip dev-asan as torch + multiprocessing spawn have known issues\n";
+    return 0;
+  }
+  ::testing::InitGoogleMock(&argc, argv);
+  at::manual_seed(1234);  // Every rank draws the same.
+  if (!rank_context()) return RUN_ALL_TESTS();
+  become_rank(*rank_context());
+  const int result = RUN_ALL_TESTS();  // Comes back only where the rank's test has no body to run.
+  std::cerr << "a rank found no test to run\n";
+  return result == 0 ? kTestErrorExitCode : result;
+}

@@ -1,0 +1,119 @@
+/// \file
+/// Tests whose body runs in several processes at once, one per rank.
+///
+///     class Sums : public MultiProcessTestCase {};
+///     SHARD_RANKS_TEST(Sums, AllRanksSeeTheSum) { EXPECT_EQ(sum(rank()), 6); }
+///
+/// The test binary starts itself once per rank (fork and exec) with the test's own filter; rank, rendezvous file and
+/// one end of a socket are in the environment. A child runs the body only, never set_up or tear_down, and ends with an
+/// exit code: 0; 10 after a failed assertion or an exception, whose texts reach the parent; a skip's code (skips.h).
+/// The parent runs set_up, waits, reports and runs tear_down.
+///
+/// When a rank ends with 10 or by a signal, or when the time is over (get_timeout; ranks that are stuck then tell the
+/// stacks of all their threads), the others are ended. The test passes if all ranks return 0, and is skipped only if
+/// all agree why.
+///
+/// Source: MultiProcessTestCase in torch/testing/_internal/common_distributed.py (torch 2.11).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/distributed/skips.h"
+#include "tests/support/temp_folder.h"
+
+namespace shard::test {
+
+inline constexpr int kDefaultWorldSize = 4;
+inline constexpr int kMainProcessRank = -1;
+inline constexpr int kTestErrorExitCode = 10;
+
+class RankProcesses;  // rank_processes.h
+
+class MultiProcessTestCase : public ::testing::Test {
+ public:
+  MultiProcessTestCase();
+  ~MultiProcessTestCase() override;
+
+  /// The rank of a child's process; kMainProcessRank in the parent.
+  int rank() const { return rank_; }
+  bool is_master() const { return rank() == 0; }
+  virtual int world_size() const { return kDefaultWorldSize; }
+  /// A path where the ranks can meet; there is no file yet. It goes with the test.
+  const std::string& file_name() const { return file_name_; }
+  static std::string current_test_name();
+
+ protected:
+  /// In the parent, before and after the test; both may skip. Those of this class start the ranks and end what is left.
+  virtual void set_up();
+  virtual void tear_down();
+  /// In every rank.
+  virtual void run_rank() = 0;
+
+  /// \pre in the parent, once
+  void spawn_processes();
+  /// For tests whose ranks end themselves: codes other than 10 are no failure. Call it in set_up.
+  void skip_return_code_checks() { check_return_codes_ = false; }
+  /// The limit of this test; get_timeout of its name unless overridden.
+  virtual std::chrono::milliseconds timeout() const;
+
+ private:
+  void SetUp() final;
+  void TearDown() final;
+  void TestBody() final;
+  void join_processes();
+
+  int rank_;
+  std::string file_name_;
+  bool check_return_codes_ = true;
+  std::optional<TempFolder> folder_;
+  std::unique_ptr<RankProcesses> processes_;
+};
+
+/// As many ranks as GPUs; skips where there is none.
+class MultiProcessPerGpuTestCase : public MultiProcessTestCase {
+ public:
+  int world_size() const override { return cuda_device_count(); }
+
+ protected:
+  void set_up() override;
+};
+
+/// One group for all tests of a class; ranks are started from outside, each with RANK, WORLD_SIZE and, to meet in a
+/// file, RENDEZVOUS_FILE set, and all run the same tests in the same order. Without RANK the tests skip.
+class MultiProcContinuousTest : public ::testing::Test {
+ public:
+  static int rank();
+  static int world_size();
+
+ protected:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+  void SetUp() override;
+};
+
+/// The default group of one rank for all tests of a class, meeting at localhost:12355.
+class SingleProcessTestCase : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
+  static constexpr int rank() { return 0; }
+};
+
+}  // namespace shard::test
+
+/// A test whose body runs in every rank of `fixture`, a MultiProcessTestCase (or a MultiThreadedTestCase).
+#define SHARD_RANKS_TEST(fixture, name)                                                                             \
+  class fixture##_##name final : public fixture {                                                                   \
+    void run_rank() override;                                                                                       \
+  };                                                                                                                \
+  [[maybe_unused]] static const ::testing::TestInfo* const fixture##_##name##_registered = ::testing::RegisterTest( \
+      #fixture, #name, nullptr, nullptr, __FILE__, __LINE__, []() -> fixture* { return new fixture##_##name; });    \
+  void fixture##_##name::run_rank()

@@ -1,0 +1,88 @@
+/// \file
+/// The processes of a test's ranks, seen from both ends. multi_process_test.h is what tests use.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard::test {
+
+// --- The parent's end -----------------------------------------------------------------------------------------------
+
+/// How a rank ended.
+struct RankResult {
+  int rank = 0;
+  pid_t pid = 0;
+  std::optional<int> exit_code{};       ///< Minus the signal that ended it; nothing where the parent ended it.
+  std::vector<std::string> failures{};  ///< Texts, in their order.
+  std::int64_t first_failure_ns = 0;    ///< On the machine's steady clock.
+  std::string skip_reason{};
+};
+
+/// What the parent's test becomes.
+struct Verdict {
+  enum class Kind { kPass, kFail, kSkip } kind = Kind::kPass;
+  std::string text{};
+};
+
+/// Failed ranks first, in the order in which they failed, then ranks that did not end by themselves; else all codes
+/// must be equal: 0, or a skip's.
+Verdict check_return_codes(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
+/// All must have ended by themselves, none with 10.
+Verdict check_no_test_errors(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
+
+/// One process per rank of the test that runs now. Threads: one.
+class RankProcesses {
+ public:
+  /// Starts them. \throws std::system_error
+  RankProcesses(int world_size, const std::string& file_name);
+  ~RankProcesses();  ///< Ends those that are left.
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  /// Waits until all have ended. Ends the rest when one returns 10 or (`signals_are_failures`) dies of a signal; and
+  /// after `timeout`, when ranks that are left are asked for their stacks first, which come to stderr. Cost: after the
+  /// timeout up to 5 s for the stacks, 3 s for ranks that ignore SIGTERM.
+  void join(std::chrono::milliseconds timeout, bool signals_are_failures);
+  std::vector<RankResult> results() const;
+  std::chrono::duration<double> elapsed() const { return elapsed_; }
+
+ private:
+  struct Process;
+  void start(int rank, int world_size, const std::string& file_name);
+  void receive(std::chrono::milliseconds at_most);
+  void reap();
+  bool all_ended() const;
+  const Process* first_failed(bool signals_are_failures) const;
+  void show_stacks();
+  void terminate();
+
+  std::vector<Process> processes_;
+  std::chrono::duration<double> elapsed_{};
+};
+
+// --- The rank's end -------------------------------------------------------------------------------------------------
+
+/// What a process that was started as a rank finds in its environment; nothing in the parent.
+struct RankContext {
+  int rank;
+  std::string file_name;
+  int socket;
+};
+const std::optional<RankContext>& rank_context();
+
+/// Before RUN_ALL_TESTS: ends with the parent, tells it of failed assertions, prints nothing of GoogleTest's.
+void become_rank(const RankContext& context);
+/// Runs the test's body, answers the parent meanwhile, and ends the process with the code of what came out.
+[[noreturn]] void run_rank_and_exit(const RankContext& context, const std::function<void()>& body);
+
+}  // namespace shard::test

@@ -1,0 +1,138 @@
+#include "tests/support/distributed/sharded_tensor_test.h"
+
+#include <map>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "libshard/torch/rpc/rpc.h"
+
+namespace shard::test {
+namespace {
+
+/// FileStore counts its users and removes the file after the last; here the test's folder goes, so it must not.
+constexpr int kNobodyCounts = -1;
+
+bool is_backend_name(const std::string& backend) {
+  return backend == "nccl" || backend == "gloo" || backend == "mpi" || backend == "hccl";
+}
+
+}  // namespace
+
+void ShardedTensorTestBase::set_up() {
+  skip_without_gpus();
+  MultiProcessTestCase::set_up();
+}
+
+void ShardedTensorTestBase::skip_without_gpus() const {
+  nccl_skip_if_lt_x_gpu(backend_, world_size());
+  if (const at::Device last = device(world_size() - 1); last.is_cuda()) skip_if_lt_x_gpu(last.index() + 1);
+}
+
+at::Device ShardedTensorTestBase::device(int of_rank) const {
+  const std::string where = variable("SHARD_TEST_DEVICE").value_or(backend_ == "nccl" ? "cuda" : "cpu");
+  return where == "cuda" ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(of_rank)) : at::Device(where);
+}
+
+std::vector<RemoteDevice> ShardedTensorTestBase::placements(const std::vector<int>& of_ranks) const {
+  std::vector<RemoteDevice> result;
+  for (const int of_rank : of_ranks) result.push_back(placement(of_rank));
+  return result;
+}
+
+RemoteDevice ShardedTensorTestBase::worker_placement(int of_rank) const {
+  return RemoteDevice("worker" + std::to_string(of_rank) + '/' + device(of_rank).str());
+}
+
+c10::intrusive_ptr<c10d::Store> ShardedTensorTestBase::store(const std::string& prefix) {
+  if (!file_store_) file_store_ = c10::make_intrusive<c10d::FileStore>(file_name(), kNobodyCounts);
+  const std::string round = round_ == 0 ? "" : '_' + std::to_string(round_);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix + round, file_store_);
+}
+
+void ShardedTensorTestBase::init_pg(const std::string& backend) {
+  TORCH_CHECK(is_backend_name(backend), "Backend ", backend, " not supported!");
+  if (!backend_is_built(backend)) throw Skip(test_skip(backend == "nccl" ? "nccl" : "backend_unavailable"));
+  backend_ = backend;
+  if (device().is_cuda()) set_cuda_device(device().index());
+  init_process_group(make_c10d_world(backend, store("default_pg"), rank(), world_size(), comms_timeout()));
+}
+
+void ShardedTensorTestBase::init_rpc() { init_rpc({rank(), "worker" + std::to_string(rank())}); }
+
+void ShardedTensorTestBase::init_rpc(const RpcNames& names) {
+  ::shard::init_rpc(store("rpc_prefix_0"),
+                    {.name = names.name, .rank = names.rank, .world_size = world_size(), .timeout = comms_timeout()});
+}
+
+void ShardedTensorTestBase::init_comms(const CommsOptions& options) {
+  if (options.rpc) init_rpc();
+  init_pg(options.backend);
+}
+
+void ShardedTensorTestBase::destroy_comms(bool destroy_rpc) {
+  default_group()->group().barrier();
+  if (destroy_rpc) shutdown_rpc();
+  destroy_process_group();
+  ++round_;
+}
+
+void ShardedTensorTestBase::with_comms(const CommsOptions& options, const std::function<void()>& body) {
+  backend_ = options.backend;
+  skip_without_gpus();
+  init_comms(options);
+  body();
+  if (!HasFailure() && !IsSkipped()) destroy_comms(options.rpc);
+}
+
+::testing::AssertionResult sharded_tensors_equal(const ShardedTensor& a, const ShardedTensor& b) {
+  const auto different = [](const char* what) { return ::testing::AssertionFailure() << what << " differ"; };
+  const std::vector<Shard>&shards_a = a.local_shards(), &shards_b = b.local_shards();
+  if (shards_a.size() != shards_b.size()) return different("numbers of local shards");
+  for (std::size_t i = 0; i < shards_a.size(); ++i) {
+    if (const auto equal = tensors_equal(shards_a[i].tensor, shards_b[i].tensor); !equal) return equal;
+    if (shards_a[i].metadata != shards_b[i].metadata) return different("metadata of local shards");
+  }
+  if (a.metadata() != b.metadata()) return different("metadata");
+  if (*a.sharding_spec() != *b.sharding_spec()) return different("sharding specs");
+  if (a.remote_shards().size() != b.remote_shards().size()) return different("numbers of remote shards");
+  return ::testing::AssertionSuccess();
+}
+
+std::vector<ShardingSpecPtr> chunk_sharding_specs_for_test(const std::vector<std::int64_t>& sharding_dims, int seed,
+                                                           const std::function<RemoteDevice(int)>& place) {
+  using Owners = std::vector<std::array<int, 4>>;
+  static const std::map<std::pair<std::vector<std::int64_t>, int>, Owners> kOwners = {
+      {{{0}, 5}, {{0, 1, 3, 2}}},
+      {{{0, 1}, 5}, {{0, 1, 3, 2}, {2, 3, 1, 0}}},
+      {{{0}, 31}, {{2, 3, 1, 0}}},
+      {{{0, 1, 1, 0}, 31}, {{2, 3, 1, 0}, {3, 1, 0, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}}},
+  };
+  const Owners& owners = kOwners.at({sharding_dims, seed});
+  std::vector<ShardingSpecPtr> specs;
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    std::vector<RemoteDevice> placements;
+    for (const int owner : owners[i]) placements.push_back(place(owner));
+    specs.push_back(chunk_spec(sharding_dims[i], std::move(placements)));
+  }
+  return specs;
+}
+
+MyShardedModel2::MyShardedModel2(ShardingSpecPtr spec, ProcessGroupPtr group, bool init_rrefs) {
+  if (spec) {
+    sharded_tensor2 =
+        sharded_tensor::rand(std::move(spec), {10, 20}, {.process_group = std::move(group), .init_rrefs = init_rrefs});
+  }
+  register_sharded_tensor("sharded_tensor2", sharded_tensor2);
+  random_tensor2 = register_parameter("random_tensor2", at::rand({2, 2}));
+}
+
+MyShardedModel1::MyShardedModel1(ShardingSpecPtr spec, ProcessGroupPtr group, bool init_rrefs) {
+  if (spec) sharded_tensor1 = sharded_tensor::rand(spec, {10, 20}, {.process_group = group, .init_rrefs = init_rrefs});
+  register_sharded_tensor("sharded_tensor1", sharded_tensor1);
+  random_tensor1 = register_parameter("random_tensor1", at::rand({2, 2}));
+  submodule =
+      register_module("submodule", std::make_shared<MyShardedModel2>(std::move(spec), std::move(group), init_rrefs));
+}
+
+}  // namespace shard::test

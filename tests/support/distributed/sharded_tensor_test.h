@@ -1,0 +1,150 @@
+/// \file
+/// Tests of ShardedTensors over four processes.
+///
+///     class Chunked : public ShardedTensorTestBase {};
+///     SHARD_RANKS_TEST(Chunked, OnesAreOnes) {
+///       with_comms({.rpc = false}, [&] {
+///         const ShardedTensor st = sharded_tensor::ones(chunk_spec(0, placements()), {10, 20});
+///         EXPECT_TRUE(tensors_equal(st.local_tensor(), at::ones({rank() == 3 ? 1 : 3, 20})));
+///       });
+///     }
+///
+/// The backend is BACKEND's (gloo unless set); shards live on the CPU with gloo, on GPU r with nccl, or where
+/// SHARD_TEST_DEVICE says; placement(r) and device(r) say which it is.
+///
+/// Source: torch/testing/_internal/distributed/_shard/sharded_tensor/__init__.py (torch 2.11).
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "libshard/torch/sharded_tensor/factories.h"
+#include "libshard/torch/sharded_tensor/modules.h"
+#include "libshard/torch/sharded_tensor/sharded_tensor.h"
+#include "tests/support/distributed/environment.h"
+#include "tests/support/distributed/multi_process_test.h"
+#include "tests/support/distributed/tensors.h"
+
+namespace shard::test {
+
+inline constexpr int kTestGpuNum = 4;
+
+struct CommsOptions {
+  bool rpc = true;
+  std::string backend = test_backend();
+};
+
+class ShardedTensorTestBase : public MultiProcessTestCase {
+ public:
+  int world_size() const override { return kTestGpuNum; }
+
+ protected:
+  /// Skips in the parent, before ranks are started, where BACKEND or SHARD_TEST_DEVICE wants more GPUs than there are.
+  void set_up() override;
+
+  // --- Where shards live; `of_rank` is a rank of the world -----------------------------------------------------------
+
+  at::Device device(int of_rank) const;
+  at::Device device() const { return device(rank()); }  ///< This rank's.
+  /// "rank:2/cpu" or "rank:2/cuda:2".
+  RemoteDevice placement(int of_rank) const { return RemoteDevice(of_rank, device(of_rank)); }
+  std::vector<RemoteDevice> placements(const std::vector<int>& of_ranks = {0, 1, 2, 3}) const;
+  /// "worker2/cpu"
+  RemoteDevice worker_placement(int of_rank) const;
+
+  // --- Communication
+  // --------------------------------------------------------------------------------------------------
+
+  /// The default group over the ranks' file. For nccl the CUDA device becomes the rank's.
+  /// \throws c10::Error  "Backend foo not supported!"; Skip (72)  mpi, hccl: not built; what make_c10d_world throws
+  void init_pg(const std::string& backend = test_backend());
+  struct RpcNames {
+    int rank;
+    std::string name;
+  };
+  /// RPC over the same file: worker{rank}, id rank, or as `names` say.
+  void init_rpc();
+  void init_rpc(const RpcNames& names);
+  /// RPC first, where asked for, then the group.
+  void init_comms(const CommsOptions& options);
+  /// A barrier, then the RPC's end, then the group's.
+  void destroy_comms(bool destroy_rpc = true);
+  /// Skips with the code of multi-gpu-{world_size} where the backend is nccl and GPUs are too few; then init_comms,
+  /// `body`, destroy_comms. After a failure nothing is destroyed (the others may be elsewhere): the rank's process
+  /// ends.
+  void with_comms(const CommsOptions& options, const std::function<void()>& body);
+  void with_comms(const std::function<void()>& body) { with_comms(CommsOptions{}, body); }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store(const std::string& prefix);
+  void skip_without_gpus() const;
+  /// Half the test's time: then ranks that wait in vain still say for what.
+  std::chrono::milliseconds comms_timeout() const { return timeout() / 2; }
+
+  std::string backend_ = test_backend();
+  int round_ = 0;  ///< How often communication was destroyed: later rounds need keys of their own.
+  c10::intrusive_ptr<c10d::Store> file_store_;
+};
+
+/// Local shards, metadata, specs and the number of workers with remote shards. \pre both were made with init_rrefs
+::testing::AssertionResult sharded_tensors_equal(const ShardedTensor& a, const ShardedTensor& b);
+
+/// Chunk specs over four ranks, one per dim, whose owners are shuffled: the orders of Python's
+/// _chunk_sharding_specs_list_for_test for these dims and seed. `place` makes a rank's placement.
+/// \throws std::out_of_range  dims and seed other than [0] and [0, 1] with 5, [0] and [0, 1, 1, 0] with 31
+std::vector<ShardingSpecPtr> chunk_sharding_specs_for_test(const std::vector<std::int64_t>& sharding_dims, int seed,
+                                                           const std::function<RemoteDevice(int)>& place);
+
+/// A module with a sharded attribute (rand(spec, 10, 20); empty without a spec) and a (2, 2) parameter.
+class MyShardedModel2 : public torch::nn::Module, public ShardedAttributes {
+ public:
+  explicit MyShardedModel2(ShardingSpecPtr spec = nullptr, ProcessGroupPtr group = nullptr, bool init_rrefs = true);
+  ShardedTensor sharded_tensor2;
+  at::Tensor random_tensor2;
+};
+
+/// The same, with a MyShardedModel2 as its child "submodule".
+class MyShardedModel1 : public torch::nn::Module, public ShardedAttributes {
+ public:
+  explicit MyShardedModel1(ShardingSpecPtr spec = nullptr, ProcessGroupPtr group = nullptr, bool init_rrefs = true);
+  ShardedTensor sharded_tensor1;
+  at::Tensor random_tensor1;
+  std::shared_ptr<MyShardedModel2> submodule;
+};
+
+/// Runs `statement`, which must throw an `Exception` whose text (without its backtrace) holds `words`.
+#define SHARD_EXPECT_THROW(statement, Exception, words) \
+  EXPECT_TRUE(::shard::test::throws<Exception>([&] { statement; }, words))
+
+/// `Exception` exactly, not a type derived from it: plain c10::Error is Python's RuntimeError. See SHARD_EXPECT_THROW.
+template <class Exception>
+::testing::AssertionResult throws(const std::function<void()>& action, const std::string& words) {
+  const auto text = [](const auto& error) -> std::string {
+    if constexpr (requires { error.what_without_backtrace(); }) {
+      return error.what_without_backtrace();
+    } else {
+      return error.what();
+    }
+  };
+  try {
+    action();
+  } catch (const Exception& error) {
+    if (typeid(error) != typeid(Exception)) {
+      return ::testing::AssertionFailure() << "thrown is a " << typeid(error).name() << ": " << text(error);
+    }
+    if (text(error).find(words) != std::string::npos) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "the text is '" << text(error) << "', expected '" << words << "' in it";
+  } catch (const std::exception& error) {
+    return ::testing::AssertionFailure() << "thrown is another exception: " << error.what();
+  }
+  return ::testing::AssertionFailure() << "nothing was thrown, expected '" << words << "'";
+}
+
+}  // namespace shard::test

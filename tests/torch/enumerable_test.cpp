@@ -1,0 +1,205 @@
+// ShardedTensors under enumerable specs, and moved ones: rows ST-033, 035 to 041 and UP-02 of the conformance table.
+#include <ATen/ATen.h>
+
+#include "tests/support/distributed/sharded_tensor_test.h"
+
+namespace shard::test {
+namespace {
+
+const CommsOptions kNoRpc{.rpc = false};
+
+class ShardedTensorEnumerable : public ShardedTensorTestBase {
+ protected:
+  /// The quarters of a (10, 10) tensor, row by row.
+  static ShardingSpecPtr quarters(const std::vector<RemoteDevice>& places) {
+    return enumerable_spec({{{0, 0}, {5, 5}, places[0]},
+                            {{0, 5}, {5, 5}, places[1]},
+                            {{5, 0}, {5, 5}, places[2]},
+                            {{5, 5}, {5, 5}, places[3]}});
+  }
+  std::vector<RemoteDevice> cpu_placements() const {
+    std::vector<RemoteDevice> places;
+    for (int i = 0; i < world_size(); ++i) places.emplace_back(i, at::kCPU);
+    return places;
+  }
+  void expect_ones_gathered_to_0(const ShardedTensor& st) const {
+    std::optional<at::Tensor> out;
+    if (rank() == 0) out = at::zeros({10, 10}, device());
+    st.gather(0, out);
+    EXPECT_EQ(out.has_value(), rank() == 0);
+    if (out) {
+      EXPECT_TRUE(tensors_equal(*out, at::ones({10, 10})));
+    }
+  }
+};
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {
+  with_comms([&] {
+    const ShardingSpecPtr spec = quarters(placements());
+    const ShardedTensor st = sharded_tensor::empty(spec, {10, 10}, {.init_rrefs = true});
+    EXPECT_EQ(st.metadata().size, (Sizes{10, 10}));
+    EXPECT_EQ(st.dtype(), at::kFloat);
+    EXPECT_EQ(st.layout(), at::kStrided);
+    EXPECT_FALSE(st.requires_grad());
+    EXPECT_TRUE(st.is_contiguous());
+    EXPECT_FALSE(st.is_pinned());
+    EXPECT_TRUE(sharded_tensor::empty(spec, {10, 10}, {.requires_grad = true, .init_rrefs = true}).requires_grad());
+    EXPECT_EQ(sharded_tensor::empty(spec, {10, 10}, {.dtype = at::kDouble, .init_rrefs = true}).dtype(), at::kDouble);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_pinned_memory) {
+  skip_if_lt_x_gpu(1);
+  with_comms([&] {
+    const ShardedTensor st =
+        sharded_tensor::empty(quarters(cpu_placements()), {10, 10}, {.pin_memory = true, .init_rrefs = true});
+    EXPECT_TRUE(st.is_pinned());
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones) {
+  with_comms([&] {
+    const ShardedTensor st = sharded_tensor::ones(quarters(placements()), {10, 10}, {.init_rrefs = true});
+    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    ASSERT_EQ(st.local_shards().size(), 1U);
+    EXPECT_EQ(st.local_tensor().device(), device());
+    EXPECT_TRUE(tensors_equal(st.local_tensor(), at::ones({5, 5})));
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST036_gather_even) {
+  with_comms(kNoRpc, [&] { expect_ones_gathered_to_0(sharded_tensor::ones(quarters(placements()), {10, 10})); });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
+  with_comms(kNoRpc, [&] {
+    const ShardedTensor st = sharded_tensor::ones(quarters(placements({0, 1, 0, 3})), {10, 10});
+    EXPECT_EQ(st.local_shards().size(), (std::vector<std::size_t>{2, 1, 0, 1})[static_cast<std::size_t>(rank())]);
+    expect_ones_gathered_to_0(st);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
+  skip_if_lt_x_gpu(1);
+  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+    set_cuda_device(rank() % cuda_device_count());
+    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
+    const ShardedTensor st = on_cpu.cuda(), again = st.cuda();
+    EXPECT_FALSE(again.is_same(st));
+    EXPECT_TRUE(again.local_tensor().is_same(st.local_tensor()));
+    const ChunkShardingSpec* const spec = as_chunk(*st.sharding_spec());
+    ASSERT_NE(spec, nullptr);
+    EXPECT_EQ(spec->dim(), 0);
+    ASSERT_EQ(spec->placements().size(), 4U);
+    for (int i = 0; i < 4; ++i) {
+      const RemoteDevice& place = spec->placements()[static_cast<std::size_t>(i)];
+      EXPECT_EQ(place.rank(), i);
+      EXPECT_EQ(place.device().type(), at::kCUDA);
+      EXPECT_EQ(st.metadata().shards_metadata[static_cast<std::size_t>(i)].placement->device().type(), at::kCUDA);
+    }
+    EXPECT_EQ(as_chunk(*on_cpu.sharding_spec())->placements()[0].device().type(), at::kCPU);
+  });
+}
+
+// What of the row needs no GPU: dtypes, and devices where all of it is on the CPU already.
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_test) {
+  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
+    EXPECT_TRUE(st.to({.device = at::kCPU, .dtype = st.dtype()}).is_same(st));
+    const ShardedTensor half = st.to(at::kHalf);
+    EXPECT_FALSE(half.is_same(st));
+    EXPECT_EQ(half.dtype(), at::kHalf);
+    EXPECT_EQ(half.local_tensor().scalar_type(), at::kHalf);
+    EXPECT_TRUE(st.to(at::Device(at::kCPU)).is_same(st));
+    EXPECT_TRUE(st.to("cpu").is_same(st));
+    const ShardedTensor like = st.to(at::zeros({3, 4}, at::kHalf));
+    EXPECT_FALSE(like.is_same(st));
+    EXPECT_EQ(like.dtype(), at::kHalf);
+    EXPECT_EQ(st.to(at::kCPU, at::kHalf).dtype(), at::kHalf);
+    EXPECT_EQ(half.to(at::kCPU, at::kFloat).dtype(), at::kFloat);
+    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    const ShardedTensor moved = st.to({.device = at::kCPU, .copy = true, .process_group = group});
+    EXPECT_FALSE(moved.is_same(st));
+    EXPECT_EQ(moved.local_tensor().device(), at::kCPU);
+    EXPECT_EQ(moved.process_group(), group);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back) {
+  skip_if_lt_x_gpu(1);
+  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+    const int index = rank() % cuda_device_count();
+    set_cuda_device(index);
+    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
+    const ShardedTensor st = on_cpu.to("cuda");
+    const auto type = [](const ShardedTensor& tensor) { return tensor.local_tensor().device().type(); };
+    EXPECT_EQ(type(st), at::kCUDA);
+    EXPECT_TRUE(st.to({.device = at::Device("cuda"), .dtype = st.dtype()}).is_same(st));
+    EXPECT_EQ(type(st.to(at::Device("cpu"))), at::kCPU);
+    EXPECT_EQ(type(st.to("cpu").to(index)), at::kCUDA);
+    const ShardedTensor like = st.to(at::zeros({3, 4}, at::TensorOptions(at::kHalf).device(at::kCUDA)));
+    EXPECT_EQ(like.dtype(), at::kHalf);
+    const ShardedTensor both = st.to(at::kCPU, at::kHalf);
+    EXPECT_EQ(type(both), at::kCPU);
+    EXPECT_EQ(both.dtype(), at::kHalf);
+    EXPECT_EQ(type(both.to(at::Device("cuda"), at::kFloat)), at::kCUDA);
+    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    EXPECT_EQ(st.to({.device = at::kCPU, .process_group = group}).process_group(), group);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST040_sharded_tensor_device) {
+  with_comms(kNoRpc, [&] {
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, placements()), {10, 20});
+    EXPECT_EQ(st.device(), device());
+    EXPECT_EQ(st.to(at::Device(at::kCPU)).device(), at::Device(at::kCPU));
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST041_uneven_shards) {
+  init_pg();
+  const std::vector<ShardMetadata> shards{{{0, 0}, {2, 4}, placement(0)},
+                                          {{0, 4}, {4, 2}, placement(1)},
+                                          {{2, 0}, {4, 4}, placement(2)},
+                                          {{4, 4}, {2, 2}, placement(3)}};
+  const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {6, 6});
+  EXPECT_EQ(st.size(), at::IntArrayRef({6, 6}));
+  ASSERT_EQ(st.local_shards().size(), 1U);
+  const ShardMetadata& own = shards[static_cast<std::size_t>(rank())];
+  EXPECT_EQ(st.local_tensor().device(), device());
+  EXPECT_EQ(st.local_tensor().sizes(), at::IntArrayRef(own.shard_sizes));
+  EXPECT_EQ(st.local_shards()[0].metadata, own);
+  EXPECT_EQ(st.metadata().shards_metadata, shards);
+}
+
+// The part of the row that needs no GPU.
+SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_to_cpu) {
+  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    const ShardedTensor st =
+        sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}, {.process_group = group});
+    EXPECT_TRUE(st.cpu().is_same(st));
+    SHARD_EXPECT_THROW(st.cpu(at::MemoryFormat::ChannelsLast), c10::Error,
+                       "Only `torch.contiguous_format` or `torch.preserve_format` is supported!");
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_from_cuda_to_cpu) {
+  skip_if_lt_x_gpu(1);
+  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+    set_cuda_device(rank() % cuda_device_count());
+    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
+    const ShardedTensor moved = on_cpu.cuda().cpu(at::MemoryFormat::Preserve, group);
+    EXPECT_EQ(moved.process_group(), group);
+    const ChunkShardingSpec* const spec = as_chunk(*moved.sharding_spec());
+    ASSERT_NE(spec, nullptr);
+    EXPECT_EQ(spec->placements(), cpu_placements());
+    for (const ShardMetadata& shard : moved.metadata().shards_metadata) {
+      EXPECT_EQ(shard.placement->device(), at::Device(at::kCPU));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shard::test

@@ -1,0 +1,296 @@
+// The agent behind remote shards: four workers, one process each.
+#include "libshard/torch/rpc/rpc.h"
+
+#include <ATen/ATen.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "tests/support/distributed/environment.h"
+#include "tests/support/distributed/multi_process_test.h"
+#include "tests/support/distributed/sharded_tensor_test.h"
+
+namespace shard::test {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTimeout{2000};
+constexpr milliseconds kSlack{4000};  // For machines that are busy.
+
+Bytes bytes_of(const std::string& text) {
+  Bytes bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+milliseconds time_of(const std::function<void()>& action) {
+  const Clock::time_point start = Clock::now();
+  action();
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+}
+
+class Rpc : public MultiProcessTestCase {
+ protected:
+  c10::intrusive_ptr<c10d::Store> store() {
+    if (!store_) store_ = c10::make_intrusive<c10d::FileStore>(file_name(), world_size());
+    return c10::make_intrusive<c10d::PrefixStore>("rpc", store_);
+  }
+  std::shared_ptr<RpcAgent> start(milliseconds timeout = kTimeout) {
+    return init_rpc(store(), {"worker" + std::to_string(rank()), rank(), world_size(), timeout});
+  }
+  /// Rank r's: (r + 1, 3) elements of value r, at row 10 r.
+  Shard own_shard() const {
+    return Shard::from_tensor_and_offsets(at::full({rank() + 1, 3}, 1.0 * rank()), {10 * rank(), 0}, rank());
+  }
+  /// Every rank's own shard, published, as the ranks see each other's.
+  std::vector<RemoteShard> exchange(RpcAgent& rpc, const Shard& shard) const {
+    const std::vector<Bytes> published = rpc.all_gather(rpc.publish(shard));
+    std::vector<RemoteShard> remote;
+    for (int owner = 0; owner < world_size(); ++owner) {
+      remote.push_back(rpc.remote_shard(owner, published[static_cast<std::size_t>(owner)]));
+    }
+    return remote;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+SHARD_RANKS_TEST(Rpc, EveryWorkerKnowsAllByIdAndName) {
+  const auto rpc = start();
+  ASSERT_EQ(rpc->workers().size(), 4U);
+  for (int id = 0; id < 4; ++id) {
+    EXPECT_EQ(rpc->workers()[static_cast<std::size_t>(id)].id, id);
+    EXPECT_EQ(rpc->workers()[static_cast<std::size_t>(id)].name, "worker" + std::to_string(id));
+  }
+  EXPECT_EQ(rpc->self().id, rank());
+  EXPECT_EQ(current_rpc_agent(), rpc);
+  shutdown_rpc();
+  EXPECT_EQ(current_rpc_agent(), nullptr);
+}
+
+SHARD_RANKS_TEST(Rpc, FetchBringsValuesAndMetadata) {
+  const auto rpc = start();
+  const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
+  for (int owner = 0; owner < 4; ++owner) {
+    const RemoteShard& there = remote[static_cast<std::size_t>(owner)];
+    EXPECT_EQ(there.owner().id, owner);
+    const Shard here = there.to_here();
+    EXPECT_TRUE(tensors_equal(here.tensor, at::full({owner + 1, 3}, 1.0 * owner)));
+    EXPECT_EQ(here.metadata, ShardMetadata({10 * owner, 0}, {owner + 1, 3}, RemoteDevice(owner, at::kCPU)));
+  }
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, DtypesAndRequiresGradArrive) {
+  const auto rpc = start();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kBool, at::kByte,
+                                     at::kComplexFloat, at::kFloat8_e4m3fn}) {
+    const at::Tensor tensor = at::arange(6).remainder(2).reshape({2, 3}).to(dtype);
+    const bool requires_grad = dtype == at::kFloat;
+    const Shard shard(tensor.clone().set_requires_grad(requires_grad), ShardMetadata({0, 0}, {2, 3}));
+    const Shard here = exchange(*rpc, shard)[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+    EXPECT_EQ(here.tensor.scalar_type(), dtype);
+    EXPECT_TRUE(here.tensor.to(at::kComplexDouble).equal(tensor.to(at::kComplexDouble))) << dtype;
+    EXPECT_EQ(here.tensor.requires_grad(), requires_grad);
+    EXPECT_FALSE(here.metadata.placement.has_value());
+  }
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, EmptyShardKeepsItsOtherDimensions) {
+  const auto rpc = start();
+  const Shard empty = Shard::from_tensor_and_offsets(at::empty({0, 20}), {40, 0}, rank());
+  const Shard here = exchange(*rpc, empty)[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+  EXPECT_EQ(here.tensor.sizes(), at::IntArrayRef({0, 20}));
+  EXPECT_EQ(here.metadata.shard_offsets, (Sizes{40, 0}));
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, ViewOfALargerTensorArrivesAsItself) {
+  const auto rpc = start();
+  const at::Tensor whole = at::arange(100.0).reshape({10, 10});
+  const Shard rows(whole.narrow(0, 2, 3), ShardMetadata({2, 0}, {3, 10}));
+  const Shard here = exchange(*rpc, rows)[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+  EXPECT_TRUE(tensors_equal(here.tensor, whole.narrow(0, 2, 3)));
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, FetchSeesWhatTheOwnerWroteSince) {
+  const auto rpc = start();
+  const Shard shard = own_shard();
+  const std::vector<RemoteShard> remote = exchange(*rpc, shard);
+  at::Tensor(shard.tensor).fill_(100.0 + rank());
+  rpc->all_gather({});
+  const int peer = (rank() + 1) % 4;
+  EXPECT_TRUE(
+      tensors_equal(remote[static_cast<std::size_t>(peer)].to_here().tensor, at::full({peer + 1, 3}, 100.0 + peer)));
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, AllGatherTakesPiecesOfAnySize) {
+  const auto rpc = start();
+  for (int round = 0; round < 5; ++round) {
+    const auto text = [round](int worker) { return std::string(static_cast<std::size_t>(worker * round), 'x'); };
+    const std::vector<Bytes> all = rpc->all_gather(bytes_of(text(rank())));
+    ASSERT_EQ(all.size(), 4U);
+    for (int worker = 0; worker < 4; ++worker) {
+      EXPECT_EQ(all[static_cast<std::size_t>(worker)], bytes_of(text(worker))) << round;
+    }
+  }
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, AllGatherLeavesNoKeys) {
+  const auto rpc = start();
+  rpc->all_gather({});
+  const std::int64_t before = store()->getNumKeys();
+  for (int round = 0; round < 20; ++round) rpc->all_gather({});
+  EXPECT_LE(store()->getNumKeys(), before + 2 * 5);  // Of the last call, and of the next one of who is faster.
+  rpc->all_gather({});
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, UnknownShardIsAnErrorAtOnce) {
+  const auto rpc = start(milliseconds(30'000));
+  Bytes unknown = rpc->publish(own_shard());
+  unknown.front() = std::byte{99};
+  const RemoteShard nothing = rpc->remote_shard((rank() + 1) % 4, unknown);
+  const milliseconds took = time_of([&] {
+    SHARD_EXPECT_THROW(
+        nothing.to_here(), c10::Error,
+        "RPC: the shard of worker" + std::to_string((rank() + 1) % 4) + " cannot be fetched (timeout 30000 ms)");
+  });
+  EXPECT_LT(took, kSlack);
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, WithdrawnShardIsGone) {
+  const auto rpc = start();
+  const Bytes own = rpc->publish(own_shard());
+  const Bytes there = rpc->all_gather(own)[static_cast<std::size_t>((rank() + 1) % 4)];
+  const RemoteShard remote = rpc->remote_shard((rank() + 1) % 4, there);
+  remote.to_here();
+  rpc->all_gather({});
+  rpc->withdraw(own);
+  rpc->all_gather({});
+  SHARD_EXPECT_THROW(remote.to_here(), c10::Error, "no shard is published");
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, UnknownWorkerIsRefused) {
+  const auto rpc = start();
+  const Bytes own = rpc->publish(own_shard());
+  SHARD_EXPECT_THROW(rpc->remote_shard(4, own), c10::ValueError, "there is no worker 4");
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, CleanEndSaysNothing) {
+  const Output output = captured_output([&] {
+    const auto rpc = start();
+    const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
+    for (const RemoteShard& there : remote) there.to_here();
+    shutdown_rpc();
+  });
+  EXPECT_EQ(output.out, "");
+  EXPECT_EQ(output.err, "");
+}
+
+SHARD_RANKS_TEST(Rpc, ItCanStartAgainInTheSameStore) {
+  for (int round = 0; round < 3; ++round) {
+    const auto rpc = start();
+    const Shard here = exchange(*rpc, own_shard())[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+    EXPECT_EQ(here.tensor.size(0), (rank() + 1) % 4 + 1);
+    shutdown_rpc();
+  }
+}
+
+SHARD_RANKS_TEST(Rpc, NothingCanBeFetchedAfterTheEnd) {
+  std::vector<RemoteShard> remote;
+  remote = exchange(*start(), own_shard());
+  shutdown_rpc();
+  SHARD_EXPECT_THROW(remote[0].to_here(), c10::Error, "RPC has been shut down here");
+}
+
+SHARD_RANKS_TEST(Rpc, ThereIsOneAgentPerProcess) {
+  const auto rpc = start();
+  SHARD_EXPECT_THROW(start(), c10::Error, "RPC is initialized already");
+  EXPECT_EQ(current_rpc_agent(), rpc);
+  shutdown_rpc();
+  SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC is not initialized");
+}
+
+SHARD_RANKS_TEST(Rpc, ProgramMayEndWithoutShutdown) {
+  const auto rpc = start();
+  exchange(*rpc, own_shard())[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+  rpc->all_gather({});
+}
+
+// --- Workers that do not come
+// -----------------------------------------------------------------------------------------
+
+SHARD_RANKS_TEST(Rpc, StartNamesTheWorkerThatIsMissing) {
+  if (rank() == 3) return;
+  const milliseconds took =
+      time_of([&] { SHARD_EXPECT_THROW(start(), c10::Error, "RPC: worker 3 did not come within 2000 ms"); });
+  EXPECT_LT(took, kTimeout + kSlack);
+  EXPECT_EQ(current_rpc_agent(), nullptr);
+}
+
+SHARD_RANKS_TEST(Rpc, DeadWorkersShardIsAnErrorInTime) {
+  const auto rpc = start();
+  const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
+  for (const RemoteShard& there : remote) there.to_here();  // All have pipes to the one that will die.
+  rpc->all_gather({});
+  if (rank() == 2) _exit(0);
+  std::this_thread::sleep_for(milliseconds(200));
+  const milliseconds took = time_of([&] {
+    SHARD_EXPECT_THROW(remote[2].to_here(), c10::Error,
+                       "RPC: the shard of worker2 cannot be fetched (timeout 2000 ms)");
+  });
+  EXPECT_LT(took, kTimeout + kSlack);
+  EXPECT_TRUE(tensors_equal(remote[1].to_here().tensor, at::full({2, 3}, 1.0)));
+  store()->set("done" + std::to_string(rank()), std::string("y"));
+  store()->wait({"done0", "done1", "done3"});  // Worker 1 is there until the others have its shard.
+}
+
+SHARD_RANKS_TEST(Rpc, ShutdownWithADeadWorkerEndsInTime) {
+  const auto rpc = start();
+  exchange(*rpc, own_shard())[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
+  rpc->all_gather({});
+  if (rank() == 2) _exit(0);
+  const milliseconds took =
+      time_of([&] { SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC: worker 2 did not come within 2000 ms"); });
+  EXPECT_LT(took, kTimeout + kSlack);
+  EXPECT_EQ(current_rpc_agent(), nullptr);
+}
+
+SHARD_RANKS_TEST(Rpc, StoppedWorkerIsWaitedForNoLongerThanTheTimeout) {
+  const auto rpc = start();
+  const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
+  const Bytes pid = rpc->all_gather(bytes_of(std::to_string(getpid())))[2];
+  if (rank() == 2) raise(SIGSTOP);
+  if (rank() == 0) {
+    std::this_thread::sleep_for(milliseconds(200));
+    const milliseconds took = time_of([&] {
+      SHARD_EXPECT_THROW(remote[2].to_here(), c10::Error,
+                         "RPC: the shard of worker2 cannot be fetched (timeout 2000 ms)");
+    });
+    EXPECT_GE(took, kTimeout - milliseconds(200));
+    EXPECT_LT(took, kTimeout + kSlack);
+    kill(std::stoi(std::string(reinterpret_cast<const char*>(pid.data()), pid.size())), SIGCONT);
+  }
+  if (rank() % 2 == 1) std::this_thread::sleep_for(kTimeout);  // Else they would wait for rank 2 too long.
+  shutdown_rpc();
+}
+
+}  // namespace
+
+}  // namespace shard::test
