@@ -1,21 +1,33 @@
-# What `cmake --install` puts down: the tool, two shared libraries, headers, and the package libshard.
+# What `cmake --install` puts down: the tool, the shared libraries, headers, and the package libshard.
 include(CMakePackageConfigHelpers)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/libshard)
 
-foreach(library libshard shard_formats)
-  target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-                                                  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-  target_compile_features(${library} INTERFACE cxx_std_20)
-endforeach()
+# install_libraries(EXPORT FILE TARGETS...): a part of the package, with a file of targets of its own.
+function(install_libraries export file)
+  foreach(library ${ARGN})
+    target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                                                    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+    target_compile_features(${library} INTERFACE cxx_std_20)
+  endforeach()
+  install(TARGETS ${ARGN} EXPORT ${export} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ${export} NAMESPACE libshard:: DESTINATION ${package} FILE ${file})
+endfunction()
+
 set_target_properties(libshard PROPERTIES EXPORT_NAME libshard)
 set_target_properties(shard_formats PROPERTIES EXPORT_NAME formats INSTALL_RPATH "$ORIGIN")
 set_target_properties(shardctl PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-
+install_libraries(libshard libshardTargets.cmake libshard shard_formats)
+if(TARGET shard_torch)
+  set_target_properties(shard_torch PROPERTIES EXPORT_NAME torch)
+  set_target_properties(shard_rpc PROPERTIES EXPORT_NAME rpc)
+  install_libraries(libshardTorch libshardTorchTargets.cmake shard_torch shard_rpc)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake DESTINATION ${package})
+  cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH SHARD_LIBTORCH_ROOT)
+endif()
 install(TARGETS shardctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS libshard shard_formats EXPORT libshard LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY libshard formats DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(EXPORT libshard NAMESPACE libshard:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/libshard
-        FILE libshardTargets.cmake)
-file(WRITE ${PROJECT_BINARY_DIR}/libshardConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/libshardTargets.cmake)\n")
+configure_package_config_file(cmake/libshardConfig.cmake.in ${PROJECT_BINARY_DIR}/libshardConfig.cmake
+                              INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/libshardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/libshardConfig.cmake ${PROJECT_BINARY_DIR}/libshardConfigVersion.cmake
-        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/libshard)
+        DESTINATION ${package})

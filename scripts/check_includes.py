@@ -34,6 +34,12 @@ USES |= {
     "libshard/dist/mpi": {"libshard/core", "libshard/dist"},
     "libshard/torch/c10d": {"libshard/core", "libshard/dist"},
 }
+USES |= {
+    "libshard/torch/sharded_tensor": {"libshard/core", "libshard/dist", "libshard/torch/c10d"},
+    "libshard/torch/rpc": {"libshard/dist", "libshard/torch/sharded_tensor"},
+    "libshard/torch/state": LIBSHARD | FORMATS | {"libshard/torch/sharded_tensor"},
+    "libshard/torch/checkpoint": LIBSHARD | FORMATS | {"formats", "libshard/torch/sharded_tensor", "libshard/torch/state"},
+}
 USES |= {"formats": LIBSHARD | FORMATS, "apps/shardctl": LIBSHARD | FORMATS | {"formats"}}
 
 

@@ -154,12 +154,9 @@ void expect_same(Group& group, std::string_view text, ErrorCode code, std::strin
   const std::vector<Bytes> texts = all_gather(group, std::as_bytes(std::span(text)));
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    const auto shown = [](const Bytes& bytes) {
-      return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    };
     throw Error(code, fmt::format("rank {} and rank 0: {}", rank, what))
-        .expected(shown(texts[0]))
-        .found(shown(texts[rank]))
+        .expected(as_text(texts[0]))
+        .found(as_text(texts[rank]))
         .of_rank(static_cast<int>(rank));
   }
 }

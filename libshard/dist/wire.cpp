@@ -44,8 +44,7 @@ std::int64_t WireReader::number() {
 double WireReader::real() { return std::bit_cast<double>(number()); }
 
 std::string WireReader::text() {
-  const auto bytes = take(static_cast<std::uint64_t>(number()));
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(as_text(take(static_cast<std::uint64_t>(number()))));
 }
 
 Error WireReader::error() {

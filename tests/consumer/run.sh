@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
-# Installs the build tree, builds the consumer from the install tree alone, and runs it: run.sh BUILD_DIR SOURCE_DIR
+# Installs the build tree, builds the consumers from the install tree alone, and runs them: run.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$1" --prefix "$work/prefix" >/dev/null
 cp -r "$2/tests/consumer" "$work/source"
-cmake -S "$work/source" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
+
+has_torch=$(find "$1/libshard" -name libshard_rpc.so)
+configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"} >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer" "$2/tests/data/dcp/four_ranks" | tee "$work/names"
 grep -q . "$work/names"
 "$work/prefix/bin/shardctl" --version
+[ -z "$has_torch" ] || "$work/build/torch_consumer"
+
+# Without LibTorch the rest is found all the same; who demands ShardedTensor is told.
+configure without -DLibTorch_ROOT="$work/nowhere" >/dev/null
+if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=torch >/dev/null 2>"$work/errors"; then
+  echo "the component torch was found without LibTorch" >&2
+  exit 1
+fi
+[ -z "$has_torch" ] || grep -q "need LibTorch" "$work/errors"

@@ -473,6 +473,40 @@ TEST_F(Checkpoint, WritesEachRanksShardsIntoItsOwnFile) {
   EXPECT_THAT(names_in(path()), ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"));
 }
 
+// Rank 1 has a name more, so that trees are merged; the dict is one object under two names.
+TEST_P(CheckpointObjects, KeepOneTensorOfSeveralNames) {
+  as_ranks(2, [&](int rank) {
+    const at::Tensor whole = content({4, 2}, at::kInt);
+    const ShardedTensor shared = cut(whole, chunk_spec(0, placements(2)));
+    c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+    dict.insert("w", shared.as_tensor());
+    dict.insert("plain", whole);
+    StateDict state = state_of({{"a", dict}, {"b", dict}, {"c", value(shared)}, {"d", whole}});
+    if (rank == 1) state.insert("e", whole);
+    checkpoint::save(state, path(), nullptr, as(GetParam()));
+    for (const char* name : {"a.w", "b.w", "c"}) {
+      StateDict loaded = state_of({{name, value(blank(whole, chunk_spec(1, placements(2))))}});
+      checkpoint::load(loaded, path());
+      expect_content(ShardedTensor::of(loaded[name].toTensor()), whole);
+    }
+    for (const char* name : {"a.plain", "b.plain", "d", "e"}) {
+      StateDict loaded = state_of({{name, at::zeros({4, 2}, at::kInt)}});
+      checkpoint::load(loaded, path());
+      EXPECT_TRUE(loaded[name].toTensor().equal(whole)) << name;
+    }
+  });
+}
+
+TEST_F(Checkpoint, RefusesNamesThatAreOneTensorOnSomeRanksOnly) {
+  as_ranks(2, [&](int rank) {
+    const ShardingSpecPtr spec = chunk_spec(0, placements(2));
+    const ShardedTensor one = sharded_tensor::ones(spec, {4}), two = sharded_tensor::zeros(spec, {4});
+    const StateDict state = state_of({{"a", value(one)}, {"b", value(rank == 0 ? one : two)}});
+    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kInvalidArgument, "two names are one tensor",
+                 "b");
+  });
+}
+
 TEST_F(Checkpoint, FillsOneTensorUnderTwoNames) {
   as_ranks(2, [&](int) {
     const at::Tensor shared = content({4}, at::kInt), filled = at::zeros({4}, at::kInt);

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -13,8 +14,6 @@ const CreateOptions kRrefs{.init_rrefs = true};
 
 class ShardedTensorChunked : public ShardedTensorTestBase {
  protected:
-  ShardingSpecPtr rows() const { return chunk_spec(0, placements()); }
-
   /// One local shard of a (10, 20) tensor over four ranks, on this rank's device.
   at::Tensor own_rows(const ShardedTensor& st) const {
     EXPECT_EQ(st.local_shards().size(), 1U);
@@ -49,7 +48,8 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST011_sharded_tensor_metadata) {
     EXPECT_FALSE(st.requires_grad());
     EXPECT_TRUE(st.is_contiguous());
     EXPECT_FALSE(st.is_pinned());
-    const ShardedTensor with_grad = sharded_tensor::empty(rows(), {10, 20}, {.requires_grad = true, .init_rrefs = true});
+    const ShardedTensor with_grad =
+        sharded_tensor::empty(rows(), {10, 20}, {.requires_grad = true, .init_rrefs = true});
     EXPECT_TRUE(with_grad.requires_grad());
     const ShardedTensor doubles = sharded_tensor::empty(rows(), {10, 20}, {.dtype = at::kDouble, .init_rrefs = true});
     EXPECT_EQ(doubles.dtype(), at::kDouble);
@@ -57,10 +57,10 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST011_sharded_tensor_metadata) {
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorChunked, ST011_pinned_memory) {
+SHARD_RANKS_TEST(ShardedTensorChunked, ST011_TR41_pinned_memory) {
   skip_if_lt_x_gpu(1);
   with_comms([&] {
-    const ShardingSpecPtr spec = chunk_spec(0, {"rank:0/cpu", "rank:1/cpu", "rank:2/cpu", "rank:3/cpu"});
+    const ShardingSpecPtr spec = chunk_spec(0, cpu_placements());
     EXPECT_TRUE(sharded_tensor::empty(spec, {10, 20}, {.pin_memory = true, .init_rrefs = true}).is_pinned());
   });
 }
@@ -98,9 +98,20 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST017_create_sharded_tensor_with_rand) {
       EXPECT_TRUE(at::equal(st.local_tensor(), expected));
     };
     const CreateOptions doubles{.dtype = at::kDouble};
-    expect_drawn([&] { return at::rand({2, 2}, plain); }, [&] { return sharded_tensor::rand(rows(), {8, 2}, doubles); });
-    expect_drawn([&] { return at::randn({2, 2}, plain); },
-                 [&] { return sharded_tensor::randn(rows(), {8, 2}, doubles); });
+    expect_drawn(
+        [&] {
+          return at::rand({2, 2}, plain);
+        },
+        [&] {
+          return sharded_tensor::rand(rows(), {8, 2}, doubles);
+        });
+    expect_drawn(
+        [&] {
+          return at::randn({2, 2}, plain);
+        },
+        [&] {
+          return sharded_tensor::randn(rows(), {8, 2}, doubles);
+        });
   });
 }
 
@@ -115,7 +126,8 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST019_create_sharded_tensor_like) {
     const CreateOptions doubles{.dtype = at::kDouble};
     const at::TensorOptions plain = at::TensorOptions(at::kDouble).device(device());
     const ShardedTensor st = sharded_tensor::rand(rows(), {8, 8}, doubles);
-    EXPECT_TRUE(tensors_equal(sharded_tensor::full_like(st, 8.8, doubles).local_tensor(), at::full({2, 8}, 8.8, plain)));
+    EXPECT_TRUE(
+        tensors_equal(sharded_tensor::full_like(st, 8.8, doubles).local_tensor(), at::full({2, 8}, 8.8, plain)));
     EXPECT_EQ(sharded_tensor::empty_like(st, doubles).local_tensor().sizes(), at::IntArrayRef({2, 8}));
     const auto expect_like = [&](const auto& plain_op, const auto& sharded_op) {
       at::manual_seed(1234);
@@ -137,9 +149,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST023_sharding_columns) {
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_tensor().device(), device());
     EXPECT_EQ(st.local_tensor().sizes(), at::IntArrayRef({10, 8}));
-    std::vector<ShardMetadata> expected;
-    for (int i = 0; i < 4; ++i) expected.emplace_back(Sizes{0, 8 * i}, Sizes{10, 8}, placement(i));
-    EXPECT_EQ(st.metadata().shards_metadata, expected);
+    EXPECT_EQ(st.metadata().shards_metadata, side_by_side(placements(), 10, 8));
   }
 }
 

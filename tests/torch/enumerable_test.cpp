@@ -1,6 +1,7 @@
 // ShardedTensors under enumerable specs, and moved ones: rows ST-033, 035 to 041 and UP-02 of the conformance table.
 #include <ATen/ATen.h>
 
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -10,18 +11,8 @@ const CommsOptions kNoRpc{.rpc = false};
 
 class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
-  /// The quarters of a (10, 10) tensor, row by row.
-  static ShardingSpecPtr quarters(const std::vector<RemoteDevice>& places) {
-    return enumerable_spec({{{0, 0}, {5, 5}, places[0]},
-                            {{0, 5}, {5, 5}, places[1]},
-                            {{5, 0}, {5, 5}, places[2]},
-                            {{5, 5}, {5, 5}, places[3]}});
-  }
-  std::vector<RemoteDevice> cpu_placements() const {
-    std::vector<RemoteDevice> places;
-    for (int i = 0; i < world_size(); ++i) places.emplace_back(i, at::kCPU);
-    return places;
-  }
+  /// Of all ranks, for shards on the CPU.
+  static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, /*local_synchronization=*/false, "gloo"); }
   void expect_ones_gathered_to_0(const ShardedTensor& st) const {
     std::optional<at::Tensor> out;
     if (rank() == 0) out = at::zeros({10, 10}, device());
@@ -35,7 +26,7 @@ class ShardedTensorEnumerable : public ShardedTensorTestBase {
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {
   with_comms([&] {
-    const ShardingSpecPtr spec = quarters(placements());
+    const ShardingSpecPtr spec = enumerable_spec(quarters(placements()));
     const ShardedTensor st = sharded_tensor::empty(spec, {10, 10}, {.init_rrefs = true});
     EXPECT_EQ(st.metadata().size, (Sizes{10, 10}));
     EXPECT_EQ(st.dtype(), at::kFloat);
@@ -48,18 +39,19 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_pinned_memory) {
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_TR41_pinned_memory) {
   skip_if_lt_x_gpu(1);
   with_comms([&] {
-    const ShardedTensor st =
-        sharded_tensor::empty(quarters(cpu_placements()), {10, 10}, {.pin_memory = true, .init_rrefs = true});
+    const ShardedTensor st = sharded_tensor::empty(enumerable_spec(quarters(cpu_placements())), {10, 10},
+                                                   {.pin_memory = true, .init_rrefs = true});
     EXPECT_TRUE(st.is_pinned());
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones) {
   with_comms([&] {
-    const ShardedTensor st = sharded_tensor::ones(quarters(placements()), {10, 10}, {.init_rrefs = true});
+    const ShardedTensor st =
+        sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}, {.init_rrefs = true});
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_tensor().device(), device());
@@ -68,12 +60,14 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones)
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST036_gather_even) {
-  with_comms(kNoRpc, [&] { expect_ones_gathered_to_0(sharded_tensor::ones(quarters(placements()), {10, 10})); });
+  with_comms(kNoRpc, [&] {
+    expect_ones_gathered_to_0(sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}));
+  });
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
   with_comms(kNoRpc, [&] {
-    const ShardedTensor st = sharded_tensor::ones(quarters(placements({0, 1, 0, 3})), {10, 10});
+    const ShardedTensor st = sharded_tensor::ones(enumerable_spec(quarters(placements({0, 1, 0, 3}))), {10, 10});
     EXPECT_EQ(st.local_shards().size(), (std::vector<std::size_t>{2, 1, 0, 1})[static_cast<std::size_t>(rank())]);
     expect_ones_gathered_to_0(st);
   });
@@ -81,7 +75,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
   skip_if_lt_x_gpu(1);
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+  with_comms(kNoRpc, [&] {
     set_cuda_device(rank() % cuda_device_count());
     const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
     const ShardedTensor st = on_cpu.cuda(), again = st.cuda();
@@ -102,8 +96,8 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
 }
 
 // What of the row needs no GPU: dtypes, and devices where all of it is on the CPU already.
-SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_test) {
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_TR17_sharded_tensor_to_test) {
+  with_comms(kNoRpc, [&] {
     const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
     EXPECT_TRUE(st.to({.device = at::kCPU, .dtype = st.dtype()}).is_same(st));
     const ShardedTensor half = st.to(at::kHalf);
@@ -117,17 +111,18 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_test) {
     EXPECT_EQ(like.dtype(), at::kHalf);
     EXPECT_EQ(st.to(at::kCPU, at::kHalf).dtype(), at::kHalf);
     EXPECT_EQ(half.to(at::kCPU, at::kFloat).dtype(), at::kFloat);
-    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    const ProcessGroupPtr group = gloo_group();
     const ShardedTensor moved = st.to({.device = at::kCPU, .copy = true, .process_group = group});
     EXPECT_FALSE(moved.is_same(st));
     EXPECT_EQ(moved.local_tensor().device(), at::kCPU);
     EXPECT_EQ(moved.process_group(), group);
+    EXPECT_EQ(half.process_group(), st.process_group());
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back) {
   skip_if_lt_x_gpu(1);
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+  with_comms(kNoRpc, [&] {
     const int index = rank() % cuda_device_count();
     set_cuda_device(index);
     const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
@@ -143,8 +138,21 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back)
     EXPECT_EQ(type(both), at::kCPU);
     EXPECT_EQ(both.dtype(), at::kHalf);
     EXPECT_EQ(type(both.to(at::Device("cuda"), at::kFloat)), at::kCUDA);
-    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
+    const ProcessGroupPtr group = gloo_group();
     EXPECT_EQ(st.to({.device = at::kCPU, .process_group = group}).process_group(), group);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_like_a_tensor_of_another_gpu) {
+  skip_if_lt_x_gpu(3);
+  with_comms(kNoRpc, [&] {
+    const at::Device own("cuda:" + std::to_string(rank() % cuda_device_count()));
+    set_cuda_device(own.index());
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}).cuda();
+    const ShardedTensor like = st.to(at::zeros({3, 4}, at::TensorOptions(at::kHalf).device("cuda:2")));
+    EXPECT_FALSE(like.is_same(st));
+    EXPECT_EQ(like.dtype(), at::kHalf);
+    EXPECT_EQ(like.local_tensor().device(), own);
   });
 }
 
@@ -174,30 +182,51 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST041_uneven_shards) {
 
 // The part of the row that needs no GPU.
 SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_to_cpu) {
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
-    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
-    const ShardedTensor st =
-        sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}, {.process_group = group});
+  with_comms(kNoRpc, [&] {
+    const ProcessGroupPtr group = gloo_group();
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}, {.process_group = group});
     EXPECT_TRUE(st.cpu().is_same(st));
     SHARD_EXPECT_THROW(st.cpu(at::MemoryFormat::ChannelsLast), c10::Error,
                        "Only `torch.contiguous_format` or `torch.preserve_format` is supported!");
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_from_cuda_to_cpu) {
+/// Chunks of `before` that are on the CPU now, of the same ranks, in `group`.
+void expect_on_cpu(const ShardedTensor& moved, const ChunkShardingSpec& before, const ProcessGroupPtr& group) {
+  EXPECT_EQ(moved.process_group(), group);
+  const ChunkShardingSpec* const spec = as_chunk(*moved.sharding_spec());
+  ASSERT_NE(spec, nullptr);
+  EXPECT_EQ(spec->dim(), before.dim());
+  EXPECT_EQ(spec->placements(), cpu_placements());
+  for (const ShardMetadata& shard : moved.metadata().shards_metadata) {
+    EXPECT_EQ(shard.placement->device(), at::Device(at::kCPU));
+  }
+  EXPECT_EQ(moved.local_tensor().device(), at::Device(at::kCPU));
+}
+
+SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_TR17_sharded_tensor_from_cuda_to_cpu) {
   skip_if_lt_x_gpu(1);
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+  with_comms(kNoRpc, [&] {
     set_cuda_device(rank() % cuda_device_count());
-    const ProcessGroupPtr group = new_group({0, 1, 2, 3});
-    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
-    const ShardedTensor moved = on_cpu.cuda().cpu(at::MemoryFormat::Preserve, group);
-    EXPECT_EQ(moved.process_group(), group);
-    const ChunkShardingSpec* const spec = as_chunk(*moved.sharding_spec());
-    ASSERT_NE(spec, nullptr);
-    EXPECT_EQ(spec->placements(), cpu_placements());
-    for (const ShardMetadata& shard : moved.metadata().shards_metadata) {
-      EXPECT_EQ(shard.placement->device(), at::Device(at::kCPU));
-    }
+    const ProcessGroupPtr group = gloo_group();
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}).cuda();
+    expect_on_cpu(st.cpu(at::MemoryFormat::Preserve, group), *as_chunk(*st.sharding_spec()), group);
+  });
+}
+
+// Ranks 0 and 1 have their rows on the CPU already, 2 and 3 on a GPU.
+SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_from_cpu_and_cuda_to_cpu) {
+  skip_if_lt_x_gpu(1);
+  with_comms(kNoRpc, [&] {
+    const auto gpu_of = [](int of_rank) {
+      return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(of_rank % cuda_device_count()));
+    };
+    const std::vector<RemoteDevice> places{{0, at::kCPU}, {1, at::kCPU}, {2, gpu_of(2)}, {3, gpu_of(3)}};
+    const ProcessGroupPtr group = gloo_group();
+    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, places), {10, 20}, {.process_group = group});
+    const ShardedTensor moved = st.cpu();
+    EXPECT_FALSE(moved.is_same(st));
+    expect_on_cpu(moved, *as_chunk(*st.sharding_spec()), group);
   });
 }
 

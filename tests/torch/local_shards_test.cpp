@@ -2,6 +2,7 @@
 // conformance table.
 #include <ATen/ATen.h>
 
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
@@ -12,17 +13,23 @@ const CommsOptions kNoRpc{.rpc = false};
 
 class FromLocal : public ShardedTensorTestBase {
  protected:
-  /// The quarter of a (10, 10) tensor that is rank `of`'s.
-  ShardMetadata quarter(int of) const { return {{of / 2 * 5, of % 2 * 5}, {5, 5}, placement(of)}; }
-  ShardMetadata own_quarter() const { return quarter(rank()); }
-  std::vector<ShardMetadata> quarters() const { return {quarter(0), quarter(1), quarter(2), quarter(3)}; }
+  /// The quarters of a (10, 10) tensor.
+  std::vector<ShardMetadata> quarters() const { return test::quarters(placements()); }
+  ShardMetadata own_quarter() const { return quarters()[static_cast<std::size_t>(rank())]; }
   at::Tensor randn(at::IntArrayRef size) const { return at::randn(size, device()); }
   at::Tensor sparse() const {
     const at::Tensor indices = at::tensor({0, 1, 1, 2, 0, 2}, at::kLong).reshape({2, 3});
     return at::sparse_coo_tensor(indices, at::tensor({3.2F, 4.5F, 5.8F}), {5, 5}).to(device());
   }
+  /// With remote shards.
   ShardedTensor init(std::vector<Shard> shards, at::IntArrayRef size = {10, 10}) const {
-    return sharded_tensor::init_from_local_shards(std::move(shards), size);
+    return sharded_tensor::init_from_local_shards(std::move(shards), size, nullptr, true);
+  }
+  /// init fails with a ValueError of these words and leaves nothing registered.
+  void expect_init_refused(const std::vector<Shard>& shards, const std::string& words,
+                           at::IntArrayRef size = {10, 10}) const {
+    SHARD_EXPECT_THROW(init(shards, size), c10::ValueError, words);
+    EXPECT_EQ(registered_sharded_tensors(), 0U) << words;
   }
 };
 
@@ -80,15 +87,16 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST047_local_shards) {
   SHARD_EXPECT_THROW(Shard(tensor, wrong), c10::ValueError, "Shard tensor size does not match");
 }
 
-SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST049_st_base_init_from_local_shards_and_global_metadata) {
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST049_TR20_st_base_init_from_local_shards_and_global_metadata) {
   std::vector<Shard> shards;
-  for (int i = 0; i < 4; ++i) shards.emplace_back(at::randn({5, 5}, device(i)), quarter(i));
+  for (int i = 0; i < 4; ++i)
+    shards.emplace_back(at::randn({5, 5}, device(i)), quarters()[static_cast<std::size_t>(i)]);
   const ShardedTensorBase st =
       ShardedTensorBase::init_from_local_shards_and_global_metadata(shards, {quarters(), {10, 10}, {}});
   ASSERT_EQ(st.local_shards().size(), 4U);
   EXPECT_EQ(st.local_shards()[0].tensor.device(), device(0));
   EXPECT_EQ(st.local_shards()[0].tensor.sizes(), at::IntArrayRef({5, 5}));
-  EXPECT_EQ(st.local_shards()[0].metadata, quarter(0));
+  EXPECT_EQ(st.local_shards()[0].metadata, quarters()[0]);
   EXPECT_EQ(st.metadata().shards_metadata, quarters());
 }
 
@@ -96,26 +104,23 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST050_init_from_local_shards_new_
   with_comms(kNoRpc, [&] {
     const ProcessGroupPtr group = new_group({1, 2, 3});
     if (rank() == 0) return;
-    const auto metadata_of = [this](int of) { return ShardMetadata({5 * (of - 1), 0}, {5, 5}, placement(of)); };
-    const ShardedTensor st =
-        sharded_tensor::init_from_local_shards({Shard(randn({5, 5}), metadata_of(rank()))}, {15, 5}, group);
+    const std::vector<ShardMetadata> shards = stacked(placements({1, 2, 3}), 5, 5);
+    const ShardMetadata& own = shards[static_cast<std::size_t>(rank() - 1)];
+    const ShardedTensor st = sharded_tensor::init_from_local_shards({Shard(randn({5, 5}), own)}, {15, 5}, group);
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_tensor().device(), device());
     EXPECT_EQ(st.local_tensor().sizes(), at::IntArrayRef({5, 5}));
-    EXPECT_EQ(st.local_shards()[0].metadata, metadata_of(rank()));
-    EXPECT_EQ(st.metadata().shards_metadata,
-              (std::vector<ShardMetadata>{metadata_of(1), metadata_of(2), metadata_of(3)}));
+    EXPECT_EQ(st.local_shards()[0].metadata, own);
+    EXPECT_EQ(st.metadata().shards_metadata, shards);
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST051_init_from_local_shards_invalid_local_shards) {
-  with_comms(kNoRpc, [&] {
-    SHARD_EXPECT_THROW(init({}), c10::ValueError, "have no local shards on all ranks");
-    const Shard sparse_shard(sparse(), own_quarter());
-    SHARD_EXPECT_THROW(init({sparse_shard}), c10::ValueError, "Only torch.strided layout is currently supported");
-    const Shard transposed(randn({5, 5}).t(), own_quarter());
-    SHARD_EXPECT_THROW(init({transposed}), c10::ValueError,
-                       "Only torch.contiguous_format memory_format is currently supported");
+  with_comms([&] {
+    expect_init_refused({}, "have no local shards on all ranks");
+    expect_init_refused({Shard(sparse(), own_quarter())}, "Only torch.strided layout is currently supported");
+    expect_init_refused({Shard(randn({5, 5}).t(), own_quarter())},
+                        "Only torch.contiguous_format memory_format is currently supported");
     SHARD_EXPECT_THROW(Shard(randn({2, 3}), own_quarter()), c10::ValueError, "Shard tensor size does not match");
     SHARD_EXPECT_THROW(Shard(at::empty({5, 5}, at::kMeta), own_quarter()), c10::ValueError,
                        "Local shard tensor device does not match");
@@ -123,44 +128,44 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST051_init_from_local_shards_inva
 }
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST052_init_from_local_shards_invalid_property_cross_ranks) {
-  with_comms(kNoRpc, [&] {
+  with_comms([&] {
     const bool is_first = rank() == 0;
-    const Shard ones(at::ones({5, 5}, device()), own_quarter());
-    SHARD_EXPECT_THROW(init({ones}, is_first ? Sizes{10, 10} : Sizes{10, 5}), c10::ValueError,
-                       "ShardedTensor global_size property does not match from different ranks!");
-    const Shard typed(at::ones({5, 5}, at::TensorOptions(is_first ? at::kInt : at::kFloat).device(device())), own_quarter());
-    SHARD_EXPECT_THROW(init({typed}), c10::ValueError, "ShardedTensor dtype property does not match from different ranks!");
-    const Shard with_grad(randn({5, 5}).requires_grad_(is_first), own_quarter());
-    SHARD_EXPECT_THROW(init({with_grad}), c10::ValueError,
-                       "ShardedTensor requires_grad property does not match from different ranks!");
+    const at::Tensor ones = at::ones({5, 5}, device());
+    expect_init_refused({Shard(ones, own_quarter())},
+                        "ShardedTensor global_size property does not match from different ranks!",
+                        is_first ? Sizes{10, 10} : Sizes{10, 5});
+    expect_init_refused({Shard(ones.to(is_first ? at::kInt : at::kFloat), own_quarter())},
+                        "ShardedTensor dtype property does not match from different ranks!");
+    expect_init_refused({Shard(randn({5, 5}).requires_grad_(is_first), own_quarter())},
+                        "ShardedTensor requires_grad property does not match from different ranks!");
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST053_init_from_local_shards_invalid_pin_memory) {
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST053_TR41_init_from_local_shards_invalid_pin_memory) {
   skip_if_lt_x_gpu(1);
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
-    const ShardMetadata own({rank() / 2 * 5, rank() % 2 * 5}, {5, 5}, RemoteDevice(rank(), at::kCPU));
+  with_comms([&] {
+    const ShardMetadata own = test::quarters(cpu_placements())[static_cast<std::size_t>(rank())];
     const at::Tensor plain = at::randn({5, 5}), pinned = plain.pin_memory();
-    SHARD_EXPECT_THROW(init({Shard(pinned, own), Shard(plain, own)}), c10::ValueError,
-                       "Local shards' tensor pin_memory property need to be the same");
-    SHARD_EXPECT_THROW(init({Shard(rank() == 0 ? pinned : plain, own)}), c10::ValueError,
-                       "ShardedTensor pin_memory property does not match from different ranks!");
+    expect_init_refused({Shard(pinned, own), Shard(plain, own)},
+                        "Local shards' tensor pin_memory property need to be the same");
+    expect_init_refused({Shard(rank() == 0 ? pinned : plain, own)},
+                        "ShardedTensor pin_memory property does not match from different ranks!");
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST054_init_from_local_shards_invalid_shards_overlap) {
-  with_comms(kNoRpc, [&] {
+  with_comms([&] {
     const std::int64_t side = rank() == 0 ? 6 : 5;
     const ShardMetadata own(own_quarter().shard_offsets, {side, side}, placement(rank()));
-    SHARD_EXPECT_THROW(init({Shard(randn({side, side}), own)}), c10::ValueError, "overlap");
+    expect_init_refused({Shard(randn({side, side}), own)}, "overlap");
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST055_init_from_local_shards_invalid_shards_gaps) {
-  with_comms(kNoRpc, [&] {
+  with_comms([&] {
     const std::int64_t side = rank() == 0 ? 4 : 5;
     const ShardMetadata own(own_quarter().shard_offsets, {side, side}, placement(rank()));
-    SHARD_EXPECT_THROW(init({Shard(randn({side, side}), own)}), c10::ValueError, "does not match tensor volume");
+    expect_init_refused({Shard(randn({side, side}), own)}, "does not match tensor volume");
   });
 }
 
@@ -188,9 +193,9 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP05_init_from_local_shards_and_g
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP05_pinned_memory) {
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP05_TR41_pinned_memory) {
   skip_if_lt_x_gpu(1);
-  with_comms({.rpc = false, .backend = "gloo"}, [&] {
+  with_comms(kNoRpc, [&] {
     std::vector<ShardMetadata> all = quarters();
     ShardMetadata& own = all[static_cast<std::size_t>(rank())];
     own.placement = RemoteDevice(rank(), at::kCPU);
@@ -210,7 +215,7 @@ class ShardedTensorSubGroupInit : public MultiThreadedTestCase {
   }
 };
 
-SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST061_sub_process_group_sharded_tensor_init) {
+SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST061_TR39_sub_process_group_sharded_tensor_init) {
   const ProcessGroupPtr group = same_parity();
   const at::Tensor tensor = at::tensor({1, 2, 3}).to(at::kMeta);
   const Shard own(tensor, ShardMetadata({3 * (rank() / 2)}, {3}, RemoteDevice(rank(), at::kMeta)));
@@ -218,7 +223,7 @@ SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST061_sub_process_group_sharded_tens
   EXPECT_EQ(st.size(), at::IntArrayRef({6}));
 }
 
-SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST062_sub_process_group_placement_validation) {
+SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST062_TR06_sub_process_group_placement_validation) {
   EXPECT_NE(default_group(), nullptr);
   const ProcessGroupPtr group = same_parity();
   for (const int global : group->global_ranks()) {
@@ -232,14 +237,14 @@ ShardedTensorMetadata two_halves() {
   return {{{{0, 0}, {2, 2}, "rank:0/cpu"}, {{2, 0}, {2, 2}, "rank:1/cpu"}}, {4, 2}, {}};
 }
 
-TEST(CreateTensorNoProcessGroupMode, ST063_init_from_local_shards_and_global_metadata) {
+TEST(CreateTensorNoProcessGroupMode, ST063_TR20_init_from_local_shards_and_global_metadata) {
   const ShardedTensorMetadata metadata = two_halves();
   std::vector<Shard> shards;
   for (const ShardMetadata& shard : metadata.shards_metadata) shards.emplace_back(at::zeros({2, 2}), shard);
   EXPECT_EQ(ShardedTensorBase::init_from_local_shards_and_global_metadata(shards, metadata).metadata(), metadata);
 }
 
-TEST(CreateTensorNoProcessGroupMode, ST064_non_contiguous_local_shards) {
+TEST(CreateTensorNoProcessGroupMode, ST064_TR20_non_contiguous_local_shards) {
   const ShardedTensorMetadata metadata = two_halves();
   const at::Tensor whole = at::randn({4, 2}), wide = at::randn({4, 5});
   for (const at::Tensor& from : {whole, wide.narrow(1, 1, 2)}) {

@@ -74,6 +74,22 @@ SHARD_RANKS_TEST(ShardParameter, ST003_shard_parameter_errors) {
   });
 }
 
+SHARD_RANKS_TEST(ShardParameter, OneWrongRankMakesAllThrow) {
+  with_comms(kNoRpc, [&] {
+    const bool wrong = rank() == 2;
+    torch::nn::Linear fc(12, 12);
+    fc->to(device());
+    SHARD_EXPECT_THROW(shard_parameter(*fc, wrong ? "foo" : "weight", fc->weight, rows()), AttributeError,
+                       "Linear has no attribute `foo`");
+    SHARD_EXPECT_THROW(shard_parameter(*fc, "weight", wrong ? fc->bias : fc->weight, rows()), c10::ValueError,
+                       "Expected the member of Linear.weight, but found another Tensor");
+    if (wrong) fc->weight.set_data(at::rand({12, 12}, device()).t());
+    SHARD_EXPECT_THROW(shard_parameter(*fc, "weight", fc->weight, rows()), c10::ValueError,
+                       "param: weight is not a contiguous Tensor");
+    EXPECT_FALSE(ShardedTensor::of(fc->weight).defined());
+  });
+}
+
 SHARD_RANKS_TEST(ShardParameter, TheModuleKnowsItByNameAndAsAMember) {
   with_comms(kNoRpc, [&] {
     torch::nn::Linear fc(12, 12);
@@ -109,6 +125,14 @@ SHARD_RANKS_TEST(ShardTensor, ST004_shard_tensor) {
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_tensor().sizes(), at::IntArrayRef({3, 12}));
     EXPECT_TRUE(tensors_equal(st.local_tensor(), tensor.narrow(0, 3 * rank(), 3)));
+  });
+}
+
+SHARD_RANKS_TEST(ShardTensor, ASpecShardsFromRankZeroOverTheDefaultGroup) {
+  with_comms(kNoRpc, [&] {
+    const ShardedTensor st = rows()->shard(at::full({4, 2}, rank() + 7, at::TensorOptions(device()).dtype(at::kInt)));
+    EXPECT_EQ(st.local_tensor()[0][1].item<int>(), 7);
+    EXPECT_EQ(st.process_group(), default_group());
   });
 }
 

@@ -15,7 +15,6 @@ class OneGpu : public ShardedTensorTestBase {
 
  protected:
   void over_nccl(const std::function<void()>& body) { with_comms({.rpc = false, .backend = "nccl"}, body); }
-  ShardingSpecPtr rows() const { return chunk_spec(0, placements({0})); }
   at::TensorOptions on_gpu(at::ScalarType dtype = at::kFloat) const { return at::device(device()).dtype(dtype); }
 };
 
@@ -64,7 +63,7 @@ SHARD_RANKS_TEST(OneGpu, ST007_reshard) {
   over_nccl([&] {
     ShardedTensor st = sharded_tensor::rand(rows(), {24, 12});
     const at::Tensor before = st.local_tensor();
-    const ShardingSpecPtr columns = chunk_spec(1, placements({0}));
+    const ShardingSpecPtr columns = chunk_spec(1, placements());
     EXPECT_TRUE(st.reshard(columns).local_tensor().equal(before));
     EXPECT_EQ(*st.sharding_spec(), *columns);
   });

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "libshard/torch/sharded_tensor/factories.h"
@@ -89,6 +90,16 @@ SHARD_RANKS_TEST(Dispatch, ASpecsOpsAreKnownByItsClass) {
   const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(1));
   EXPECT_TRUE(has_custom_op(*rows({0}), "linear"));
   EXPECT_FALSE(has_custom_op(*rows({0}), "asin"));
+}
+
+SHARD_RANKS_TEST(Dispatch, ASpecsOpIsRunForTheSpecOrMissedByName) {
+  const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(7));
+  EXPECT_EQ(dispatch_custom_op(*rows({0}), "linear", {}, nullptr).toInt(), 7);
+  SHARD_EXPECT_THROW(dispatch_custom_op(*rows({0}), "asin", {}, nullptr), c10::Error,
+                     "Custom op: asin not registered for ChunkShardingSpec");
+  const auto boxes = enumerable_spec({ShardMetadata({0}, {4}, RemoteDevice(0, at::kCPU))});
+  SHARD_EXPECT_THROW(dispatch_custom_op(*boxes, "linear", {}, nullptr), c10::Error,
+                     "Custom op: linear not registered for EnumerableShardingSpec");
 }
 
 SHARD_RANKS_TEST(Dispatch, HandlersGetNameArgumentsWithDefaultsAndGroup) {
@@ -307,6 +318,16 @@ SHARD_RANKS_TEST(BuiltinOps, DeepCopiesAreLeavesAndClonesAreNot) {
   EXPECT_EQ(copy.process_group(), st.process_group());
 }
 
+SHARD_RANKS_TEST(BuiltinOps, ClonesWithoutGradModeNeedNoGradientAnywhere) {
+  const ShardedTensor st = ones({.requires_grad = true});
+  const at::NoGradGuard no_grad;
+  const ShardedTensor copy = clone(st);
+  EXPECT_FALSE(copy.requires_grad());
+  EXPECT_FALSE(copy.metadata().tensor_properties.requires_grad);
+  EXPECT_FALSE(local(copy).requires_grad());
+  EXPECT_TRUE(local(deepcopy(st)).requires_grad());
+}
+
 SHARD_RANKS_TEST(BuiltinOps, DetachSharesElementsAndNeedsNoGradient) {
   const ShardedTensor st = ones({.requires_grad = true});
   const ShardedTensor detached = ShardedTensor::of(st.as_tensor().detach());
@@ -338,6 +359,36 @@ SHARD_RANKS_TEST(BuiltinOps, CopyIntoAnotherDtypeButNotIntoOtherShards) {
   EXPECT_TRUE(tensors_equal(local(target), local(st).to(at::kDouble)));
   SHARD_EXPECT_THROW(copy_(sharded_tensor::ones(rows({3, 2, 1, 0}), {10, 20}), st), c10::Error,
                      "inplace copy can only happen between two ShardedTensor with same metadata!");
+}
+
+enum class LocalOrder { kRising, kFalling };
+
+/// Eight rows, two shards of one row on each of four ranks; every element is the number of its row.
+ShardedTensor numbered_rows(int rank, LocalOrder order) {
+  ShardedTensorMetadata metadata{.shards_metadata = {}, .size = {8, 2}, .tensor_properties = {}};
+  for (int row = 0; row < 8; ++row) {
+    metadata.shards_metadata.emplace_back(Sizes{row, 0}, Sizes{1, 2}, RemoteDevice(row / 2, at::kCPU));
+  }
+  std::vector<Shard> own;
+  for (const int row : {2 * rank, 2 * rank + 1}) {
+    own.emplace_back(at::full({1, 2}, row, at::kFloat), metadata.shards_metadata[static_cast<std::size_t>(row)]);
+  }
+  if (order == LocalOrder::kFalling) std::swap(own[0], own[1]);
+  return ShardedTensor::init_from_local_shards_and_global_metadata(std::move(own), metadata);
+}
+
+SHARD_RANKS_TEST(BuiltinOps, CopyGoesFromBoxToBoxInAnyLocalOrder) {
+  const ShardedTensor from = numbered_rows(rank(), LocalOrder::kFalling);
+  const ShardedTensor to = numbered_rows(rank(), LocalOrder::kRising);
+  for (const Shard& shard : to.local_shards()) shard.tensor.zero_();
+  copy_(to, from);
+  for (const Shard& shard : to.local_shards()) {
+    EXPECT_EQ(shard.tensor[0][1].item<std::int64_t>(), shard.metadata.shard_offsets[0]);
+  }
+}
+
+SHARD_RANKS_TEST(BuiltinOps, LocalOrderDoesNotMakeTensorsDifferent) {
+  EXPECT_TRUE(equal(numbered_rows(rank(), LocalOrder::kFalling), numbered_rows(rank(), LocalOrder::kRising)));
 }
 
 SHARD_RANKS_TEST(BuiltinOps, TypeAsTakesTheDtypeOfAnyTensor) {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -114,6 +115,40 @@ TEST(DefaultGroup, CanBeMadeAgainInTheSameWorld) {
   });
 }
 
+/// One rank; `meet` runs where a world waits for its ranks, `part` where its group ends.
+class SlowWorld final : public World {
+ public:
+  SlowWorld(std::function<void()> meet, std::function<void()> part)
+      : meet_(std::move(meet)), part_(std::move(part)) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::shared_ptr<Group> make_group(const std::string&, const std::vector<int>&, const std::string&) override {
+    meet_();
+    return {&solo_group(), [part = part_](Group*) { part(); }};
+  }
+
+ private:
+  std::function<void()> meet_, part_;
+};
+
+/// Whether another thread soon learns if there is a default group; if not it is left waiting.
+bool another_thread_may_ask() {
+  std::packaged_task<bool()> ask(has_default_group);
+  const auto answer = ask.get_future();
+  std::thread(std::move(ask)).detach();
+  return answer.wait_for(5s) == std::future_status::ready;
+}
+
+TEST(DefaultGroup, OtherThreadsMayAskWhileItIsMadeAndWhileItEnds) {
+  bool answered_meeting = false, answered_parting = false;
+  init_process_group(std::make_shared<SlowWorld>([&] { answered_meeting = another_thread_may_ask(); },
+                                                 [&] { answered_parting = another_thread_may_ask(); }));
+  destroy_process_group();
+  EXPECT_TRUE(answered_meeting);
+  EXPECT_TRUE(answered_parting);
+}
+
 TEST(DefaultGroup, DestroyingNoneDoesNothing) { EXPECT_NO_THROW(destroy_process_group()); }
 
 TEST(NewGroup, TR07_OutsidersAreMinusOneOfMinusOne) {
@@ -183,11 +218,20 @@ TEST(NewGroup, WrongRanksAreRefused) {
   });
 }
 
+TEST(NewGroup, ThreadsRefuseOtherBackendsByName) {
+  on_ranks(2, [](int rank) {
+    EXPECT_THAT(ranks_met(new_group({0, 1}, false, "threads")->group(), rank), ElementsAre(0, 1));
+    SHARD_EXPECT_THROW(new_group({0, 1}, false, "gloo"), c10::Error,
+                       "ranks that are threads have no backend 'gloo': expected threads");
+    SHARD_EXPECT_THROW(new_group({rank}, true, "nccl"), c10::Error, "no backend 'nccl'");
+  });
+}
+
 TEST(World, OnlyMembersMakeAGroup) {
   const auto worlds = make_thread_worlds(2);
   EXPECT_EQ(worlds[1]->rank(), 1);
   EXPECT_EQ(worlds[1]->size(), 2);
-  SHARD_EXPECT_THROW(worlds[0]->make_group("g", {1}), c10::ValueError, "no member");
+  SHARD_EXPECT_THROW(worlds[0]->make_group("g", {1}, ""), c10::ValueError, "no member");
 }
 
 // Gloo
@@ -257,6 +301,31 @@ TEST(C10dWorld, NcclWithoutItsPlugInOrAGpuSaysWhatIsMissing) {
   }
   const auto store = c10::make_intrusive<c10d::HashStore>();
   SHARD_EXPECT_THROW(make_c10d_world("nccl", store, 0, 1, 1s), c10::Error, "the backend nccl");
+}
+
+TEST(C10dWorld, GroupsMayNameTheirBackend) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  on_threads(2, [&](int rank) {
+    init_thread_process_group(gloo_world(store, rank, 2));
+    const ProcessGroupPtr group = new_group({0, 1}, false, "gloo");
+    EXPECT_EQ(group->backend(), "gloo");
+    EXPECT_THAT(ranks_met(group->group(), rank), ElementsAre(0, 1));
+    SHARD_EXPECT_THROW(new_group({0, 1}, false, "ucc"), c10::Error, "unknown backend 'ucc': expected gloo or nccl");
+  });
+}
+
+TEST(C10dWorld, OfNcclMakesGroupsOfGlooToo) {
+  std::shared_ptr<World> world;
+  try {
+    world = make_c10d_world("nccl", c10::make_intrusive<c10d::HashStore>(), 0, 1, 20s);
+  } catch (const c10::Error& error) {
+    GTEST_SKIP() << error.what_without_backtrace();
+  }
+  EXPECT_EQ(init_process_group(world)->backend(), "nccl");
+  const ProcessGroupPtr group = new_group({0}, false, "gloo");
+  EXPECT_EQ(group->backend(), "gloo");
+  EXPECT_THAT(ranks_met(group->group(), 0), ElementsAre(0));
+  destroy_process_group();
 }
 
 TEST(WrapProcessGroup, AGroupOfTheProgramIsOneOfOurs) {

@@ -1,9 +1,11 @@
 // Shards of other ranks, over RPC: the rows of the conformance table that make tensors with init_rrefs.
 #include <ATen/ATen.h>
 
-#include <numeric>
+#include <set>
 
 #include "libshard/torch/sharded_tensor/factories.h"
+#include "libshard/torch/state/state_dict.h"
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -16,23 +18,6 @@ class RemoteShardsTest : public ShardedTensorTestBase {
     return {.process_group = std::move(group), .init_rrefs = true};
   }
   static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-  /// The four quarters of a (10, 10) tensor, row by row, at these places.
-  static std::vector<ShardMetadata> grid(const std::vector<RemoteDevice>& places) {
-    return {{{0, 0}, {5, 5}, places[0]},
-            {{0, 5}, {5, 5}, places[1]},
-            {{5, 0}, {5, 5}, places[2]},
-            {{5, 5}, {5, 5}, places[3]}};
-  }
-  /// Shards of (5, width) below each other, as many as there are ranks to hold them.
-  std::vector<ShardMetadata> fives(const std::vector<int>& ranks, std::int64_t width) const {
-    std::vector<ShardMetadata> shards;
-    for (const int rank : ranks) {
-      shards.emplace_back(Sizes{5 * static_cast<std::int64_t>(shards.size()), 0}, Sizes{5, width}, placement(rank));
-    }
-    return shards;
-  }
-
   /// This rank has exactly the shards that `metadata` places on it, in its order, on its device; all ranks see
   /// `metadata`.
   void expect_shards(const ShardedTensor& st, const std::vector<ShardMetadata>& metadata) const {
@@ -73,6 +58,22 @@ class RemoteShardsTest : public ShardedTensorTestBase {
     default_group()->group().barrier();
   }
 
+  /// Each of the other three ranks has one shard, full of `value`. Ends in a barrier.
+  static void expect_remote_values(const ShardedTensor& st, double value) {
+    EXPECT_EQ(st.remote_shards().size(), 3U);
+    for (const auto& [owner, shards] : st.remote_shards()) {
+      ASSERT_EQ(shards.size(), 1U);
+      const at::Tensor here = shards[0].to_here().tensor;
+      EXPECT_TRUE(tensors_equal(here, at::full_like(here, value))) << "of rank " << owner;
+    }
+    default_group()->group().barrier();
+  }
+  /// Every rank's local shards, before anybody goes on.
+  static void fill(const ShardedTensor& st, double value) {
+    for (const Shard& shard : st.local_shards()) at::Tensor(shard.tensor).fill_(value);
+    default_group()->group().barrier();
+  }
+
  private:
   bool is_at(const RemoteDevice& place, int of_rank) const {
     return place == placement(of_rank) || place == worker_placement(of_rank);
@@ -86,8 +87,20 @@ class ShardedTensorEnumerable : public RemoteShardsTest {};
 
 class ShardedTensorFromLocalShards : public RemoteShardsTest {
  protected:
-  Shard own_quarter() const { return {at::randn({5, 5}, device()), grid(placements())[index(rank())]}; }
+  Shard own_quarter() const { return {at::randn({5, 5}, device()), quarters(placements())[index(rank())]}; }
 };
+
+SHARD_RANKS_TEST(ShardedTensorChunked, OthersSeeShardsWithTheirContent) {
+  with_comms([&] {
+    for (int value = 0; value < 20; ++value) {
+      const ShardedTensor st = sharded_tensor::full(rows(), {512, 512}, value, with_rrefs());
+      for (const auto& [owner, shards] : st.remote_shards()) {
+        EXPECT_TRUE(tensors_equal(shards.at(0).to_here().tensor, at::full({128, 512}, value, at::kFloat)));
+      }
+      default_group()->group().barrier();
+    }
+  });
+}
 
 SHARD_RANKS_TEST(ShardedTensorChunked, ST012_complete_world_size) {
   with_comms([&] {
@@ -103,12 +116,12 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST012_complete_world_size) {
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorChunked, ST020_partial_world_size) {
+SHARD_RANKS_TEST(ShardedTensorChunked, ST020_TR12_partial_world_size) {
   with_comms([&] {
     const ShardedTensor st = sharded_tensor::empty(chunk_spec(0, placements({2, 3})), {10, 20}, with_rrefs());
-    expect_shards(st, fives({2, 3}, 20));
+    expect_shards(st, stacked(placements({2, 3}), 5, 20));
     EXPECT_EQ(st.local_shards().size(), rank() >= 2 ? 1U : 0U);
-    expect_remote(st, {2, 3}, 1, fives({2, 3}, 20));
+    expect_remote(st, {2, 3}, 1, stacked(placements({2, 3}), 5, 20));
     EXPECT_EQ(st.remote_shards().size(), rank() >= 2 ? 1U : 2U);
   });
 }
@@ -117,9 +130,9 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST021_new_group) {
   with_comms([&] {
     const ProcessGroupPtr group = new_group({1, 2, 3});
     const ShardedTensor st = sharded_tensor::empty(chunk_spec(0, placements({2, 3})), {10, 20}, with_rrefs(group));
-    expect_shards(st, fives({2, 3}, 20));
+    expect_shards(st, stacked(placements({2, 3}), 5, 20));
     EXPECT_EQ(st.local_shards().size(), rank() >= 2 ? 1U : 0U);
-    expect_remote(st, {2, 3}, 1, fives({2, 3}, 20));
+    expect_remote(st, {2, 3}, 1, stacked(placements({2, 3}), 5, 20));
     EXPECT_EQ(st.remote_shards().size(), rank() >= 2 ? 1U : 2U);
   });
 }
@@ -128,15 +141,14 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST022_multiple_local_shards) {
   with_comms([&] {
     const ShardedTensor st =
         sharded_tensor::empty(chunk_spec(0, placements({0, 1, 2, 3, 0, 1, 2, 3})), {16, 20}, with_rrefs());
-    std::vector<ShardMetadata> shards;
-    for (int i = 0; i < 8; ++i) shards.emplace_back(Sizes{2 * i, 0}, Sizes{2, 20}, placement(i % 4));
+    const std::vector<ShardMetadata> shards = stacked(placements({0, 1, 2, 3, 0, 1, 2, 3}), 2, 20);
     expect_shards(st, shards);
     EXPECT_EQ(st.local_shards().size(), 2U);
     expect_remote(st, {0, 1, 2, 3}, 2, shards);
   });
 }
 
-SHARD_RANKS_TEST(ShardedTensorChunked, ST024_invalid_sharding) {
+SHARD_RANKS_TEST(ShardedTensorChunked, ST024_TR04_TR09_TR10_invalid_sharding) {
   init_pg();
   const auto empty = [&](std::int64_t dim, const RemoteDevice& place, const CreateOptions& options = {}) {
     return sharded_tensor::empty(chunk_spec(dim, {place}), {10, 20}, options);
@@ -172,7 +184,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST024_invalid_sharding) {
   destroy_comms();
 }
 
-SHARD_RANKS_TEST(ShardedTensorChunked, ST025_invalid_pg_rpc_ranks) {
+SHARD_RANKS_TEST(ShardedTensorChunked, ST025_TR11_invalid_pg_rpc_ranks) {
   init_pg();
   const int rpc_rank = (rank() + 1) % 4;
   init_rpc({rpc_rank, "worker" + std::to_string(rpc_rank)});
@@ -182,11 +194,11 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST025_invalid_pg_rpc_ranks) {
   destroy_comms();
 }
 
-SHARD_RANKS_TEST(ShardedTensorChunked, ST032_cleanup) {
+SHARD_RANKS_TEST(ShardedTensorChunked, ST032_TR11_cleanup) {
   with_comms([&] {
     {
-      const ShardedTensor st1 = sharded_tensor::empty(chunk_spec(0, placements()), {10, 20}, with_rrefs());
-      const ShardedTensor st2 = sharded_tensor::empty(chunk_spec(0, placements()), {10, 20});
+      const ShardedTensor st1 = sharded_tensor::empty(rows(), {10, 20}, with_rrefs());
+      const ShardedTensor st2 = sharded_tensor::empty(rows(), {10, 20});
       EXPECT_EQ(registered_sharded_tensors(), 1U);
     }
     EXPECT_EQ(registered_sharded_tensors(), 0U);
@@ -195,7 +207,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST032_cleanup) {
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST034_grid_sharding) {
   with_comms([&] {
-    const std::vector<ShardMetadata> shards = grid(placements());
+    const std::vector<ShardMetadata> shards = quarters(placements());
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
@@ -206,11 +218,12 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST034_grid_sharding) {
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST042_partial_world_size) {
   with_comms([&] {
-    const ShardedTensor st = sharded_tensor::empty(enumerable_spec(fives({0, 1}, 5)), {10, 5}, with_rrefs());
+    const ShardedTensor st =
+        sharded_tensor::empty(enumerable_spec(stacked(placements({0, 1}), 5, 5)), {10, 5}, with_rrefs());
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 5}));
-    expect_shards(st, fives({0, 1}, 5));
+    expect_shards(st, stacked(placements({0, 1}), 5, 5));
     EXPECT_EQ(st.local_shards().size(), rank() <= 1 ? 1U : 0U);
-    expect_remote(st, {0, 1}, 1, fives({0, 1}, 5));
+    expect_remote(st, {0, 1}, 1, stacked(placements({0, 1}), 5, 5));
     EXPECT_EQ(st.remote_shards().size(), rank() <= 1 ? 1U : 2U);
   });
 }
@@ -218,11 +231,12 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST042_partial_world_size) {
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST043_new_group) {
   with_comms([&] {
     const ProcessGroupPtr group = new_group({1, 2, 3});
-    const ShardedTensor st = sharded_tensor::empty(enumerable_spec(fives({1, 3}, 5)), {10, 5}, with_rrefs(group));
+    const ShardedTensor st =
+        sharded_tensor::empty(enumerable_spec(stacked(placements({1, 3}), 5, 5)), {10, 5}, with_rrefs(group));
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 5}));
-    expect_shards(st, fives({1, 3}, 5));
+    expect_shards(st, stacked(placements({1, 3}), 5, 5));
     EXPECT_EQ(st.local_shards().size(), rank() % 2 == 1 ? 1U : 0U);
-    expect_remote(st, {1, 3}, 1, fives({1, 3}, 5));
+    expect_remote(st, {1, 3}, 1, stacked(placements({1, 3}), 5, 5));
     EXPECT_EQ(st.remote_shards().size(), rank() % 2 == 1 ? 1U : 2U);
   });
 }
@@ -231,7 +245,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST044_with_rpc_names) {
   with_comms([&] {
     std::vector<RemoteDevice> places;
     for (int r = 0; r < 4; ++r) places.push_back(worker_placement(r));
-    const std::vector<ShardMetadata> shards = grid(places);
+    const std::vector<ShardMetadata> shards = quarters(places);
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
@@ -243,7 +257,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST044_with_rpc_names) {
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, UP03_multiple_local_shards) {
   with_comms([&] {
-    const std::vector<ShardMetadata> shards = grid(placements({0, 1, 0, 1}));
+    const std::vector<ShardMetadata> shards = quarters(placements({0, 1, 0, 1}));
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
@@ -257,31 +271,30 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST048_init_from_local_shards) {
   with_comms([&] {
     const ShardedTensor st = sharded_tensor::init_from_local_shards({own_quarter()}, {10, 10}, nullptr, true);
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
-    expect_shards(st, grid(placements()));
+    expect_shards(st, quarters(placements()));
     EXPECT_EQ(st.local_shards().size(), 1U);
-    expect_remote(st, {0, 1, 2, 3}, 1, grid(placements()));
+    expect_remote(st, {0, 1, 2, 3}, 1, quarters(placements()));
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP04_init_from_local_shards_and_global_metadata) {
   with_comms([&] {
-    const ShardedTensorMetadata metadata{grid(placements()), {10, 10}, {}};
+    const ShardedTensorMetadata metadata{quarters(placements()), {10, 10}, {}};
     const ShardedTensor st =
         ShardedTensor::init_from_local_shards_and_global_metadata({own_quarter()}, metadata, nullptr, true);
     EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
-    expect_shards(st, grid(placements()));
+    expect_shards(st, quarters(placements()));
     EXPECT_EQ(st.local_shards().size(), 1U);
-    expect_remote(st, {0, 1, 2, 3}, 1, grid(placements()));
+    expect_remote(st, {0, 1, 2, 3}, 1, quarters(placements()));
   });
 }
 
-// --- Beyond the table
-// -------------------------------------------------------------------------------------------------
+// --- Beyond the table ------------------------------------------------------------------------------------------------
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, RemoteShardsHaveTheOwnersValues) {
   with_comms([&] {
     const at::Tensor whole = at::arange(100.0).reshape({10, 10});
-    const ShardMetadata own = grid(placements())[index(rank())];
+    const ShardMetadata own = quarters(placements())[index(rank())];
     const Shard shard(narrow_tensor(whole, own).clone().to(device()), own);
     const ShardedTensor st = sharded_tensor::init_from_local_shards({shard}, {10, 10}, nullptr, true);
     for (const auto& [owner, shards] : st.remote_shards()) {
@@ -294,7 +307,7 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, RemoteShardsHaveTheOwnersValues) 
 
 SHARD_RANKS_TEST(ShardedTensorChunked, EmptyShardsAreRemoteShards) {
   with_comms([&] {
-    const ShardedTensor st = sharded_tensor::ones(chunk_spec(0, placements()), {2, 20}, with_rrefs());
+    const ShardedTensor st = sharded_tensor::ones(rows(), {2, 20}, with_rrefs());
     if (rank() != 3) {
       EXPECT_EQ(st.remote_shards().at(3).at(0).to_here().tensor.sizes(), at::IntArrayRef({0, 20}));
     }
@@ -304,11 +317,87 @@ SHARD_RANKS_TEST(ShardedTensorChunked, EmptyShardsAreRemoteShards) {
 
 SHARD_RANKS_TEST(ShardedTensorChunked, TensorsThatOutliveRpcAreHarmless) {
   init_comms({});
-  const ShardedTensor st = sharded_tensor::ones(chunk_spec(0, placements()), {8, 2}, with_rrefs());
+  const ShardedTensor st = sharded_tensor::ones(rows(), {8, 2}, with_rrefs());
   const int other = (rank() + 1) % 4;
   destroy_comms();
   EXPECT_EQ(st.remote_shards().size(), 3U);
   SHARD_EXPECT_THROW(st.remote_shards().at(other).at(0).to_here(), c10::Error, "RPC has been shut down here");
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, TR08_all_placements_are_checked_on_all_ranks_in_their_order) {
+  init_pg();
+  for (const int place : {0, 1, 2, 3}) {
+    std::vector<RemoteDevice> places = placements();
+    places[index(place)] = RemoteDevice(7, device());
+    places.emplace_back(5, device());
+    SHARD_EXPECT_THROW(sharded_tensor::empty(chunk_spec(0, places), {10, 20}), c10::ValueError,
+                       "Global rank 7 does not exist in input process group");
+  }
+  // Devices need not exist.
+  EXPECT_EQ(resolve_placement(*default_group(), "rank:3/cuda:77").second, at::Device("cuda:77"));
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, TR27_a_loaded_tensor_has_remote_shards_of_its_own) {
+  with_comms([&] {
+    const ShardedTensor saved = sharded_tensor::full(rows(), {10, 20}, 3, with_rrefs());
+    StateDict state;
+    state.insert("weight", saved.as_tensor());
+    const StateDict loaded = load_state(save_state(state));
+    const ShardedTensor st = ShardedTensor::of(loaded["weight"].toTensor());
+    EXPECT_EQ(registered_sharded_tensors(), 2U);
+    fill(saved, 0);
+    expect_remote_values(st, 3);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, ClonesHaveRemoteShardsOfTheirOwn) {
+  with_comms([&] {
+    const ShardedTensor st = sharded_tensor::full(rows(), {10, 20}, 3, with_rrefs());
+    const ShardedTensor clone = ShardedTensor::of(at::clone(st.as_tensor()));
+    EXPECT_EQ(registered_sharded_tensors(), 2U);
+    fill(st, 0);
+    expect_remote_values(clone, 3);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, MovedTensorsHaveRemoteShardsOfTheirOwn) {
+  with_comms([&] {
+    const ShardedTensor st = sharded_tensor::full(rows(), {10, 20}, 3, with_rrefs());
+    const ShardedTensor doubles = st.to(at::kDouble);
+    const ShardedTensor copy = st.to({.device = at::Device(at::kCPU), .copy = true});
+    EXPECT_EQ(registered_sharded_tensors(), 3U);
+    fill(st, 0);
+    expect_remote_values(doubles, 3);
+    expect_remote_values(copy, 3);
+    EXPECT_EQ(doubles.remote_shards().begin()->second.at(0).to_here().tensor.scalar_type(), at::kDouble);
+    default_group()->group().barrier();
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, CpuOfATensorOnTheCpuKeepsItsRemoteShards) {
+  with_comms([&] {
+    const ShardedTensor st = sharded_tensor::full(chunk_spec(0, cpu_placements()), {10, 20}, 3, with_rrefs());
+    const ShardedTensor on_cpu = st.cpu();
+    EXPECT_TRUE(on_cpu.is_same(st));
+    EXPECT_EQ(registered_sharded_tensors(), 1U);
+    expect_remote_values(on_cpu, 3);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, CpuOfATensorOnGpusHasRemoteShardsOfItsOwn) {
+  skip_if_lt_x_gpu(1);
+  with_comms([&] {
+    set_cuda_device(rank() % cuda_device_count());
+    const ShardedTensor st = sharded_tensor::full(chunk_spec(0, cpu_placements()), {10, 20}, 3, with_rrefs()).cuda();
+    const ShardedTensor on_cpu = st.cpu();
+    EXPECT_EQ(registered_sharded_tensors(), 2U);
+    fill(st, 0);
+    expect_remote_values(on_cpu, 3);
+    for (const auto& [owner, shards] : on_cpu.remote_shards()) {
+      EXPECT_EQ(*shards.at(0).to_here().metadata.placement, RemoteDevice(owner, at::kCPU));
+    }
+    default_group()->group().barrier();
+  });
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "libshard/dist/wire.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -23,12 +23,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout{2000};
 constexpr milliseconds kSlack{4000};  // For machines that are busy.
-
-Bytes bytes_of(const std::string& text) {
-  Bytes bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
-}
 
 milliseconds time_of(const std::function<void()>& action) {
   const Clock::time_point start = Clock::now();
@@ -139,10 +133,10 @@ SHARD_RANKS_TEST(Rpc, AllGatherTakesPiecesOfAnySize) {
   const auto rpc = start();
   for (int round = 0; round < 5; ++round) {
     const auto text = [round](int worker) { return std::string(static_cast<std::size_t>(worker * round), 'x'); };
-    const std::vector<Bytes> all = rpc->all_gather(bytes_of(text(rank())));
+    const std::vector<Bytes> all = rpc->all_gather(to_bytes(text(rank())));
     ASSERT_EQ(all.size(), 4U);
     for (int worker = 0; worker < 4; ++worker) {
-      EXPECT_EQ(all[static_cast<std::size_t>(worker)], bytes_of(text(worker))) << round;
+      EXPECT_EQ(all[static_cast<std::size_t>(worker)], to_bytes(text(worker))) << round;
     }
   }
   shutdown_rpc();
@@ -233,8 +227,34 @@ SHARD_RANKS_TEST(Rpc, ProgramMayEndWithoutShutdown) {
   rpc->all_gather({});
 }
 
-// --- Workers that do not come
-// -----------------------------------------------------------------------------------------
+// --- Workers that do not come ----------------------------------------------------------------------------------------
+
+/// Takes no address of an agent.
+class NoAddresses final : public c10d::PrefixStore {
+ public:
+  using PrefixStore::PrefixStore;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    TORCH_CHECK(key.find("addrs/") == std::string::npos, "no addresses here");
+    PrefixStore::set(key, value);
+  }
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<NoAddresses>(prefix_, store_->clone());
+  }
+};
+
+class OneWorker : public Rpc {
+ public:
+  int world_size() const override { return 1; }
+};
+
+SHARD_RANKS_TEST(OneWorker, AnAgentThatCannotStartLeavesNone) {
+  const auto refusing = c10::make_intrusive<NoAddresses>("refusing", store());
+  SHARD_EXPECT_THROW(init_rpc(refusing, {"worker0", 0, 1, kTimeout}), c10::Error, "no addresses here");
+  EXPECT_EQ(current_rpc_agent(), nullptr);
+  const auto rpc = start();
+  EXPECT_EQ(rpc->self().name, "worker0");
+  shutdown_rpc();
+}
 
 SHARD_RANKS_TEST(Rpc, StartNamesTheWorkerThatIsMissing) {
   if (rank() == 3) return;
@@ -275,7 +295,7 @@ SHARD_RANKS_TEST(Rpc, ShutdownWithADeadWorkerEndsInTime) {
 SHARD_RANKS_TEST(Rpc, StoppedWorkerIsWaitedForNoLongerThanTheTimeout) {
   const auto rpc = start();
   const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
-  const Bytes pid = rpc->all_gather(bytes_of(std::to_string(getpid())))[2];
+  const Bytes pid = rpc->all_gather(to_bytes(std::to_string(getpid())))[2];
   if (rank() == 2) raise(SIGSTOP);
   if (rank() == 0) {
     std::this_thread::sleep_for(milliseconds(200));
@@ -285,7 +305,7 @@ SHARD_RANKS_TEST(Rpc, StoppedWorkerIsWaitedForNoLongerThanTheTimeout) {
     });
     EXPECT_GE(took, kTimeout - milliseconds(200));
     EXPECT_LT(took, kTimeout + kSlack);
-    kill(std::stoi(std::string(reinterpret_cast<const char*>(pid.data()), pid.size())), SIGCONT);
+    kill(std::stoi(std::string(as_text(pid))), SIGCONT);
   }
   if (rank() % 2 == 1) std::this_thread::sleep_for(kTimeout);  // Else they would wait for rank 2 too long.
   shutdown_rpc();

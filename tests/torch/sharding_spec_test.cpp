@@ -215,6 +215,18 @@ TEST(ChunkArithmetic, FollowsTorchChunk) {
   EXPECT_EQ(chunked_dim_size(10, 3, 4), 0);
 }
 
+TEST(ChunkArithmetic, NumbersThatMakeNoSenseAreRefused) {
+  SHARD_EXPECT_THROW(split_size(10, 0), c10::ValueError, "cannot cut 10 elements into 0 chunks");
+  SHARD_EXPECT_THROW(split_size(-10, 2), c10::ValueError, "cannot cut -10 elements into 2 chunks");
+  SHARD_EXPECT_THROW(chunked_dim_size(10, 3, -1), c10::ValueError, "chunk -1 of 3 out of 10 elements is none");
+}
+
+TEST(ChunkArithmetic, FarPastTheEndThereIsNothing) {
+  EXPECT_EQ(chunked_dim_size(10, 3, INT64_MAX), 0);
+  EXPECT_EQ(chunked_dim_size(INT64_MAX, INT64_MAX, 2), 0);
+  EXPECT_EQ(chunked_dim_size(10, 0, 1), 0);
+}
+
 TEST(ChunkArithmetic, AChunkOfARankIsFoundInTheOrderOfPlacements) {
   const ChunkShardingSpec spec(0, on_ranks({2, 3, 1, 0}));
   EXPECT_EQ(chunk_of_rank(10, spec, 2), std::pair(std::int64_t{0}, std::int64_t{3}));
@@ -229,6 +241,13 @@ TEST(NarrowTensor, IsAViewOfTheShard) {
   const at::Tensor part = narrow_tensor(tensor, ShardMetadata({1, 2}, {2, 3}));
   EXPECT_TRUE(part.equal(tensor.slice(0, 1, 3).slice(1, 2, 5)));
   EXPECT_TRUE(part.is_alias_of(tensor));
+}
+
+TEST(NarrowTensor, ByIndex) {
+  const at::Tensor tensor = at::arange(20).view({4, 5});
+  EXPECT_TRUE(narrow_tensor_by_index(tensor, {1, 2}, {2, 3}).equal(tensor.slice(0, 1, 3).slice(1, 2, 5)));
+  SHARD_EXPECT_THROW(narrow_tensor_by_index(tensor, {1}, {2}), c10::ValueError,
+                     "cannot narrow a tensor of 2 dimensions to offsets [1] and sizes [2]");
 }
 
 TEST(NarrowTensor, DimensionsOfFullSizeStay) {

@@ -39,6 +39,25 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST028_state_dict) {
   });
 }
 
+SHARD_RANKS_TEST(ShardedTensorChunked, TR27_loading_runs_the_exchange_of_remote_shards_again) {
+  with_comms([&] {
+    const MyShardedModel2 module(rows());
+    module.sharded_tensor2.local_tensor().fill_(rank());
+    const std::string bytes = save_state(state_dict(module));
+    module.sharded_tensor2.local_tensor().fill_(-1);
+    MyShardedModel2 loaded;
+    load_state_dict(loaded, load_state(bytes), false);
+    EXPECT_TRUE(loaded.sharded_tensor2.init_rrefs());
+    EXPECT_EQ(registered_sharded_tensors(), 2U);
+    ASSERT_EQ(loaded.sharded_tensor2.remote_shards().size(), 3U);
+    for (const auto& [owner, shards] : loaded.sharded_tensor2.remote_shards()) {
+      ASSERT_EQ(shards.size(), 1U);
+      EXPECT_TRUE(shards[0].to_here().tensor.eq(owner).all().item<bool>());
+    }
+    default_group()->group().barrier();  // Shards can be fetched while their owner's tensor lives.
+  });
+}
+
 SHARD_RANKS_TEST(ShardedTensorChunked, ST029_state_dict_new_group) {
   with_comms([&] {
     const ProcessGroupPtr group = new_group({2, 3});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "libshard/torch/sharded_tensor/factories.h"
+#include "libshard/torch/sharded_tensor/modules.h"
 #include "libshard/torch/state/dtypes.h"
 #include "libshard/torch/state/state_dict.h"
 #include "tests/support/distributed/multi_thread_test.h"
@@ -254,6 +255,22 @@ SHARD_RANKS_TEST(OneRank, TheLoadHookLeavesWhatIsNoShardedTensor) {
   state.insert("part", at::ones({2}));
   pre_load_state_dict_hook(module, state);
   EXPECT_FALSE(module.part.defined());
+}
+
+SHARD_RANKS_TEST(OneRank, LoadingFindsShardsInAnyLocalOrder) {
+  torch::nn::Linear from(2, 4), to(2, 4);
+  for (torch::nn::Linear layer : {from, to}) {
+    shard_parameter(*layer, "weight", layer->weight, chunk_spec(0, {"rank:0/cpu", "rank:0/cpu"}));
+  }
+  const ShardedTensor weight = ShardedTensor::of(from->weight);
+  const std::vector<Shard> last_first{weight.local_shards()[1], weight.local_shards()[0]};
+  StateDict state;
+  state.insert("weight", ShardedTensor::init_from_local_shards_and_global_metadata(last_first, weight.metadata())
+                             .as_tensor());
+  load_state_dict(*to, state, false);
+  const auto& loaded = ShardedTensor::of(to->weight).local_shards();
+  EXPECT_TRUE(at::equal(loaded[0].tensor, weight.local_shards()[0].tensor));
+  EXPECT_TRUE(at::equal(loaded[1].tensor, weight.local_shards()[1].tensor));
 }
 
 SHARD_RANKS_TEST(OneRank, LoadingCopiesIntoParameters) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <random>
 #include <sstream>
 #include <string>
@@ -80,6 +81,11 @@ TEST(RemoteDevice, OtherTextsAreRefused) {
 TEST(RemoteDevice, AnUnknownDeviceIsTorchsError) {
   SHARD_EXPECT_THROW(RemoteDevice("rank:0/tape"), c10::Error, "tape");
   SHARD_EXPECT_THROW(RemoteDevice("rank:0/"), c10::Error, "empty");
+}
+
+TEST(RemoteDevice, ANegativeRankIsRefused) {
+  SHARD_EXPECT_THROW(RemoteDevice(-1, at::kCPU), c10::ValueError,
+                     "the rank of a remote device should be >= 0, found -1");
 }
 
 TEST(RemoteDevice, IsEqualByAllThreeParts) {
@@ -225,6 +231,21 @@ TEST(MetadataBytes, AnUnknownMemoryFormatIsRefused) {
   // The last numbers are: dtype, layout, requires_grad, memory format, pin_memory, number of shards.
   bytes[bytes.size() - 3 * sizeof(std::int64_t)] = 7;
   SHARD_EXPECT_THROW(deserialize_metadata(bytes), c10::Error, "Invalid torch.memory_format encoding: 7");
+}
+
+TEST(MetadataBytes, NumbersThatSerializeDoesNotWriteAreRefused) {
+  const std::string bytes = serialize(ShardedTensorMetadata());
+  const auto with = [&](std::size_t from_end, std::int64_t number) {
+    std::string changed = bytes;
+    std::memcpy(changed.data() + changed.size() - from_end * sizeof number, &number, sizeof number);
+    return changed;
+  };
+  SHARD_EXPECT_THROW(deserialize_metadata(with(1, -1)), c10::Error, "a list of -1 items");
+  SHARD_EXPECT_THROW(deserialize_metadata(with(7, -1)), c10::Error, "a list of -1 items");
+  SHARD_EXPECT_THROW(deserialize_metadata(with(2, 2)), c10::Error, "Invalid bool encoding: 2");
+  SHARD_EXPECT_THROW(deserialize_metadata(with(4, -1)), c10::Error, "Invalid bool encoding: -1");
+  const auto undefined = static_cast<std::int64_t>(at::ScalarType::Undefined);
+  SHARD_EXPECT_THROW(deserialize_metadata(with(6, undefined)), c10::Error, "Invalid dtype encoding: ");
 }
 
 TEST(MetadataBytes, EveryCutIsRefused) {
@@ -430,6 +451,14 @@ TEST(CheckTensor, NumbersThatDoNotFitAreRefused) {
   SHARD_EXPECT_THROW(check_tensor({ShardMetadata({INT64_MAX}, {INT64_MAX})}, {10}), c10::ValueError, "exceeds");
 }
 
+TEST(CheckTensor, NegativeNumbersAreRefused) {
+  SHARD_EXPECT_THROW(check_tensor({ShardMetadata({0}, {1})}, {INT64_MIN}), c10::ValueError,
+                     "the size of a tensor should be >= 0, found [-9223372036854775808]");
+  ShardMetadata changed({0}, {1});
+  changed.shard_sizes = {INT64_MIN};
+  SHARD_EXPECT_THROW(check_tensor({changed}, {1}), c10::ValueError, "shard_sizes should be >= 0");
+}
+
 TEST(CheckTensor, ANoughtDimensionalTensorHasOneElement) { EXPECT_NO_THROW(check_tensor({ShardMetadata({}, {})}, {})); }
 
 // Local metadata
@@ -461,6 +490,13 @@ TEST(LocalMetadata, ErrorsNameTheRank) {
                      "dtype=Int, the other local shard tensor dtype=Float.");
   SHARD_EXPECT_THROW(of({local_shard(1, at::zeros({1, 3})), local_shard(1, at::zeros({1, 3}).requires_grad_())}),
                      c10::ValueError, "Local shards' tensor requires_grad property need to be the same on rank:1!");
+}
+
+TEST(LocalMetadata, ThePlacementIsLookedAtBeforeTheLayout) {
+  Shard shard = local_shard(1, at::zeros({2, 3}).to_sparse());
+  shard.metadata.placement = std::nullopt;
+  SHARD_EXPECT_THROW(metadata_of_local_shards({shard}, {4, 3}, 1, group_of_one(1)), c10::ValueError,
+                     "remote device is None");
 }
 
 TEST(LocalMetadata, APlacementOfAnotherRankIsRefused) {

@@ -18,12 +18,13 @@ struct SaveOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< Of each rank, for buffers.
 };
 
-/// Writes `state` of all ranks of `group` (null: the default group) into the folder `path`: every rank its own shards,
-/// rank 0 the plain tensors and objects (equal on all ranks), the metadata and the commit. The folder is there
-/// completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. A collective. Memory: no copy of
-/// contiguous CPU tensors. \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another
-/// (plain tensors of other
-///   shapes, shards that overlap), kExists, kResource, kUnsupported  the format cannot hold a value, kPeer
+/// Writes `state` of all ranks of `group` (null: the default group) into the folder `path`: every rank its own shards, the
+/// lowest rank that has them plain tensors and objects (equal on all ranks), rank 0 the metadata and the commit. The
+/// folder is there completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. A collective.
+/// Memory: no copy of contiguous CPU tensors. Cost: each rank's description of its state, without elements, goes to all.
+/// \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another (plain tensors of other
+///   shapes, shards that overlap or leave gaps, other arguments), or this process is no member; kExists; kResource;
+///   kUnsupported  the format cannot hold a value, by name; kPeer
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
           const SaveOptions& options = {});
 
@@ -34,14 +35,15 @@ struct LoadOptions {
 };
 struct LoadResult {
   std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
-  std::int64_t bytes_read = 0;       ///< From files, by this rank.
+  std::int64_t bytes_read = 0;       ///< Of elements, from files, by this rank; metadata not counted.
 };
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, of any format that shardctl reads, saved by any
-/// number of ranks under any sharding: each rank reads just the bytes of its own shards and of plain tensors. Other
-/// values are replaced by the checkpoint's. All ranks end alike. \throws shard::Error  kNotFound, kCorruption,
-/// kInvalidArgument  a shape or dtype differs, naming tensor, found and
-///   expected; kPeer
+/// number of ranks under any sharding: each rank reads just the bytes of its own shards and of plain tensors. Other values
+/// are replaced by the checkpoint's; dicts, lists and tuples are entered where they hold a tensor. Names are keys and
+/// indices joined by dots. All ranks end alike; what fails before elements are read changes nothing. A collective.
+/// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or dtype
+///   differs, naming tensor, found and expected; kUnsupported; kPeer
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                 const LoadOptions& options = {});
 

@@ -135,11 +135,17 @@ std::vector<Worker> gather_workers(Meeting& meeting, const std::string& own_name
   std::vector<Worker> workers;
   for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(own_name)))) {
     const int id = static_cast<int>(workers.size());
-    workers.push_back({id, std::string(reinterpret_cast<const char*>(name.data()), name.size())});
+    workers.push_back({id, std::string(as_text(name))});
   }
   return workers;
 }
 
+void end_agent(torch_rpc::RpcAgent& agent) {
+  agent.shutdown();
+  torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
+}
+
+/// Torch's current agent, once it runs; where it cannot start there is none.
 std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, const RpcOptions& options,
                                                         std::shared_ptr<const Shelf> shelf) {
   const WithoutSigpipe in_all_its_threads;
@@ -154,7 +160,12 @@ std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, 
         TORCH_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is no shard");
       }));
   torch_rpc::RpcAgent::setCurrentRpcAgent(agent);  // Torch unpickles messages with the current agent's resolver.
-  agent->start();
+  try {
+    agent->start();
+  } catch (...) {
+    end_agent(*agent);
+    throw;
+  }
   return agent;
 }
 
@@ -254,8 +265,7 @@ void TensorPipeRpc::shut_down() {
 
 void TensorPipeRpc::stop() {
   if (stopped_.exchange(true)) return;
-  agent_->shutdown();
-  torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
+  end_agent(*agent_);
   shelf_->clear();
 }
 

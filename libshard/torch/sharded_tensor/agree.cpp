@@ -1,9 +1,12 @@
 #include "libshard/torch/sharded_tensor/agree.h"
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/dist/wire.h"
 #include "libshard/torch/sharded_tensor/errors.h"
@@ -21,7 +24,7 @@ void write(WireWriter& out, Answer answer, std::string_view text) {
 
 Bytes data_message(std::span<const std::byte> bytes) {
   WireWriter out;
-  write(out, Answer::kData, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  write(out, Answer::kData, as_text(bytes));
   return out.take();
 }
 
@@ -46,6 +49,8 @@ Bytes failure_message(const std::exception_ptr& failure) {
     write(out, Answer::kRuntime, error.msg());
   } catch (const std::exception& error) {
     write(out, Answer::kRuntime, error.what());
+  } catch (...) {
+    write(out, Answer::kRuntime, "an exception that is no std::exception");
   }
   return out.take();
 }
@@ -62,8 +67,29 @@ Bytes data_of(std::span<const std::byte> message) {
   SHARD_CHECK_ATTRIBUTE(answer != Answer::kAttribute, text);
   if (answer == Answer::kShard) throw in.error();
   TORCH_CHECK(answer == Answer::kData, text);
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+  return to_bytes(text);
+}
+
+using Words = std::vector<std::string>;
+
+Bytes message_of(const Words& words) {
+  WireWriter out;
+  for (const std::string& word : words) out.text(word);
+  return out.take();
+}
+
+Bytes digest_of(const Words& words) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(message_of(words));
+  return to_bytes(hasher.finish_hex());
+}
+
+void expect_same_words(const Words& own, int own_rank, const Bytes& message, std::size_t rank) {
+  WireReader in(message);
+  for (const std::string& word : own) {
+    const std::string other = in.text();
+    TORCH_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
+  }
 }
 
 }  // namespace
@@ -85,6 +111,17 @@ void agree(Group& group, const std::function<void()>& step) {
     step();
     return Bytes();
   });
+}
+
+void agree_on(Group& group, const std::function<Words()>& step) {
+  Words own;
+  const std::vector<Bytes> digests = all_gather_or_throw(group, [&] {
+    own = step();
+    return digest_of(own);
+  });
+  if (std::ranges::adjacent_find(digests, std::ranges::not_equal_to()) == digests.end()) return;
+  const std::vector<Bytes> messages = all_gather(group, message_of(own));
+  for (std::size_t i = 0; i < messages.size(); ++i) expect_same_words(own, group.rank(), messages[i], i);
 }
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "libshard/dist/group.h"
@@ -18,5 +19,11 @@ std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()
 
 /// Does `step` on all ranks; where it throws on one, all throw as above. A collective of a few bytes.
 void agree(Group& group, const std::function<void()>& step);
+
+/// As above; and what `step` returns, a call's arguments in words, must be the same on all ranks: as many everywhere.
+/// \throws c10::ValueError  on all ranks: "dst=0 on rank: 1 does not match with dst=2 on rank: 0", of the first
+///   argument that differs.
+/// Cost: one all_gather of a digest; where ranks differ, another of the words.
+void agree_on(Group& group, const std::function<std::vector<std::string>()>& step);
 
 }  // namespace shard

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "libshard/torch/sharded_tensor/agree.h"
 #include "libshard/torch/sharded_tensor/sharded_tensor_impl.h"
@@ -14,11 +16,6 @@ namespace {
 
 using Args = at::ArrayRef<c10::IValue>;
 
-ShardedTensorImpl& impl_of(const ShardedTensor& tensor) {
-  TORCH_CHECK(tensor.defined(), "Expected a ShardedTensor, but found an undefined one");
-  return static_cast<ShardedTensorImpl&>(*tensor.as_tensor().unsafeGetTensorImpl());
-}
-
 template <class Verdict>
 bool true_on_all_ranks(Group& group, const Verdict& verdict) {
   const Bytes yes{std::byte{1}};
@@ -26,11 +23,26 @@ bool true_on_all_ranks(Group& group, const Verdict& verdict) {
   return std::ranges::all_of(verdicts, [&](const Bytes& one) { return one == yes; });
 }
 
+/// Local shards are in their maker's order, which may differ between tensors of equal metadata.
+std::vector<const Shard*> by_box(const std::vector<Shard>& shards) {
+  std::vector<const Shard*> sorted;
+  for (const Shard& shard : shards) sorted.push_back(&shard);
+  std::ranges::sort(sorted, {}, [](const Shard* shard) {
+    return std::tie(shard->metadata.shard_offsets, shard->metadata.shard_sizes);
+  });
+  return sorted;
+}
+
+bool same_box(const Shard* one, const Shard* other) {
+  return one->metadata.shard_offsets == other->metadata.shard_offsets &&
+         one->metadata.shard_sizes == other->metadata.shard_sizes;
+}
+
 template <class SameData>
 bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, const SameData& same_data) {
   return a.metadata == b.metadata &&
-         std::ranges::equal(a.local_shards, b.local_shards, [&](const Shard& one, const Shard& other) {
-           return one.metadata == other.metadata && same_data(one.tensor, other.tensor);
+         std::ranges::equal(by_box(a.local_shards), by_box(b.local_shards), [&](const Shard* one, const Shard* other) {
+           return one->metadata == other->metadata && same_data(one->tensor, other->tensor);
          });
 }
 
@@ -49,7 +61,7 @@ ShardedTensor with_local_tensors(const ShardedTensor& like, const Change& change
   const ShardedTensorImpl& old = impl_of(like);
   ShardedTensorMetadata metadata = old.metadata;
   metadata.tensor_properties.requires_grad = requires_grad;
-  auto impl = c10::make_intrusive<ShardedTensorImpl>(old.spec, std::move(metadata), old.device());
+  auto impl = c10::make_intrusive<ShardedTensorImpl>(old.spec, std::move(metadata));
   impl->group = old.group;
   impl->init_rrefs = old.init_rrefs;
   for (const auto& shard : old.local_shards) impl->local_shards.emplace_back(change(shard.tensor), shard.metadata);
@@ -137,6 +149,13 @@ void check_same_group(at::ArrayRef<ShardedTensor> tensors) {
   }
 }
 
+bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking) {
+  const auto targets = by_box(to.local_shards()), sources = by_box(from.local_shards());
+  if (!std::ranges::equal(targets, sources, same_box)) return false;
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i]->tensor.copy_(sources[i]->tensor, non_blocking);
+  return true;
+}
+
 bool equal(const ShardedTensor& a, const ShardedTensor& b) {
   return compare(a, b, [](const at::Tensor& one, const at::Tensor& other) { return at::equal(one, other); });
 }
@@ -148,8 +167,9 @@ bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol, doubl
 }
 
 ShardedTensor clone(const ShardedTensor& tensor) {
+  const bool requires_grad = tensor.requires_grad() && at::GradMode::is_enabled();
   return with_local_tensors(
-      tensor, [](const at::Tensor& local) { return local.clone(); }, tensor.requires_grad());
+      tensor, [](const at::Tensor& local) { return local.clone(); }, requires_grad);
 }
 
 ShardedTensor deepcopy(const ShardedTensor& tensor) {
@@ -175,10 +195,9 @@ ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad) {
 ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking) {
   check_same_group({to, from});
   const ShardedTensorMetadata &target = to.metadata(), &source = from.metadata();
-  TORCH_CHECK(target.size == source.size && target.shards_metadata == source.shards_metadata,
+  TORCH_CHECK(target.size == source.size && target.shards_metadata == source.shards_metadata &&
+                  copy_local_shards(to, from, non_blocking),
               "inplace copy can only happen between two ShardedTensor with same metadata!");
-  const auto& shards = from.local_shards();
-  for (std::size_t i = 0; i < shards.size(); ++i) to.local_shards()[i].tensor.copy_(shards[i].tensor, non_blocking);
   return to;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Between ops.cpp and builtin_ops.cpp. Not for programs.
+/// What operators and state dicts share. Not for programs.
 #pragma once
 
 #include <optional>
@@ -18,5 +18,9 @@ BuiltinOp builtin_op(std::string_view name);
 
 /// \throws c10::Error  "All distributed tensors should use the same ProcessGroup if used together in an op."
 void check_same_group(at::ArrayRef<ShardedTensor> tensors);
+
+/// Copies the elements of local shards into those of the same boxes, also where they come in another order. False where
+/// the boxes differ; then nothing is copied. Cost: n log n in local shards, and their elements.
+bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking = false);
 
 }  // namespace shard

@@ -5,15 +5,14 @@
 
 #include <utility>
 
+#include "libshard/torch/sharded_tensor/sharded_tensor_impl.h"
+
 namespace shard {
 
 namespace {
 
-/// In place on each local shard, in order, without autograd.
-template <class Fill>
-ShardedTensor filled(ShardedTensor tensor, const Fill& fill) {
-  const at::NoGradGuard no_grad;
-  for (const Shard& shard : tensor.local_shards()) fill(shard.tensor);
+ShardedTensor filled(ShardedTensor tensor, const FillShard& fill) {
+  fill_shards(tensor.local_shards(), fill);
   return tensor;
 }
 
@@ -51,7 +50,7 @@ ShardedTensor empty(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
   return ShardedTensor(std::move(spec), size, options);
 }
 ShardedTensor full(ShardingSpecPtr spec, at::IntArrayRef size, const at::Scalar& value, const CreateOptions& options) {
-  return init::constant_(empty(std::move(spec), size, options), value);
+  return make_filled(std::move(spec), size, options, [&](at::Tensor shard) { shard.fill_(value); });
 }
 ShardedTensor ones(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options) {
   return full(std::move(spec), size, 1, options);
@@ -60,10 +59,10 @@ ShardedTensor zeros(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
   return full(std::move(spec), size, 0, options);
 }
 ShardedTensor rand(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options) {
-  return init::uniform_(empty(std::move(spec), size, options));
+  return make_filled(std::move(spec), size, options, [](at::Tensor shard) { shard.uniform_(); });
 }
 ShardedTensor randn(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options) {
-  return init::normal_(empty(std::move(spec), size, options));
+  return make_filled(std::move(spec), size, options, [](at::Tensor shard) { shard.normal_(); });
 }
 
 ShardedTensor empty_like(const ShardedTensor& tensor, const CreateOptions& options) {

@@ -4,13 +4,11 @@
 /// Source: torch/distributed/_shard/sharded_tensor/__init__.py, torch/distributed/_shard/api.py (torch 2.11).
 #pragma once
 
-#include <initializer_list>
-
 #include "libshard/torch/sharded_tensor/sharded_tensor.h"
 
 namespace shard::sharded_tensor {
 
-/// No communication, unless options.init_rrefs. Errors: ShardedTensor's constructor.
+/// No communication, unless options.init_rrefs (see CreateOptions). Errors: ShardedTensor's constructor.
 ShardedTensor empty(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor ones(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor zeros(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
@@ -38,10 +36,11 @@ namespace shard {
 
 /// Cuts group rank `src_rank`'s `tensor` as `spec` says; the others' tensors give the size and properties only, which
 /// must be equal. A rank may get any number of shards: new leaves with the tensor's dtype and requires_grad.
-/// Collective: all ranks compare spec and src_rank, then the shards are scattered (one exchange, nothing padded).
+/// Collective: all ranks compare spec, src_rank, size, dtype and requires_grad, then the shards are scattered (one
+/// exchange, nothing padded). What is wrong on one rank, all throw.
 /// \throws c10::ValueError  "input tensor is not a contiguous Tensor", "... does not match with src_rank=...",
-///   "... does not match with sharding_spec=...", a src_rank that is none; c10::NotImplementedError  an enumerable
-///   spec.
+///   "... does not match with sharding_spec=..." and so on, a src_rank that is none; c10::NotImplementedError  an
+///   enumerable spec.
 ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int src_rank = 0,
                            ProcessGroupPtr group = nullptr);
 

@@ -38,10 +38,12 @@ const at::Tensor& tensor_of(const std::map<Sizes, at::Tensor>& own, const ShardM
 }
 
 /// `out` is undefined but on the destination.
-Transfer plan_gather(const ShardedTensorImpl& tensor, int destination, const at::Tensor& out) {
+Transfer plan_gather(const ShardedTensorImpl& tensor, at::ScalarType travel_as, int destination,
+                     const at::Tensor& out) {
   const ProcessGroup& group = *tensor.group;
   const std::map<Sizes, at::Tensor> own = own_by_offsets(tensor.local_shards);
-  Transfer plan(group.size());
+  Transfer plan(group.size(), travel_as);
+  plan.arguments = {c10::str("dst=", destination)};
   for (const ShardMetadata& shard : tensor.metadata.shards_metadata) {
     if (c10::multiply_integers(shard.shard_sizes) == 0) continue;
     const std::size_t owner = owner_in(group, shard);
@@ -55,17 +57,19 @@ Transfer plan_gather(const ShardedTensorImpl& tensor, int destination, const at:
 }  // namespace
 
 void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const {
-  if (options.enforce_dtype) TORCH_WARN("`enforce_dtype` is deprecated. Please use `dtype` instead.");
-  const ProcessGroupPtr& group = process_group();
+  if (options.enforce_dtype) {
+    TORCH_WARN_ONCE("`enforce_dtype` is deprecated. Please use `dtype` instead.");
+  }
+  const ProcessGroupPtr& group = impl().checked_group();
   const at::ScalarType own_dtype = dtype();
   const at::ScalarType travel_as = options.enforce_dtype ? own_dtype : options.dtype.value_or(own_dtype);
   const bool is_destination = group->is_member() && group->rank() == dst;
   if (!group->is_member()) return check_out(out, is_destination, dst, sizes());
-  transfer(group->group(), travel_as, [&] {
+  transfer(group->group(), [&] {
     TORCH_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
                       group->size());
     check_out(out, is_destination, dst, sizes());
-    return plan_gather(impl(), dst, is_destination ? *out : at::Tensor());
+    return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
   });
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "libshard/core/box.h"
+#include "libshard/dist/wire.h"
 #include "libshard/torch/sharded_tensor/agree.h"
 #include "libshard/torch/sharded_tensor/sharded_tensor.h"
 
@@ -14,22 +15,16 @@ namespace shard {
 namespace {
 
 void check_layout(const at::Tensor& tensor, int rank) {
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "Only torch.strided layout is currently supported, but found ",
-                    tensor.layout(), " on rank:", rank, "!");
-  TORCH_CHECK_VALUE(tensor.is_contiguous(),
-                    "Only torch.contiguous_format memory_format is currently supported! Found another on rank:", rank);
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, kOnlyStrided, ", but found ", tensor.layout(), " on rank:", rank,
+                    "!");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), kOnlyContiguous, "! Found another on rank:", rank);
 }
 
-void check_placement(const Shard& shard, int rank, const ProcessGroup& group) {
-  const auto [owner, device] = resolve_placement(group, shard.metadata.placement);
+void check_owner(int owner, int rank) {
   TORCH_CHECK_VALUE(owner == rank,
                     "Local shard metadata's rank does not match with the rank in its process group! Found current rank "
                     "in the process group: ",
                     rank, ", local ShardMetadata placement's rank: ", owner);
-  TORCH_CHECK_VALUE(shard.tensor.device() == device,
-                    "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
-                    "device: ",
-                    shard.tensor.device(), ", local shard metadata placement device: ", device, " on rank:", rank);
 }
 
 template <class Value>
@@ -69,6 +64,13 @@ struct Members {
 
 }  // namespace
 
+void check_device(const at::Tensor& tensor, at::Device placement, const std::string& where) {
+  TORCH_CHECK_VALUE(tensor.device() == placement,
+                    "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
+                    "device: ",
+                    tensor.device(), ", local shard metadata placement device: ", placement, where);
+}
+
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group) {
   TORCH_CHECK(!shards.empty(), "must have local shards!");
@@ -76,8 +78,10 @@ ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards,
   metadata.size = global_size.vec();
   metadata.tensor_properties = TensorProperties::of(shards.front().tensor);
   for (const Shard& shard : shards) {
+    const auto [owner, device] = resolve_placement(group, shard.metadata.placement);
     check_layout(shard.tensor, rank);
-    check_placement(shard, rank, group);
+    check_owner(owner, rank);
+    check_device(shard.tensor, device, c10::str(" on rank:", rank));
     check_properties(shard, metadata.tensor_properties, rank);
     metadata.shards_metadata.push_back(shard.metadata);
   }
@@ -106,14 +110,11 @@ std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
     Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own) {
   const std::vector<Bytes> pieces = all_gather_or_throw(group, [&] {
     const std::optional<ShardedTensorMetadata> own = make_own();
-    const std::string text = own.has_value() ? serialize(*own) : "";
-    const auto bytes = std::as_bytes(std::span(text));
-    return Bytes(bytes.begin(), bytes.end());
+    return own.has_value() ? to_bytes(serialize(*own)) : Bytes();
   });
   std::vector<std::optional<ShardedTensorMetadata>> gathered;
   for (const Bytes& piece : pieces) {
-    const std::string text(reinterpret_cast<const char*>(piece.data()), piece.size());
-    gathered.push_back(text.empty() ? std::nullopt : std::optional(deserialize_metadata(text)));
+    gathered.push_back(piece.empty() ? std::nullopt : std::optional(deserialize_metadata(std::string(as_text(piece)))));
   }
   return gathered;
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "libshard/torch/sharded_tensor/process_group.h"
@@ -11,9 +12,15 @@
 
 namespace shard {
 
+inline constexpr const char* kOnlyStrided = "Only torch.strided layout is currently supported";
+inline constexpr const char* kOnlyContiguous = "Only torch.contiguous_format memory_format is currently supported";
+
+/// \throws c10::ValueError  the tensor is elsewhere; `where` ends the text.
+void check_device(const at::Tensor& tensor, at::Device placement, const std::string& where = "");
+
 /// Of this rank's shards; properties of the first. `rank` is of the world.
-/// \throws c10::ValueError  layout, contiguity, a placement of another rank, a device, or shards that differ in a
-///   property; naming the rank. What resolve_placement throws.
+/// \throws c10::ValueError  of the first shard that has one, in this order: what resolve_placement throws; layout,
+///   contiguity, a placement of another rank, a device, or a property other than the first shard's, naming the rank.
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group);
 

@@ -16,21 +16,20 @@ namespace {
 
 constexpr std::string_view kHead = "ShardedTensorMetadata/1";
 
-constexpr std::pair<at::MemoryFormat, std::int64_t> kMemoryFormats[] = {
-    {at::MemoryFormat::Contiguous, 0}, {at::MemoryFormat::ChannelsLast, 1}, {at::MemoryFormat::Preserve, 2}};
+/// By number.
+constexpr at::MemoryFormat kMemoryFormats[] = {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast,
+                                               at::MemoryFormat::Preserve};
 
 std::int64_t encode(at::MemoryFormat format) {
-  for (const auto& [known, code] : kMemoryFormats) {
-    if (known == format) return code;
-  }
-  TORCH_CHECK(false, "Invalid torch.memory_format: ", format);
+  const auto number = memory_format_number(format);
+  TORCH_CHECK(number, "Invalid torch.memory_format: ", format);
+  return *number;
 }
 
-at::MemoryFormat decode_memory_format(std::int64_t code) {
-  for (const auto& [format, known] : kMemoryFormats) {
-    if (known == code) return format;
-  }
-  TORCH_CHECK(false, "Invalid torch.memory_format encoding: ", code);
+at::MemoryFormat decode_memory_format(std::int64_t number) {
+  const auto format = memory_format_of(number);
+  TORCH_CHECK(format, "Invalid torch.memory_format encoding: ", number);
+  return *format;
 }
 
 /// An enumerator that was written as its number; `count` is one past the last.
@@ -45,9 +44,21 @@ void write(WireWriter& out, at::IntArrayRef numbers) {
   for (const std::int64_t number : numbers) out.number(number);
 }
 
+std::int64_t read_count(WireReader& in) {
+  const std::int64_t count = in.number();
+  TORCH_CHECK(count >= 0, "a list of ", count, " items");
+  return count;
+}
+
+bool read_flag(WireReader& in) {
+  const std::int64_t flag = in.number();
+  TORCH_CHECK(flag == 0 || flag == 1, "Invalid bool encoding: ", flag);
+  return flag == 1;
+}
+
 Sizes read_sizes(WireReader& in) {
   Sizes numbers;  // Grows as numbers come: their count is not trusted.
-  for (std::int64_t rest = in.number(); rest > 0; --rest) numbers.push_back(in.number());
+  for (std::int64_t rest = read_count(in); rest > 0; --rest) numbers.push_back(in.number());
   return numbers;
 }
 
@@ -61,11 +72,11 @@ void write(WireWriter& out, const TensorProperties& properties) {
 
 TensorProperties read_properties(WireReader& in) {
   TensorProperties properties;
-  properties.dtype = decode(in.number(), at::ScalarType::NumOptions, "dtype");
+  properties.dtype = decode(in.number(), at::ScalarType::Undefined, "dtype");
   properties.layout = decode(in.number(), at::Layout::NumOptions, "layout");
-  properties.requires_grad = in.number() != 0;
+  properties.requires_grad = read_flag(in);
   properties.memory_format = decode_memory_format(in.number());
-  properties.pin_memory = in.number() != 0;
+  properties.pin_memory = read_flag(in);
   return properties;
 }
 
@@ -87,13 +98,22 @@ ShardedTensorMetadata read_metadata(WireReader& in) {
   ShardedTensorMetadata metadata;
   metadata.size = read_sizes(in);
   metadata.tensor_properties = read_properties(in);
-  for (std::int64_t rest = in.number(); rest > 0; --rest) metadata.shards_metadata.push_back(read_shard(in));
+  for (std::int64_t rest = read_count(in); rest > 0; --rest) metadata.shards_metadata.push_back(read_shard(in));
   TORCH_CHECK(in.at_end(), "bytes follow the metadata of a ShardedTensor");
   return metadata;
 }
 
-void check_all_non_negative(const Sizes& numbers, const char* message) {
-  TORCH_CHECK_VALUE(std::ranges::all_of(numbers, [](std::int64_t number) { return number >= 0; }), message);
+void check_all_non_negative(at::IntArrayRef numbers, const char* message) {
+  TORCH_CHECK_VALUE(std::ranges::all_of(numbers, [](std::int64_t number) { return number >= 0; }), message, ", found ",
+                    to_string(numbers));
+}
+
+void check_numbers(const Sizes& offsets, const Sizes& sizes) {
+  TORCH_CHECK_VALUE(offsets.size() == sizes.size(),
+                    "shard_offsets and shard_sizes should have the same number of elements, found ", offsets.size(),
+                    " and ", to_string(sizes), " respectively");
+  check_all_non_negative(offsets, "shard_offsets should be >=0");
+  check_all_non_negative(sizes, "shard_sizes should be >= 0");
 }
 
 /// Elements of a box. \throws c10::ValueError  they do not fit 64 bits.
@@ -106,6 +126,7 @@ std::uint64_t volume_of(at::IntArrayRef sizes) {
 void check_inside(const ShardMetadata& shard, at::IntArrayRef size) {
   TORCH_CHECK_VALUE(shard.shard_offsets.size() == size.size(), "Rank of tensor is ", size.size(),
                     ", but shards rank is ", shard.shard_offsets.size());
+  check_numbers(shard.shard_offsets, shard.shard_sizes);
   for (std::size_t d = 0; d < size.size(); ++d) {
     if (shard.shard_sizes[d] == 0) continue;  // A chunk without elements may begin past the end.
     TORCH_CHECK_VALUE(shard.shard_offsets[d] <= size[d] - shard.shard_sizes[d], "Shard offset ", shard.shard_offsets[d],
@@ -117,11 +138,7 @@ void check_inside(const ShardMetadata& shard, at::IntArrayRef size) {
 
 ShardMetadata::ShardMetadata(Sizes offsets, Sizes sizes, std::optional<RemoteDevice> where)
     : shard_offsets(std::move(offsets)), shard_sizes(std::move(sizes)), placement(std::move(where)) {
-  TORCH_CHECK_VALUE(shard_offsets.size() == shard_sizes.size(),
-                    "shard_offsets and shard_sizes should have the same number of elements, found ",
-                    shard_offsets.size(), " and ", to_string(shard_sizes), " respectively");
-  check_all_non_negative(shard_offsets, "shard_offsets should be >=0");
-  check_all_non_negative(shard_sizes, "shard_sizes should be >= 0");
+  check_numbers(shard_offsets, shard_sizes);
 }
 
 std::ostream& operator<<(std::ostream& out, const ShardMetadata& shard) {
@@ -145,6 +162,16 @@ std::ostream& operator<<(std::ostream& out, const TensorProperties& properties) 
              << ", pin_memory=" << word(properties.pin_memory) << ")";
 }
 
+std::optional<std::int64_t> memory_format_number(at::MemoryFormat format) {
+  const auto known = std::ranges::find(kMemoryFormats, format);
+  return known == std::end(kMemoryFormats) ? std::nullopt : std::optional(known - std::begin(kMemoryFormats));
+}
+
+std::optional<at::MemoryFormat> memory_format_of(std::int64_t number) {
+  if (number < 0 || number >= std::ssize(kMemoryFormats)) return std::nullopt;
+  return kMemoryFormats[number];
+}
+
 std::ostream& operator<<(std::ostream& out, const ShardedTensorMetadata& metadata) {
   out << "ShardedTensorMetadata(shards_metadata=[";
   const char* separator = "";
@@ -159,8 +186,7 @@ std::string serialize(const ShardedTensorMetadata& metadata) {
   write(out, metadata.tensor_properties);
   out.number(static_cast<std::int64_t>(metadata.shards_metadata.size()));
   for (const ShardMetadata& shard : metadata.shards_metadata) write(out, shard);
-  const Bytes bytes = out.take();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(as_text(out.take()));
 }
 
 ShardedTensorMetadata deserialize_metadata(const std::string& bytes) {
@@ -173,6 +199,7 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes) {
 }
 
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size) {
+  check_all_non_negative(size, "the size of a tensor should be >= 0");
   const std::uint64_t volume = volume_of(size);
   std::uint64_t covered = 0;
   for (const ShardMetadata& shard : shards) {

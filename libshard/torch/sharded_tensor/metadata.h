@@ -48,6 +48,11 @@ struct TensorProperties {
 };
 std::ostream& operator<<(std::ostream& out, const TensorProperties& properties);
 
+/// The number of a memory format in files (MEM_FORMAT_ENCODING): 0 contiguous, 1 channels_last, 2 preserve. Nothing for
+/// any other format, or number.
+std::optional<std::int64_t> memory_format_number(at::MemoryFormat format);
+std::optional<at::MemoryFormat> memory_format_of(std::int64_t number);
+
 struct ShardedTensorMetadata {
   std::vector<ShardMetadata> shards_metadata;
   Sizes size;
@@ -57,8 +62,8 @@ struct ShardedTensorMetadata {
 };
 std::ostream& operator<<(std::ostream& out, const ShardedTensorMetadata& metadata);
 
-/// Bytes that hold all of it, for ranks to exchange and programs to keep. The memory format is written as a number (0
-/// contiguous, 1 channels_last, 2 preserve), dtype and layout as torch numbers them.
+/// Bytes that hold all of it, for ranks to exchange and programs to keep. The memory format is written as its number,
+/// dtype and layout as torch numbers them.
 /// \throws c10::Error  "Invalid torch.memory_format: ..."  any other memory format.
 std::string serialize(const ShardedTensorMetadata& metadata);
 /// \throws c10::Error  "Invalid torch.memory_format encoding: ..."; bytes that `serialize` did not write.
@@ -70,8 +75,8 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes);
 void check_no_overlap(const std::vector<ShardMetadata>& shards);
 
 /// Shards must lie inside a tensor of that size (but for offsets where a shard has no elements) and cover it by volume.
-/// \throws c10::ValueError  "Rank of tensor is ...", "Shard offset ... exceeds tensor dim", "... do not cover the entire
-///   tensor".
+/// \throws c10::ValueError  a negative number, "Rank of tensor is ...", "Shard offset ... exceeds tensor dim", "... do
+///   not cover the entire tensor".
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size);
 
 }  // namespace shard

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "libshard/torch/sharded_tensor/agree.h"
 #include "libshard/torch/sharded_tensor/factories.h"
 #include "libshard/torch/sharded_tensor/ops.h"
 
@@ -37,6 +38,17 @@ void check_shardable(const std::string& path, const at::Tensor& tensor) {
                     " to be a Tensor, but found ", kind_of(tensor));
 }
 
+/// What shard_parameter throws before anything is sent. `parameter` is null where the module has none of that name.
+void check_parameter(const torch::nn::Module& module, const std::string& name, const at::Tensor* parameter,
+                     const at::Tensor& member) {
+  SHARD_CHECK_ATTRIBUTE(parameter != nullptr, type_name(module), " has no attribute `", name, "`");
+  const std::string path = type_name(module) + '.' + name;
+  check_shardable(path, *parameter);
+  check_shardable(path, member);
+  TORCH_CHECK_VALUE(parameter->is_same(member), "Expected the member of ", path, ", but found another Tensor");
+  TORCH_CHECK_VALUE(member.is_contiguous(), "param: ", name, " is not a contiguous Tensor");
+}
+
 }  // namespace
 
 void ShardedAttributes::register_sharded_tensor(std::string name, ShardedTensor& member) {
@@ -50,13 +62,10 @@ void ShardedAttributes::register_sharded_tensor(std::string name, ShardedTensor&
 
 ShardedTensor shard_parameter(torch::nn::Module& module, const std::string& name, at::Tensor& member,
                               ShardingSpecPtr spec, int src_rank, ProcessGroupPtr group) {
+  group = group_or_default(std::move(group));
   at::Tensor* const parameter = Parameters::find(module, name);
-  SHARD_CHECK_ATTRIBUTE(parameter != nullptr, type_name(module), " has no attribute `", name, "`");
-  const std::string path = type_name(module) + '.' + name;
-  check_shardable(path, *parameter);
-  check_shardable(path, member);
-  TORCH_CHECK_VALUE(parameter->is_same(member), "Expected the member of ", path, ", but found another Tensor");
-  TORCH_CHECK_VALUE(member.is_contiguous(), "param: ", name, " is not a contiguous Tensor");
+  const auto check = [&] { check_parameter(module, name, parameter, member); };
+  group->is_member() ? agree(group->group(), check) : check();
   const auto sharded = shard_tensor(member.detach(), std::move(spec), src_rank, std::move(group));
   *parameter = member = requires_grad_(sharded).as_tensor();
   return sharded;

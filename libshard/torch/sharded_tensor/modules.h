@@ -27,25 +27,25 @@ class ShardedAttributes {
   const std::vector<Attribute>& sharded_attributes() const { return attributes_; }
 
  protected:
-  /// Names a member, in the constructor; it may be empty. Ownership: the member must live as long as this, and the module
-  /// must not move. \throws c10::ValueError  the name is taken, empty, or holds a dot.
+  /// Names a member, in the constructor; it may be empty. Ownership: the member must live as long as this, and the
+  /// module must not move. \throws c10::ValueError  the name is taken, empty, or holds a dot.
   void register_sharded_tensor(std::string name, ShardedTensor& member);
 
  private:
   std::vector<Attribute> attributes_;
 };
 
-/// Replaces a parameter by its sharded form (requires_grad on, also on the local shard). C++ modules know a parameter twice,
-/// by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
-/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor.
-/// Names in errors are those of the class, without namespaces and "Impl".
-/// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but found
-///   ...": the parameter or the member is no tensor (undefined), or is sharded already; `member` is another tensor than
-///   the parameter; "param: bias is not a contiguous Tensor".
+/// Replaces a parameter by its sharded form (requires_grad on, also on the local shard). C++ modules know a parameter
+/// twice, by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
+/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; what one rank throws all throw, and no
+/// module is changed. Names in errors are those of the class, without namespaces and "Impl".
+/// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but
+///   found ...": the parameter or the member is no tensor (undefined), or is sharded already; `member` is another
+///   tensor than the parameter; "param: bias is not a contiguous Tensor"; what shard_tensor throws.
 ShardedTensor shard_parameter(torch::nn::Module& module, const std::string& name, at::Tensor& member,
                               ShardingSpecPtr spec, int src_rank = 0, ProcessGroupPtr group = nullptr);
 
-/// Reshards an output in place (ShardedTensor::reshard). An at::Tensor may be one from as_tensor(); other outputs pass.
+/// Reshards an output in place (ShardedTensor::reshard), which may be as_tensor() of one; ordinary tensors pass.
 ShardedTensor reshard_output(ShardedTensor output, const ShardingSpecPtr& spec);
 at::Tensor reshard_output(at::Tensor output, const ShardingSpecPtr& spec);
 /// The local tensor of an output; of one that is cut by a chunk spec the sharding dimension is squeezed away where its
@@ -69,7 +69,8 @@ class OutputHook : public torch::nn::Module {
   Hook hook_;
 };
 
-/// `module` with its outputs resharded, or collected.
+/// A module that calls `module` and reshards, or collects, what it returns. `module` itself stays as it is: called
+/// directly it returns what it did before, and the keys of the new one's state begin with "inner.".
 template <class Inner>
 auto reshard_output(std::shared_ptr<Inner> module, ShardingSpecPtr spec) {
   auto hook = [spec](auto output) { return reshard_output(std::move(output), spec); };

@@ -2,7 +2,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "libshard/torch/sharded_tensor/sharded_tensor_impl.h"
 
@@ -26,12 +28,13 @@ bool all_on(const ShardedTensorMetadata& metadata, c10::DeviceType type) {
 
 /// Where shards go. Of other ranks only the kind of device is known, so that placements of that kind stay.
 struct Move {
-  at::Device device;
+  std::optional<at::Device> device;  ///< Nothing: all placements stay.
   const ProcessGroup& group;
 
   RemoteDevice operator()(RemoteDevice placement) const {
+    if (!device.has_value()) return placement;
     const bool own = resolve_placement(group, placement).first == world_rank(group);
-    if (own || placement.device().type() != device.type()) placement.set_device(device);
+    if (own || placement.device().type() != device->type()) placement.set_device(*device);
     return placement;
   }
   ShardMetadata operator()(ShardMetadata shard) const {
@@ -39,8 +42,9 @@ struct Move {
     return shard;
   }
   /// A chunk spec stays one with its dim; of others the shards tell (null).
-  ShardingSpecPtr operator()(const ShardingSpec& spec) const {
-    const ChunkShardingSpec* chunk = as_chunk(spec);
+  ShardingSpecPtr operator()(const ShardingSpecPtr& spec) const {
+    if (!device.has_value()) return spec;
+    const ChunkShardingSpec* chunk = as_chunk(*spec);
     if (chunk == nullptr) return nullptr;
     std::vector<RemoteDevice> placements = chunk->placements();
     std::ranges::transform(placements, placements.begin(), *this);
@@ -48,22 +52,39 @@ struct Move {
   }
 };
 
-/// Another object with every shard as `to_tensor` makes it from the old one, on `device`.
-template <class ToTensor>
-ShardedTensor moved(const ShardedTensor& tensor, at::Device device, at::ScalarType dtype, ProcessGroupPtr group,
-                    const ToTensor& to_tensor) {
-  const Move move{device, *tensor.process_group()};
+/// As torch's `to`: what is made without autograd, or of numbers without gradients, needs none. Whether a local tensor
+/// had to be made is another matter on each rank, so that all of them go by this.
+TensorProperties moved_properties(TensorProperties properties, at::ScalarType dtype) {
+  const bool differentiable = at::isFloatingType(dtype) || at::isComplexType(dtype);
+  properties.dtype = dtype;
+  properties.requires_grad = properties.requires_grad && differentiable && at::GradMode::is_enabled();
+  properties.pin_memory = false;
+  return properties;
+}
+
+/// A local tensor on `device`, else where it is.
+at::Tensor moved(const at::Tensor& tensor, const ShardedTensor::ToOptions& options,
+                 const TensorProperties& properties) {
+  const at::Device device = options.device.value_or(tensor.device());
+  const at::Tensor result = tensor.to(tensor.options().device(device).dtype(properties.dtype), options.non_blocking,
+                                      options.copy || tensor.is_pinned(), options.memory_format);
+  return result.requires_grad() && !properties.requires_grad ? result.detach() : result;
+}
+
+/// Another object. \pre a CUDA device is the current one
+ShardedTensor moved(const ShardedTensor& tensor, const ShardedTensor::ToOptions& options) {
+  const ProcessGroupPtr& group = impl_of(tensor).checked_group();
+  const Move move{options.device, *group};
   ShardedTensorMetadata metadata = tensor.metadata();
   std::ranges::transform(metadata.shards_metadata, metadata.shards_metadata.begin(), move);
-  TensorProperties& properties = metadata.tensor_properties;
-  properties.dtype = dtype;
-  properties.requires_grad = properties.requires_grad && (at::isFloatingType(dtype) || at::isComplexType(dtype));
-  properties.pin_memory = false;
+  metadata.tensor_properties = moved_properties(metadata.tensor_properties, options.dtype.value_or(tensor.dtype()));
   std::vector<Shard> shards;
-  for (const Shard& shard : tensor.local_shards()) shards.emplace_back(to_tensor(shard.tensor), move(shard.metadata));
-  return ShardedTensor::init_from_local_shards_and_global_metadata(std::move(shards), metadata,
-                                                                   group ? std::move(group) : tensor.process_group(),
-                                                                   tensor.init_rrefs(), move(*tensor.sharding_spec()));
+  for (const Shard& shard : tensor.local_shards()) {
+    shards.emplace_back(moved(shard.tensor, options, metadata.tensor_properties), move(shard.metadata));
+  }
+  return ShardedTensor::init_from_local_shards_and_global_metadata(
+      std::move(shards), metadata, options.process_group ? options.process_group : group, tensor.init_rrefs(),
+      move(tensor.sharding_spec()));
 }
 
 /// The device that `to` means by `asked`.
@@ -77,9 +98,11 @@ at::Device target_device(at::Device asked) {
   return current;
 }
 
-/// Ranks without shards go by the others', so that all ranks decide alike.
+/// By all placements, so that all ranks decide alike; which of its devices another rank means is not known.
 bool is_on(const ShardedTensor& tensor, at::Device device) {
-  return tensor.local_shards().empty() ? all_on(tensor.metadata(), device.type()) : tensor.device() == device;
+  return all_on(tensor.metadata(), device.type()) &&
+         std::ranges::all_of(tensor.local_shards(),
+                             [device](const Shard& shard) { return shard.tensor.device() == device; });
 }
 
 }  // namespace
@@ -87,9 +110,7 @@ bool is_on(const ShardedTensor& tensor, at::Device device) {
 ShardedTensor ShardedTensor::cpu(at::MemoryFormat memory_format, ProcessGroupPtr group) const {
   check_memory_format(memory_format);
   if (all_on(metadata(), at::kCPU)) return *this;
-  return moved(*this, at::kCPU, dtype(), std::move(group), [&](const at::Tensor& tensor) {
-    return tensor.to(tensor.options().device(at::kCPU), /*non_blocking=*/false, /*copy=*/false, memory_format);
-  });
+  return moved(*this, {.device = at::kCPU, .memory_format = memory_format, .process_group = std::move(group)});
 }
 
 ShardedTensor ShardedTensor::cuda(std::optional<at::Device> device, bool non_blocking, at::MemoryFormat memory_format,
@@ -98,19 +119,19 @@ ShardedTensor ShardedTensor::cuda(std::optional<at::Device> device, bool non_blo
   const at::Device current = current_cuda_device();
   TORCH_CHECK(!device.has_value() || *device == current || *device == at::Device(at::kCUDA),
               "Only device without device id (e.g. \"cpu\" or \"cuda\") is expected for ShardedTensor!");
-  return moved(*this, current, dtype(), std::move(group), [&](const at::Tensor& tensor) {
-    return tensor.to(tensor.options().device(current), non_blocking, /*copy=*/false, memory_format);
-  });
+  return moved(*this, {.device = current,
+                       .non_blocking = non_blocking,
+                       .memory_format = memory_format,
+                       .process_group = std::move(group)});
 }
 
 ShardedTensor ShardedTensor::to(const ToOptions& options) const {
-  const at::Device target = options.device.has_value() ? target_device(*options.device) : device();
-  const at::ScalarType target_dtype = options.dtype.value_or(dtype());
-  if (!options.copy && target_dtype == dtype() && (!options.device.has_value() || is_on(*this, target))) return *this;
-  return moved(*this, target, target_dtype, options.process_group, [&](const at::Tensor& tensor) {
-    return tensor.to(tensor.options().device(target).dtype(target_dtype), options.non_blocking && !target.is_cpu(),
-                     options.copy, options.memory_format);
-  });
+  ToOptions resolved = options;
+  if (options.device.has_value()) resolved.device = target_device(*options.device);
+  const bool is_there = !options.device.has_value() || is_on(*this, *resolved.device);
+  if (!options.copy && is_there && options.dtype.value_or(dtype()) == dtype()) return *this;
+  resolved.non_blocking = options.non_blocking && options.device.has_value() && !options.device->is_cpu();
+  return moved(*this, resolved);
 }
 
 ShardedTensor ShardedTensor::to(at::ScalarType dtype) const { return to(ToOptions{.dtype = dtype}); }

@@ -216,6 +216,13 @@ bool has_custom_op(const ShardingSpec& spec, std::string_view op) {
   return op_tables()->find(spec.class_name(), op) != nullptr;
 }
 
+c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at::ArrayRef<c10::IValue> args,
+                               const ProcessGroupPtr& group) {
+  const auto handler = op_tables()->find(spec.class_name(), op);
+  TORCH_CHECK(handler, "Custom op: ", op, " not registered for ", spec.class_name());
+  return (*handler)(op, args, group);
+}
+
 c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args) {
   TORCH_CHECK_VALUE(!args.empty(), " No input for '", op, "'!");
   const Call call{op, args};

@@ -2,8 +2,8 @@
 /// Operators on ShardedTensors: which one runs when torch's dispatcher meets one.
 ///
 /// In this order: the op that the program registered, the op for the class of the sharding spec, the built-in one
-/// (equal, allclose, clone, detach, copy_, type_as, ...), else c10::Error "torch function '...', with args: ... and kwargs:
-/// ... not supported for ShardedTensor!". So `at::asin(sharded.as_tensor())` runs what was registered for "asin".
+/// (equal, allclose, clone, detach, copy_, type_as, ...), else c10::Error "torch function '...', with args: ... and
+/// kwargs: ... not supported for ShardedTensor!". `at::asin(sharded.as_tensor())` runs what is registered for "asin".
 ///
 /// torch::nn::functional::linear is no operator but C++ that calls t(), matmul and addmm; at::linear is one.
 #pragma once
@@ -20,8 +20,8 @@
 
 namespace shard {
 
-/// `args` by position, as the operator's schema has them, defaults filled in. Returns the result; an operator with several
-/// gets a tuple's elements.
+/// `args` by position, as the operator's schema has them, defaults filled in. Returns the result; an operator with
+/// several gets a tuple's elements.
 using ShardedOp = std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args,
                                             const ProcessGroupPtr& group)>;
 
@@ -30,7 +30,8 @@ template <class Handler>
 concept ShardedOpHandler =
     std::invocable<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&> &&
     std::convertible_to<
-        std::invoke_result_t<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&>, c10::IValue>;
+        std::invoke_result_t<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&>,
+        c10::IValue>;
 
 /// Ends a registration when it dies; what was registered before is in force again.
 class OpRegistration {
@@ -61,14 +62,19 @@ template <ShardedOpHandler Handler>
 }
 /// Whether one is registered for the class of `spec`.
 bool has_custom_op(const ShardingSpec& spec, std::string_view op);
+/// Runs that one. For handlers that leave a part of their work to the spec's.
+/// \throws c10::Error  "Custom op: linear not registered for ChunkShardingSpec"
+c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at::ArrayRef<c10::IValue> args,
+                               const ProcessGroupPtr& group);
 
 /// Runs `op` as the dispatcher would. \throws c10::ValueError  " No input for 'op'!"
 /// \throws c10::TypeError  none of `args` (lists included) is a ShardedTensor
 /// \throws c10::Error  ShardedTensors of different groups; an op that is not supported.
 c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args);
 
-/// True on all members when shards, metadata and data are equal on all of them; a collective (some bytes a rank). Processes
-/// outside the group see true; tensors of different groups are not equal, which is said without communication.
+/// True on all members when shards (in any local order), metadata and data are equal on all of them; a collective (some
+/// bytes a rank). Processes outside the group see true; tensors of different groups are not equal, which is said
+/// without communication.
 /// \throws  on all members, what one of them threw that could not compare.
 bool equal(const ShardedTensor& a, const ShardedTensor& b);
 /// The same with torch::allclose on the data.
@@ -76,14 +82,17 @@ bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol = 1e-5
               bool equal_nan = false);
 
 /// The three below: same spec, metadata and group. They are collective (RPC) where `tensor` has init_rrefs.
-ShardedTensor clone(const ShardedTensor& tensor);     ///< Copies of the local shards, which autograd sees.
-ShardedTensor deepcopy(const ShardedTensor& tensor);  ///< Copies which are leaves, with the requires_grad of the originals.
-ShardedTensor detach(const ShardedTensor& tensor);    ///< Shares the local shards' elements; no requires_grad.
+/// Copies of the local shards, which autograd sees; without gradients where the thread's mode is NoGrad.
+ShardedTensor clone(const ShardedTensor& tensor);
+/// Copies which are leaves, with the requires_grad of the originals.
+ShardedTensor deepcopy(const ShardedTensor& tensor);
+/// Shares the local shards' elements; no requires_grad.
+ShardedTensor detach(const ShardedTensor& tensor);
 
 /// Of the wrapper, its metadata and the local shards; returns `tensor`. Tensor::requires_grad_ is no operator of the
 /// dispatcher: on as_tensor() it changes the wrapper alone. \throws c10::Error  torch's, of dtypes without gradients.
 ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad = true);
-/// Copies elements, also to another dtype. Returns `to`.
+/// Copies elements, shard by shard of the same box, also to another dtype. Returns `to`.
 /// \throws c10::Error  "inplace copy can only happen between two ShardedTensor with same metadata!": sizes or shards
 ///   differ; different groups.
 ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking = false);

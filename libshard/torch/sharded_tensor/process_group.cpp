@@ -34,18 +34,18 @@ std::string joined(const std::vector<int>& ranks) {
 class Default {
  public:
   explicit Default(std::shared_ptr<World> world)
-      : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()))) {}
+      : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()), "")) {}
 
   const ProcessGroupPtr& group() const { return group_; }
 
-  ProcessGroupPtr make_numbered_group(std::vector<int> ranks) {
-    const std::string name = "group-" + std::to_string(count(made_));
-    return make_group(name, std::move(ranks));
+  ProcessGroupPtr make_numbered_group(std::vector<int> ranks, const std::string& backend) {
+    const std::string name = "group-" + std::to_string(count());
+    return make_group(name, std::move(ranks), backend);
   }
   /// Ranks that are not members do not count it: the name tells it from groups of others.
-  ProcessGroupPtr make_local_group(std::vector<int> ranks) {
+  ProcessGroupPtr make_local_group(std::vector<int> ranks, const std::string& backend) {
     const std::string name = "ranks-" + joined(ranks);
-    return make_group(name + "-" + std::to_string(count(made_locally_[name])), std::move(ranks));
+    return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), backend);
   }
   void check_ranks(const std::vector<int>& ranks) const {
     TORCH_CHECK_VALUE(!ranks.empty(), "a group needs a rank");
@@ -55,13 +55,17 @@ class Default {
   }
 
  private:
-  int count(int& counter) {
+  int count() {
     const std::scoped_lock lock(mutex_);
-    return ++counter;
+    return ++made_;
   }
-  ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks) const {
+  int count_locally(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    return ++made_locally_[name];
+  }
+  ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const std::string& backend) const {
     const bool is_member = std::ranges::find(ranks, world_->rank()) != ranks.end();
-    auto group = is_member ? world_->make_group(name, ranks) : nullptr;
+    auto group = is_member ? world_->make_group(name, ranks, backend) : nullptr;
     return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), name);
   }
 
@@ -88,11 +92,12 @@ DefaultPtr& of_thread() {
   return instance;
 }
 
-DefaultPtr current_default() {
-  if (of_thread() != nullptr) return of_thread();
+DefaultPtr default_of_process() {
   const std::scoped_lock lock(of_process().mutex);
   return of_process().current;
 }
+
+DefaultPtr current_default() { return of_thread() != nullptr ? of_thread() : default_of_process(); }
 
 DefaultPtr need_default() {
   DefaultPtr current = current_default();
@@ -140,11 +145,12 @@ ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, st
 }
 
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
-  OfProcess& process = of_process();
-  const std::scoped_lock lock(process.mutex);
-  check_not_set(process.current);
-  process.current = std::make_shared<Default>(std::move(world));
-  return process.current->group();
+  check_not_set(default_of_process());
+  const auto made = std::make_shared<Default>(std::move(world));  // Waits for all ranks, without the lock.
+  const std::scoped_lock lock(of_process().mutex);
+  check_not_set(of_process().current);
+  of_process().current = made;
+  return made->group();
 }
 
 ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world) {
@@ -158,8 +164,9 @@ void destroy_process_group() {
     of_thread().reset();
     return;
   }
+  DefaultPtr dropped;  // Ends after the lock: a group's end takes time.
   const std::scoped_lock lock(of_process().mutex);
-  of_process().current.reset();
+  dropped.swap(of_process().current);
 }
 
 bool has_default_group() { return current_default() != nullptr; }
@@ -170,12 +177,12 @@ ProcessGroupPtr group_or_default(ProcessGroupPtr group) {
   return group != nullptr ? std::move(group) : default_group();
 }
 
-ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization) {
+ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization, const std::string& backend) {
   const DefaultPtr current = need_default();
   std::ranges::sort(ranks);
   current->check_ranks(ranks);
-  return local_synchronization ? current->make_local_group(std::move(ranks))
-                               : current->make_numbered_group(std::move(ranks));
+  return local_synchronization ? current->make_local_group(std::move(ranks), backend)
+                               : current->make_numbered_group(std::move(ranks), backend);
 }
 
 }  // namespace shard

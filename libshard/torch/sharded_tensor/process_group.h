@@ -59,17 +59,20 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// A Group of these ranks, for its members only; all members call it, with the same name.
-  virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) = 0;
+  /// A Group of these ranks, for its members only; all members call it, with the same name and backend ("": the world's
+  /// own). \throws c10::ValueError  this rank is no member; c10::Error  the backend is not here.
+  virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                            const std::string& backend) = 0;
 };
 
-/// Processes that meet in a store. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set the CUDA device
-/// first). One store may serve several worlds, one after another. Threads: `make_group`, as Group.
+/// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
+/// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
+/// `make_group`, as Group.
 /// \throws c10::Error  the backend is not here; Error kPeer  a rank does not come.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);
 
-/// Threads of one process, by rank; no sockets.
+/// Threads of one process, by rank; no sockets. The only backend is "threads".
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
 
 /// A process group that the program has already, as a group of ours.
@@ -77,12 +80,13 @@ std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks = {});
 
-/// Makes `world` the process's default; all ranks call it. \throws c10::Error  there is one already.
+/// Makes `world` the process's default, once all ranks have come; all call it. Other threads see none until then.
+/// \throws c10::Error  there is one already.
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world);
 /// The same, for the calling thread only (ranks as threads); its default hides the process's.
 ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world);
-/// Undoes the calling thread's, else the process's default group and the groups made from it; tensors that use them keep
-/// them alive. Nothing happens where there is none.
+/// Undoes the calling thread's, else the process's default group and the groups made from it; tensors that use them
+/// keep them alive. Nothing happens where there is none.
 void destroy_process_group();
 
 bool has_default_group();
@@ -93,8 +97,10 @@ ProcessGroupPtr default_group();
 ProcessGroupPtr group_or_default(ProcessGroupPtr group);
 
 /// A group of some ranks of the world, which are its members in ascending order. All ranks of the world call it, in the
-/// same order; with `local_synchronization` only its members do.
-/// \throws c10::ValueError  no ranks, ranks that are not of the world, or named twice.
-ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization = false);
+/// same order; with `local_synchronization` only its members do. `backend` "": the world's; "gloo" in a world of NCCL
+/// makes a group for shards on the CPU.
+/// \throws c10::ValueError  no ranks, ranks that are not of the world, or named twice; c10::Error  members: a backend
+///   that is not here.
+ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization = false, const std::string& backend = "");
 
 }  // namespace shard

@@ -52,6 +52,10 @@ RemoteDevice::RemoteDevice(std::string_view text) {
   worker_name_ = worker;
 }
 
+RemoteDevice::RemoteDevice(int rank, c10::Device device) : rank_(rank), device_(device) {
+  TORCH_CHECK_VALUE(rank >= 0, "the rank of a remote device should be >= 0, found ", rank);
+}
+
 std::string RemoteDevice::str() const {
   if (worker_name_.has_value()) return *worker_name_ + "/" + device_.str();
   if (rank_.has_value()) return "rank:" + std::to_string(*rank_) + "/" + device_.str();

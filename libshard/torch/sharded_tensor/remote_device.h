@@ -20,11 +20,12 @@ namespace shard {
 class RemoteDevice {
  public:
   /// \throws c10::ValueError  "Could not parse remote_device: ..."; torch's own error for a device that is none.
-  RemoteDevice(std::string_view text);       // NOLINT: placements are written as text.
-  RemoteDevice(const char* text) : RemoteDevice(std::string_view(text)) {}    // NOLINT
+  RemoteDevice(std::string_view text);                                      // NOLINT: placements are written as text.
+  RemoteDevice(const char* text) : RemoteDevice(std::string_view(text)) {}  // NOLINT
   RemoteDevice(const std::string& text) : RemoteDevice(std::string_view(text)) {}  // NOLINT
-  RemoteDevice(c10::Device device) : device_(device) {}  // NOLINT
-  RemoteDevice(int rank, c10::Device device) : rank_(rank), device_(device) {}
+  RemoteDevice(c10::Device device) : device_(device) {}                            // NOLINT
+  /// \throws c10::ValueError  a negative rank.
+  RemoteDevice(int rank, c10::Device device);
 
   const std::optional<std::string>& worker_name() const { return worker_name_; }
   std::optional<int> rank() const { return rank_; }

@@ -29,10 +29,10 @@ std::int64_t enter_registry() {
   return id;
 }
 
-Bytes to_bytes(const std::vector<Bytes>& published) {
+Bytes message_of(const std::vector<Bytes>& published) {
   WireWriter out;
   out.number(static_cast<std::int64_t>(published.size()));
-  for (const Bytes& shard : published) out.text({reinterpret_cast<const char*>(shard.data()), shard.size()});
+  for (const Bytes& shard : published) out.text(as_text(shard));
   return out.take();
 }
 
@@ -41,9 +41,7 @@ std::vector<RemoteShard> remote_shards_of(RpcAgent& agent, int owner, const Byte
   WireReader in(bytes);
   std::vector<RemoteShard> shards;
   for (std::int64_t left = in.number(); left > 0; --left) {
-    const std::string published = in.text();
-    const auto place = std::as_bytes(std::span(published));
-    shards.push_back(agent.remote_shard(owner, {place.begin(), place.end()}));
+    shards.push_back(agent.remote_shard(owner, to_bytes(in.text())));
   }
   return shards;
 }
@@ -81,7 +79,7 @@ void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl) {
   impl->agent = checked_agent();
   impl->id = enter_registry();
   for (const Shard& shard : impl->local_shards) impl->published.push_back(impl->agent->publish(shard));
-  const std::vector<Bytes> published = impl->agent->all_gather(to_bytes(impl->published));
+  const std::vector<Bytes> published = impl->agent->all_gather(message_of(impl->published));
   for (const Worker& worker : impl->agent->workers()) {
     if (worker.id == impl->agent->self().id) continue;
     auto shards = remote_shards_of(*impl->agent, worker.id, published.at(static_cast<std::size_t>(worker.id)));

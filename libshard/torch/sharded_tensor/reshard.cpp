@@ -1,9 +1,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "libshard/core/box.h"
+#include "libshard/torch/sharded_tensor/agree.h"
 #include "libshard/torch/sharded_tensor/sharded_tensor_impl.h"
 #include "libshard/torch/sharded_tensor/transfer.h"
 
@@ -60,6 +64,34 @@ std::vector<std::vector<at::Tensor>> cut(const at::Tensor& tensor, const ShardMe
   return parts;
 }
 
+/// One shard of each member, by group rank.
+struct NewCut {
+  std::vector<ShardMetadata> before, after;
+};
+
+/// Nothing where dimension and placements stay as they are. \throws c10::NotImplementedError
+std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
+  const ChunkShardingSpec *from = as_chunk(*tensor.spec), *to = spec ? as_chunk(*spec) : nullptr;
+  TORCH_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
+  const ProcessGroup& group = *tensor.checked_group();
+  NewCut cut{by_member(tensor.metadata.shards_metadata, group), {}};
+  if (from->dim() == to->dim() && from->placements() == to->placements()) return std::nullopt;
+  cut.after = by_member(shards_of(*spec, tensor.metadata), group);
+  return cut;
+}
+
+/// All members want the same, or all throw.
+std::optional<NewCut> agreed_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
+  const ProcessGroup& group = *tensor.checked_group();
+  if (!group.is_member()) return new_cut(tensor, spec);
+  std::optional<NewCut> cut;
+  agree_on(group.group(), [&]() -> std::vector<std::string> {
+    cut = new_cut(tensor, spec);
+    return {"resharding_spec=" + spec->str()};
+  });
+  return cut;
+}
+
 /// This member's shard under the new cut, with its elements.
 Shard exchange_shards(const ShardedTensorImpl& tensor, const std::vector<ShardMetadata>& before,
                       const std::vector<ShardMetadata>& after) {
@@ -67,10 +99,10 @@ Shard exchange_shards(const ShardedTensorImpl& tensor, const std::vector<ShardMe
   const auto rank = static_cast<std::size_t>(group.rank());
   const TensorProperties& properties = tensor.metadata.tensor_properties;
   at::Tensor fresh;
-  transfer(group.group(), properties.dtype, [&] {
+  transfer(group.group(), [&] {
     TORCH_CHECK_NOT_IMPLEMENTED(tensor.local_shards.size() == 1, kOnlySingle);
     fresh = create_tensor(after[rank].shard_sizes, after[rank].placement->device(), properties);
-    Transfer plan(group.size());
+    Transfer plan(group.size(), properties.dtype);
     plan.to = cut(tensor.local_shards.front().tensor, before[rank], after);
     plan.from = cut(fresh, after[rank], before);
     return plan;
@@ -81,14 +113,12 @@ Shard exchange_shards(const ShardedTensorImpl& tensor, const std::vector<ShardMe
 }  // namespace
 
 ShardedTensor ShardedTensor::reshard(ShardingSpecPtr spec) {
+  TORCH_WARN_ONCE(kDeprecated);
   ShardedTensorImpl& tensor = impl();
-  const ChunkShardingSpec *from = as_chunk(*tensor.spec), *to = spec ? as_chunk(*spec) : nullptr;
-  TORCH_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
-  const auto before = by_member(tensor.metadata.shards_metadata, *tensor.group);
-  if (from->dim() == to->dim() && from->placements() == to->placements()) return *this;
-  auto after = by_member(shards_of(*spec, tensor.metadata), *tensor.group);
-  if (tensor.group->is_member()) tensor.local_shards = {exchange_shards(tensor, before, after)};
-  tensor.metadata.shards_metadata = std::move(after);
+  std::optional<NewCut> shards = agreed_cut(tensor, spec);
+  if (!shards.has_value()) return *this;
+  if (tensor.group->is_member()) tensor.local_shards = {exchange_shards(tensor, shards->before, shards->after)};
+  tensor.metadata.shards_metadata = std::move(shards->after);
   tensor.spec = std::move(spec);
   return *this;
 }

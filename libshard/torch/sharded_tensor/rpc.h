@@ -35,7 +35,9 @@ class RemoteShard {
   std::shared_ptr<Source> source_;
 };
 
-/// One per process. Implementations: libshard_rpc.so (TensorPipe).
+/// One per process. Implementations: libshard_rpc.so (TensorPipe). Threads: any may call self, workers, publish,
+/// withdraw, remote_shard and what these return (to_here); all_gather is one thread's at a time, in the same order on
+/// all workers.
 class RpcAgent {
  public:
   virtual ~RpcAgent() = default;

@@ -1,8 +1,9 @@
 #include <ATen/ATen.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "libshard/dist/wire.h"
 #include "libshard/torch/sharded_tensor/agree.h"
 #include "libshard/torch/sharded_tensor/factories.h"
 #include "libshard/torch/sharded_tensor/sharded_tensor_impl.h"
@@ -17,7 +18,9 @@ Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, in
   const ProcessGroup& group = *sharded.process_group();
   TORCH_CHECK_VALUE(source >= 0 && source < group.size(), "Source rank ", source, " is not in a group of ",
                     group.size());
-  Transfer plan(group.size());
+  Transfer plan(group.size(), tensor.scalar_type());
+  plan.arguments = {c10::str("src_rank=", source), c10::str("size=", tensor.sizes()),
+                    c10::str("requires_grad=", tensor.requires_grad() ? "true" : "false")};
   for (const Shard& shard : sharded.local_shards()) {
     if (shard.tensor.numel() > 0) plan.from[static_cast<std::size_t>(source)].push_back(shard.tensor);
   }
@@ -29,49 +32,15 @@ Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, in
   return plan;
 }
 
-struct Request {
-  std::int64_t src_rank;
-  std::string spec;
-};
-
-Bytes to_bytes(const Request& request) {
-  WireWriter out;
-  out.number(request.src_rank);
-  out.text(request.spec);
-  return out.take();
-}
-
-Request to_request(const Bytes& bytes) {
-  WireReader in(bytes);
-  const std::int64_t src_rank = in.number();
-  return {src_rank, in.text()};
-}
-
-/// \throws c10::ValueError  the ranks do not want the same, or cannot.
-void check_same_request(const ProcessGroup& group, const at::Tensor& tensor, const ShardingSpecPtr& spec,
-                        int src_rank) {
-  const auto gathered = all_gather_or_throw(group.group(), [&] {
-    TORCH_CHECK_VALUE(tensor.is_contiguous(), "input tensor is not a contiguous Tensor");
-    TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
-    return to_bytes({src_rank, spec->str()});
-  });
-  const std::string own_spec = spec->str();
-  for (std::size_t i = 0; i < gathered.size(); ++i) {
-    const Request other = to_request(gathered[i]);
-    TORCH_CHECK_VALUE(other.src_rank == src_rank, "src_rank=", src_rank, " on rank: ", group.rank(),
-                      " does not match with src_rank=", other.src_rank, " on rank: ", i);
-    TORCH_CHECK_VALUE(other.spec == own_spec, "sharding_spec=", own_spec, " on rank: ", group.rank(),
-                      " does not match with sharding_spec=", other.spec, " on rank: ", i);
-  }
-}
-
 }  // namespace
 
 ShardedTensor ChunkShardingSpec::shard(const at::Tensor& tensor, int src_rank, ProcessGroupPtr group) const {
   group = group_or_default(std::move(group));
-  const TensorProperties properties = TensorProperties::of(tensor);
+  ShardingSpecPtr spec = weak_from_this().lock();
+  if (!spec) spec = std::make_shared<ChunkShardingSpec>(*this);  // Not made by chunk_spec().
   const auto allocate = [&] {
-    return ShardedTensor(shared_from_this(), tensor.sizes(),
+    const TensorProperties properties = TensorProperties::of(tensor);
+    return ShardedTensor(spec, tensor.sizes(),
                          {.dtype = properties.dtype,
                           .layout = properties.layout,
                           .requires_grad = properties.requires_grad,
@@ -80,7 +49,7 @@ ShardedTensor ChunkShardingSpec::shard(const at::Tensor& tensor, int src_rank, P
   };
   if (!group->is_member()) return allocate();
   ShardedTensor sharded;
-  transfer(group->group(), properties.dtype, [&] {
+  transfer(group->group(), [&] {
     sharded = allocate();
     return plan_scatter(sharded, tensor, src_rank);
   });
@@ -93,7 +62,12 @@ ShardedTensor EnumerableShardingSpec::shard(const at::Tensor&, int, ProcessGroup
 
 ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int src_rank, ProcessGroupPtr group) {
   group = group_or_default(std::move(group));
-  if (group->is_member()) check_same_request(*group, tensor, spec, src_rank);
+  const auto check = [&]() -> std::vector<std::string> {
+    TORCH_CHECK_VALUE(tensor.defined() && tensor.is_contiguous(), "input tensor is not a contiguous Tensor");
+    TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+    return {"sharding_spec=" + spec->str()};
+  };
+  group->is_member() ? agree_on(group->group(), check) : void(check());
   return spec->shard(tensor, src_rank, std::move(group));
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "libshard/core/box.h"
+#include "libshard/torch/sharded_tensor/local_metadata.h"
 
 namespace shard {
 
@@ -11,11 +12,7 @@ Shard::Shard(at::Tensor own_tensor, ShardMetadata own_metadata)
   TORCH_CHECK_VALUE(tensor.sizes() == at::IntArrayRef(metadata.shard_sizes),
                     "Shard tensor size does not match with metadata.shard_lengths! Found shard tensor size: ",
                     to_string(tensor.sizes()), ", metadata.shard_lengths: ", to_string(metadata.shard_sizes), ", ");
-  if (!metadata.placement.has_value()) return;
-  TORCH_CHECK_VALUE(metadata.placement->device() == tensor.device(),
-                    "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
-                    "device: ",
-                    tensor.device(), ", local shard metadata placement device: ", metadata.placement->device());
+  if (metadata.placement.has_value()) check_device(tensor, metadata.placement->device());
 }
 
 Shard Shard::from_tensor_and_offsets(at::Tensor tensor, Sizes offsets, int rank) {

@@ -17,9 +17,6 @@ namespace {
 
 using ImplPtr = c10::intrusive_ptr<ShardedTensorImpl>;
 
-constexpr const char* kOnlyStrided = "Only torch.strided layout is currently supported";
-constexpr const char* kOnlyContiguous = "Only torch.contiguous_format memory_format is currently supported";
-
 /// The shards of the metadata that this process allocates. All placements are looked at, also those of other ranks.
 std::vector<Shard> allocate_own(const ShardedTensorImpl& impl) {
   const int rank = world_rank(*impl.group);
@@ -37,7 +34,7 @@ at::Tensor finish(ImplPtr impl) {
   return at::Tensor(std::move(impl));
 }
 
-at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options) {
+at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options, const FillShard& fill) {
   const at::ScalarType dtype = options.dtype.value_or(c10::get_default_dtype_as_scalartype());
   ImplPtr impl = make_impl(std::move(spec), size,
                            {.dtype = dtype,
@@ -50,11 +47,12 @@ at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
   TORCH_CHECK_VALUE(options.layout == at::kStrided, kOnlyStrided);
   TORCH_CHECK_VALUE(options.memory_format == at::MemoryFormat::Contiguous, kOnlyContiguous);
   impl->local_shards = allocate_own(*impl);
+  if (fill) fill_shards(impl->local_shards, fill);
   return finish(std::move(impl));
 }
 
 /// The object for `metadata`, whose own metadata is made anew: as `spec` says, or as its shards let infer.
-ImplPtr impl_of(const ShardedTensorMetadata& metadata, ShardingSpecPtr spec) {
+ImplPtr make_anew(const ShardedTensorMetadata& metadata, ShardingSpecPtr spec) {
   TORCH_CHECK_VALUE(!metadata.shards_metadata.empty(), "shards_metadata must not be empty!");
   TORCH_CHECK_VALUE(metadata.tensor_properties.layout == at::kStrided, kOnlyStrided);
   if (!spec) spec = infer_spec(metadata.shards_metadata);
@@ -112,9 +110,9 @@ int rank_of_worker(const std::string& name) {
 
 }  // namespace
 
-ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole, at::Device device)
+ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole)
     : c10::TensorImpl(c10::DispatchKeySet(kDispatchKey), c10::scalarTypeToTypeMeta(whole.tensor_properties.dtype),
-                      device),
+                      at::Device(at::kCPU)),
       spec(std::move(cut)),
       metadata(std::move(whole)) {
   set_sizes_contiguous(metadata.size);
@@ -123,6 +121,11 @@ ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata 
 }
 
 ShardedTensorImpl::~ShardedTensorImpl() { leave_registry(*this); }
+
+const ProcessGroupPtr& ShardedTensorImpl::checked_group() const {
+  TORCH_CHECK(group, "this ShardedTensor has no process group: it was made as a ShardedTensorBase");
+  return group;
+}
 
 c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(const c10::VariableVersion&,
                                                                                bool) const {
@@ -133,11 +136,14 @@ c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(c
 }
 
 ImplPtr make_impl(ShardingSpecPtr spec, at::IntArrayRef size, TensorProperties properties) {
+  C10_LOG_API_USAGE_ONCE("torch.distributed._shard.sharded_tensor");
   TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+  TORCH_CHECK_VALUE(size.size() <= static_cast<std::size_t>(kMaxDims), "a ShardedTensor has at most ", kMaxDims,
+                    " dimensions, found ", size.size());
   at::detail::check_size_nonnegative(size);
   properties.memory_format = at::MemoryFormat::Contiguous;
   ShardedTensorMetadata metadata = spec->build_metadata(size, properties);
-  return c10::make_intrusive<ShardedTensorImpl>(std::move(spec), std::move(metadata), at::Device(at::kCPU));
+  return c10::make_intrusive<ShardedTensorImpl>(std::move(spec), std::move(metadata));
 }
 
 int world_rank(const ProcessGroup& group) {
@@ -150,15 +156,17 @@ std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard) {
   return static_cast<std::size_t>(owner);
 }
 
-ShardedTensorImpl& ShardedTensorBase::impl() const {
-  TORCH_CHECK(defined(), "this handle refers to no ShardedTensor");
-  return static_cast<ShardedTensorImpl&>(*tensor_.unsafeGetTensorImpl());
+ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor) {
+  TORCH_CHECK(tensor.defined(), "this handle refers to no ShardedTensor");
+  return static_cast<ShardedTensorImpl&>(*tensor.as_tensor().unsafeGetTensorImpl());
 }
+
+ShardedTensorImpl& ShardedTensorBase::impl() const { return impl_of(*this); }
 
 ShardedTensorBase ShardedTensorBase::init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
                                                                                 const ShardedTensorMetadata& metadata,
                                                                                 ShardingSpecPtr spec) {
-  ImplPtr impl = impl_of(metadata, std::move(spec));
+  ImplPtr impl = make_anew(metadata, std::move(spec));
   check_shards(metadata);
   impl->local_shards = std::move(local_shards);
   return ShardedTensorBase(at::Tensor(std::move(impl)));
@@ -176,7 +184,7 @@ void ShardedTensorBase::set_sharding_spec(ShardingSpecPtr spec) {
 at::IntArrayRef ShardedTensorBase::sizes() const { return impl().sizes(); }
 
 std::int64_t ShardedTensorBase::size(std::int64_t dim) const {
-  return sizes()[static_cast<std::size_t>(c10::maybe_wrap_dim(dim, this->dim()))];
+  return sizes()[static_cast<std::size_t>(c10::maybe_wrap_dim(dim, this->dim(), /*wrap_scalar=*/false))];
 }
 
 std::int64_t ShardedTensorBase::numel() const { return impl().numel(); }
@@ -187,6 +195,7 @@ bool ShardedTensorBase::is_floating_point() const { return at::isFloatingType(dt
 bool ShardedTensorBase::is_pinned() const { return impl().metadata.tensor_properties.pin_memory; }
 bool ShardedTensorBase::is_leaf() const { return tensor_.is_leaf(); }
 at::Tensor ShardedTensorBase::grad() const { return tensor_.grad(); }
+std::shared_ptr<torch::autograd::Node> ShardedTensorBase::grad_fn() const { return tensor_.grad_fn(); }
 
 void ShardedTensorBase::set_requires_grad(bool requires_grad) {
   TORCH_CHECK(false, "torch function '__set__', with args: (", str(), ", ", requires_grad,
@@ -198,7 +207,17 @@ std::string ShardedTensorBase::str() const { return c10::str("ShardedTensor(", m
 std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor) { return out << tensor.str(); }
 
 ShardedTensor::ShardedTensor(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options)
-    : ShardedTensorBase(allocate(std::move(spec), size, options)) {}
+    : ShardedTensorBase(allocate(std::move(spec), size, options, {})) {}
+
+void fill_shards(const std::vector<Shard>& shards, const FillShard& fill) {
+  const at::NoGradGuard no_grad;
+  for (const Shard& shard : shards) fill(shard.tensor);
+}
+
+ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
+                          const FillShard& fill) {
+  return ShardedTensor::of(allocate(std::move(spec), size, options, fill));
+}
 
 ShardedTensor ShardedTensor::of(const at::Tensor& tensor) {
   const auto* impl = tensor.defined() ? dynamic_cast<ShardedTensorImpl*>(tensor.unsafeGetTensorImpl()) : nullptr;
@@ -214,7 +233,7 @@ ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_sha
   };
   const ShardedTensorMetadata metadata =
       merge_metadata(group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()});
-  ImplPtr impl = impl_of(metadata, nullptr);
+  ImplPtr impl = make_anew(metadata, nullptr);
   impl->local_shards = std::move(local_shards);
   impl->group = std::move(group);
   impl->init_rrefs = init_rrefs;
@@ -227,7 +246,7 @@ ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vec
                                                                         ShardingSpecPtr spec) {
   group = group_or_default(std::move(group));
   check_count(metadata, local_shards.size(), *group);
-  ImplPtr impl = impl_of(metadata, std::move(spec));
+  ImplPtr impl = make_anew(metadata, std::move(spec));
   std::ranges::for_each(local_shards, LocalShardCheck{metadata.tensor_properties, world_rank(*group)});
   check_shards(metadata);
   impl->local_shards = std::move(local_shards);
@@ -239,6 +258,7 @@ ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vec
 ShardedTensor ShardedTensor::init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
                                                     at::IntArrayRef global_size, ProcessGroupPtr group,
                                                     bool init_rrefs) {
+  TORCH_WARN_ONCE(kDeprecated);
   TORCH_CHECK_VALUE(local_tensor.is_contiguous(), "local_tensor is not a contiguous Tensor.");
   TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
   group = group_or_default(std::move(group));
@@ -261,7 +281,7 @@ at::Tensor ShardedTensor::local_tensor() const {
 }
 
 at::Device ShardedTensor::device() const {
-  return local_shards().empty() ? process_group()->preferred_device() : local_shards().front().tensor.device();
+  return local_shards().empty() ? impl().checked_group()->preferred_device() : local_shards().front().tensor.device();
 }
 
 std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement) {

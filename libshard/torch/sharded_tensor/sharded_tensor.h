@@ -7,15 +7,18 @@
 /// never to an ordinary kernel: it runs the op registered for it or throws "... not supported for ShardedTensor!".
 ///
 /// Unless it says otherwise nothing here communicates. What does is SPMD: all members of the group call it alike.
-/// Errors of arguments are thrown before communication, so that ranks which are wrong alike end alike; a rank that
-/// alone is wrong in a collective is agreed upon: all ranks throw its error. Threads: one at a time per tensor.
+/// Collectives agree on errors: where a rank alone is wrong, all throw its error, and where arguments differ between
+/// ranks, all throw a c10::ValueError that names them. With init_rrefs it is otherwise, see CreateOptions. Threads: one
+/// at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -40,7 +43,10 @@ struct CreateOptions {
   bool pin_memory = false;  ///< CPU shards only; needs CUDA.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   ProcessGroupPtr process_group{};  ///< Null: the default group.
-  bool init_rrefs = false;          ///< Makes remote_shards(): all workers of the RPC construct together.
+  /// Makes remote_shards(): all workers of the RPC construct together. What goes wrong on one worker before its local
+  /// shards are there, it throws alone; the others wait for it in the RPC and throw a c10::Error at its timeout. This
+  /// holds for the constructor and its factories, the moves, clone and the loading of state.
+  bool init_rrefs = false;
 };
 
 /// What needs no process group: metadata, properties, and local shards of any ranks.
@@ -57,15 +63,17 @@ class ShardedTensorBase {
   bool defined() const { return tensor_.defined(); }
   bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
 
-  const ShardedTensorMetadata& metadata() const;   ///< Of the whole tensor, the same on every rank.
-  const std::vector<Shard>& local_shards() const;  ///< Of this rank, in the metadata's order; may be empty.
+  const ShardedTensorMetadata& metadata() const;  ///< Of the whole tensor, the same on every rank.
+  /// Of this rank; may be empty. In the order in which the program gave them, else in the metadata's.
+  const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
   /// Says how the tensor is cut, where it is known better than by inference. \pre it describes the same shards
   void set_sharding_spec(ShardingSpecPtr spec);
 
   at::IntArrayRef sizes() const;
   at::IntArrayRef size() const { return sizes(); }
-  /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)".
+  at::IntArrayRef shape() const { return sizes(); }
+  /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)", or none.
   std::int64_t size(std::int64_t dim) const;
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes().size()); }
   std::int64_t ndim() const { return dim(); }
@@ -78,10 +86,12 @@ class ShardedTensorBase {
   bool is_pinned() const;  ///< By the metadata.
   bool is_leaf() const;
   at::Tensor grad() const;
+  std::shared_ptr<torch::autograd::Node> grad_fn() const;  ///< Null of a leaf.
   /// \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!".
   void set_requires_grad(bool requires_grad);
 
-  /// The same object as a tensor without storage.
+  /// The same object as a tensor without storage. Its device() is the CPU, wherever shards are; torch::nn::Module::to
+  /// throws where a module has it as a parameter (assign what ShardedTensor::to returns).
   const at::Tensor& as_tensor() const { return tensor_; }
   std::string str() const;  ///< "ShardedTensor(ShardedTensorMetadata(...))".
 
@@ -106,28 +116,33 @@ class ShardedTensor : public ShardedTensorBase {
   static ShardedTensor of(const at::Tensor& tensor);
 
   /// Shards of the same tensor on all ranks become one: local metadata is gathered, merged (in the order of group
-  /// ranks) and validated. A rank may have no shards. A collective.
+  /// ranks) and validated. A rank may have no shards. A collective: a rank that alone is wrong makes all throw, also
+  /// with init_rrefs.
   /// \throws c10::ValueError  see local_metadata.h; c10::Error
   static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
                                               ProcessGroupPtr group = nullptr, bool init_rrefs = false);
-  /// As the above, where every rank knows the whole metadata: nothing is compared between ranks, no collective.
+  /// As the above, where every rank knows the whole metadata: nothing is compared between ranks, no collective, and
+  /// errors are this rank's own (with init_rrefs see CreateOptions).
   static ShardedTensor init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
                                                                   const ShardedTensorMetadata& metadata,
                                                                   ProcessGroupPtr group = nullptr,
                                                                   bool init_rrefs = false,
                                                                   ShardingSpecPtr spec = nullptr);
-  /// `local_tensor` becomes this rank's part of a tensor that is cut as `spec` says. No collective.
+  /// `local_tensor` becomes this rank's part of a tensor that is cut as `spec` says. No collective; errors as above.
+  /// Deprecated by torch, of which it warns once.
   /// \throws c10::ValueError  "local_tensor is not a contiguous Tensor."; what the spec and Shard throw.
   static ShardedTensor init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
                                               at::IntArrayRef global_size, ProcessGroupPtr group = nullptr,
                                               bool init_rrefs = false);
 
+  /// Null where the object was made as a ShardedTensorBase; what needs a group then throws a c10::Error that says so.
   const ProcessGroupPtr& process_group() const;
   bool init_rrefs() const;
   /// \throws c10::NotImplementedError  "Only single local shard is supported.": this rank has none, or several.
   at::Tensor local_tensor() const;
   /// The first local shard's; without shards the group's preferred device.
   at::Device device() const;
+  bool is_meta() const { return device().is_meta(); }
 
   /// By worker id, in that worker's order; never this worker's own, nor workers without shards.
   /// \throws c10::Error  the tensor was made without init_rrefs.
@@ -140,8 +155,9 @@ class ShardedTensor : public ShardedTensorBase {
   };
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
   /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
-  /// group does nothing.
-  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is no rank of the group.
+  /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
+  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is no rank of the group; `dst` or
+  ///   the dtype is another on another rank.
   /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
   /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
@@ -165,9 +181,10 @@ class ShardedTensor : public ShardedTensorBase {
     at::MemoryFormat memory_format = at::MemoryFormat::Preserve;
     ProcessGroupPtr process_group{};
   };
-  /// This very tensor where dtype and device are so already, unless `copy`. "cuda" is the current CUDA device, also
-  /// when another index is given (which warns). Integers lose requires_grad; `non_blocking` counts for copies to a CUDA
-  /// device.
+  /// This very tensor where dtype and all placements are so already, unless `copy`. "cuda" is the current device, also
+  /// when another index is given (which warns); without a device all placements stay. Integers lose requires_grad, as
+  /// does what is made while gradients are off (cpu and cuda too); pinning is lost. `non_blocking` counts for copies to
+  /// a CUDA device.
   ShardedTensor to(const ToOptions& options) const;
   ShardedTensor to(at::ScalarType dtype) const;
   ShardedTensor to(at::Device device) const;
@@ -176,11 +193,13 @@ class ShardedTensor : public ShardedTensorBase {
   ShardedTensor to(const at::Tensor& other) const;  ///< Its dtype and device.
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
-  /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective
-  /// (as gather) unless dimension and placements stay as they are. Afterwards the metadata's shards are in the order of
-  /// ranks, empty ones begin at the end at most, and the local tensor is a new leaf with the old one's properties. What
-  /// remote_shards() refers to stays what it was.
+  /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective,
+  /// as gather with one more all_gather, which is all where dimension and placements stay as they are. Afterwards the
+  /// metadata's shards are in the order of ranks, empty ones begin at the end at most, and the local tensor is a new
+  /// leaf with the old one's properties. What remote_shards() refers to stays what it was. Deprecated by torch, of
+  /// which it warns once.
   /// \throws c10::NotImplementedError  a spec that is no chunk spec; a rank without exactly one shard, before or after.
+  /// \throws c10::ValueError  another spec on another rank.
   ShardedTensor reshard(ShardingSpecPtr spec);
 
  private:
@@ -202,3 +221,13 @@ std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const st
 at::Tensor create_tensor(at::IntArrayRef size, at::Device device, const TensorProperties& properties);
 
 }  // namespace shard
+
+/// By identity, as `is_same` compares.
+template <>
+struct std::hash<shard::ShardedTensorBase> {
+  std::size_t operator()(const shard::ShardedTensorBase& tensor) const noexcept {
+    return std::hash<const void*>()(tensor.as_tensor().unsafeGetTensorImpl());
+  }
+};
+template <>
+struct std::hash<shard::ShardedTensor> : std::hash<shard::ShardedTensorBase> {};

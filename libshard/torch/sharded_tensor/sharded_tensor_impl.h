@@ -4,6 +4,7 @@
 
 #include <c10/core/TensorImpl.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -18,8 +19,9 @@ class ShardedTensorImpl final : public c10::TensorImpl {
  public:
   static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
 
-  /// Size, dtype, layout, pinning and requires_grad from `whole`. `device` is what the wrapper says of itself.
-  ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole, at::Device device);
+  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself says that it is on the CPU,
+  /// wherever shards are.
+  ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole);
   ~ShardedTensorImpl() override;  ///< Leaves the registry (remote shards).
 
   ShardingSpecPtr spec;
@@ -32,6 +34,9 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   std::shared_ptr<RpcAgent> agent;
   std::map<int, std::vector<RemoteShard>> remote_shards;
 
+  /// \throws c10::Error  there is none: the tensor was made as a ShardedTensorBase.
+  const ProcessGroupPtr& checked_group() const;
+
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
   /// Torch's way to a second handle on the same elements, which would be a tensor with neither elements nor shards.
   /// \throws c10::Error  always; ops.h has detach().
@@ -41,10 +46,23 @@ class ShardedTensorImpl final : public c10::TensorImpl {
                                                               bool may_change) const override;
 };
 
+/// What a handle refers to. \throws c10::Error  an undefined one.
+ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
+
+/// Warned of once a process where torch does.
+inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
+
 /// The first steps of every ShardedTensor: checks `spec`, builds the metadata, makes the object. The memory format is
-/// contiguous, whatever `properties` say.
+/// contiguous, whatever `properties` say. \throws c10::ValueError  no spec, more than 64 dimensions.
 c10::intrusive_ptr<ShardedTensorImpl> make_impl(ShardingSpecPtr spec, at::IntArrayRef size,
                                                 TensorProperties properties);
+
+using FillShard = std::function<void(at::Tensor shard)>;
+/// In place, in order, without autograd.
+void fill_shards(const std::vector<Shard>& shards, const FillShard& fill);
+/// ShardedTensor's constructor whose local shards have content before other ranks can see them.
+ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
+                          const FillShard& fill);
 
 /// The last step: with init_rrefs registers the tensor, publishes its shards and learns those of others (all workers
 /// call it). Where it throws, the registry is as before once `impl` is gone.

@@ -128,11 +128,15 @@ ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
 }
 
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
+  TORCH_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
   return dim_size / chunks + (dim_size % chunks != 0 ? 1 : 0);
 }
 
 std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index) {
-  return std::clamp<std::int64_t>(dim_size - split * index, 0, split);
+  TORCH_CHECK_VALUE(dim_size >= 0 && split >= 0 && index >= 0, "chunk ", index, " of ", split, " out of ", dim_size,
+                    " elements is none");
+  if (split == 0 || index > dim_size / split) return 0;
+  return std::min(split, dim_size - split * index);
 }
 
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
@@ -145,13 +149,20 @@ std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const
 }
 
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard) {
+  return narrow_tensor_by_index(tensor, shard.shard_offsets, shard.shard_sizes);
+}
+
+at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes) {
+  const auto dims = static_cast<std::size_t>(tensor.dim());
+  TORCH_CHECK_VALUE(offsets.size() == dims && sizes.size() == dims, "cannot narrow a tensor of ", dims,
+                    " dimensions to offsets ", to_string(offsets), " and sizes ", to_string(sizes));
   at::Tensor part = tensor;
-  for (std::size_t i = 0; i < shard.shard_sizes.size(); ++i) {
+  for (std::size_t i = 0; i < dims; ++i) {
     const auto dim = static_cast<std::int64_t>(i);
-    if (shard.shard_sizes[i] == tensor.size(dim)) continue;
+    if (sizes[i] == tensor.size(dim)) continue;
     // An empty shard may lie past the end.
-    const std::int64_t start = std::min(shard.shard_offsets[i], tensor.size(dim));
-    part = part.narrow(dim, start, shard.shard_sizes[i]);
+    const std::int64_t start = std::min(offsets[i], tensor.size(dim));
+    part = part.narrow(dim, start, sizes[i]);
   }
   return part;
 }

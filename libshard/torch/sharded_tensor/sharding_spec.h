@@ -29,16 +29,18 @@ struct DevicePlacementSpec final : PlacementSpec {
   friend bool operator==(const DevicePlacementSpec& a, const DevicePlacementSpec& b) { return a.device == b.device; }
 };
 
-/// Immutable once made; shared by tensors.
+/// Immutable once made; shared by tensors, which keep the spec they are made by: make specs with chunk_spec and
+/// enumerable_spec, which return shared pointers.
 class ShardingSpec : public PlacementSpec {
  public:
   /// "ChunkShardingSpec": for messages, and the key of ops for a class of specs (ops.h).
   virtual std::string_view class_name() const = 0;
   /// All shards of a tensor of that size. \throws c10::ValueError  it cannot be cut so.
   virtual ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const = 0;
-  /// Cuts `tensor` of group rank `src_rank` and scatters it: a collective. The result keeps this spec.
-  /// \throws c10::NotImplementedError
-  virtual ShardedTensor shard(const at::Tensor& tensor, int src_rank, ProcessGroupPtr group) const = 0;
+  /// Cuts `tensor` of group rank `src_rank` and scatters it: a collective of ranks with equal specs, which shard_tensor
+  /// (factories.h) makes sure of. The result keeps this spec, or a copy where no shared_ptr owns it. `group` null: the
+  /// default group. \throws c10::NotImplementedError  not for such specs.
+  virtual ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const = 0;
   /// All of it, in words that are equal exactly when specs are: "ChunkShardingSpec(dim=0, placements=[rank:0/cpu])".
   virtual std::string str() const = 0;
 };
@@ -52,6 +54,7 @@ inline bool operator==(const ShardingSpec& a, const ShardingSpec& b) { return a.
 class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_from_this<ChunkShardingSpec> {
  public:
   /// `dim` may be negative (from the end); whether it fits is seen when a size is known.
+  /// \throws c10::ValueError  no placements.
   ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements);
   /// \throws c10::NotImplementedError  always: named dimensions are not supported yet.
   ChunkShardingSpec(std::string_view named_dim, std::vector<RemoteDevice> placements);
@@ -61,7 +64,7 @@ class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_f
 
   std::string_view class_name() const override { return "ChunkShardingSpec"; }
   ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
-  ShardedTensor shard(const at::Tensor& tensor, int src_rank, ProcessGroupPtr group) const override;
+  ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
   std::string str() const override;
 
  private:
@@ -79,7 +82,7 @@ class EnumerableShardingSpec final : public ShardingSpec {
 
   std::string_view class_name() const override { return "EnumerableShardingSpec"; }
   ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
-  ShardedTensor shard(const at::Tensor& tensor, int src_rank, ProcessGroupPtr group) const override;
+  ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
   std::string str() const override;
 
  private:
@@ -96,14 +99,17 @@ const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
 ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards);
 
 /// Elements of a chunk along a dimension of `dim_size`: ceil(dim_size / chunks).
+/// \throws c10::ValueError  no chunks, a negative size.
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks);
-/// Elements of chunk `index`; 0 past the end.
+/// Elements of chunk `index`; 0 past the end. \throws c10::ValueError  a negative number.
 std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index);
 /// First element and elements of the chunk of `rank` (of the world), summing chunks in the order of the placements.
 /// \throws c10::Error  "current_rank not in the placement."
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank);
 
-/// The part of `tensor` that `shard` names: a view. Dimensions of full size stay as they are.
+/// The part of `tensor` that `shard` names: a view. Dimensions of full size stay as they are; what has no elements may
+/// lie past the end. \throws c10::ValueError  other numbers of dimensions; torch's errors.
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard);
+at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes);
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "libshard/torch/sharded_tensor/agree.h"
 
@@ -61,30 +62,40 @@ struct Parcel {
 
 /// Both sides of this rank's traffic. What it sends itself stays in tensors.
 struct Traffic {
-  Traffic(Transfer plan, std::size_t own_rank, at::ScalarType travel_as) {
+  Traffic(Transfer plan, std::size_t own_rank) : travel_as(plan.travel_as) {
     stays_from = std::exchange(plan.to[own_rank], {});
     stays_to = std::exchange(plan.from[own_rank], {});
     for (Tensors& tensors : plan.to) out.emplace_back(std::move(tensors), travel_as).pack();
     for (Tensors& tensors : plan.from) in.emplace_back(std::move(tensors), travel_as);
+  }
+  void deliver() const {
+    for (const Parcel& parcel : in) parcel.unpack();
     for (std::size_t i = 0; i < stays_to.size(); ++i) stays_to[i].copy_(stays_from[i].to(travel_as));
   }
 
+  at::ScalarType travel_as;
   std::vector<Parcel> out, in;
   Tensors stays_from, stays_to;
 };
 
 }  // namespace
 
-void transfer(Group& group, at::ScalarType travel_as, const std::function<Transfer()>& plan) {
+void transfer(Group& group, const std::function<Transfer()>& plan) {
   const at::NoGradGuard no_grad;
   std::optional<Traffic> traffic;
-  agree(group, [&] { traffic.emplace(plan(), static_cast<std::size_t>(group.rank()), travel_as); });
+  agree_on(group, [&] {
+    Transfer planned = plan();
+    std::vector<std::string> arguments = std::move(planned.arguments);
+    arguments.push_back(c10::str("dtype=", planned.travel_as));
+    traffic.emplace(std::move(planned), static_cast<std::size_t>(group.rank()));
+    return arguments;
+  });
   std::vector<std::span<const std::byte>> to;
   std::vector<std::span<std::byte>> from;
   for (const Parcel& parcel : traffic->out) to.push_back(parcel.bytes());
   for (const Parcel& parcel : traffic->in) from.push_back(parcel.writable_bytes());
   group.exchange(to, from);
-  for (const Parcel& parcel : traffic->in) parcel.unpack();
+  traffic->deliver();
 }
 
 }  // namespace shard

@@ -74,10 +74,8 @@ StorePtr own_part(const StorePtr& store, int rank) {
 /// Makes the group of a backend over a store of its own.
 using MakeBackend = std::function<std::shared_ptr<Group>(StorePtr, int rank, int size)>;
 
-MakeBackend gloo_backend(const StorePtr& store, int size, milliseconds timeout) {
-  std::shared_ptr<::gloo::transport::Device> device;
-  as_errors("the rendezvous", [&] { device = gloo_device(meet_on_one_host(*store, size, timeout)); });
-  return [device, timeout](StorePtr own, int rank, int ranks) -> std::shared_ptr<Group> {
+MakeBackend gloo_backend(bool is_one_host, milliseconds timeout) {
+  return [device = gloo_device(is_one_host), timeout](StorePtr own, int rank, int ranks) -> std::shared_ptr<Group> {
     return make_gloo_group(std::move(own), rank, ranks, device, timeout);
   };
 }
@@ -96,23 +94,62 @@ MakeBackend nccl_backend(milliseconds timeout) {
   };
 }
 
-class C10dWorld final : public World {
+/// What groups of a world are made by; each backend is opened when it is first asked for. Threads: any.
+class Backends {
  public:
-  C10dWorld(StorePtr store, int rank, int size, MakeBackend make)
-      : store_(std::move(store)), rank_(rank), size_(size), make_(std::move(make)) {}
+  Backends(bool is_one_host, milliseconds timeout) : is_one_host_(is_one_host), timeout_(timeout) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
-    const int member = member_of(ranks, rank_);
-    return make_(c10::make_intrusive<c10d::PrefixStore>(names_.next(name), store_), member,
-                 static_cast<int>(ranks.size()));
+  MakeBackend find(const std::string& backend) {
+    const std::scoped_lock lock(mutex_);
+    MakeBackend& make = opened_[backend];
+    if (!make) make = open(backend);
+    return make;
   }
 
  private:
+  MakeBackend open(const std::string& backend) const {
+    if (backend == "nccl") return nccl_backend(timeout_);
+    MakeBackend make;
+    as_errors("the rendezvous", [&] { make = gloo_backend(is_one_host_, timeout_); });
+    return make;
+  }
+
+  bool is_one_host_;
+  milliseconds timeout_;
+  std::mutex mutex_;
+  std::map<std::string, MakeBackend> opened_;
+};
+
+void check_backend(const std::string& backend) {
+  TORCH_CHECK(backend == "gloo" || backend == "nccl", "unknown backend '", backend, "': expected gloo or nccl");
+}
+
+class C10dWorld final : public World {
+ public:
+  C10dWorld(std::string backend, StorePtr store, int rank, int size, milliseconds timeout)
+      : backend_(std::move(backend)),
+        store_(own_part(store, rank)),
+        rank_(rank),
+        size_(size),
+        backends_(meet_on_one_host(*store_, size, timeout), timeout) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& asked) override {
+    const std::string& backend = asked.empty() ? backend_ : asked;
+    check_backend(backend);
+    const int member = member_of(ranks, rank_);
+    const MakeBackend make = backends_.find(backend);
+    return make(c10::make_intrusive<c10d::PrefixStore>(names_.next(name), store_), member,
+                static_cast<int>(ranks.size()));
+  }
+
+ private:
+  std::string backend_;
   StorePtr store_;
   int rank_, size_;
-  MakeBackend make_;
+  Backends backends_;
   Names names_;
 };
 
@@ -142,7 +179,10 @@ class ThreadWorld final : public World {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& backend) override {
+    TORCH_CHECK(backend.empty() || backend == "threads", "ranks that are threads have no backend '", backend,
+                "': expected threads");
     return meetings_->take(names_.next(name), member_of(ranks, rank_), static_cast<int>(ranks.size()));
   }
 
@@ -157,11 +197,11 @@ class ThreadWorld final : public World {
 std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr store, int rank, int size,
                                        milliseconds timeout) {
   TORCH_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
-  TORCH_CHECK(backend == "gloo" || backend == "nccl", "unknown backend '", backend, "': expected gloo or nccl");
-  StorePtr own;
-  as_errors("the rendezvous", [&] { own = own_part(store, rank); });
-  MakeBackend make = backend == "gloo" ? gloo_backend(own, size, timeout) : nccl_backend(timeout);
-  return std::make_shared<C10dWorld>(std::move(own), rank, size, std::move(make));
+  check_backend(backend);
+  if (backend == "nccl") nccl_backend(timeout);  // What is missing is said before others are waited for.
+  std::shared_ptr<World> world;
+  as_errors("the rendezvous", [&] { world = std::make_shared<C10dWorld>(backend, store, rank, size, timeout); });
+  return world;
 }
 
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size) {

@@ -42,14 +42,13 @@ ShardMetadata shard_of(const ShardBox& box) {
 }
 
 ShardedTensorMetadata metadata_of(const ShardedTensorValue& value) {
-  constexpr at::MemoryFormat kFormats[] = {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast,
-                                           at::MemoryFormat::Preserve};  // By MEM_FORMAT_ENCODING.
-  if (value.memory_format < 0) refuse("its memory format is unknown");
+  const auto memory_format = memory_format_of(value.memory_format);
+  if (!memory_format) refuse("its memory format is unknown");
   ShardedTensorMetadata metadata;
   for (const ShardBox& box : value.all) metadata.shards_metadata.push_back(shard_of(box));
   metadata.size = sizes_of(value.shape);
   metadata.tensor_properties = {scalar_type_of(value.dtype), at::kStrided, value.requires_grad,
-                                kFormats[value.memory_format], value.pin_memory};
+                                *memory_format, value.pin_memory};
   return metadata;
 }
 

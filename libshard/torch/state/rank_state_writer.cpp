@@ -33,17 +33,10 @@ std::string obstacle(const at::Tensor& tensor) {
   return tensor.device().is_cpu() || tensor.device().is_cuda() ? "" : c10::str("it lies on ", tensor.device());
 }
 
-std::int64_t memory_format_number(at::MemoryFormat format) {
-  switch (format) {
-    case at::MemoryFormat::Contiguous:
-      return 0;
-    case at::MemoryFormat::ChannelsLast:
-      return 1;
-    case at::MemoryFormat::Preserve:
-      return 2;
-    default:
-      refuse(c10::str("its memory format is ", format));
-  }
+std::int64_t number_of(at::MemoryFormat format) {
+  const auto number = memory_format_number(format);
+  if (!number) refuse(c10::str("its memory format is ", format));
+  return *number;
 }
 
 /// The storages of a state, each once, numbered in the order in which they are met.
@@ -114,7 +107,7 @@ class StateTree {
     value.shape = arena_.dims(metadata.size);
     value.requires_grad = metadata.tensor_properties.requires_grad;
     value.pin_memory = metadata.tensor_properties.pin_memory;
-    value.memory_format = memory_format_number(metadata.tensor_properties.memory_format);
+    value.memory_format = number_of(metadata.tensor_properties.memory_format);
     value.init_rrefs = tensor.init_rrefs();
     for (const ShardMetadata& shard : metadata.shards_metadata) value.all.push_back(box_of(shard));
     for (const Shard& shard : tensor.local_shards()) {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "libshard/torch/sharded_tensor/builtin_ops.h"
 #include "libshard/torch/sharded_tensor/modules.h"
 
 namespace shard {
@@ -54,15 +55,8 @@ ShardedTensor sharded_in(const StateDict& state, const std::string& key) {
 }
 
 void copy_shards(const std::string& key, const ShardedTensor& to, const ShardedTensor& from) {
-  const auto place = [](const Shard& shard) {
-    return std::pair(shard.metadata.shard_offsets, shard.metadata.shard_sizes);
-  };
-  TORCH_CHECK(from.defined() && std::ranges::equal(to.local_shards(), from.local_shards(), {}, place, place),
-              "Error(s) in loading state_dict: ", key,
+  TORCH_CHECK(from.defined() && copy_local_shards(to, from), "Error(s) in loading state_dict: ", key,
               " is sharded, its shards here are others than those of the state");
-  for (std::size_t i = 0; i < to.local_shards().size(); ++i) {
-    at::Tensor(to.local_shards()[i].tensor).copy_(from.local_shards()[i].tensor);
-  }
 }
 
 void copy_value(const std::string& key, at::Tensor to, const c10::IValue& value) {

@@ -41,26 +41,24 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 /// rank and size in its group and in the default group; a tensor with its device and its storage, whole, once for all
 /// tensors that share it. Tensors and containers under several names stay one.
 /// \throws Error kUnsupported  a value that cannot be pickled: Error::tensor() is the way to it ("model.3.weight"). It
-/// is
-///   undefined, sparse, quantized, without storage, or a second tensor sees its storage as another dtype.
+///   is undefined, sparse, quantized, without storage, or a second tensor sees its storage as another dtype.
 /// \throws c10::ValueError  a ShardedTensor, and there is no default group.
 /// Cost: the bytes of the storages, copied once; of those on a GPU one at a time is in host memory.
 std::string save_state(const StateDict& state);
-/// The same into a file, atomically; storages on the CPU are written from where they are. \throws Error kResource,
-/// kExists
+/// The same into a file, atomically; storages on the CPU are written from where they are.
+/// \throws Error kResource, kExists
 void save_state_file(const StateDict& state, const std::string& path, bool force = false);
 
 /// Reads what save_state or Python's torch.save wrote on this rank. Every ShardedTensor gets the group of
 /// LoadWithProcessGroup, else the default group, and must have been saved under the same ranks and sizes.
-/// Loading is collective where a tensor was made with init_rrefs. Tensors go to the device that they were saved from;
+/// Loading is collective where a tensor was made with init_rrefs: all workers load together; where one of them throws
+/// before that the others wait for it until the RPC's timeout. Tensors go to the device that they were saved from;
 /// Parameters are tensors, OrderedDicts are dicts, a torch.Size is a tuple. Nothing in the file is executed.
 /// \throws c10::Error  "Need to initialize default process group ...", "Local rank at save time was 1, but at load time
-/// was
-///   0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device where there
-///   is none.
+///   was 0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device where
+///   there is none.
 /// \throws Error kCorruption  a damaged file; kUnsupported  a value that a StateDict cannot hold, named as in
-/// save_state;
-///   kNotFound
+///   save_state; kNotFound
 /// Cost: each storage is read once into the memory of its tensors.
 StateDict load_state(std::string_view bytes);
 StateDict load_state_file(const std::string& path);

@@ -1,6 +1,7 @@
 // A rank's end of rank_processes.h.
 #include <c10/util/StringUtil.h>
 #include <cxxabi.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -164,6 +165,7 @@ const std::optional<RankContext>& rank_context() {
 
 void become_rank(const RankContext& context) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::fcntl(context.socket, F_SETFD, FD_CLOEXEC);  // Programs that it starts are no ranks.
   write_stack_on_fatal_signals();
   ::setenv("TORCH_SHOW_CPP_STACKTRACES", "1", 0);
   ::testing::TestEventListeners& listeners = ::testing::UnitTest::GetInstance()->listeners();

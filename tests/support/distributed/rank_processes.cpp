@@ -15,6 +15,7 @@
 #include <cstring>
 #include <iostream>
 #include <system_error>
+#include <utility>
 
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
@@ -38,6 +39,12 @@ std::string join(const std::vector<std::string>& texts) {
 }
 
 bool died_of_signal(const RankResult& rank) { return rank.exit_code && *rank.exit_code < 0; }
+
+/// Minus the signal of a crash that came before what the parent sent; nothing where there was none.
+std::optional<int> own_signal(int status, int sent) {
+  if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGTERM || WTERMSIG(status) == sent) return std::nullopt;
+  return -WTERMSIG(status);
+}
 
 bool failed_and_ended(const RankResult& rank) { return rank.exit_code == kTestErrorExitCode || died_of_signal(rank); }
 
@@ -146,7 +153,10 @@ struct RankProcesses::Process {
   std::optional<std::string> stacks{};
 
   void take(const Message& message);
-  void read_socket();
+  /// One piece, where there is one; true: there may be more.
+  bool read_socket();
+  /// After the end: takes what is there, and closes. A descendant that holds the other end is not waited for.
+  void ended(std::optional<int> exit_code);
 };
 
 void RankProcesses::Process::take(const Message& message) {
@@ -164,28 +174,34 @@ void RankProcesses::Process::take(const Message& message) {
   }
 }
 
-void RankProcesses::Process::read_socket() {
+bool RankProcesses::Process::read_socket() {
   std::array<char, 65536> part;
   const ssize_t bytes = ::recv(socket, part.data(), part.size(), MSG_DONTWAIT);
   if (bytes > 0) {
     received.append(part.data(), static_cast<std::size_t>(bytes));
     while (const std::optional<Message> message = take_message(received)) take(*message);
-  } else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
-    ::close(socket);
-    socket = -1;
+    return true;
   }
+  if (bytes < 0 && errno == EINTR) return true;
+  if (bytes < 0 && errno == EAGAIN) return false;
+  ::close(socket);
+  socket = -1;
+  return false;
+}
+
+void RankProcesses::Process::ended(std::optional<int> exit_code) {
+  running = false;
+  result.exit_code = exit_code;
+  if (socket < 0) return;
+  while (read_socket()) continue;
+  if (socket >= 0) ::close(std::exchange(socket, -1));
 }
 
 RankProcesses::RankProcesses(int world_size, const std::string& file_name) {
   for (int rank = 0; rank < world_size; ++rank) start(rank, world_size, file_name);
 }
 
-RankProcesses::~RankProcesses() {
-  terminate();
-  for (const Process& each : processes_) {
-    if (each.socket >= 0) ::close(each.socket);
-  }
-}
+RankProcesses::~RankProcesses() { terminate(/*failed=*/false); }
 
 void RankProcesses::start(int rank, int world_size, const std::string& file_name) {
   std::array<int, 2> sockets;
@@ -231,9 +247,7 @@ void RankProcesses::reap() {
   for (Process& each : processes_) {
     int status = 0;
     if (!each.running || ::waitpid(each.result.pid, &status, WNOHANG) != each.result.pid) continue;
-    each.running = false;
-    each.result.exit_code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-    while (each.socket >= 0) each.read_socket();  // Nobody writes any more: the end comes at once.
+    each.ended(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
   }
 }
 
@@ -250,8 +264,9 @@ const RankProcesses::Process* RankProcesses::first_failed(bool signals_are_failu
 
 void RankProcesses::join(std::chrono::milliseconds timeout, bool signals_are_failures) {
   const Clock::time_point begin = Clock::now();
+  const Process* failed = nullptr;
   for (reap(); !all_ended(); reap()) {
-    if (const Process* const failed = first_failed(signals_are_failures)) {
+    if ((failed = first_failed(signals_are_failures)) != nullptr) {
       std::cerr << process(failed->result.rank) << " terminated with exit code " << *failed->result.exit_code
                 << ", terminating remaining processes.\n";
       break;
@@ -264,7 +279,7 @@ void RankProcesses::join(std::chrono::milliseconds timeout, bool signals_are_fai
     receive(std::min(100ms, timeout));
   }
   elapsed_ = Clock::now() - begin;
-  terminate();
+  terminate(failed != nullptr);
 }
 
 std::vector<RankResult> RankProcesses::results() const {
@@ -293,18 +308,20 @@ void RankProcesses::show_stacks() {
   }
 }
 
-void RankProcesses::terminate() {
+void RankProcesses::terminate(bool failed) {
+  reap();  // Who has ended by now has a code of its own.
   for (const Process& each : processes_) {
     if (each.running) ::kill(each.result.pid, SIGTERM);
   }
   const Clock::time_point limit = Clock::now() + 3s;
   for (Process& each : processes_) {
-    while (each.running && ::waitpid(each.result.pid, nullptr, WNOHANG) == 0) {
-      if (Clock::now() > limit) ::kill(each.result.pid, SIGKILL);
+    if (!each.running) continue;
+    int status = 0, sent = SIGTERM;
+    while (::waitpid(each.result.pid, &status, WNOHANG) == 0) {
+      if (Clock::now() > limit) ::kill(each.result.pid, sent = SIGKILL);
       ::poll(nullptr, 0, 10);
     }
-    each.running = false;
-    while (each.socket >= 0) each.read_socket();
+    each.ended(failed ? own_signal(status, sent) : std::nullopt);
   }
 }
 

@@ -64,7 +64,8 @@ class RankProcesses {
   bool all_ended() const;
   const Process* first_failed(bool signals_are_failures) const;
   void show_stacks();
-  void terminate();
+  /// `failed`: a rank has; the crash of another counts too, though it is seen only now.
+  void terminate(bool failed);
 
   std::vector<Process> processes_;
   std::chrono::duration<double> elapsed_{};

@@ -1,6 +1,7 @@
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 #include <map>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -38,6 +39,12 @@ std::vector<RemoteDevice> ShardedTensorTestBase::placements(const std::vector<in
   std::vector<RemoteDevice> result;
   for (const int of_rank : of_ranks) result.push_back(placement(of_rank));
   return result;
+}
+
+std::vector<RemoteDevice> ShardedTensorTestBase::placements() const {
+  std::vector<int> all(static_cast<std::size_t>(world_size()));
+  std::iota(all.begin(), all.end(), 0);
+  return placements(all);
 }
 
 RemoteDevice ShardedTensorTestBase::worker_placement(int of_rank) const {

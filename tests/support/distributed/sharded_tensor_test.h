@@ -55,12 +55,14 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   at::Device device() const { return device(rank()); }  ///< This rank's.
   /// "rank:2/cpu" or "rank:2/cuda:2".
   RemoteDevice placement(int of_rank) const { return RemoteDevice(of_rank, device(of_rank)); }
-  std::vector<RemoteDevice> placements(const std::vector<int>& of_ranks = {0, 1, 2, 3}) const;
+  std::vector<RemoteDevice> placements(const std::vector<int>& of_ranks) const;
+  std::vector<RemoteDevice> placements() const;  ///< Of all ranks, in order.
   /// "worker2/cpu"
   RemoteDevice worker_placement(int of_rank) const;
+  /// Chunks of rows, one per rank.
+  ShardingSpecPtr rows() const { return chunk_spec(0, placements()); }
 
-  // --- Communication
-  // --------------------------------------------------------------------------------------------------
+  // --- Communication -------------------------------------------------------------------------------------------------
 
   /// The default group over the ranks' file. For nccl the CUDA device becomes the rank's.
   /// \throws c10::Error  "Backend foo not supported!"; Skip (72)  mpi, hccl: not built; what make_c10d_world throws

@@ -5,10 +5,10 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
@@ -23,9 +23,19 @@ namespace {
 constexpr int kStackSignal = SIGUSR2;
 constexpr long kAnswerNanoseconds = 500'000'000;
 
-// A signal's handler has nothing else to get at.
-std::atomic<int> stack_descriptor = -1;
-sem_t stack_is_written;
+/// What one thread is asked for; the signal brings it along.
+struct StackRequest {
+  StackRequest() { ::sem_init(&is_written, 0, 0); }
+  ~StackRequest() {
+    ::close(descriptor);
+    ::sem_destroy(&is_written);
+  }
+  StackRequest(const StackRequest&) = delete;
+  StackRequest& operator=(const StackRequest&) = delete;
+
+  int descriptor = ::memfd_create("stack", MFD_CLOEXEC);
+  sem_t is_written;
+};
 
 void write_stack(int descriptor) {
   std::array<void*, 64> frames;
@@ -33,25 +43,40 @@ void write_stack(int descriptor) {
   ::backtrace_symbols_fd(frames.data(), count, descriptor);
 }
 
-void on_stack_signal(int) {
+void on_stack_signal(int, siginfo_t* info, void*) {
+  if (info->si_code != SI_QUEUE) return;  // Somebody else's.
   const int before = errno;
-  if (const int descriptor = stack_descriptor; descriptor >= 0) {
-    write_stack(descriptor);
-    ::sem_post(&stack_is_written);
-  }
+  auto* const request = static_cast<StackRequest*>(info->si_value.sival_ptr);
+  write_stack(request->descriptor);
+  ::sem_post(&request->is_written);
   errno = before;
+}
+
+/// False: there is no such thread any more.
+bool send(StackRequest& request, pid_t thread) {
+  siginfo_t info = {};
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  info.si_value.sival_ptr = &request;
+  return ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), thread, kStackSignal, &info) == 0;
+}
+
+bool is_answered(StackRequest& request) {
+  timespec limit = {};
+  ::clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_nsec += kAnswerNanoseconds;
+  limit.tv_sec += limit.tv_nsec / 1'000'000'000;
+  limit.tv_nsec %= 1'000'000'000;
+  while (::sem_timedwait(&request.is_written, &limit) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
 }
 
 void on_fatal_signal(int number) {
   write_stack(STDERR_FILENO);
   ::raise(number);  // SA_RESETHAND: this time it ends the process.
-}
-
-void handle(int number, void (*handler)(int), int flags) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  action.sa_flags = flags;
-  ::sigaction(number, &action, nullptr);
 }
 
 /// "binary(_ZN1fEv+0x12) [0x...]" with the function's name as it is written in C++.
@@ -74,20 +99,11 @@ std::string text_of(int descriptor) {
 }
 
 std::string stack_of(pid_t thread) {
-  const int memory = ::memfd_create("stack", MFD_CLOEXEC);
-  stack_descriptor = memory;
-  std::string result = "(does not take signals)\n";
-  if (::tgkill(::getpid(), thread, kStackSignal) == 0) {
-    timespec limit = {};
-    ::clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_nsec += kAnswerNanoseconds;
-    limit.tv_sec += limit.tv_nsec / 1'000'000'000;
-    limit.tv_nsec %= 1'000'000'000;
-    if (::sem_timedwait(&stack_is_written, &limit) == 0) result = text_of(memory);
-  }
-  stack_descriptor = -1;
-  ::close(memory);
-  return result;
+  auto request = std::make_unique<StackRequest>();
+  if (!send(*request, thread)) return "(has ended)\n";
+  if (is_answered(*request)) return text_of(request->descriptor);
+  request.release();  // The thread may answer yet: it must find it.
+  return "(does not take signals)\n";
 }
 
 std::string name_of(const std::filesystem::path& task) {
@@ -99,8 +115,10 @@ std::string name_of(const std::filesystem::path& task) {
 }  // namespace
 
 std::string stacks_of_other_threads() {
-  ::sem_init(&stack_is_written, 0, 0);
-  handle(kStackSignal, on_stack_signal, SA_RESTART);
+  struct sigaction action = {};
+  action.sa_sigaction = on_stack_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  ::sigaction(kStackSignal, &action, nullptr);
   std::string result;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     const pid_t thread = std::stoi(task.path().filename());
@@ -113,9 +131,11 @@ std::string stacks_of_other_threads() {
 void write_stack_on_fatal_signals() {
   std::array<void*, 1> frame;
   ::backtrace(frame.data(), 1);  // Loads libgcc now, which a handler must not do.
-  for (const int number : {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE}) {
-    handle(number, on_fatal_signal, static_cast<int>(SA_RESETHAND | SA_NODEFER));
-  }
+  struct sigaction action = {};
+  action.sa_handler = on_fatal_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  sigaddset(&action.sa_mask, SIGTERM);  // The parent's, while the stack is written: the crash would be lost.
+  for (const int number : {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE}) ::sigaction(number, &action, nullptr);
 }
 
 }  // namespace shard::test
