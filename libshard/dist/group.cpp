@@ -17,8 +17,7 @@ class SoloGroup final : public Group {
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     std::ranges::copy(own, all.begin());
   }
-  void exchange(std::span<const std::span<const std::byte>> to,
-                std::span<const std::span<std::byte>> from) override {
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
     std::ranges::copy(to[0], from[0].begin());
   }
   void set_timeout(std::chrono::milliseconds) override {}

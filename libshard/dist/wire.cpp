@@ -43,9 +43,7 @@ std::int64_t WireReader::number() {
 
 double WireReader::real() { return std::bit_cast<double>(number()); }
 
-std::string WireReader::text() {
-  return std::string(as_text(take(static_cast<std::uint64_t>(number()))));
-}
+std::string WireReader::text() { return std::string(as_text(take(static_cast<std::uint64_t>(number())))); }
 
 Error WireReader::error() {
   const std::int64_t code = number();

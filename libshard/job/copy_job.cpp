@@ -303,7 +303,8 @@ CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progre
     prepared = prepare(fs, job, group.rank(), threads);
   });
   if (group.size() > 1) {
-    expect_same(group, fingerprint(prepared, job.by_owner), ErrorCode::kInvalidArgument, "they would copy different things");
+    expect_same(group, fingerprint(prepared, job.by_owner), ErrorCode::kInvalidArgument,
+                "they would copy different things");
   }
   CopyResult result = describe(job.reader->catalog(), prepared.target, prepared.plan, prepared.free_bytes);
   if (job.dry_run) {

@@ -1,8 +1,8 @@
 // group_bench exchange BACKEND [MIB]: what a group moves beside memcpy. Every rank sends MIB to every other rank.
 // group_bench copy BACKEND SOURCE DESTINATION: gathers a safetensors folder into one file, timed from the formed group.
 //
-// BACKEND is threads:N, mpi, gloo or none; processes are started by mpirun or torchrun. Prints the best of nine on rank 0.
-// memcpy is measured in the same run, by all ranks at once, over the same number of bytes.
+// BACKEND is threads:N, mpi, gloo or none; processes are started by mpirun or torchrun. Prints the best of nine on rank
+// 0. memcpy is measured in the same run, by all ranks at once, over the same number of bytes.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -52,8 +52,8 @@ void exchange(Group& group, std::size_t bytes) {
   }
   if (own != 0) return;
   const double moved = static_cast<double>(bytes * ranks * (ranks - 1)) / 1e9;
-  fmt::print("{} {} ranks, {} MiB each: exchange {:.2f} GB/s, memcpy {:.2f} GB/s, ratio {:.2f}\n", group.backend(), ranks,
-             bytes >> 20, moved / best_exchange, moved / best_copy, best_exchange / best_copy);
+  fmt::print("{} {} ranks, {} MiB each: exchange {:.2f} GB/s, memcpy {:.2f} GB/s, ratio {:.2f}\n", group.backend(),
+             ranks, bytes >> 20, moved / best_exchange, moved / best_copy, best_exchange / best_copy);
 }
 
 void copy(Group& group, const std::string& from, const std::string& to) {

@@ -46,7 +46,8 @@ std::vector<Range> random_ranges(std::mt19937& random) {
 bool finds_damage(SourceChecks& checks, const std::vector<std::byte>& bytes, const std::vector<Range>& ranges) {
   try {
     for (const auto& [begin, end] : ranges) {
-      checks.add(0, begin, std::span(bytes).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      checks.add(0, begin,
+                 std::span(bytes).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
     }
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);

@@ -411,6 +411,13 @@ TEST_F(Checkpoint, NamesAValueThatNoFormatHolds) {
 
 // --- Saving ---------------------------------------------------------------------------------------------------------
 
+TEST_F(Checkpoint, RefusesMoreDimensionsThanFormatsHave) {
+  as_ranks(2, [&](int) {
+    const StateDict state = state_of({{"deep", at::zeros(std::vector<std::int64_t>(65, 1))}});
+    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kUnsupported, "dimensions");
+  });
+}
+
 TEST_F(Checkpoint, RefusesPlainTensorsOfTwoShapes) {
   as_ranks(3, [&](int rank) {
     const StateDict state = state_of({{"w", at::ones({rank == 2 ? 3 : 2})}});

@@ -118,8 +118,7 @@ TEST(DefaultGroup, CanBeMadeAgainInTheSameWorld) {
 /// One rank; `meet` runs where a world waits for its ranks, `part` where its group ends.
 class SlowWorld final : public World {
  public:
-  SlowWorld(std::function<void()> meet, std::function<void()> part)
-      : meet_(std::move(meet)), part_(std::move(part)) {}
+  SlowWorld(std::function<void()> meet, std::function<void()> part) : meet_(std::move(meet)), part_(std::move(part)) {}
 
   int rank() const override { return 0; }
   int size() const override { return 1; }

@@ -265,8 +265,8 @@ SHARD_RANKS_TEST(OneRank, LoadingFindsShardsInAnyLocalOrder) {
   const ShardedTensor weight = ShardedTensor::of(from->weight);
   const std::vector<Shard> last_first{weight.local_shards()[1], weight.local_shards()[0]};
   StateDict state;
-  state.insert("weight", ShardedTensor::init_from_local_shards_and_global_metadata(last_first, weight.metadata())
-                             .as_tensor());
+  state.insert("weight",
+               ShardedTensor::init_from_local_shards_and_global_metadata(last_first, weight.metadata()).as_tensor());
   load_state_dict(*to, state, false);
   const auto& loaded = ShardedTensor::of(to->weight).local_shards();
   EXPECT_TRUE(at::equal(loaded[0].tensor, weight.local_shards()[0].tensor));

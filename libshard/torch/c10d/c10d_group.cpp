@@ -95,8 +95,7 @@ void C10dGroup::all_gather(std::span<const std::byte> own, std::span<std::byte> 
   });
 }
 
-void C10dGroup::exchange(std::span<const std::span<const std::byte>> to,
-                         std::span<const std::span<std::byte>> from) {
+void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) {
   as_errors("an exchange", [&] {
     const auto own = static_cast<std::size_t>(rank());
     if (!to[own].empty()) std::memcpy(from[own].data(), to[own].data(), to[own].size());

@@ -5,6 +5,7 @@
 #include "formats/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/catalog/tree_walk.h"
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/torch/checkpoint/saved_state.h"
@@ -216,14 +217,13 @@ class CatalogMaker {
     }
   }
 
-  void add_box(const TensorInfo& held, const Box& box, int rank) {
+  void add_box(const TensorInfo& held, const HeldBox& box, int rank) {
     Catalog& catalog = merged_.catalog;
-    const auto dims = static_cast<std::size_t>(box.dims);
-    Sizes strides(dims);
-    row_major_strides(std::span(box.size).first(dims), strides);
+    Sizes strides(box.sizes.size());
+    row_major_strides(box.sizes, strides);
     Chunk chunk;
-    chunk.offsets = catalog.arena->dims(std::span(box.offset).first(dims));
-    chunk.sizes = catalog.arena->dims(std::span(box.size).first(dims));
+    chunk.offsets = catalog.arena->dims(box.offsets);
+    chunk.sizes = catalog.arena->dims(box.sizes);
     chunk.strides = catalog.arena->dims(strides);
     chunk.stored = static_cast<std::uint32_t>(catalog.stored.size());
     StoredTensor stored{.shape = chunk.sizes, .strides = chunk.strides};

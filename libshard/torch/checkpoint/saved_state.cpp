@@ -5,6 +5,7 @@
 
 #include "formats/pickle/opcodes.h"
 #include "formats/pickle/pickle.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/dist/wire.h"
 #include "libshard/torch/state/dtypes.h"
@@ -49,7 +50,7 @@ class Collector {
     check_storable(tensor);
     TensorInfo& info = add_info(tensor.scalar_type(), tensor.requires_grad(), tensor.sizes());
     info.location = tensor.device().str();
-    info.boxes.emplace_back(Sizes(info.shape.size()), info.shape);
+    info.boxes.push_back({Sizes(info.shape.size()), info.shape});
     own_.local.back().push_back(tensor);
   }
 
@@ -60,12 +61,17 @@ class Collector {
     for (const Shard& shard : tensor.local_shards()) {
       check_storable(shard.tensor);
       info.location = shard.tensor.device().str();
-      info.boxes.emplace_back(shard.metadata.shard_offsets, shard.metadata.shard_sizes);
+      info.boxes.push_back({shard.metadata.shard_offsets, shard.metadata.shard_sizes});
       own_.local.back().push_back(shard.tensor);
     }
   }
 
   TensorInfo& add_info(at::ScalarType type, bool requires_grad, at::IntArrayRef shape) {
+    if (shape.size() > kMaxDims) {
+      throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of so many dimensions")
+          .expected(c10::str("at most ", kMaxDims))
+          .found(std::ssize(shape));
+    }
     own_.local.emplace_back();
     own_.tensors.push_back({dtype_of(type), requires_grad, false, shape.vec(), {}, {}});
     return own_.tensors.back();
@@ -101,9 +107,9 @@ void write_info(WireWriter& out, const TensorInfo& info) {
   out.number(std::ssize(info.shape));
   write_numbers(out, info.shape);
   out.number(std::ssize(info.boxes));
-  for (const Box& box : info.boxes) {
-    write_numbers(out, std::span(box.offset).first(info.shape.size()));
-    write_numbers(out, std::span(box.size).first(info.shape.size()));
+  for (const HeldBox& box : info.boxes) {
+    write_numbers(out, box.offsets);
+    write_numbers(out, box.sizes);
   }
 }
 
@@ -116,8 +122,8 @@ TensorInfo read_info(WireReader& in) {
   const std::int64_t dims = read_count(in, kMaxDims);
   info.shape = read_numbers(in, dims);
   for (std::int64_t boxes = in.number(); boxes > 0; --boxes) {
-    const Sizes offsets = read_numbers(in, dims), sizes = read_numbers(in, dims);
-    info.boxes.emplace_back(offsets, sizes);
+    Sizes offsets = read_numbers(in, dims), sizes = read_numbers(in, dims);
+    info.boxes.push_back({std::move(offsets), std::move(sizes)});
   }
   return info;
 }

@@ -8,20 +8,24 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/core/box.h"
 #include "libshard/dist/group.h"
 #include "libshard/torch/state/state_dict.h"
 
 namespace shard::checkpoint {
+
+/// A box of a tensor, in elements.
+struct HeldBox {
+  Sizes offsets, sizes;
+};
 
 /// What a rank says of one of its tensors.
 struct TensorInfo {
   DType dtype{};
   bool requires_grad = false;
   bool is_sharded = false;
-  Sizes shape;             ///< Of the whole tensor.
-  std::string location;    ///< The device: "cpu", "cuda:0".
-  std::vector<Box> boxes;  ///< That this rank holds; of a plain tensor all of it.
+  Sizes shape;           ///< Of the whole tensor.
+  std::string location;  ///< The device: "cpu", "cuda:0".
+  std::vector<HeldBox> boxes;  ///< That this rank holds; of a plain tensor all of it.
 };
 
 /// A rank's state: its tree, and its tensors by the numbers of the tree's kTensor values.

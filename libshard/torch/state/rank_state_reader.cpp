@@ -47,8 +47,8 @@ ShardedTensorMetadata metadata_of(const ShardedTensorValue& value) {
   ShardedTensorMetadata metadata;
   for (const ShardBox& box : value.all) metadata.shards_metadata.push_back(shard_of(box));
   metadata.size = sizes_of(value.shape);
-  metadata.tensor_properties = {scalar_type_of(value.dtype), at::kStrided, value.requires_grad,
-                                *memory_format, value.pin_memory};
+  metadata.tensor_properties = {scalar_type_of(value.dtype), at::kStrided, value.requires_grad, *memory_format,
+                                value.pin_memory};
   return metadata;
 }
 
