@@ -139,7 +139,7 @@ Place OpenItem::place_of(const TensorView& view) const {
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;
   const bool is_coded = decoding.code.swap_bytes > 1 || view.conj || view.neg;
-  if (zip_->has_checksums() && !is_coded) place.crc32 = record.crc32;
+  if (!is_coded) place.crc32 = record.checksum();
   if (!item_.zstd && !decoding.deflated && !is_coded) return place;
   if (record.method != 0 && record.method != 8) {
     throw Error(ErrorCode::kUnsupported,

@@ -127,8 +127,8 @@ class ZipFile final : public SavedFile {
 
   SavedRecord record(std::uint32_t number) const override {
     const zip::Record& record = zip_.records()[number];
-    const auto crc = zip_.has_checksums() ? std::optional(record.crc32) : std::nullopt;
-    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method), crc};
+    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method),
+            record.checksum()};
   }
 
   std::string record_name(std::uint32_t number) const override {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,12 @@ struct Record {
   std::uint32_t crc32 = 0;
   std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
+
+  /// Of the content; nothing where the writer left it out. torch writes 0 when it is told to compute none, and where
+  /// somebody else will write the data (skip_data).
+  std::optional<std::uint32_t> checksum() const {
+    return crc32 != 0 || bytes == 0 ? std::optional(crc32) : std::nullopt;
+  }
 };
 
 /// An open zip at [begin, begin + bytes) of a file. Ownership: keeps a reference to the file.
@@ -52,8 +59,6 @@ class ZipReader {
   /// have 0, none is checked.
   /// \throws Error kCorruption  larger than `limit_bytes`, bad CRC (kind crc_mismatch); kUnsupported  unknown method.
   std::vector<std::byte> read(const Record& record, std::int64_t limit_bytes) const;
-  /// False when the zip was written without CRCs (all are 0).
-  bool has_checksums() const { return has_checksums_; }
 
  private:
   struct Window {
@@ -78,7 +83,7 @@ class ZipReader {
 
   std::shared_ptr<const RandomReader> file_;
   std::int64_t begin_ = 0, bytes_ = 0;
-  bool has_checksums_ = false;
+  bool has_checksums_ = false;  ///< False: all CRCs are 0.
   Window head_, tail_;
   std::string folder_;
   std::vector<Record> records_;

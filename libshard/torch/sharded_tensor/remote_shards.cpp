@@ -49,7 +49,8 @@ std::vector<RemoteShard> remote_shards_of(RpcAgent& agent, int owner, const Byte
 /// \throws c10::Error  no agent; c10::ValueError  the world's ranks are not the workers' ids.
 std::shared_ptr<RpcAgent> checked_agent() {
   std::shared_ptr<RpcAgent> agent = current_rpc_agent();
-  TORCH_CHECK(agent, "RPC Framework needs to be initialized using init_rpc if init_rrefs is set to True");
+  TORCH_CHECK(
+      agent, "RPC Framework needs to be initialized using torch.distributed.rpc.init_rpc if init_rrefs is set to True");
   const int rank = default_group()->rank(), worker = agent->self().id;
   TORCH_CHECK_VALUE(rank == worker,
                     "Default ProcessGroup and RPC ranks must be the same for ShardedTensor, found process group rank: ",
