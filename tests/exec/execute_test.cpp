@@ -319,7 +319,7 @@ TEST(Execute, StopsAtTheFirstError) {
   const Case the = one_tensor(random, 8 << 10);
   const MemoryReader reader(the.source, the.source_files);
   CountingFiles files(the.target.files);
-  files.owned[0]->fail_after = 2;
+  files.owned[0]->room_for_writes = 2;
   Progress progress;
   const Plan plan = plan_copies(the.source, the.target, {.threads = 2});
   try {
@@ -328,7 +328,8 @@ TEST(Execute, StopsAtTheFirstError) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResource);
   }
-  EXPECT_LE(progress.write_calls, 4);
+  EXPECT_EQ(progress.write_calls, 2);
+  EXPECT_LE(files.owned[0]->refused, 2) << "a thread went on after its error";
 }
 
 TEST(Execute, NamesTheTensorThatCannotBeRead) {

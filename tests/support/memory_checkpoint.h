@@ -54,8 +54,11 @@ class CountingWriter : public FileWriter {
       : bytes(static_cast<std::size_t>(size)), writes(static_cast<std::size_t>(size)) {}
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
     const std::scoped_lock lock(mutex_);
-    if (fail_after >= 0 && fail_after-- == 0)
+    if (room_for_writes == 0) {
+      ++refused;
       throw Error(ErrorCode::kResource, "cannot write: disk full").in_file("memory");
+    }
+    if (room_for_writes > 0) --room_for_writes;
     const auto begin = static_cast<std::size_t>(offset_bytes);
     if (begin + data.size() > bytes.size()) throw Error(ErrorCode::kResource, "write past the end").in_file("memory");
     std::memcpy(bytes.data() + begin, data.data(), data.size());
@@ -67,7 +70,8 @@ class CountingWriter : public FileWriter {
 
   std::vector<std::byte> bytes;
   std::vector<unsigned char> writes;  ///< Of each byte.
-  int fail_after = -1;                ///< Fails this many writes later; negative: never.
+  int room_for_writes = -1;           ///< As many succeed, all after them fail; negative: none fails.
+  int refused = 0;                    ///< Writes that failed for it.
 
  private:
   std::mutex mutex_;

@@ -13,15 +13,6 @@ class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
   /// Of all ranks, for shards on the CPU.
   static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, /*local_synchronization=*/false, "gloo"); }
-  void expect_ones_gathered_to_0(const ShardedTensor& st) const {
-    std::optional<at::Tensor> out;
-    if (rank() == 0) out = at::zeros({10, 10}, device());
-    st.gather(0, out);
-    EXPECT_EQ(out.has_value(), rank() == 0);
-    if (out) {
-      EXPECT_TRUE(tensors_equal(*out, at::ones({10, 10})));
-    }
-  }
 };
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {
@@ -61,7 +52,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones)
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST036_gather_even) {
   with_comms(kNoRpc, [&] {
-    expect_ones_gathered_to_0(sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}));
+    expect_ones_gathered(sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}), 0, {10, 10});
   });
 }
 
@@ -69,7 +60,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
   with_comms(kNoRpc, [&] {
     const ShardedTensor st = sharded_tensor::ones(enumerable_spec(quarters(placements({0, 1, 0, 3}))), {10, 10});
     EXPECT_EQ(st.local_shards().size(), (std::vector<std::size_t>{2, 1, 0, 1})[static_cast<std::size_t>(rank())]);
-    expect_ones_gathered_to_0(st);
+    expect_ones_gathered(st, 0, {10, 10});
   });
 }
 

@@ -9,6 +9,8 @@
 #include "libshard/catalog/tree_walk.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/torch/checkpoint/saved_state.h"
+#include "libshard/torch/sharded_tensor/transfer.h"
 #include "libshard/torch/state/dtypes.h"
 #include "libshard/torch/state/values.h"
 
@@ -194,26 +196,16 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
 
 void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
   if (local.numel() == 0) return;
-  Chunk chunk;
-  chunk.offsets = target_.arena->dims(offsets);
-  chunk.sizes = target_.arena->dims(local.sizes());
-  Sizes strides(local.sizes().size());
-  row_major_strides(local.sizes(), strides);
-  chunk.strides = target_.arena->dims(strides);
-  chunk.stored = static_cast<std::uint32_t>(target_.stored.size());
-  StoredTensor stored{.shape = chunk.sizes, .strides = chunk.strides};
-  stored.storage = static_cast<std::uint32_t>(target_.storages.size());
-  stored.dtype = target_.tensors.back().dtype;
+  const auto storage = static_cast<std::uint32_t>(target_.storages.size());
   target_.storages.push_back(
       {.offset = memory_.add(memory_for(local)), .bytes = static_cast<std::int64_t>(local.nbytes())});
-  target_.stored.push_back(stored);
-  target_.chunks.push_back(chunk);
+  add_packed_chunk(target_, offsets, local.sizes(),
+                   {.shape = {}, .strides = {}, .storage = storage, .dtype = target_.tensors.back().dtype});
 }
 
 /// The tensor itself where its elements lie packed in this host's memory and no other name fills them.
 at::Tensor Loading::memory_for(const at::Tensor& local) {
-  const bool is_packed = local.device().is_cpu() && local.is_contiguous() && !local.is_conj() && !local.is_neg();
-  if (is_packed && filled_.insert(local.const_data_ptr()).second) return local;
+  if (is_packed_on_host(local) && filled_.insert(local.const_data_ptr()).second) return local;
   staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));
   return staged_.back().second;
 }

@@ -218,21 +218,14 @@ class CatalogMaker {
   }
 
   void add_box(const TensorInfo& held, const HeldBox& box, int rank) {
-    Catalog& catalog = merged_.catalog;
-    Sizes strides(box.sizes.size());
-    row_major_strides(box.sizes, strides);
-    Chunk chunk;
-    chunk.offsets = catalog.arena->dims(box.offsets);
-    chunk.sizes = catalog.arena->dims(box.sizes);
-    chunk.strides = catalog.arena->dims(strides);
-    chunk.stored = static_cast<std::uint32_t>(catalog.stored.size());
-    StoredTensor stored{.shape = chunk.sizes, .strides = chunk.strides};
-    stored.storage = add_storage(held, checked_bytes(checked_numel(chunk.sizes), held.dtype), rank);
-    stored.rank = rank;
-    stored.dtype = held.dtype;
-    stored.requires_grad = held.requires_grad;
-    catalog.stored.push_back(stored);
-    catalog.chunks.push_back(chunk);
+    const std::int64_t bytes = checked_bytes(checked_numel(box.sizes), held.dtype);
+    add_packed_chunk(merged_.catalog, box.offsets, box.sizes,
+                     {.shape = {},
+                      .strides = {},
+                      .storage = add_storage(held, bytes, rank),
+                      .rank = rank,
+                      .dtype = held.dtype,
+                      .requires_grad = held.requires_grad});
   }
 
   std::uint32_t add_storage(const TensorInfo& held, std::int64_t bytes, int rank) {
@@ -267,6 +260,19 @@ class CatalogMaker {
 };
 
 }  // namespace
+
+void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+                      StoredTensor stored) {
+  Sizes strides(sizes.size());
+  row_major_strides(sizes, strides);
+  stored.shape = catalog.arena->dims(sizes);
+  stored.strides = catalog.arena->dims(strides);
+  catalog.chunks.push_back({.offsets = catalog.arena->dims(offsets),
+                            .sizes = stored.shape,
+                            .strides = stored.strides,
+                            .stored = static_cast<std::uint32_t>(catalog.stored.size())});
+  catalog.stored.push_back(stored);
+}
 
 MergedState merge_states(const std::vector<RankState>& ranks, int own_rank) {
   return CatalogMaker(ranks, own_rank).run();

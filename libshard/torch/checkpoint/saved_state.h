@@ -46,6 +46,10 @@ OwnState own_state(const StateDict& state);
 Bytes to_bytes(const RankState& state);
 RankState rank_state(std::span<const std::byte> bytes);
 
+/// Adds a box whose elements lie packed, row-major, in a storage of their own: `stored` says storage, dtype and rank.
+void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+                      StoredTensor stored);
+
 /// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor; a
 /// plain tensor is that of the lowest rank that has it, and so is an object.
 struct MergedState {

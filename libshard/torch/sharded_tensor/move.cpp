@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <optional>
@@ -11,9 +10,6 @@
 namespace shard {
 
 namespace {
-
-/// \throws c10::Error  this program has no CUDA.
-at::Device current_cuda_device() { return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice(); }
 
 void check_memory_format(at::MemoryFormat format) {
   TORCH_CHECK(format == at::MemoryFormat::Preserve || format == at::MemoryFormat::Contiguous,

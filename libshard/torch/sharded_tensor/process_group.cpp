@@ -132,8 +132,10 @@ int ProcessGroup::group_rank_of(int global_rank) const {
 std::string_view ProcessGroup::backend() const { return group_ != nullptr ? group_->backend() : "none"; }
 
 at::Device ProcessGroup::preferred_device() const {
-  return backend() == "nccl" ? c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice() : at::Device(at::kCPU);
+  return backend() == "nccl" ? current_cuda_device() : at::Device(at::kCPU);
 }
+
+at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice(); }
 
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks) {

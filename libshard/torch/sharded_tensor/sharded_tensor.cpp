@@ -34,6 +34,13 @@ at::Tensor finish(ImplPtr impl) {
   return at::Tensor(std::move(impl));
 }
 
+at::Tensor finish(ImplPtr impl, std::vector<Shard> local_shards, ProcessGroupPtr group, bool init_rrefs) {
+  impl->local_shards = std::move(local_shards);
+  impl->group = std::move(group);
+  impl->init_rrefs = init_rrefs;
+  return finish(std::move(impl));
+}
+
 at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options, const FillShard& fill) {
   const at::ScalarType dtype = options.dtype.value_or(c10::get_default_dtype_as_scalartype());
   ImplPtr impl = make_impl(std::move(spec), size,
@@ -234,10 +241,7 @@ ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_sha
   const ShardedTensorMetadata metadata =
       merge_metadata(group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()});
   ImplPtr impl = make_anew(metadata, nullptr);
-  impl->local_shards = std::move(local_shards);
-  impl->group = std::move(group);
-  impl->init_rrefs = init_rrefs;
-  return ShardedTensor(finish(std::move(impl)));
+  return ShardedTensor(finish(std::move(impl), std::move(local_shards), std::move(group), init_rrefs));
 }
 
 ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
@@ -249,10 +253,7 @@ ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vec
   ImplPtr impl = make_anew(metadata, std::move(spec));
   std::ranges::for_each(local_shards, LocalShardCheck{metadata.tensor_properties, world_rank(*group)});
   check_shards(metadata);
-  impl->local_shards = std::move(local_shards);
-  impl->group = std::move(group);
-  impl->init_rrefs = init_rrefs;
-  return ShardedTensor(finish(std::move(impl)));
+  return ShardedTensor(finish(std::move(impl), std::move(local_shards), std::move(group), init_rrefs));
 }
 
 ShardedTensor ShardedTensor::init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,

@@ -14,15 +14,10 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-bool travels_as_it_lies(const at::Tensor& tensor, at::ScalarType travel_as) {
-  return tensor.is_cpu() && tensor.scalar_type() == travel_as && tensor.is_contiguous() && !tensor.is_conj() &&
-         !tensor.is_neg();
-}
-
 /// All elements of one rank's `tensors`, one after the other, in host memory.
 struct Parcel {
   Parcel(Tensors parts, at::ScalarType travel_as) : tensors(std::move(parts)) {
-    in_place = tensors.size() == 1 && travels_as_it_lies(tensors.front(), travel_as);
+    in_place = tensors.size() == 1 && tensors.front().scalar_type() == travel_as && is_packed_on_host(tensors.front());
     if (in_place) {
       host = tensors.front();
       return;
@@ -79,6 +74,10 @@ struct Traffic {
 };
 
 }  // namespace
+
+bool is_packed_on_host(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
 
 void transfer(Group& group, const std::function<Transfer()>& plan) {
   const at::NoGradGuard no_grad;

@@ -23,6 +23,9 @@ struct Transfer {
   std::vector<std::string> arguments;  ///< Of the call, in words: the same on all ranks, as `travel_as` is.
 };
 
+/// Whether the elements lie one after the other in this host's memory, as they are read.
+bool is_packed_on_host(const at::Tensor& tensor);
+
 /// Copies the elements of each `to` into its `from` on the other side, also what stays on this rank. A lone contiguous
 /// host tensor that travels as its dtype is sent, and received into, where it lies. No autograd.
 /// \param plan  Says what goes where, on each rank for itself; it may throw, as may the packing of what it named:

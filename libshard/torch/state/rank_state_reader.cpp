@@ -115,7 +115,7 @@ class StateReader {
     for (const torch_ranks::LocalShard& local : value.local) {
       impl->local_shards.emplace_back(local_of(*local.tensor, value.dtype), shard_of(local.box));
     }
-    if (value.init_rrefs) init_remote_shards(impl);
+    init_remote_shards(impl);
     return at::Tensor(impl);
   }
 

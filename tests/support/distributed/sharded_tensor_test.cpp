@@ -35,6 +35,16 @@ at::Device ShardedTensorTestBase::device(int of_rank) const {
   return where == "cuda" ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(of_rank)) : at::Device(where);
 }
 
+void ShardedTensorTestBase::expect_ones_gathered(const ShardedTensor& st, int dst, at::IntArrayRef size) const {
+  std::optional<at::Tensor> out;
+  if (rank() == dst) out = at::zeros(size, device());
+  st.gather(dst, out);
+  EXPECT_EQ(out.has_value(), rank() == dst);
+  if (out) {
+    EXPECT_TRUE(tensors_equal(*out, at::ones(size)));
+  }
+}
+
 std::vector<RemoteDevice> ShardedTensorTestBase::placements(const std::vector<int>& of_ranks) const {
   std::vector<RemoteDevice> result;
   for (const int of_rank : of_ranks) result.push_back(placement(of_rank));

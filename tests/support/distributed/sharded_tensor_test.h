@@ -61,6 +61,8 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   RemoteDevice worker_placement(int of_rank) const;
   /// Chunks of rows, one per rank.
   ShardingSpecPtr rows() const { return chunk_spec(0, placements()); }
+  /// Gathers a tensor of ones of that size to rank `dst`; the others give no output.
+  void expect_ones_gathered(const ShardedTensor& st, int dst, at::IntArrayRef size) const;
 
   // --- Communication -------------------------------------------------------------------------------------------------
 
