@@ -19,8 +19,8 @@ if(SHARD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
-# For plug-ins; what is not found is not built. Sanitizers would need libraries that were built with them.
-if(NOT SHARD_SANITIZE AND SHARD_PLUGINS)
+# For plug-ins; what is not found is not built. The libraries were built without sanitizers, which see our side only.
+if(SHARD_PLUGINS AND (NOT SHARD_SANITIZE OR SHARD_SANITIZE_PLUGINS))
   find_package(MPI COMPONENTS C)
   find_package(LibTorch 2.11)
 endif()

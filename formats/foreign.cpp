@@ -29,6 +29,8 @@ constexpr std::array kMagics{
     Magic{"PYTORCH1"sv, "a preview TorchScript archive"},
     Magic{kLegacyTorch, "a torch.save file of torch 1.5 or older"},
     Magic{"\x93NUMPY"sv, "a NumPy array"},
+    Magic{"lmgg"sv, "a GGML file"},
+    Magic{"tjgg"sv, "a GGML file"},
     Magic{"\x1f\x8b"sv, "a gzip file", "unpack it first: gzip -dc"},
     Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file", "unpack it first: zstd -dc"},
     Magic{"\xfd\x37zXZ\0"sv, "an xz file", "unpack it first: xz -dc"},
@@ -44,10 +46,16 @@ constexpr std::array kMarks{
     Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
     Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
     Mark{"latest_checkpointed_iteration.txt", "a Megatron-LM checkpoint"},
+    Mark{"mp_rank_00", "a Megatron-LM checkpoint"},
+    Mark{"mp_rank_00_000", "a Megatron-LM checkpoint"},
     Mark{"zero_to_fp32.py", "a DeepSpeed checkpoint"},
     Mark{"mp_rank_00_model_states.pt", "a DeepSpeed checkpoint"},
     Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
     Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
+    Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},
+    Mark{"manifest.ocdbt", "an Orbax checkpoint"},
+    Mark{"saved_model.pb", "a TensorFlow SavedModel"},
+    Mark{"flax_model.msgpack", "a Flax checkpoint"},
 };
 
 /// The first bytes of a file, or nothing where there is no readable file.
@@ -63,20 +71,32 @@ Error unsupported(std::string_view what, const std::string& path) {
   return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
+/// What a zip with these records is that is no torch.save file, or empty.
+std::string_view foreign_records(const zip::ZipReader& zip) {
+  const auto any = [&](const auto& predicate) {
+    return std::ranges::any_of(zip.records(), predicate, &zip::Record::name);
+  };
+  const auto in_folder = [&](std::string_view name) { return zip.folder() + std::string(name); };
+  const auto is_export = [&](std::string_view name) {  // Of today, and of torch 2.1 to 2.6.
+    return name == in_folder("/archive_format") || name == "serialized_exported_program.json";
+  };
+  const auto is_script = [&](std::string_view name) {
+    return name.ends_with("/constants.pkl") || name.starts_with(in_folder("/code/"));
+  };
+  if (any(is_export)) return "a program of torch.export";
+  if (any(is_script)) return "a TorchScript archive";
+  if (any([&](std::string_view name) { return name == in_folder("/.data/extern_modules"); })) return "a torch.package";
+  if (any([](std::string_view name) { return name == "model.weights.h5"; })) return "a Keras file";
+  const auto is_array = [](std::string_view name) { return name.ends_with(".npy"); };
+  const bool are_arrays = std::ranges::all_of(zip.records(), is_array, &zip::Record::name);
+  return are_arrays && !zip.records().empty() ? "a NumPy archive" : std::string_view();
+}
+
 /// What a zip is that is no torch.save file, or empty.
 std::string_view foreign_zip(const FileSystem& fs, const std::string& path) {
   try {
     const std::shared_ptr<const RandomReader> file = fs.open(path);
-    const zip::ZipReader zip(file, 0, file->size());
-    const auto is_export = [&](const zip::Record& record) {  // Of today, and of torch 2.1 to 2.6.
-      return record.name == zip.folder() + "/archive_format" || record.name == "serialized_exported_program.json";
-    };
-    const auto is_script = [&](const zip::Record& record) {
-      const std::string_view name(record.name);
-      return name.ends_with("/constants.pkl") || name.starts_with(zip.folder() + "/code/");
-    };
-    if (std::ranges::any_of(zip.records(), is_export)) return "a program of torch.export";
-    return std::ranges::any_of(zip.records(), is_script) ? "a TorchScript archive" : std::string_view();
+    return foreign_records(zip::ZipReader(file, 0, file->size()));
   } catch (const Error&) {
     return {};  // A damaged zip: the torch reader says how.
   }
@@ -95,13 +115,19 @@ std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& pa
   return std::nullopt;
 }
 
-/// Folders with the files of dcp that are something else, or more.
+/// A file of vLLM's rank 1 or later: each rank has parts of its own under the same names.
+bool is_vllm_part(std::string_view name) {
+  return name.starts_with("model-rank-") && !name.starts_with("model-rank-0-") && name.ends_with(".safetensors");
+}
+
+/// Folders with files of dcp or safetensors that are something else, or more.
 std::optional<Error> look_alike_folder(const FileSystem& fs, const std::string& folder) {
   const std::string metadata = head_of(fs, join_path(folder, ".metadata"));
   // Its metadata is a pickle of its own class, and the items beside it are bare bytes.
   if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
     return unsupported("a ByteCheckpoint checkpoint", folder);
   }
+  if (std::ranges::any_of(fs.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
   const auto has = [&](std::string_view name) { return fs.status(join_path(folder, name)).kind == FileKind::kFile; };
   if (metadata.empty() || !has("common.pt") || !has("metadata.json")) return std::nullopt;
   return unsupported("a Megatron-core dist_checkpointing folder", folder)
@@ -118,6 +144,11 @@ constexpr std::array kPatterns{
     Pattern{"", ".gguf", "a folder of GGUF files"},
     Pattern{"", ".h5", "a folder of HDF5 files"},
     Pattern{"", ".hdf5", "a folder of HDF5 files"},
+    Pattern{"zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
+    Pattern{"bf16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
+    Pattern{"fp16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
+    Pattern{"", ".data-00000-of-00001", "a TensorFlow checkpoint"},
+    Pattern{"", ".onnx", "a folder of ONNX models"},
 };
 
 /// True for the folder above DeepSpeed's: its file `latest` names the folder of the last save.
@@ -145,11 +176,12 @@ std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& fol
   return std::nullopt;
 }
 
-/// tar of torch 0.1: POSIX marks tar at byte 257, the first member names the kind.
-bool is_torch_tar(std::string_view head) {
-  return head.size() > 262 && head.substr(257, 5) == "ustar" &&
-         (head.starts_with("storages") || head.starts_with("sys_info") || head.starts_with("pickle") ||
-          head.starts_with("tensors") || head.starts_with("./"));
+/// A tar archive: POSIX marks it at byte 257. That of torch 0.1 is told by its first member.
+std::string_view tar_kind(std::string_view head) {
+  if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
+  constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};
+  const bool is_torch = std::ranges::any_of(kMembers, [&](std::string_view name) { return head.starts_with(name); });
+  return is_torch ? "a torch.save tar archive of torch 0.1" : "a tar archive";
 }
 
 /// A pickle of protocol 2 or later, from its first to its last byte.
@@ -169,7 +201,9 @@ std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path)
   if (is_plain_pickle(fs, path, head)) {
     return unsupported("a plain Python pickle", path).because("torch.save would have put it into a zip");
   }
-  if (is_torch_tar(head)) return unsupported("a torch.save tar archive of torch 0.1", path);
+  if (const std::string_view tar = tar_kind(head); !tar.empty()) {
+    return unsupported(tar, path).hint(tar == "a tar archive" ? "unpack it first: tar -xf" : "");
+  }
   return std::nullopt;
 }
 

@@ -1,12 +1,13 @@
 #include "apps/shardctl/app.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/help.h"
-#include "apps/shardctl/option_tree.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/test_door.h"
@@ -83,12 +84,18 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
               .stop_signal = session.stop_signal,
               .out_error = session.out_error,
               .end_at_once = {},  // Ranks end together.
+              .mute_signals = {},
               .group = &group};
   return run_verb(own, options);
 }
 
 /// Runs the ranks of --local-ranks as threads.
 int run_local_ranks(const Session& session, Options options) {
+  if (const Launch launch = launch_of(session, options); launch.size > 1) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--local-ranks {}, but this process is rank {} of {} already",
+                                                         options.ranks.local_ranks, launch.rank, launch.size))
+        .hint("leave it out, or add --launcher none");
+  }
   options.ranks_here = options.ranks.local_ranks;
   std::vector<int> codes(static_cast<std::size_t>(options.ranks.local_ranks));
   run_as_threads(options.ranks.local_ranks, [&](Group& group) {
@@ -119,9 +126,9 @@ void expect_launch(const Session& session, Options& options) {
 int run_launched(Session& session, Options& options) {
   const Launch launch = launch_of(session, options);
   take_over(launch, options);
+  if (launch.rank > 0 && session.mute_signals) session.mute_signals();
   // mpirun gives ranks a terminal of its own, wherever their output goes.
   if (launch.launcher == Launcher::kOpenMpi) session.out_is_terminal = false;
-  if (launch.size > 1 && options.ranks.device == "cuda") throw absent("--device cuda");
   pass_step(session, launch.rank, "rendezvous");
   const std::unique_ptr<Group> group = join_group(options, launch);
   return group == nullptr ? run_verb(session, options) : run_as_rank(session, options, *group);

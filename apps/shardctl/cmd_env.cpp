@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
@@ -29,12 +29,8 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
   json.key("rendezvous"), json.string_or_null(rendezvous(launch));
   json.key("cpus"), json.number(usable_cpus());
   json.key("devices"), json.begin_array(), json.end_array();
-  json.key("plugins"), json.begin_array();
-  for (const std::string& backend : backends) json.string(backend);
-  json.end_array();
-  json.key("libraries"), json.begin_object();
-  for (const auto& [name, version] : library_versions()) json.key(name), json.string(version);
-  json.end_object();
+  write_texts(json, "plugins", backends);
+  write_libraries(json);
   json.end_object();
   sink.add('\n');
 }

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
 #include "formats/registry.h"
@@ -18,9 +18,7 @@ void print_json(Session& session) {
   json.key("formats"), json.begin_array();
   for (const Format& format : formats()) json.string(format.traits.name);
   json.end_array();
-  json.key("libraries"), json.begin_object();
-  for (const auto& [name, version] : library_versions()) json.key(name), json.string(version);
-  json.end_object();
+  write_libraries(json);
   json.end_object();
   sink.add('\n');
 }

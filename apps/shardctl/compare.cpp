@@ -11,21 +11,6 @@ namespace {
 
 constexpr std::int64_t kStep = 4096;  ///< Elements that are looked at together; a multiple of 8.
 
-DType part_of(DType dtype) {
-  switch (dtype) {
-    case DType::kComplex32:
-      return DType::kFloat16;
-    case DType::kComplex64:
-      return DType::kFloat32;
-    case DType::kComplex128:
-      return DType::kFloat64;
-    case DType::kBcomplex32:
-      return DType::kBfloat16;
-    default:
-      return dtype;
-  }
-}
-
 std::uint64_t load(const std::byte* from, int bytes) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, from, static_cast<std::size_t>(bytes));
@@ -83,7 +68,7 @@ double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 }  // namespace
 
 Comparer::Comparer(DType dtype, const Tolerance& tolerance)
-    : dtype_(dtype), part_(part_of(dtype)), parts_(part_ == dtype ? 1 : 2), tolerance_(tolerance) {
+    : dtype_(dtype), part_(component_of(dtype)), parts_(part_ == dtype ? 1 : 2), tolerance_(tolerance) {
   const bool is_number = is_float(part_) && dtype_bits(part_) % 8 == 0 && can_cast(part_, DType::kFloat64);
   kind_ = is_number ? Kind::kFloat : is_integer(dtype) || dtype == DType::kBool ? Kind::kInteger : Kind::kBits;
 }

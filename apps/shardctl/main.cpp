@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
                               signals.token(),
                               [&signals] { return signals.signal(); },
                               [&buffer] { return buffer.error(); },
-                              [&signals] { signals.end_at_once(); }};
+                              [&signals] { signals.end_at_once(); },
+                              [&signals] { signals.mute(); }};
   return shard::app::run({argv + 1, argv + argc}, session);
 }

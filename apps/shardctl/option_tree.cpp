@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "libshard/dist/launch.h"
+
 namespace shard::app {
 namespace {
 
@@ -132,20 +134,27 @@ void add_cat(CLI::App& app, Options& o) {
 
 namespace {
 
+/// Libraries below count milliseconds in an int.
+std::string check_seconds(const std::string& text) {
+  double seconds = 0;
+  const bool is_number = CLI::detail::lexical_cast(text, seconds);
+  return is_number && seconds >= 0.001 && seconds <= 1e6 ? std::string() : text + " is not from 0.001 to 1000000 seconds";
+}
+
 void add_ranks(CLI::App& app, Options& o) {
   Group group{app, "Ranks"};
   group.single("--launcher", o.ranks.launcher, "NAME", "whose variables count: auto (default), none, torchrun, ompi, pmi, slurm")
       ->check(CLI::IsMember({"auto", "none", "torchrun", "ompi", "pmi", "slurm"}));
-  group.single("--rank", o.ranks.rank, "R", "this process's rank, without a launcher")->check(CLI::NonNegativeNumber);
+  group.single("--rank", o.ranks.rank, "R", "this process's rank, without a launcher")
+      ->check(CLI::Range(0, kMaxWorld - 1));
   group.single("--world-size", o.ranks.world_size, "N", "the number of ranks, without a launcher")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMaxWorld));
   group.single("--rdzv", o.ranks.rdzv, "HOST:PORT", "where rank 0 can be found");
   group.single("--timeout", o.ranks.timeout, "SECONDS", "how long a rank may be silent (default 300)")
-      ->check(CLI::PositiveNumber);
+      ->check(check_seconds);
   group.single("--backend", o.ranks.backend, "NAME", "what moves bytes between ranks: auto (default), gloo, nccl, mpi")
       ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
-  group.single("--device", o.ranks.device, "NAME", "where buffers lie: cpu (default)")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  add_defaults_only(app, "--device", "cpu", {"cuda"});
   group.single("--local-ranks", o.ranks.local_ranks, "N", "run as N ranks that are threads of this process")
       ->check(CLI::Range(1, 1024));
 }

@@ -29,7 +29,7 @@ struct LayoutOptions {
 
 /// How the ranks of this job find one another; see libshard/dist/launch.h.
 struct RankOptions {
-  std::string launcher = "auto", rdzv, backend = "auto", device = "cpu";
+  std::string launcher = "auto", rdzv, backend = "auto";
   std::optional<int> rank, world_size;
   int local_ranks = 0;   ///< Ranks as threads of this process; 0: none.
   double timeout = 300;  ///< Seconds.
@@ -83,6 +83,8 @@ struct Options {
 std::int64_t parse_size(const std::string& text, const std::string& option);
 /// "16.06 GB", "812 bytes": for people.
 std::string human_bytes(std::int64_t bytes);
+/// "1 file", "3 files".
+std::string plural(std::int64_t count, std::string_view word);
 /// Threads to work with: what was asked for, else this rank's share of the CPUs that this process may use.
 int worker_count(const Options& options);
 int usable_cpus();

@@ -7,9 +7,13 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "apps/shardctl/command_line.h"
 #include "apps/shardctl/test_door.h"
 #include "apps/shardctl/versions.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/dist/open_group.h"
 
@@ -24,12 +28,20 @@ std::string common_arguments(const Options& options) {
     const std::string& word = options.arguments[i];
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
     if (std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end()) {
-      text += word + '\n';
+      text += (text.empty() ? "" : " ") + shell_quoted(word);
     } else if (name.size() == word.size()) {
       ++i;  // Its value.
     }
   }
   return text;
+}
+
+void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(std::as_bytes(bytes));
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  expect_same(group, fmt::format("{} tensors of {} bytes ({})", bytes.size(), total, hasher.finish_hex()),
+              ErrorCode::kInvalidArgument, "they see other tensors");
 }
 
 }  // namespace
@@ -102,8 +114,9 @@ std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<
   const std::int64_t rank = session.group->rank(), ranks = session.group->size();
   std::int64_t total = 0;
   for (const std::int64_t each : bytes) total += each + 1;  // So that things without bytes are shared out too.
+  if (ranks > 1) check_same_tensors(*session.group, bytes);
   const auto begin_of = [&](std::int64_t part) {
-    const std::int64_t wanted = total / ranks * part + total % ranks * part / ranks;
+    const std::int64_t wanted = begin_of_share(total, part, ranks);
     std::int64_t before = 0;
     std::size_t i = 0;
     while (i < bytes.size() && before < wanted) before += bytes[i++] + 1;
@@ -114,9 +127,10 @@ std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<
 
 void write_error_file(const std::string& path, const std::string& message) {
   if (path.empty()) return;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const nlohmann::json document{{"message", message},
-                                {"timestamp", std::chrono::duration_cast<std::chrono::seconds>(now).count()}};
+  using std::chrono::seconds;
+  // The earliest is the root cause, in whole seconds: earlier than the end of ranks that leave no file.
+  const auto told = std::chrono::system_clock::now().time_since_epoch() - seconds(1);
+  const nlohmann::json document{{"message", message}, {"timestamp", std::chrono::duration_cast<seconds>(told).count()}};
   std::ofstream(path) << document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 

@@ -48,7 +48,8 @@ bool is_rank_zero(const Session& session);
 /// "rank 1 of 4", for people; empty where this process is alone.
 std::string rank_label(const Session& session);
 
-/// The indices [first, second) that this rank handles of things of `bytes` each: contiguous, equal by bytes.
+/// The indices [first, second) that this rank handles of tensors of `bytes` each: contiguous, equal by bytes. All ranks
+/// call it. \throws Error kInvalidArgument  they see other tensors
 std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes);
 
 /// Tells torchrun what went wrong (its error file); failing to do so harms nobody.

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 
-#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/json_parts.h"
 
 namespace shard::app {
 namespace {
-
-std::string plural(std::int64_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
 
 std::int64_t total_bytes(const CopyResult& result) {
   std::int64_t bytes = 0;
@@ -26,24 +22,10 @@ void write_head(JsonWriter& json, const char* schema, const Options& options, co
   json.key("source"), json.string(source);
   json.key("output"), json.string(options.output);
   json.key("format"), json.string(result.format);
-  json.key("files"), json.begin_array();
-  for (const File& file : result.files) {
-    json.line(2);
-    json.begin_object();
-    json.key("path"), json.string(file.path);
-    json.key("bytes"), json.number(file.bytes);
-    json.end_object();
-  }
-  json.end_array();
+  write_files(json, result.files);
   json.line(1);
   json.key("tensors"), json.number(result.tensors);
   json.key("objects"), json.number(result.objects);
-}
-
-void write_warnings(JsonWriter& json, const CopyResult& result) {
-  json.key("warnings"), json.begin_array();
-  for (const std::string& warning : result.warnings) json.string(warning);
-  json.end_array();
 }
 
 void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
@@ -57,7 +39,7 @@ void plan_json(const Session& session, const Options& options, const std::string
   json.key("tiles"), json.number(plan.tiles);
   json.key("memory_bytes"), json.number(plan.memory_bytes);
   json.key("free_bytes"), json.number(plan.free_bytes);
-  write_warnings(json, plan);
+  write_texts(json, "warnings", plan.warnings);
   json.end_object();
   sink.add('\n');
 }
@@ -73,8 +55,8 @@ void render_plan(const Session& session, const Options& options, const std::stri
                        plan.format, plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
   for (const File& file : plan.files) sink.add(fmt::format("  {:>{}}  {}\n", file.bytes, width, printable(file.path)));
   sink.add(fmt::format("read        {}\n", human_bytes(plan.bytes_to_read)));
-  sink.add(fmt::format("write       {} in {}\n", human_bytes(total_bytes(plan)),
-                       plural(static_cast<std::int64_t>(plan.files.size()), "file")));
+  sink.add(
+      fmt::format("write       {} in {}\n", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
   sink.add(fmt::format("copies      {} in {}\n", plan.copies, plural(plan.tiles, "tile")));
   sink.add(fmt::format("memory      {}\n", human_bytes(plan.memory_bytes)));
   sink.add(fmt::format("free disk   {}\n", human_bytes(plan.free_bytes)));
@@ -87,8 +69,7 @@ void render_result(const Session& session, const Options& options, const std::st
     note(session, options,
          fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb, options.output,
                      plural(result.tensors, "tensor"), plural(result.objects, "object"),
-                     human_bytes(total_bytes(result)), plural(static_cast<std::int64_t>(result.files.size()), "file"),
-                     seconds));
+                     human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
   TextSink sink(session.out);
@@ -100,7 +81,7 @@ void render_result(const Session& session, const Options& options, const std::st
   json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
   json.key("cast_overflows"), json.number(progress.cast_overflows.load());
   json.key("seconds"), json.real(seconds);
-  write_warnings(json, result);
+  write_texts(json, "warnings", result.warnings);
   json.end_object();
   sink.add('\n');
 }

@@ -136,10 +136,6 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.add('\n');
 }
 
-std::string plural(std::size_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
-
 /// "   12 tensors  S(0) over 4 ranks": how many lie how, the most first. Nothing where no tensor is cut.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
   if (catalog.chunks.size() == catalog.tensors.size() && catalog.shardings.empty()) return;
@@ -159,7 +155,8 @@ void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection)
     sink.add(fmt::format("{:>8} {}\n", by_count[i].first, by_count[i].second));
   }
   if (by_count.size() <= kLayoutsShown) return;
-  sink.add(fmt::format("         and {}\n", plural(by_count.size() - kLayoutsShown, "other way")));
+  const auto others = static_cast<std::int64_t>(by_count.size() - kLayoutsShown);
+  sink.add(fmt::format("         and {}\n", plural(others, "other way")));
 }
 
 void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& selected, bool terminal) {
@@ -185,12 +182,11 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   const Totals sum = totals(catalog, selection);
   std::string first = fmt::format("{}: {}", printable(source.label), catalog.format);
   if (!catalog.format_version.empty()) first += fmt::format(" ({})", printable(catalog.format_version));
-  if (catalog.world_size)
-    first += fmt::format(", written by {}", plural(static_cast<std::size_t>(*catalog.world_size), "rank"));
+  if (catalog.world_size) first += fmt::format(", written by {}", plural(*catalog.world_size, "rank"));
   sink.add(first);
-  sink.add(fmt::format("\n{}, {}, {} in {}", plural(selection.tensors.size(), "tensor"),
-                       plural(selection.objects.size(), "object"), exact_bytes(sum.logical_bytes),
-                       plural(catalog.files.size(), "file")));
+  sink.add(fmt::format("\n{}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
+                       plural(std::ssize(selection.objects), "object"), exact_bytes(sum.logical_bytes),
+                       plural(std::ssize(catalog.files), "file")));
   if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", exact_bytes(sum.stored_bytes)));
   sink.add('\n');
 }

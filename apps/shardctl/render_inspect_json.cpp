@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/inspect_numbers.h"
+#include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/render_inspect.h"
 #include "apps/shardctl/sharding_text.h"
 #include "apps/shardctl/value_text.h"
@@ -144,15 +145,7 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   json.key("stored_bytes"), json.number(sum.stored_bytes);
   json.key("file_count"), json.number(catalog.files.size());
   json.line(1);
-  json.key("files"), json.begin_array();
-  for (const File& file : catalog.files) {
-    json.line(2);
-    json.begin_object();
-    json.key("path"), json.string(file.path);
-    json.key("bytes"), json.number(file.bytes);
-    json.end_object();
-  }
-  json.end_array();
+  write_files(json, catalog.files);
 }
 
 }  // namespace
@@ -189,9 +182,7 @@ void render_json(const Session& session, const OpenSource& source, const Selecti
   }
   json.end_object();
   json.line(1);
-  json.key("warnings"), json.begin_array();
-  for (const std::string& warning : catalog.warnings) json.string(warning);
-  json.end_array();
+  write_texts(json, "warnings", catalog.warnings);
   json.end_object();
   sink.add('\n');
 }

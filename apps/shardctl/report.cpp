@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/ranks.h"
@@ -17,6 +18,8 @@ namespace shard::app {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
+/// How long a rank that was told to stop leaves rank 0 to clean up: mpirun kills all when one has ended after that.
+constexpr std::chrono::milliseconds kLinger{600};
 
 void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
   const bool colour = colours_errors(session, options);
@@ -29,7 +32,10 @@ void print_lines(const Session& session, const Options& options, const Error& er
   if (!error.tensor().empty() && message.find(error.tensor()) == std::string::npos) {
     where += "tensor '" + error.tensor() + "': ";
   }
-  if (session.group->size() > 1 && error.rank()) where = fmt::format("rank {}: ", *error.rank()) + where;
+  if (session.group->size() > 1 && error.rank()) {
+    const std::string rank = fmt::format("rank {}", *error.rank());
+    if (!message.starts_with(rank)) where = rank + ": " + where;
+  }
   session.err << "shardctl: " << paint("1;31", label) << ' ' << printable(where + message) << '\n';
   std::string why = error.why();
   if (why.empty() && !error.expected().empty()) {
@@ -74,7 +80,9 @@ bool is_still_wanted(const Session& session, int rank) {
   std::unique_lock lock(mutex);
   std::condition_variable_any never;
   never.wait_for(lock, session.stop, std::min(rank * kTurn, kLastTurn), [] { return false; });
-  return !session.stop.stop_requested();
+  if (!session.stop.stop_requested()) return true;
+  if (rank > 0) std::this_thread::sleep_for(kLinger);
+  return false;
 }
 
 /// The rank that found the cause tells it.

@@ -27,6 +27,8 @@ struct Session {
   std::function<int()> out_error = [] { return 0; };
   /// Told once that nothing has to be cleaned up: a signal may end the process at once. May be empty.
   std::function<void()> end_at_once;
+  /// Told that another rank tells people what a signal does. May be empty.
+  std::function<void()> mute_signals{};
   /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
   Group* group = &solo_group();
 };

@@ -22,6 +22,8 @@ class SignalWatch {
   int signal() const { return signal_.load(); }  ///< The first one, or 0.
   /// From now on the first signal ends the process too: nothing has to be cleaned up.
   void end_at_once() { at_once_ = true; }
+  /// From now on signals are not answered in words.
+  void mute() { mute_ = true; }
 
  private:
   void wait();
@@ -29,7 +31,7 @@ class SignalWatch {
   sigset_t signals_{};
   std::stop_source stop_;
   std::atomic<int> signal_{0};
-  std::atomic<bool> at_once_{false}, over_{false};
+  std::atomic<bool> at_once_{false}, mute_{false}, over_{false};
   std::thread thread_;
 };
 

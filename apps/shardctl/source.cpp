@@ -27,7 +27,7 @@ Selection everything(const Catalog& catalog, bool keep_objects) {
   all.tensors.reserve(catalog.tensors.size());
   for (std::uint32_t i = 0; i < catalog.tensors.size(); ++i) {
     const Tensor& tensor = catalog.tensors[i];
-    all.tensors.push_back({i, tensor.name, tensor.path, tensor.dtype});
+    all.tensors.push_back({i, tensor.dtype, tensor.name, tensor.path});
   }
   for (std::uint32_t i = 0; keep_objects && i < catalog.objects.size(); ++i) {
     all.objects.push_back({i, catalog.objects[i].name, catalog.objects[i].path});
@@ -74,10 +74,10 @@ Obstacle obstacle(const Object& object, VisitedSet& met) {
   const std::string kind = foreign_tensor(object.value);
   const Value* opaque = find_opaque(object.value, met);
   if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
-  const bool is_tensor = opaque->module == "torch" && opaque->text == "Tensor";
+  const bool is_tensor = opaque->module() == "torch" && opaque->text == "Tensor";
   if (is_tensor) return {"is a torch.Tensor inside an object", false};
   return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
-                      opaque->module, opaque->text),
+                      opaque->module(), opaque->text),
           true};
 }
 

@@ -53,7 +53,7 @@ class Printer {
         return out_.add("{") && pairs(value->items, depth) && out_.add("}");
       case ValueKind::kGlobal:
       case ValueKind::kOpaque:
-        return out_.add(value->module) && out_.add(".") && out_.add(value->text);
+        return out_.add(value->module()) && out_.add(".") && out_.add(value->text);
       case ValueKind::kCall:
         return call(*value, depth);
       case ValueKind::kPersid:

@@ -41,7 +41,7 @@ bool Fields::is(const Value& value, Class id) {
   const ClassName& wanted = class_name(id);
   if (value.callee->kind != ValueKind::kGlobal || value.callee->text != wanted.name) return false;
   for (const std::string_view module : wanted.modules) {
-    if (!module.empty() && value.callee->module == module) {
+    if (!module.empty() && value.callee->module() == module) {
       seen = value.callee;
       return true;
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 
 namespace shard::dcp {
@@ -48,7 +49,7 @@ class Flattener {
   }
 
  private:
-  enum LossKind { kIntegerKeys, kEmptyDict, kMappingType, kMetadataState, kTuple, kListTop, kLossKinds };
+  enum LossKind { kIntegerKeys, kOtherKeys, kEmptyDict, kMappingType, kMetadataState, kTuple, kListTop, kLossKinds };
 
   void from_lists() {
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
@@ -119,12 +120,8 @@ class Flattener {
   // str(key), as torch makes it.
   std::string_view key_text(const Value& key) {
     if (key.is_string()) return key.text;
-    lose(kIntegerKeys);
-    if (key.kind == ValueKind::kInt) return catalog_.arena->copy(std::to_string(key.number));
-    if (key.kind == ValueKind::kBool) return key.boolean ? "True" : "False";
-    if (key.kind == ValueKind::kNone) return "None";
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("'{}' has a key of type {}, which dcp cannot name", joined(), type_name(key)));
+    lose(key.kind == ValueKind::kInt ? kIntegerKeys : kOtherKeys);
+    return catalog_.arena->copy(text_of_key(key));
   }
 
   bool is_descended(const Value& value, int depth) {
@@ -210,6 +207,7 @@ class Flattener {
   void warn() {
     constexpr std::array<std::string_view, kLossKinds> kTexts{
         "integer keys become strings in {}",
+        "keys of other types become strings in {}",
         "an empty dict vanishes: {}",
         "OrderedDict and other mappings become dict: {}",
         "the _metadata of {} is lost, and OrderedDict becomes dict",

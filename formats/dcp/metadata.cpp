@@ -21,7 +21,7 @@ class Parser {
 
   Metadata run(const Value& root) {
     const Value& state = fields_.state_of(root, Class::kMetadata, "the pickle");
-    out_.maker = root.callee->module == kOldMetadataModule ? "torch<=1.13" : "torch>=2.0";
+    out_.maker = root.callee->module() == kOldMetadataModule ? "torch<=1.13" : "torch>=2.0";
     state_dict(Fields::need(state, "state_dict_metadata", "Metadata"));
     if (const Value* planner = find_key(state, "planner_data"); planner && planner->kind != ValueKind::kNone) {
       paths(*planner);
@@ -85,7 +85,7 @@ class Parser {
   /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more, or a dict of those.
   void properties(const Value& value, TensorEntry& entry) {
     const Value& state = fields_.raw_state_of(value, Class::kProperties, entry.name);
-    if (value.callee->module == kMetadataModule) out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
+    if (value.callee->module() == kMetadataModule) out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
     const Value *dtype = nullptr, *layout = nullptr, *grad = nullptr;
     if (state.kind == ValueKind::kTuple && state.items.size() >= 5) {
       dtype = state.items[0], layout = state.items[1], grad = state.items[2];
@@ -107,11 +107,11 @@ class Parser {
   DType dtype_of(std::string_view name, const Value& value) {
     if (&value == last_dtype_value_) return last_dtype_;
     std::optional<DType> dtype;
-    if (value.kind == ValueKind::kGlobal && value.module == "torch") dtype = dtype_of_name(value.text);
+    if (value.kind == ValueKind::kGlobal && value.module() == "torch") dtype = dtype_of_name(value.text);
     if (!dtype) {
       throw damaged(fmt::format("tensor '{}': its dtype is none of torch's", name))
           .of_tensor(name)
-          .found(value.kind == ValueKind::kGlobal ? fmt::format("{}.{}", value.module, value.text)
+          .found(value.kind == ValueKind::kGlobal ? fmt::format("{}.{}", value.module(), value.text)
                                                   : std::string(type_name(value)));
     }
     last_dtype_value_ = &value;

@@ -38,10 +38,8 @@ class TensorHider {
     if (value.kind == ValueKind::kTensor) return;
     const bool is_tensor = torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();
     if (is_tensor || value.kind == ValueKind::kPersid) {
-      value = Value();
+      value = *make_global(arena_, "torch", "Tensor");
       value.kind = ValueKind::kOpaque;
-      value.module = "torch";
-      value.text = "Tensor";
       hid_some_ = true;
       return;
     }
@@ -97,9 +95,7 @@ class TensorFinder {
     InnerTensor tensor;
     tensor.view = *view;
     tensor.place = place_of(*view);
-    node = Value();
-    node.kind = ValueKind::kTensor;
-    node.number = static_cast<std::int64_t>(out_.tensors.size());
+    become_tensor(node, std::ssize(out_.tensors));
     add(leaf, node, tensor);
   }
 

@@ -163,7 +163,7 @@ class DcpWriter : public Writer {
     view.location = "cpu";
     view.storage_bytes = target.storages[box.storage].bytes;
     Value root;
-    root.kind = ValueKind::kTensor;
+    become_tensor(root, 0);
     return SavedZip("archive", torch_save::dump(root, [&](std::int64_t) { return view; }),
                     std::array{view.storage_bytes});
   }

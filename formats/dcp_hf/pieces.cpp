@@ -48,13 +48,13 @@ PieceTable::Piece& PieceTable::need_here(std::string_view name, const char* what
 }
 
 void PieceTable::add(const safetensors::HeaderEntry& entry) {
-  const std::string_view name = entry.name_is_temporary ? catalog_.arena->copy(entry.name) : entry.name;
-  const auto [at, is_new] = numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
-  if (is_new) {
-    names_.push_back(name);
+  auto at = numbers_.find(entry.name);
+  if (at == numbers_.end()) {
+    at = numbers_.try_emplace(catalog_.arena->copy(entry.name), static_cast<std::uint32_t>(names_.size())).first;
+    names_.push_back(at->first);
     last_piece_.push_back(kNoIndex);
   } else if (piece_here(at->second) != nullptr) {
-    fail(name, "duplicate_name", fmt::format("tensor '{}' is there twice", name));
+    fail(entry.name, "duplicate_name", fmt::format("tensor '{}' is there twice", entry.name));
   }
   last_piece_[at->second] = static_cast<std::uint32_t>(pieces_.size());
   Piece piece;

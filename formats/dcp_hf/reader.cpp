@@ -11,6 +11,7 @@
 #include "formats/dcp_hf/pieces.h"
 #include "formats/dcp_hf/recorded.h"
 #include "formats/dcp_hf/source_files.h"
+#include "formats/hub/folder_names.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
@@ -70,7 +71,6 @@ class DcpHfReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path);
-    catalog_.arena->adopt(header.text);
     MetadataMap metadata;
     safetensors::parse_header(header, file.path, file.bytes, metadata,
                               [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); });
@@ -205,13 +205,7 @@ class DcpHfReader final : public Reader {
   }
 
   void note_others() {
-    if (source_.others.empty()) return;
-    constexpr std::size_t kNamed = 5;
-    const auto shown = std::span(source_.others).first(std::min(source_.others.size(), kNamed));
-    const std::size_t more = source_.others.size() - shown.size();
-    catalog_.warnings.push_back(fmt::format("other files of the folder are not read or copied: {}{}",
-                                            fmt::join(shown, ", "),
-                                            more == 0 ? "" : fmt::format(" and {} more", more)));
+    if (!source_.others.empty()) catalog_.warnings.push_back(hub::others_warning(source_.others));
   }
 
   void finish() {

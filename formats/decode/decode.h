@@ -5,9 +5,11 @@
 /// elements of a deflated record are `as_elements(decompressed(...))`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "libshard/core/dtype.h"
@@ -37,6 +39,12 @@ struct Compressed {
 /// Threads: safe; readers take turns. Memory: up to 8 MiB of output, 40 KiB for each copy, and what zstd's window takes.
 /// Cost: linear for reads in order; nothing is read before the first read.
 std::shared_ptr<const RandomReader> decompressed(Compressed from);
+
+/// Decompresses all of it once, front to back, for streams of which nobody says how much comes out: `from.bytes` is not
+/// looked at. `each` gets the bytes in blocks, valid during the call; it may throw to end it.
+/// \throws Error  as `decompressed`; kind truncated where the stream is cut short.
+/// Memory: 320 KiB, and zstd's window.
+void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each);
 
 /// How stored elements differ from plain ones.
 struct ElementCode {

@@ -116,7 +116,9 @@ class ZstdStream final : public Stream {
       const std::size_t status = ZSTD_decompressStream(context_.get(), &target, &source);
       check(status);
       input_.take(source.pos);
-      if (ahead.empty() && target.pos == 0) throw damaged(from_, "is cut short inside a zstd frame");
+      if (ahead.empty() && target.pos == 0) {
+        throw damaged(from_, "is cut short inside a zstd frame").of_kind("truncated");
+      }
       between_frames_ = status == 0;
     }
     return target.pos;
@@ -264,6 +266,15 @@ class Decompressed final : public RandomReader {
 
 std::shared_ptr<const RandomReader> decompressed(Compressed from) {
   return std::make_shared<Decompressed>(std::move(from));
+}
+
+void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each) {
+  const std::unique_ptr<Stream> stream = make_stream(from);
+  std::vector<std::byte> block(kBlock);
+  while (const std::size_t produced = stream->produce(block)) {
+    if (from.on_decoded) from.on_decoded(static_cast<std::int64_t>(produced));
+    each(std::span<const std::byte>(block).first(produced));
+  }
 }
 
 }  // namespace shard::decode

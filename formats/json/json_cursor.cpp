@@ -87,6 +87,12 @@ bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
   return true;
 }
 
+bool JsonCursor::next_name(std::string_view& name, std::string& decoded, bool& is_first) {
+  if (!next_key(name, is_first)) return false;
+  if (has_escapes_) name = decoded = decode(name);
+  return true;
+}
+
 void JsonCursor::enter_array() {
   expect('[');
   if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));

@@ -25,6 +25,8 @@ class JsonCursor {
   /// Moves to the next member's value. `is_first` is set by the caller before the first call and cleared here.
   /// \returns false at the object's end.
   bool next_key(std::string_view& key, bool& is_first);
+  /// The same with the key's escapes resolved: such a key lies in `decoded`, another one in the text.
+  bool next_name(std::string_view& name, std::string& decoded, bool& is_first);
   void enter_array();
   bool next_element(bool& is_first);
 

@@ -142,7 +142,7 @@ void Dumper::Impl::value(const Value& value) {
 void Dumper::Impl::write(const Value& value) {
   switch (value.kind) {
     case ValueKind::kGlobal:
-      return global(value.module, value.text);
+      return global(value.module(), value.text);
     case ValueKind::kString:
       return text(value);
     case ValueKind::kTuple:
@@ -179,7 +179,7 @@ void Dumper::Impl::write(const Value& value) {
       value.kind == ValueKind::kBytes ? bytes(value.text) : byte_array(value.text);
       return remember(value);
     case ValueKind::kOpaque:
-      refuse(fmt::format("an object of {}.{} is opaque and cannot be written", value.module, value.text));
+      refuse(fmt::format("an object of {}.{} is opaque and cannot be written", value.module(), value.text));
     default:
       return atom(value);
   }

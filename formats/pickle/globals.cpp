@@ -62,6 +62,8 @@ constexpr auto kModules = std::to_array<Module>({
     {"numpy.core.numeric", " _frombuffer "},
     {"pathlib", kPaths},
     {"pathlib._local", kPaths},
+    {"torch._dynamo.decorators", " _DimRange "},
+    {"torch.cuda.sparse", kTensorClasses},
     {"torch.distributed._functional_collectives", " AsyncCollectiveTensor "},
     {"torch.distributed._mesh_layout", " _FlatLayout _MeshLayout "},
     {"torch.distributed._shard.checkpoint.filesystem", " _StorageInfo _StoragePrefix "},

@@ -218,7 +218,7 @@ Value* Machine::plain_data(const Value& callee, std::span<Value* const> argument
   if (callee.is_global("_codecs", "encode")) {
     return is_latin1_text ? latin1_bytes(ValueKind::kBytes, arguments[0]->text) : nullptr;
   }
-  if (callee.kind != ValueKind::kGlobal || callee.module != "builtins" || count > 2) return nullptr;
+  if (callee.kind != ValueKind::kGlobal || callee.module() != "builtins" || count > 2) return nullptr;
   if (callee.text == "bytes" && count == 0) return nodes_.make(ValueKind::kBytes);
   if (callee.text == "bytearray") {
     if (is_latin1_text) return latin1_bytes(ValueKind::kByteArray, arguments[0]->text);
@@ -279,7 +279,7 @@ void Machine::push_call(bool is_new, Value* kwargs) {
   drop(2);
   if (made.kind == ValueKind::kOpaque) {
     Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text);
-    opaque->module = made.module;
+    opaque->module_bytes = made.module_bytes;
     return push(opaque);
   }
   Value* call = nodes_.make(ValueKind::kCall);

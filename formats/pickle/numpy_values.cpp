@@ -19,7 +19,7 @@ bool is_numpy_call(const Value& value, std::string_view module, std::string_view
   const Value& callee = *value.callee;
   if (callee.text != name) return false;
   const auto is_in = [&](std::string_view package) {
-    return callee.module.starts_with(package) && callee.module.substr(package.size()) == module;
+    return callee.module().starts_with(package) && callee.module().substr(package.size()) == module;
   };
   return is_in("numpy.core.") || is_in("numpy._core.");
 }

@@ -75,19 +75,15 @@ class HeaderParser {
         data_bytes_(file_bytes - data_begin_),
         metadata_(metadata),
         on_entry_(entry),
-        json_(header.text.get(), header.text.get() + header.bytes, file, kBadHeader) {
-    ranges_.reserve(max_entries(header));
-  }
+        json_(header.text.get(), header.text.get() + header.bytes, file, kBadHeader) {}
 
   void run() {
     json_.enter_object();
     bool is_first = true, has_metadata = false;
     std::string_view key;
-    while (json_.next_key(key, is_first)) {
-      const bool is_temporary = json_.has_escapes();
-      if (is_temporary) key = name_ = json_.decode(key);
+    while (json_.next_name(key, name_, is_first)) {
       if (key != "__metadata__") {
-        read_tensor(key, is_temporary);
+        read_tensor(key);
         continue;
       }
       if (std::exchange(has_metadata, true)) json_.fail("__metadata__ is there twice");
@@ -122,10 +118,10 @@ class HeaderParser {
     }
   }
 
-  void read_tensor(std::string_view name, bool is_temporary) {
+  void read_tensor(std::string_view name) {
     const Fields fields = read_fields(name);
     try {
-      add_tensor(name, is_temporary, fields);
+      add_tensor(name, fields);
     } catch (Error& error) {
       throw Error(error.in_file(file_).of_tensor(name));
     }
@@ -135,19 +131,18 @@ class HeaderParser {
     Fields fields;
     json_.enter_object();
     bool is_first = true;
-    std::string_view raw;
-    while (json_.next_key(raw, is_first)) {
-      std::string decoded;
-      if (json_.has_escapes()) raw = decoded = json_.decode(raw);
-      if (raw == "dtype") {
-        once(fields.has_dtype, name, raw);
+    std::string_view field;
+    std::string decoded;
+    while (json_.next_name(field, decoded, is_first)) {
+      if (field == "dtype") {
+        once(fields.has_dtype, name, field);
         fields.dtype = json_.string();
         if (json_.has_escapes()) fields.dtype = dtype_ = json_.decode(fields.dtype);
-      } else if (raw == "shape") {
-        once(fields.has_shape, name, raw);
+      } else if (field == "shape") {
+        once(fields.has_shape, name, field);
         read_shape();
-      } else if (raw == "data_offsets") {
-        once(fields.has_offsets, name, raw);
+      } else if (field == "data_offsets") {
+        once(fields.has_offsets, name, field);
         read_offsets(fields);
       } else {
         json_.skip();  // As the reference does: later versions may say more.
@@ -212,7 +207,7 @@ class HeaderParser {
     return elements / 2;
   }
 
-  void add_tensor(std::string_view name, bool is_temporary, const Fields& fields) {
+  void add_tensor(std::string_view name, const Fields& fields) {
     const DType dtype = dtype_of(fields.dtype);
     if (fields.end < fields.begin) {
       throw Error(ErrorCode::kCorruption, fmt::format("data_offsets [{}, {}] run backwards", fields.begin, fields.end))
@@ -228,8 +223,17 @@ class HeaderParser {
           .found(stored)
           .of_kind("shape_mismatch");
     }
-    ranges_.emplace_back(fields.begin, fields.end);
-    on_entry_({name, is_temporary, dtype, shape_, checked_add(data_begin_, fields.begin), stored});
+    add_range(fields.begin, fields.end);
+    on_entry_({name, dtype, shape_, checked_add(data_begin_, fields.begin), stored});
+  }
+
+  /// Ranges that follow each other become one; in a header as the reference writes it that is one for all.
+  void add_range(std::int64_t begin, std::int64_t end) {
+    if (!ranges_.empty() && ranges_.back().second == begin) {
+      ranges_.back().second = end;
+    } else {
+      ranges_.emplace_back(begin, end);
+    }
   }
 
   /// Sorted by place, each range begins where the one before ends, and the last ends with the file.
@@ -294,13 +298,13 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
                     kLengthBytes + bytes, file.size());
   }
   const auto size = static_cast<std::size_t>(bytes);
-  const std::shared_ptr<char[]> text = std::make_shared_for_overwrite<char[]>(size + 1);
+  std::unique_ptr<char[]> text = std::make_unique_for_overwrite<char[]>(size + 1);
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
   text[size] = '\0';
   if (text[0] != '{') {
     throw Error(ErrorCode::kCorruption, "header does not begin with '{'").in_file(shown).of_kind(kBadHeader);
   }
-  return {text, bytes};
+  return {std::move(text), bytes};
 }
 
 std::size_t max_entries(const HeaderText& header) {

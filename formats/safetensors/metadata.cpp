@@ -29,12 +29,9 @@ class NamedDocument {
   void for_each(const ReadValue& read_value) {
     json_.enter_object();
     bool is_first = true;
-    std::string_view raw;
-    while (json_.next_key(raw, is_first)) {
-      std::string decoded;
-      if (json_.has_escapes()) raw = decoded = json_.decode(raw);
-      read_value(raw);
-    }
+    std::string_view name;
+    std::string decoded;
+    while (json_.next_name(name, decoded, is_first)) read_value(name);
     json_.finish();
   }
 
@@ -53,10 +50,10 @@ class NamedDocument {
   std::span<const std::int64_t> read_saved_offsets(std::string_view name) {
     json_.enter_object();
     bool is_first = true, has_offsets = false;
-    std::string_view raw;
-    while (json_.next_key(raw, is_first)) {
-      const bool is_offsets = json_.has_escapes() ? json_.decode(raw) == kField : raw == kField;
-      if (!is_offsets) {
+    std::string_view field;
+    std::string decoded;
+    while (json_.next_name(field, decoded, is_first)) {
+      if (field != "saved_offsets") {
         json_.skip();
       } else if (std::exchange(has_offsets, true)) {
         fail(name, "has two fields saved_offsets");
@@ -69,8 +66,6 @@ class NamedDocument {
   }
 
  private:
-  static constexpr std::string_view kField = "saved_offsets";
-
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
     throw Error(ErrorCode::kCorruption, fmt::format("{}: tensor '{}' {}", key_, name, what))
         .in_file(file_)

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/hub/folder_names.h"
 #include "formats/hub/weight_map.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
@@ -21,13 +22,6 @@ namespace shard::safetensors {
 namespace {
 
 constexpr std::size_t kNamedInWarnings = 5;
-
-/// "a, b, c and 7 more".
-std::string first_few(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kNamedInWarnings);
-  const std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "));
-  return names.size() == shown ? text : fmt::format("{} and {} more", text, names.size() - shown);
-}
 
 /// Makes room for `more` entries without moving the vector for every small file.
 template <class T>
@@ -45,12 +39,13 @@ class SafetensorsReader final : public Reader {
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
     if (source_.index.empty()) {
+      check_parts();
       for (std::size_t i = 0; i < source_.names.size(); ++i) try_file(source_.names[i], source_.shown[i], kNoIndex);
     } else {
       read_indexed();
     }
     note_shards();
-    warn("other files of the folder are not read or copied", source_.others);
+    if (!source_.others.empty()) catalog_.warnings.push_back(hub::others_warning(source_.others));
     finish_catalog(catalog_);
     check_duplicates();
   }
@@ -62,6 +57,17 @@ class SafetensorsReader final : public Reader {
  private:
   std::unique_ptr<RandomReader> open_file(const std::string& name) const {
     return source_.folder.empty() ? fs_.open(name) : fs_.open_below(source_.folder, name);
+  }
+
+  /// A folder's parts count themselves in their names. Files that are named one by one may be some of them.
+  void check_parts() {
+    const std::string missing =
+        source_.folder.empty() ? std::string() : hub::missing_part(source_.names, ".safetensors");
+    if (missing.empty()) return;
+    findings_.report(Error(ErrorCode::kNotFound, "the names of the other parts count this one, and it is not there")
+                         .in_file(join_path(source_.folder, missing))
+                         .of_kind("missing_file")
+                         .hint("fetch the missing file, or name those to read one by one"));
   }
 
   /// Reads one file's header. What is wrong with it is a finding, and then the file is left out.
@@ -96,7 +102,6 @@ class SafetensorsReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     const HeaderText header = read_header_text(*opened, file.path);
-    catalog_.arena->adopt(header.text);
     const std::size_t entries = max_entries(header);
     make_room(catalog_.storages, entries);
     make_room(catalog_.stored, entries);
@@ -116,8 +121,7 @@ class SafetensorsReader final : public Reader {
     stored.dtype = entry.dtype;
     stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
     catalog_.storages.push_back({.offset = entry.offset, .bytes = entry.bytes, .file = file});
-    const std::string_view name = entry.name_is_temporary ? catalog_.arena->copy(entry.name) : entry.name;
-    add_whole_tensor(catalog_, name, {}, stored);
+    add_whole_tensor(catalog_, catalog_.arena->copy(entry.name), {}, stored);
   }
 
   void set_shape(std::span<const std::int64_t> shape, StoredTensor& stored) {
@@ -160,7 +164,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void warn(const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, first_few(names)));
+    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, hub::first_few(names)));
   }
 
   /// \returns whether its tensors are known now.

@@ -33,12 +33,6 @@ void modernize(Arena& arena, Value& node) {
   node = *make_call(arena, make_global(arena, "torch._utils", "_rebuild_parameter"), arguments);
 }
 
-void become_tensor(Value& node, std::uint32_t index) {
-  node = Value();
-  node.kind = ValueKind::kTensor;
-  node.number = index;
-}
-
 }  // namespace
 
 void TreeLoader::Names::add(std::string_view name) {

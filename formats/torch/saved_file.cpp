@@ -86,7 +86,7 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
 
 bool is_rebuilt_tensor(const Value& value) {
   return value.kind == ValueKind::kCall && value.callee != nullptr && value.callee->kind == ValueKind::kGlobal &&
-         value.callee->module == "torch._utils" && value.callee->text.starts_with("_rebuild_tensor");
+         value.callee->module() == "torch._utils" && value.callee->text.starts_with("_rebuild_tensor");
 }
 
 void push_children(const Value& value, std::vector<const Value*>& stack) {

@@ -52,7 +52,7 @@ Dims dims(Arena& arena, const Value& value, std::string_view what) {
 std::optional<DType> storage_dtype(const Value& storage_class) {
   if (storage_class.kind != ValueKind::kGlobal) malformed("its storage's class is no class by name");
   const std::string_view name = storage_class.text;
-  const std::string_view module = storage_class.module;
+  const std::string_view module = storage_class.module();
   if (name == "UntypedStorage" && (module == "torch.storage" || module == "torch")) return std::nullopt;
   const auto* known = std::ranges::find(kStorageClasses, name, &StorageClass::name);
   if (known == kStorageClasses.end() || (module != "torch" && module != "torch.cuda")) {
@@ -117,7 +117,7 @@ void check_bounds(const TensorView& view) {
 int rebuild_version(const Value& value) {
   if (value.kind != ValueKind::kCall || value.callee->kind != ValueKind::kGlobal) return 0;
   const Value& function = *value.callee;
-  if (function.module != kUtils || !function.text.starts_with("_rebuild_tensor")) return 0;
+  if (function.module() != kUtils || !function.text.starts_with("_rebuild_tensor")) return 0;
   if (function.text == "_rebuild_tensor") return 1;
   if (function.text == "_rebuild_tensor_v2") return 2;
   return function.text == "_rebuild_tensor_v3" ? 3 : 0;
@@ -131,7 +131,7 @@ constexpr ArgumentCounts kArguments[] = {{0, 0}, {4, 4}, {6, 7}, {7, 8}};  // By
 }  // namespace
 
 DType dtype_value(const Value& value) {
-  if (value.kind != ValueKind::kGlobal || value.module != "torch") malformed("its dtype is none of torch's");
+  if (value.kind != ValueKind::kGlobal || value.module() != "torch") malformed("its dtype is none of torch's");
   const std::optional<DType> dtype = dtype_of_name(value.text);
   if (!dtype || dtype_name(*dtype) != value.text) {
     throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text));
@@ -185,7 +185,7 @@ std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {
 std::string_view unsupported_tensor_kind(const Value& value) {
   if (value.kind == ValueKind::kPersid) return "storage without a tensor";
   if (value.kind != ValueKind::kCall || value.callee->kind != ValueKind::kGlobal) return {};
-  const std::string_view module = value.callee->module;
+  const std::string_view module = value.callee->module();
   const std::string_view name = value.callee->text;
   if (module == kUtils) {
     if (name == "_rebuild_qtensor") return "quantized";

@@ -15,7 +15,7 @@ using pickle::NumpyValue;
 
 std::string_view function_of(const Value& call, std::string_view module) {
   const bool has_name = call.kind == ValueKind::kCall && call.callee->kind == ValueKind::kGlobal;
-  return has_name && call.callee->module == module ? call.callee->text : std::string_view();
+  return has_name && call.callee->module() == module ? call.callee->text : std::string_view();
 }
 
 /// Row-major or column-major strides of a contiguous array.

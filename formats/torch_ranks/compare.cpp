@@ -49,7 +49,7 @@ class ValueComparison {
   void compare(const Value& a, const Value& b) {
     // `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
     is_same_ = a.kind == b.kind && a.boolean == b.boolean && a.number == b.number && a.text == b.text &&
-               a.module == b.module && (a.extra == nullptr) == (b.extra == nullptr);
+               a.module() == b.module() && (a.extra == nullptr) == (b.extra == nullptr);
     push(a.items, b.items);
     push(a.callee, b.callee);
     if (!is_same_ || a.extra == nullptr) return;

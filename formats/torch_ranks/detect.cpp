@@ -93,7 +93,11 @@ bool detect_files(const Source& source) {
   if (is_folder) std::ranges::for_each(paths, [&](std::string& name) { name = join_path(files.folder, name); });
   if (paths.empty()) return false;
   if (paths.size() == 1) return is_rank_file(source, files, paths.front());
-  return std::ranges::all_of(paths, [&](const std::string& path) { return is_torch_file(source.fs, path); });
+  const auto is_torch = [&](const std::string& path) { return is_torch_file(source.fs, path); };
+  if (std::ranges::all_of(paths, is_torch)) return true;
+  // Ranks' files with a damaged one among them, which the reader names.
+  const auto first = std::ranges::find_if(paths, is_torch);
+  return first != paths.end() && is_rank_file(source, files, *first);
 }
 
 }  // namespace
@@ -103,7 +107,7 @@ bool detect(const Source& source) {
     return detect_files(source);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNotFound) throw;  // It cannot be read at all.
-    return false;                                     // Damaged, so that it tells nothing: the format that claims it says what is wrong.
+    return false;  // Damaged, so that it tells nothing: the format that claims it says what is wrong.
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/pickled_object.h"
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 
@@ -123,13 +124,6 @@ std::vector<std::size_t> read_order(const Value* value, const Sharding& sharding
     if (std::ranges::find(order, axis) == order.end()) order.push_back(axis);
   }
   return order;
-}
-
-bool is_counting(const std::vector<std::int64_t>& ranks) {
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] != static_cast<std::int64_t>(i)) return false;
-  }
-  return true;
 }
 
 }  // namespace

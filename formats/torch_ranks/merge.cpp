@@ -190,11 +190,7 @@ class Merge {
 
   void finish_root() {
     if (!is_in_root_) return;
-    for (const auto& [node, index] : nodes_) {
-      *node = Value();
-      node->kind = ValueKind::kTensor;
-      node->number = index;
-    }
+    for (const auto& [node, index] : nodes_) become_tensor(*node, index);
     context_.catalog.root = ranks_.front().root;
   }
 

@@ -2,11 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <vector>
 
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
+#include "formats/torch_ranks/sharded_value_maker.h"
 #include "libshard/core/box.h"
 
 namespace shard::torch_ranks {
@@ -27,6 +29,14 @@ std::string shown(const Sharding& sharding) {
   return fmt::format("{} on a mesh of {}", fmt::join(placements, ","), fmt::join(axes, ","));
 }
 
+/// Of `rows` rows, one after the other, the columns one after the other.
+std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& values, std::size_t rows) {
+  const std::size_t columns = values.size() / rows;
+  std::vector<std::int64_t> result;
+  for (std::size_t i = 0; i < values.size(); ++i) result.push_back(values[i % rows * columns + i / rows]);
+  return result;
+}
+
 class DTensorMerge {
  public:
   DTensorMerge(MergeContext& context, Holders holders)
@@ -40,8 +50,7 @@ class DTensorMerge {
     }
     check_all_found();
     if (meshes_.size() > 1) check_replicas();
-    const Cut cut{first_.sharding, first_.order};
-    if (meshes_.size() == 1 && cuts_slowest_first(cut)) tensor.sharding = context_.shardings.index_of(first_.sharding);
+    if (cuts_slowest_first({first_.sharding, first_.order})) tensor.sharding = context_.shardings.index_of(words());
     return end_tensor(context_, tensor);
   }
 
@@ -124,6 +133,24 @@ class DTensorMerge {
             .because("each mesh holds the whole tensor, and one of them would have to be chosen");
       }
     }
+  }
+
+  /// Of several meshes: one that has them side by side, with an axis along which they repeat each other. It is the
+  /// fastest axis where the ranks count up along it, as on slices of a larger mesh, else the slowest.
+  Sharding words() const {
+    Sharding sharding = first_.sharding;
+    if (meshes_.size() == 1) return sharding;
+    sharding.ranks.clear();
+    for (const auto& [key, parts] : meshes_)
+      std::ranges::copy(mesh_ranks(parts.first->sharding), std::back_inserter(sharding.ranks));
+    const std::vector<std::int64_t> across = transposed(sharding.ranks, meshes_.size());
+    const bool is_fastest = is_counting(across);
+    if (is_fastest || is_counting(sharding.ranks)) sharding.ranks.clear();
+    const bool is_named = std::ranges::none_of(sharding.mesh, &std::string::empty, &MeshAxis::name);
+    const std::ptrdiff_t at = is_fastest ? std::ssize(sharding.mesh) : 0;
+    sharding.mesh.insert(sharding.mesh.begin() + at, {is_named ? "replica" : "", std::ssize(meshes_)});
+    sharding.placements.insert(sharding.placements.begin() + at, Placement{Placement::kReplicate});
+    return sharding;
   }
 
   MergeContext& context_;

@@ -74,8 +74,10 @@ bool boolean(const Value& value, std::string_view what) {
 }
 
 std::span<Value* const> sequence(const Value& value, std::string_view what) {
-  if (value.kind == ValueKind::kList || value.kind == ValueKind::kTuple) return value.items;
-  throw malformed(what, "it is no list").found(type_name(value));
+  const bool is_size = value.is_call_of("torch", "Size") && value.items.size() == 1;
+  const Value& list = is_size ? *value.items[0] : value;
+  if (list.kind == ValueKind::kList || list.kind == ValueKind::kTuple) return list.items;
+  throw malformed(what, "it is no list").found(type_name(list));
 }
 
 std::vector<std::int64_t> naturals(const Value& value, std::string_view what) {
@@ -85,8 +87,7 @@ std::vector<std::int64_t> naturals(const Value& value, std::string_view what) {
 }
 
 Dims dims(Arena& arena, const Value& value, std::string_view what) {
-  const bool is_size = value.is_call_of("torch", "Size") && value.items.size() == 1;
-  const std::span<Value* const> items = sequence(is_size ? *value.items[0] : value, what);
+  const std::span<Value* const> items = sequence(value, what);
   if (items.size() > kMaxDims) throw malformed(what, fmt::format("it has {} dimensions", items.size()));
   std::array<std::int64_t, kMaxDims> numbers;
   for (std::size_t i = 0; i < items.size(); ++i) numbers[i] = natural(*items[i], what);
@@ -94,7 +95,7 @@ Dims dims(Arena& arena, const Value& value, std::string_view what) {
 }
 
 DType dtype(const Value& value, std::string_view what) {
-  if (value.kind != ValueKind::kGlobal || value.module != "torch") {
+  if (value.kind != ValueKind::kGlobal || value.module() != "torch") {
     throw malformed(what, "its dtype is none of torch's").found(type_name(value));
   }
   const std::optional<DType> known = dtype_of_name(value.text);
@@ -104,10 +105,10 @@ DType dtype(const Value& value, std::string_view what) {
 
 std::string_view subclass_name(const Value& value) {
   if (value.kind != ValueKind::kCall || value.callee == nullptr || value.callee->kind != ValueKind::kGlobal) return {};
-  const bool rebuilds = value.callee->text == "_rebuild_from_type_v2" && value.callee->module.starts_with("torch.");
+  const bool rebuilds = value.callee->text == "_rebuild_from_type_v2" && value.callee->module().starts_with("torch.");
   if (!rebuilds || value.items.size() < 2 || value.items[1]->kind != ValueKind::kGlobal) return {};
   const Value& type = *value.items[1];
-  return type.module.starts_with("torch.distributed.") ? last_part(type.text) : std::string_view();
+  return type.module().starts_with("torch.distributed.") ? last_part(type.text) : std::string_view();
 }
 
 Subclass subclass(const Value& value) {

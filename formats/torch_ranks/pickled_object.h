@@ -37,10 +37,10 @@ Value& need(const Value& object, std::string_view name);
 std::int64_t natural(const Value& value, std::string_view what);
 std::string_view string(const Value& value, std::string_view what);
 bool boolean(const Value& value, std::string_view what);
-/// The items of a list or tuple.
+/// The items of a list, a tuple or a torch.Size.
 std::span<Value* const> sequence(const Value& value, std::string_view what);
 std::vector<std::int64_t> naturals(const Value& value, std::string_view what);
-/// A list, tuple or torch.Size of natural numbers. \throws Error  also for more than kMaxDims.
+/// Natural numbers in such a sequence. \throws Error  also for more than kMaxDims.
 Dims dims(Arena& arena, const Value& value, std::string_view what);
 /// \throws Error kUnsupported  a dtype that shardctl does not have.
 DType dtype(const Value& value, std::string_view what);

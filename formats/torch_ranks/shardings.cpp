@@ -91,4 +91,11 @@ bool cuts_slowest_first(const Cut& cut) {
   return true;
 }
 
+bool is_counting(const std::vector<std::int64_t>& ranks) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] != static_cast<std::int64_t>(i)) return false;
+  }
+  return true;
+}
+
 }  // namespace shard::torch_ranks

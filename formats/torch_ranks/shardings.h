@@ -38,4 +38,7 @@ class Shardings {
 /// True where cutting slowest axis first means the same: no dimension is cut by a faster axis before a slower one.
 bool cuts_slowest_first(const Cut& cut);
 
+/// True for 0, 1, 2, ..., which Sharding::ranks leaves out.
+bool is_counting(const std::vector<std::int64_t>& ranks);
+
 }  // namespace shard::torch_ranks

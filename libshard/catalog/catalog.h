@@ -6,7 +6,7 @@
 /// chunk per stored tensor; a fused or strided layout has several. Stored elements that no chunk covers are padding.
 ///
 /// The same type describes a source (made by a reader) and a target (made by `make_target`, its places filled in by a
-/// writer). All entries are flat arrays that refer to each other by index, 190 bytes a tensor, so that a million
+/// writer). All entries are flat arrays that refer to each other by index, 184 bytes a tensor, so that a million
 /// tensors stay cheap.
 ///
 /// Units: offsets, sizes, strides and `first` count ELEMENTS of the tensor's dtype; names that end in `_bytes`, and
@@ -56,8 +56,8 @@ struct Storage {
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
   bool plain = true;           ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
                                ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
-  std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
   bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
+  std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
 };
 
 struct StoredTensor {

@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <bit>
+#include <utility>
 
 #include "libshard/catalog/bounds.h"
 #include "libshard/catalog/catalog.h"
@@ -52,13 +53,13 @@ std::size_t common_prefix(const std::vector<Entry>& entries) {
 
 /// The positions of `entries` in order of name and rank; nothing when they lie in that order already.
 template <class Entry>
-std::vector<SortKey> sorted_keys(const std::vector<Entry>& entries) {
-  std::vector<SortKey> keys;
+std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   const auto key_less = [](const Entry& a, const Entry& b) {
     const int order = a.name.compare(b.name);
     return order != 0 ? order < 0 : a.rank < b.rank;
   };
-  if (std::ranges::is_sorted(entries, key_less)) return keys;
+  if (std::ranges::is_sorted(entries, key_less)) return {};
+  std::vector<SortKey> keys;
   const std::size_t common = common_prefix(entries);
   keys.reserve(entries.size());
   for (const Entry& entry : entries) {
@@ -66,22 +67,25 @@ std::vector<SortKey> sorted_keys(const std::vector<Entry>& entries) {
     keys.push_back({head_of(rest), rest, entry.rank, static_cast<std::uint32_t>(keys.size())});
   }
   std::ranges::sort(keys, [](const SortKey& a, const SortKey& b) { return a < b; });
-  return keys;
+  std::vector<std::uint32_t> order;
+  order.reserve(keys.size());
+  for (const SortKey& key : keys) order.push_back(key.index);
+  return order;  // Without the keys, which would take their room while entries are moved.
 }
 
 template <class Entry>
-void reorder(std::vector<Entry>& entries, const std::vector<SortKey>& keys) {
+void reorder(std::vector<Entry>& entries, const std::vector<std::uint32_t>& order) {
   std::vector<Entry> ordered;
   ordered.reserve(entries.size());
-  for (const SortKey& key : keys) ordered.push_back(entries[key.index]);
+  for (const std::uint32_t index : order) ordered.push_back(entries[index]);
   entries = std::move(ordered);
 }
 
 /// Gives kTensor values their tensors' new numbers, each node once however often it is shared.
 class Renumbering {
  public:
-  Renumbering(const std::vector<SortKey>& keys) : new_index_(keys.size()) {
-    for (std::uint32_t i = 0; i < keys.size(); ++i) new_index_[keys[i].index] = i;
+  explicit Renumbering(const std::vector<std::uint32_t>& order) : new_index_(order.size()) {
+    for (std::uint32_t i = 0; i < order.size(); ++i) new_index_[order[i]] = i;
   }
 
   void visit(Value* value, int depth = 0) {
@@ -106,11 +110,12 @@ class Renumbering {
 };
 
 void sort_entries(Catalog& catalog) {
-  if (const std::vector<SortKey> keys = sorted_keys(catalog.objects); !keys.empty()) reorder(catalog.objects, keys);
-  const std::vector<SortKey> keys = sorted_keys(catalog.tensors);
-  if (keys.empty()) return;
-  reorder(catalog.tensors, keys);
-  Renumbering renumbering(keys);
+  const std::vector<std::uint32_t> objects = sorted_order(catalog.objects);
+  if (!objects.empty()) reorder(catalog.objects, objects);
+  const std::vector<std::uint32_t> tensors = sorted_order(catalog.tensors);
+  if (tensors.empty()) return;
+  reorder(catalog.tensors, tensors);
+  Renumbering renumbering(tensors);
   renumbering.visit(catalog.root);
   for (const Object& object : catalog.objects) renumbering.visit(object.value);
 }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "libshard/catalog/renaming.h"
 #include "libshard/core/error.h"
+#include "libshard/core/nearest.h"
 
 namespace shard {
 
@@ -23,32 +23,15 @@ bool takes_part(const SelectionOptions& options, std::string_view name) {
   return (options.include.empty() || matches_any(options.include, name)) && !matches_any(options.exclude, name);
 }
 
-/// Edit distance, or `limit` where it is not below that. Cost: |a| * |b|.
-std::size_t distance(std::string_view a, std::string_view b, std::size_t limit) {
-  const std::size_t apart = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
-  if (apart >= limit) return limit;
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return std::min(row.back(), limit);
-}
-
-std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string_view name) {
+/// The name nearest to `typed` that at least half of it agrees with, or empty.
+std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string_view typed) {
   std::string_view nearest;
-  std::size_t best = std::max<std::size_t>(2, name.size() / 2);
+  int limit = std::max(1, static_cast<int>(typed.size()) / 2 - 1);
   for (const SelectedTensor& tensor : tensors) {
-    const std::size_t found = distance(name, tensor.name, best);
-    if (found < best) {
-      best = found;
-      nearest = tensor.name;
-    }
+    const int found = edit_distance(typed, tensor.name, limit);
+    if (found > limit) continue;
+    nearest = tensor.name;
+    limit = found - 1;
   }
   return std::string(nearest);
 }
@@ -159,7 +142,7 @@ class Selector {
       const Tensor& tensor = source_.tensors[i];
       if (!takes_part(options_, tensor.name)) continue;
       const NamedPath named = rename({tensor.name, tensor.path});
-      selection_.tensors.push_back({i, named.name, named.path, tensor.dtype});
+      selection_.tensors.push_back({i, tensor.dtype, named.name, named.path});
     }
     for (std::uint32_t i = 0; options_.keep_objects && i < source_.objects.size(); ++i) {
       const Object& object = source_.objects[i];

@@ -29,9 +29,9 @@ struct SelectionOptions {
 
 struct SelectedTensor {
   std::uint32_t source;  ///< Index into the source's tensors.
+  DType dtype;           ///< Wanted.
   std::string_view name;
   Path path;             ///< Empty when it says no more than `name`.
-  DType dtype;           ///< Wanted.
 };
 struct SelectedObject {
   std::uint32_t source;

@@ -25,7 +25,7 @@ std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::in
   std::vector<std::uint32_t> assigned(bytes.size());
   std::int64_t unit = 0, sum = 0;
   for (std::int64_t file = 0; file < files; ++file) {
-    const std::int64_t share_end = total / files * (file + 1) + total % files * (file + 1) / files;
+    const std::int64_t share_end = begin_of_share(total, file + 1, files);
     const std::int64_t last = units - (files - 1 - file);  // The others need one each.
     const auto nearer = [&] { return share_end - sum > bytes[static_cast<std::size_t>(unit)] / 2; };
     for (bool is_first = true; unit < last && (is_first || file == files - 1 || nearer()); ++unit) {

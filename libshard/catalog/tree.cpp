@@ -33,7 +33,7 @@ std::string_view clipped(std::string_view text) {
   return text.substr(0, end);
 }
 
-std::string text_of_key(std::string_view text, bool bytes) {
+std::string quoted_key(std::string_view text, bool bytes) {
   return python_repr(bytes ? text.substr(0, kMaxKeyText) : clipped(text), bytes) +
          (text.size() > kMaxKeyText ? "..." : "");
 }
@@ -56,7 +56,7 @@ std::string key_text(const Value& key, int depth = 0) {
       return integer_text(key.text);
     case ValueKind::kString:
     case ValueKind::kBytes:
-      return text_of_key(key.text, key.kind == ValueKind::kBytes);
+      return quoted_key(key.text, key.kind == ValueKind::kBytes);
     case ValueKind::kTuple: {
       if (depth >= 8) return "(...)";
       std::string text = "(";
@@ -66,12 +66,28 @@ std::string key_text(const Value& key, int depth = 0) {
       if (text.size() > kMaxKeyText) return std::string(clipped(text)) + "...)";
       return text + (key.items.size() == 1 ? ",)" : ")");
     }
+    case ValueKind::kGlobal:  // A dtype: "torch.float32".
+      return fmt::format("{}.{}", key.module(), key.text);
     default:
       return std::string(type_name(key));
   }
 }
 
+/// "cpu" and "cuda:1": str() of a device is not its repr().
+std::string device_text(const Value& device) {
+  std::string text;
+  for (const Value* part : device.items) {
+    text += (text.empty() ? "" : ":") + (part->is_string() ? std::string(clipped(part->text)) : key_text(*part));
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string text_of_key(const Value& key) {
+  if (key.is_string()) return std::string(key.text);
+  return key.is_call_of("torch", "device") ? device_text(key) : key_text(key);
+}
 
 bool is_container(const Value& value) {
   return is_mapping(value) || value.kind == ValueKind::kList || value.kind == ValueKind::kTuple;
@@ -85,7 +101,7 @@ PathPart key_part(Arena& arena, const Value& key) {
     part.index = key.number;
     part.is_index = part.is_int_key = true;
   } else {
-    part.key = key.is_string() ? key.text : arena.copy(key_text(key));
+    part.key = key.is_string() ? key.text : arena.copy(text_of_key(key));
   }
   return part;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "libshard/catalog/catalog.h"
@@ -29,6 +30,10 @@ struct TreeLeaf {
 /// \throws Error kCorruption  too deep, too many steps, out of proportion, or a name of more than 16 MiB.
 void visit_leaves(Arena& arena, Value& root, const std::function<bool(const Value&)>& is_leaf,
                   const std::function<void(const TreeLeaf&)>& visit);
+
+/// str() of a mapping's key, as torch makes names of it: "3", "None", "1.5", "(1, 2)", "torch.float32", "cuda:1"; long
+/// ones are clipped, and of keys of other types it is the type's name.
+std::string text_of_key(const Value& key);
 
 /// `full`, or nothing when it is one string key that equals `name`. The key "" stays: the empty name with no path is
 /// the root itself.

@@ -59,4 +59,8 @@ std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
   return bytes;
 }
 
+std::int64_t begin_of_share(std::int64_t total, std::int64_t part, std::int64_t parts) {
+  return total / parts * part + total % parts * part / parts;
+}
+
 }  // namespace shard

@@ -19,4 +19,8 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape);
 /// \throws Error kCorruption  it does not fit 63 bits, or sub-byte elements end inside a byte.
 std::int64_t checked_bytes(std::int64_t elements, DType dtype);
 
+/// Where part number `part` begins of `total` things that are shared out equally; part == parts: `total`.
+/// \pre 0 <= part <= parts <= 2^31, 0 <= total
+std::int64_t begin_of_share(std::int64_t total, std::int64_t part, std::int64_t parts);
+
 }  // namespace shard

@@ -109,4 +109,19 @@ bool is_complex(DType dtype) { return info(dtype).kind == Class::kComplex; }
 bool is_integer(DType dtype) { return info(dtype).kind == Class::kInteger; }
 bool is_castable(DType dtype) { return dtype < DType::kFloat4E2m1fnX2; }  // The enum names the castable ones first.
 
+DType component_of(DType dtype) {
+  switch (dtype) {
+    case DType::kComplex32:
+      return DType::kFloat16;
+    case DType::kComplex64:
+      return DType::kFloat32;
+    case DType::kComplex128:
+      return DType::kFloat64;
+    case DType::kBcomplex32:
+      return DType::kBfloat16;
+    default:
+      return dtype;
+  }
+}
+
 }  // namespace shard

@@ -29,6 +29,7 @@ std::optional<DType> dtype_of_name(std::string_view name);
 int dtype_bits(DType dtype);
 bool is_float(DType dtype);    ///< Real floating point of any width (float4 and float6 too).
 bool is_complex(DType dtype);
+DType component_of(DType dtype);  ///< Of a complex dtype that of its two parts, of another one itself.
 bool is_integer(DType dtype);  ///< Signed and unsigned; not bool.
 /// True when elements of it can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
 bool is_castable(DType dtype);

@@ -1,3 +1,5 @@
+/// \file
+/// Strings, bytes and integers as Python's repr() writes them.
 #pragma once
 
 #include <string>
@@ -6,8 +8,8 @@
 namespace shard {
 
 /// `text` as Python's repr() writes it between `quote`s: backslashes, the quote and control characters escaped; of
-/// `bytes` also those past ASCII, as \xNN. Other text stays UTF-8. A text
-/// may be handed over in pieces: no escape looks at its neighbours.
+/// `bytes` also those past ASCII, as \xNN. Other text stays UTF-8. A text may be handed over in pieces: no escape looks
+/// at its neighbours.
 std::string python_escaped(std::string_view text, bool bytes, char quote);
 
 /// repr() of a str or (b'...') a bytes object: in single quotes, in double ones where only those need no escape.

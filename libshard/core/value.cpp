@@ -16,20 +16,20 @@ std::span<Value*> copy_items(Arena& arena, std::span<Value* const> items) {
 }
 
 bool is_mapping_class(const Value& callee) {
-  if (callee.kind != ValueKind::kGlobal || callee.module != "collections") return false;
+  if (callee.kind != ValueKind::kGlobal || callee.module() != "collections") return false;
   return callee.text == "OrderedDict" || callee.text == "defaultdict" || callee.text == "Counter";
 }
 
-/// "module.name" of a value that make_global made (see there); the bare name of builtins, collections and of others.
+/// "module.name"; the bare name of builtins and collections.
 std::string_view qualified_name(const Value& global) {
-  const std::string_view module = global.module;
+  const std::string_view module = global.module();
   const bool bare = module.empty() || module == "builtins" || module == "__builtin__" || module == "collections";
-  if (bare || module.data() + module.size() + 1 != global.text.data()) return global.text;
+  if (bare) return global.text;
   return {module.data(), module.size() + 1 + global.text.size()};
 }
 
 std::string_view global_type_name(const Value& global) {
-  return global.module == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
+  return global.module() == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
 }
 
 /// The class whose object a call makes; null where the callee is no global.
@@ -42,7 +42,7 @@ const Value* class_of_call(const Value& call) {
 std::string_view call_type_name(const Value& call) {
   const Value* made = class_of_call(call);
   if (made == nullptr) return "object";
-  if (made->module.starts_with("numpy.")) {
+  if (made->module().starts_with("numpy.")) {
     if (made->text == "scalar") return "numpy.generic";
     if (made->text == "_reconstruct") return "numpy.ndarray";
   }
@@ -75,6 +75,12 @@ Value* make_tensor(Arena& arena, std::int64_t index) {
   return value;
 }
 
+void become_tensor(Value& value, std::int64_t index) {
+  value = Value();
+  value.kind = ValueKind::kTensor;
+  value.number = index;
+}
+
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items) {
   Value* value = make_value(arena, kind);
   value->items = copy_items(arena, items);
@@ -87,7 +93,7 @@ Value* make_global(Arena& arena, std::string_view module, std::string_view name)
   std::ranges::copy(module, joined.begin());
   joined[module.size()] = '.';
   std::ranges::copy(name, joined.begin() + static_cast<std::ptrdiff_t>(module.size()) + 1);
-  value->module = {joined.data(), module.size()};
+  value->module_bytes = static_cast<std::uint32_t>(module.size());
   value->text = {joined.data() + module.size() + 1, name.size()};
   return value;
 }

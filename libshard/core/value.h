@@ -29,11 +29,11 @@ enum class ValueKind : std::uint8_t {
   kList, kTuple,
   kDict,      ///< `items` holds key, value, key, value, ...
   kSet, kFrozenSet,
-  kGlobal,    ///< `module` and `text` (the qualified name).
+  kGlobal,    ///< `module()` and `text` (the qualified name).
   kCall,      ///< REDUCE, NEWOBJ or NEWOBJ_EX: `callee`, `items` (arguments), `state`, `added`.
   kPersid,    ///< A persistent id: items[0].
   kTensor,    ///< Set by readers in the place of a rebuilt tensor: `number` is its index in the catalog.
-  kOpaque,    ///< A class outside the list, under --unknown-globals opaque: `module`, `text`.
+  kOpaque,    ///< A class outside the list, under --unknown-globals opaque: `module()`, `text`.
 };
 
 struct Value;
@@ -50,33 +50,40 @@ struct CallExtra {
 struct Value {
   ValueKind kind = ValueKind::kNone;
   bool boolean = false;
+  std::uint32_t module_bytes = 0;  ///< kGlobal, kOpaque: the module stands before `text`, with a dot between them.
   union {
     std::int64_t number = 0;  ///< kInt; index of kTensor.
     double real;              ///< kFloat.
   };
   std::string_view text;    ///< kString (UTF-8, may hold surrogates as written), kBytes, kLong; name of kGlobal, kOpaque.
-  std::string_view module;  ///< kGlobal, kOpaque.
   std::span<Value*> items;  ///< Elements, key-value pairs, or a call's arguments.
   Value* callee = nullptr;  ///< kCall: mostly a kGlobal, or for nested classes a call of getattr.
   CallExtra* extra = nullptr;  ///< kCall: null when nothing was added.
 
   bool is_string() const { return kind == ValueKind::kString; }
+  /// kGlobal, kOpaque; empty of all others.
+  std::string_view module() const {
+    return module_bytes == 0 ? std::string_view() : std::string_view(text.data() - 1 - module_bytes, module_bytes);
+  }
   bool is_global(std::string_view in_module, std::string_view name) const {
-    return kind == ValueKind::kGlobal && text == name && module == in_module;
+    return kind == ValueKind::kGlobal && text == name && module() == in_module;
   }
   /// True for a call of the global `in_module`.`name`.
   bool is_call_of(std::string_view in_module, std::string_view name) const {
     return kind == ValueKind::kCall && callee != nullptr && callee->is_global(in_module, name);
   }
 };
+static_assert(sizeof(Value) == 64);  // A cache line: the metadata of a million chunks is twenty million of these.
 
 /// Makers, for readers and for writers that build containers.
 Value* make_value(Arena& arena, ValueKind kind);
 Value* make_int(Arena& arena, std::int64_t number);
 Value* make_string(Arena& arena, std::string_view text);  ///< Copies the text.
 Value* make_tensor(Arena& arena, std::int64_t index);
+/// Turns a value, with all that refers to it, into the kTensor of that index.
+void become_tensor(Value& value, std::int64_t index);
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items);
-/// `module` and `text` become parts of one text "module.name", so that type_name can say both without memory of its own.
+/// A kGlobal; `module` and `name` become parts of one text "module.name". \pre a module below 4 GiB
 Value* make_global(Arena& arena, std::string_view module, std::string_view name);
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments);
 
@@ -87,7 +94,7 @@ bool is_mapping(const Value& value);
 Value* find_key(const Value& mapping, std::string_view key);
 
 /// Python's type name for JSON's `type`: "int", "str", "OrderedDict", "torch.Size", "module.Class", ...
-/// Classes of builtins and collections come without module, as do values that make_global did not make.
+/// Classes of builtins and collections come without module.
 std::string_view type_name(const Value& value);
 
 }  // namespace shard

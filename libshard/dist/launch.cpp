@@ -1,11 +1,13 @@
 #include "libshard/dist/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <initializer_list>
+#include <vector>
 
 #include "libshard/core/error.h"
 
@@ -13,7 +15,6 @@ namespace shard {
 
 namespace {
 
-constexpr int kMaxWorld = 1 << 20;
 constexpr int kFirstPort = 20'000, kPorts = 20'000;  // Where ports that are derived from a job's number lie.
 
 Error wrong(const std::string& what) {
@@ -37,12 +38,11 @@ class Variables {
 
   /// \throws Error kInvalidArgument  some are there and some are not.
   void require_all(std::initializer_list<std::string_view> names) const {
-    std::string there, missing;
-    for (const std::string_view name : names) {
-      std::string& list = has(name) ? there : missing;
-      list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-    }
-    if (!missing.empty()) throw wrong(fmt::format("{} is set, but not {}", there, missing));
+    std::vector<std::string_view> there, missing;
+    for (const std::string_view name : names) (has(name) ? there : missing).push_back(name);
+    if (missing.empty()) return;
+    throw wrong(fmt::format("{} {} set, but not {}", fmt::join(there, ", "), there.size() == 1 ? "is" : "are",
+                            fmt::join(missing, ", ")));
   }
 
   int number(std::string_view name, int least, int most) const {
@@ -71,9 +71,13 @@ class Variables {
     if (has(size) && launch.local_rank >= launch.local_size) {
       throw wrong(fmt::format("{}={} contradicts {}={}", rank, launch.local_rank, size, launch.local_size));
     }
+    if (launch.local_size > launch.size) {
+      throw wrong(fmt::format("{}={} contradicts a world of {}", size, launch.local_size, launch.size));
+    }
   }
   /// MASTER_ADDR and MASTER_PORT, where a user passes them on.
   void read_address(Launch& launch) const {
+    if (has_any({"MASTER_ADDR", "MASTER_PORT"})) require_all({"MASTER_ADDR", "MASTER_PORT"});
     launch.address = text("MASTER_ADDR").value_or("");
     launch.port = number_or("MASTER_PORT", 0, 65535, 0);
   }
@@ -95,6 +99,23 @@ Launch torchrun(const Variables& variables) {
                            variables.text("TORCHELASTIC_RESTART_COUNT").value_or("0"));
   launch.error_file = variables.text("TORCHELASTIC_ERROR_FILE").value_or("");
   return launch;
+}
+
+/// Variables that were set by hand or left in a shell, under a launcher of MPI that says something else. A torchrun may
+/// well be one rank of another launcher's.
+void check_set_by_hand(const Variables& variables) {
+  constexpr std::array<std::array<std::string_view, 2>, 3> kOthers{{{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                                    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                                                    {"PMI_RANK", "PMI_SIZE"}}};
+  if (variables.has("TORCHELASTIC_RUN_ID")) return;
+  const std::string rank = *variables.text("RANK"), size = *variables.text("WORLD_SIZE");
+  for (const auto& [other_rank, other_size] : kOthers) {
+    const auto there = variables.text(other_rank), of = variables.text(other_size);
+    if (!there || !of || (*there == rank && *of == size)) continue;
+    throw wrong(
+        fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, other_rank, *there, other_size, *of))
+        .hint("unset RANK and WORLD_SIZE, or say whose variables count: --launcher");
+  }
 }
 
 /// What the launchers of MPI have in common.
@@ -247,7 +268,10 @@ Launch find(const LaunchOptions& options, const Variables& variables) {
     throw wrong(fmt::format("--launcher {}: its variables are not set", options.launcher));
   }
   for (const Kind& kind : kKinds) {
-    if (kind.is_there(variables)) return kind.read(variables);
+    if (!kind.is_there(variables)) continue;
+    const Launch launch = kind.read(variables);
+    if (launch.launcher == Launcher::kTorchrun) check_set_by_hand(variables);
+    return launch;
   }
   if (variables.has("PMIX_RANK")) {
     throw wrong("PMIX_RANK is set, but no variable says how many ranks there are")

@@ -14,6 +14,8 @@
 
 namespace shard {
 
+inline constexpr int kMaxWorld = 1 << 20;
+
 enum class Launcher : std::uint8_t { kNone, kManual, kTorchrun, kOpenMpi, kMvapich, kPmi, kSlurm };
 /// "none", "manual", "torchrun", "ompi", "mvapich", "pmi", "slurm".
 std::string_view launcher_name(Launcher launcher);

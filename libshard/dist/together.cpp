@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -21,9 +23,6 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortest{1}, kLongest{100};
-/// How long a rank that was told to stop waits for the others: launchers kill soon after they said so.
-constexpr milliseconds kPatience{3 * kLongest};
-
 enum State : std::int64_t { kWorking, kDone, kFailed };
 
 struct Tick {
@@ -67,6 +66,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  void request_stop() { stop_.request_stop(); }
   /// Waits until the work ended, no longer than `most`.
   State wait(milliseconds most) {
     std::unique_lock lock(mutex_);
@@ -109,15 +109,61 @@ Error exchange_failures(Group& group, const std::optional<Error>& own) {
   return *cause;
 }
 
-/// A lost peer is no cause where this rank knows one.
-[[noreturn]] void throw_lost(Worker& worker, int rank, const Error& lost) {
-  if (worker.wait(milliseconds(0)) != kFailed) throw Error(lost);
-  const Error own = to_error(worker.failure(), rank);
-  throw Error(own.code() == ErrorCode::kInterrupted ? lost : own);
+/// A lost peer is no cause where this rank knows one: its own failure, or that it was told to stop and then waited for
+/// the others in vain.
+Error cause_of_loss(Worker& worker, int rank, const Error& lost, bool waited_in_vain) {
+  if (worker.wait(milliseconds(0)) == kFailed) {
+    Error own = to_error(worker.failure(), rank);
+    if (own.code() != ErrorCode::kInterrupted) return own;
+  }
+  return waited_in_vain ? Error(ErrorCode::kInterrupted, "interrupted") : lost;
 }
 
 milliseconds interval(Clock::time_point begin) {
   return std::clamp(duration_cast<milliseconds>(Clock::now() - begin) / 20, kShortest, kLongest);
+}
+
+bool any_is(const std::vector<Tick>& ticks, State state) {
+  return std::ranges::any_of(ticks, [&](const Tick& tick) { return tick.state == state; });
+}
+
+/// A rank that was told to stop does not wait for the others' work when its own is done.
+State state_of(Worker& worker, milliseconds most, const std::stop_token& stop) {
+  const State state = worker.wait(most);
+  return state == kDone && stop.stop_requested() ? kFailed : state;
+}
+
+/// This rank's part in the cause. An interruption is none where it follows another rank's failure.
+std::optional<Error> own_failure(Worker& worker, State state, int rank, bool is_of_the_first) {
+  if (state != kFailed) return std::nullopt;
+  const std::exception_ptr failure = worker.failure();
+  Error own =
+      failure == nullptr ? Error(ErrorCode::kInterrupted, "interrupted").of_rank(rank) : to_error(failure, rank);
+  if (own.code() == ErrorCode::kInterrupted && !is_of_the_first) return std::nullopt;
+  return own;
+}
+
+/// Meets the other ranks until the work of all is done. \returns what went wrong, if anything. \throws Error kPeer
+std::optional<Error> run_together(Group& group, const TogetherOptions& options, Worker& worker,
+                                  Clock::time_point begin) {
+  const std::int64_t last_meetings = options.patience / kLongest;
+  bool is_of_the_first = false;
+  for (std::int64_t after_failure = 0;;) {
+    const State state = state_of(worker, after_failure == 0 ? interval(begin) : kLongest, options.stop);
+    const std::vector<Tick> ticks =
+        exchange_ticks(group, {state, options.done_bytes ? options.done_bytes() : std::int64_t{0}});
+    if (group.rank() == 0 && options.on_sum) {
+      options.on_sum(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0},
+                                     [](std::int64_t sum, const Tick& tick) { return sum + tick.done_bytes; }));
+    }
+    if (any_is(ticks, kFailed)) {
+      if (after_failure == 0) is_of_the_first = state == kFailed;
+      worker.request_stop();
+      if (any_is(ticks, kWorking) && ++after_failure < last_meetings) continue;
+      return exchange_failures(group, own_failure(worker, state, group.rank(), is_of_the_first));
+    }
+    if (!any_is(ticks, kWorking)) return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -125,29 +171,20 @@ milliseconds interval(Clock::time_point begin) {
 void together(Group& group, const TogetherOptions& options, const std::function<void(std::stop_token)>& work) {
   if (group.size() == 1) return work(options.stop);
   const Clock::time_point begin = Clock::now();
-  const std::stop_callback hurry(options.stop, [&group] { group.set_timeout(kPatience); });
+  std::atomic<Clock::time_point> patience_ends{Clock::time_point::max()};
+  const std::stop_callback hurry(options.stop, [&] {
+    patience_ends = Clock::now() + options.patience;
+    group.set_timeout(options.patience);
+  });
   Worker worker(work, options.stop);
-  for (;;) {
-    const State state = worker.wait(interval(begin));
-    std::optional<Error> cause;
-    try {
-      const std::vector<Tick> ticks =
-          exchange_ticks(group, {state, options.done_bytes ? options.done_bytes() : std::int64_t{0}});
-      if (group.rank() == 0 && options.on_sum) {
-        std::int64_t sum = 0;
-        for (const Tick& tick : ticks) sum += tick.done_bytes;
-        options.on_sum(sum);
-      }
-      if (std::ranges::all_of(ticks, [](const Tick& tick) { return tick.state == kDone; })) return;
-      if (std::ranges::none_of(ticks, [](const Tick& tick) { return tick.state == kFailed; })) continue;
-      std::optional<Error> own;
-      if (state == kFailed) own.emplace(to_error(worker.failure(), group.rank()));
-      cause.emplace(exchange_failures(group, own));
-    } catch (const Error& lost) {
-      throw_lost(worker, group.rank(), lost);
-    }
-    throw Error(*cause);
+  std::optional<Error> cause;
+  try {
+    cause = run_together(group, options, worker, begin);
+  } catch (const Error& lost) {
+    group.abort();  // Not all of the others need have seen it.
+    throw cause_of_loss(worker, group.rank(), lost, Clock::now() >= patience_ends.load());
   }
+  if (cause) throw Error(*cause);
 }
 
 void expect_same(Group& group, std::string_view text, ErrorCode code, std::string_view what) {

@@ -286,20 +286,6 @@ std::int64_t cast_real(DType from, const std::byte* in, DType to, std::byte* out
   return overflowed;
 }
 
-/// The dtype of a complex dtype's two parts; a real one's own.
-DType part_of(DType dtype) {
-  switch (dtype) {
-    case DType::kComplex32:
-      return DType::kFloat16;
-    case DType::kComplex64:
-      return DType::kFloat32;
-    case DType::kComplex128:
-      return DType::kFloat64;
-    default:
-      return dtype;
-  }
-}
-
 void copy_strided(std::size_t n, const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
                   std::size_t element_bytes) {
   const auto size = static_cast<std::int64_t>(n);
@@ -349,8 +335,8 @@ std::int64_t cast(DType from, std::span<const std::byte> in, DType to, std::span
   const std::size_t elements = in.size() / bytes_of(from);
   assert(in.size() == elements * bytes_of(from) && out.size() == elements * bytes_of(to));
   if (elements == 0) return 0;
-  const DType from_part = part_of(from);
-  const DType to_part = part_of(to);
+  const DType from_part = component_of(from);
+  const DType to_part = component_of(to);
   if (is_complex(from) && is_complex(to)) return cast_real(from_part, in.data(), to_part, out.data(), 2 * elements);
   if (is_complex(from)) return cast_from_complex(from_part, in.data(), to, out.data(), elements);
   if (is_complex(to)) return cast_to_complex(from, in.data(), to_part, out.data(), elements);

@@ -44,7 +44,11 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
 
 struct TensorReader::Impl {
   Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress)
-      : name(tensor.name), checks(catalog), gatherer(catalog, reader, checks, progress, {}), shape(tensor.shape), dtype(tensor.dtype) {
+      : name(tensor.name),
+        checks(catalog),
+        gatherer(catalog, reader, checks, progress, {}),
+        shape(tensor.shape),
+        dtype(tensor.dtype) {
     append_source_pieces(catalog, tensor, pieces);
     is_in_bytes = true;
     if (dtype_bits(dtype) % 8 != 0) {

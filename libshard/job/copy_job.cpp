@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -16,6 +17,9 @@
 namespace shard {
 
 namespace {
+
+/// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
+constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
 
 void tell_step(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
@@ -138,18 +142,37 @@ class Run {
         progress_(progress) {}
 
   void run() {
-    begin();
-    copy();
-    join_source_checks();
-    join_checksums();
-    sum_progress();
-    step("finish",
-         [&] { is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish(); });
-    step("commit", [] {});  // All are here and well. From now on nobody can stop it.
-    commit();
+    try {
+      begin();
+      copy();
+      join_source_checks();
+      join_checksums();
+      sum_progress();
+      step("finish",
+           [&] { is_root() ? prepared_.writer->finish(prepared_.target, *checksums_, files_) : part_->finish(); });
+      step("commit", [] {});  // All are here and well. From now on nobody can stop it.
+      commit();
+    } catch (const Error&) {
+      clean_up();
+      throw;
+    }
   }
 
  private:
+  /// Rank 0 takes away what was begun, and the others stay until it says so: mpirun kills all ranks when one has ended.
+  void clean_up() noexcept {
+    files_.clear();
+    part_.reset();
+    output_.reset();
+    std::byte done{};
+    try {
+      group_.set_timeout(is_root() ? kTellCleanUp : kCleanUp);
+      group_.broadcast({&done, 1}, 0);
+    } catch (const Error&) {
+      return;  // A rank is lost, and the cause known already.
+    }
+  }
+
   bool is_root() const { return group_.rank() == 0; }
 
   void step(std::string_view name, const std::function<void()>& work) {
@@ -263,7 +286,7 @@ class Run {
     const std::vector<Bytes> pieces = gather(group_, std::as_bytes(std::span(own)), 0);
     for (std::size_t rank = 1; rank < pieces.size(); ++rank) {
       std::vector<CrcRun>& runs = gathered.emplace_back(pieces[rank].size() / sizeof(CrcRun));
-      std::memcpy(runs.data(), pieces[rank].data(), runs.size() * sizeof(CrcRun));
+      if (!runs.empty()) std::memcpy(runs.data(), pieces[rank].data(), runs.size() * sizeof(CrcRun));
     }
     return gathered;
   }
@@ -306,8 +329,10 @@ CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progre
     prepared = prepare(fs, job, group.rank(), threads);
   });
   if (group.size() > 1) {
-    expect_same(group, fingerprint(prepared, job.by_owner), ErrorCode::kInvalidArgument,
-                "they would copy different things");
+    expect_same(group,
+                fmt::format("{} files of {} bytes ({})", prepared.target.files.size(), bytes_of(prepared.target.files),
+                            fingerprint(prepared, job.by_owner)),
+                ErrorCode::kInvalidArgument, "they would copy different things");
   }
   CopyResult result = describe(job.reader->catalog(), prepared.target, prepared.plan, prepared.free_bytes);
   if (job.dry_run) {

@@ -271,7 +271,7 @@ std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts)
   if (part == parts) return plan.tile_count;
   std::int64_t total = 0, before = 0;
   for (const Unit& unit : plan.units) total = checked_add(total, bytes_of_unit(unit));
-  const std::int64_t wanted = total / parts * part + total % parts * part / parts;
+  const std::int64_t wanted = begin_of_share(total, part, parts);
   for (const Unit& unit : plan.units) {
     const std::int64_t bytes = bytes_of_unit(unit);
     if (before + bytes > wanted) return unit.first_tile + (wanted - before) / (bytes / unit.tile_count + 1);

@@ -6,7 +6,7 @@
 namespace shard::app {
 namespace {
 
-SelectedTensor tensor(std::uint32_t source, std::string_view name) { return {source, name, {}, DType::kUint8}; }
+SelectedTensor tensor(std::uint32_t source, std::string_view name) { return {source, DType::kUint8, name, {}}; }
 SelectedObject object(std::string_view name) { return {0, name, {}}; }
 
 TEST(RepeatedNames, AreThoseOfTensorsAndObjects) {

@@ -1,11 +1,10 @@
-// A million tensors stay cheap. The bounds are generous, for slow and busy machines; the times are printed.
+// A million tensors stay cheap. The bounds are generous, for slow machines; the times are printed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "libshard/catalog/target.h"
 #include "tests/catalog/build.h"
+#include "tests/support/cpu_time.h"
 
 namespace shard {
 namespace {
@@ -24,12 +23,10 @@ Catalog million(bool sorted) {
 }
 
 template <class Action>
-double seconds(const char* what, Action action) {
-  const auto begin = std::chrono::steady_clock::now();
-  action();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  fmt::print("{}: {:.3f} s\n", what, taken.count());
-  return taken.count();
+double seconds(const char* what, const Action& action) {
+  const double taken = test::cpu_seconds(action);
+  fmt::print("{}: {:.3f} s\n", what, taken);
+  return taken;
 }
 
 TEST(CatalogSpeed, FinishesAMillionSortedTensors) {

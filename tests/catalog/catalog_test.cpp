@@ -53,6 +53,20 @@ TEST(FinishCatalog, RenumbersTensorsOfTheTree) {
   EXPECT_EQ(b->number, 1);
 }
 
+TEST(FinishCatalog, RenumbersInAnyOrder) {
+  Catalog catalog;
+  std::vector<Value*> nodes;
+  for (const char* name : {"b", "c", "a", "e", "d", "f"}) {
+    nodes.push_back(make_tensor(*catalog.arena, add_tensor(catalog, name, {1})));
+  }
+  catalog.root = make_list(*catalog.arena, ValueKind::kList, nodes);
+  finish_catalog(catalog);
+  EXPECT_EQ(names_of(catalog.tensors), (Names{"a", "b", "c", "d", "e", "f"}));
+  test::Numbers numbers;
+  for (const Value* node : nodes) numbers.push_back(node->number);
+  EXPECT_EQ(numbers, (test::Numbers{1, 2, 0, 4, 3, 5}));
+}
+
 TEST(FinishCatalog, RenumbersANodeThatIsSharedOnce) {
   Catalog catalog;
   Value* c = make_tensor(*catalog.arena, add_tensor(catalog, "c", {1}));
@@ -197,6 +211,10 @@ TEST(AddWholeTensor, RefusesStridesWhoseReachOverflows) {
 TEST(AddWholeTensor, TakesAnEmptyViewAnywhere) {
   Catalog catalog;
   EXPECT_NO_THROW(add_view(catalog, "w", add_storage(catalog, 0), DType::kFloat32, {0, 3}, {3, 1}, 99));
+}
+
+TEST(Catalog, ATensorOfOneChunkTakes184Bytes) {
+  EXPECT_EQ(sizeof(Tensor) + sizeof(Chunk) + sizeof(StoredTensor) + sizeof(Storage), 184U);
 }
 
 TEST(Catalog, FindsByNameOrNot) {

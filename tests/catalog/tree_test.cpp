@@ -107,6 +107,15 @@ TEST_F(TreeTest, NamesOtherKeysByTheirText) {
   EXPECT_EQ(leaves(*root), (Lines{"7:1", "1.0:1", "True:1", "(1, 'x'):1", "None:1"}));
 }
 
+TEST_F(TreeTest, NamesDtypesAndDevicesAsPythonPrintsThem) {
+  Value* const dtype = make_global(arena_, "torch", "bfloat16");
+  Value* const parts[] = {text("cuda"), number(1)};
+  Value* const device = make_call(arena_, make_global(arena_, "torch", "device"), parts);
+  EXPECT_EQ(text_of_key(*dtype), "torch.bfloat16");
+  EXPECT_EQ(text_of_key(*tuple({dtype, number(3)})), "(torch.bfloat16, 3)");
+  EXPECT_EQ(text_of_key(*device), "cuda:1");
+}
+
 TEST_F(TreeTest, TellsLongAndBytesKeysApart) {
   Value* keys[] = {make_value(arena_, ValueKind::kLong), make_value(arena_, ValueKind::kBytes),
                    make_value(arena_, ValueKind::kBytes)};

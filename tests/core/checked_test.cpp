@@ -2,28 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 using Shape = std::vector<std::int64_t>;
-
-/// The error that `act` throws; fails where it throws none.
-Error error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& e) {
-    return e;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(ErrorCode::kPeer, "");
-}
+using test::error_of;
 
 TEST(CheckedAdd, ReachesTheLargestNumber) { EXPECT_EQ(checked_add(kMax - 1, 1), kMax); }
 
@@ -84,6 +74,19 @@ TEST(CheckedBytes, RefusesSixBitElementsThatEndInsideAByte) {
 TEST(CheckedBytes, RefusesMoreThan63Bits) {
   EXPECT_EQ(error_of([] { checked_bytes(kMax / 4, DType::kFloat64); }).code(), ErrorCode::kCorruption);
   EXPECT_EQ(checked_bytes(kMax / 8, DType::kFloat64), kMax / 8 * 8);
+}
+
+TEST(BeginOfShare, SharesDifferByOne) {
+  EXPECT_EQ(begin_of_share(10, 0, 4), 0);
+  EXPECT_EQ(begin_of_share(10, 1, 4), 2);
+  EXPECT_EQ(begin_of_share(10, 2, 4), 5);
+  EXPECT_EQ(begin_of_share(10, 3, 4), 7);
+  EXPECT_EQ(begin_of_share(10, 4, 4), 10);
+}
+
+TEST(BeginOfShare, OfTheLargestTotalDoesNotWrap) {
+  EXPECT_EQ(begin_of_share(kMax, 999'999, 1'000'000), 9223362813482738952);
+  EXPECT_EQ(begin_of_share(kMax, 1'000'000, 1'000'000), kMax);
 }
 
 }  // namespace

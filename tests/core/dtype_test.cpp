@@ -60,6 +60,15 @@ TEST(DTypeClass, SeparatesFloatsIntegersAndComplex) {
   EXPECT_FALSE(is_float(DType::kComplex64));
 }
 
+TEST(ComponentOf, IsHalfAComplexDtypeAndAnyOtherItself) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_EQ(dtype_bits(component_of(dtype)), dtype_bits(dtype) / (is_complex(dtype) ? 2 : 1)) << dtype_name(dtype);
+    EXPECT_FALSE(is_complex(component_of(dtype))) << dtype_name(dtype);
+  }
+  EXPECT_EQ(component_of(DType::kBcomplex32), DType::kBfloat16);
+}
+
 TEST(IsCastable, HoldsForAllButPackedBitsAndQuantizedTypes) {
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);

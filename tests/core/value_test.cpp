@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 namespace shard {
@@ -29,7 +30,7 @@ using TypeName = ValueTest;
 
 TEST_F(Makers, GlobalKeepsModuleAndNameApart) {
   const Value* global = make_global(arena_, "torch._utils", "_rebuild_tensor_v2");
-  EXPECT_EQ(global->module, "torch._utils");
+  EXPECT_EQ(global->module(), "torch._utils");
   EXPECT_EQ(global->text, "_rebuild_tensor_v2");
   EXPECT_TRUE(global->is_global("torch._utils", "_rebuild_tensor_v2"));
 }
@@ -47,6 +48,17 @@ TEST_F(Makers, TensorCarriesItsIndex) {
   EXPECT_EQ(tensor->kind, ValueKind::kTensor);
   EXPECT_EQ(tensor->number, 42);
 }
+
+TEST_F(Makers, WhatBecomesATensorIsOneForAllThatReferToIt) {
+  Value* made = call("torch", "Size", {number(3)});
+  const Value* list = make_list(arena_, ValueKind::kList, std::array{made});
+  become_tensor(*made, 7);
+  EXPECT_EQ(list->items[0]->kind, ValueKind::kTensor);
+  EXPECT_EQ(list->items[0]->number, 7);
+  EXPECT_TRUE(list->items[0]->items.empty());
+}
+
+TEST_F(Makers, OtherValuesHaveNoModule) { EXPECT_EQ(text("a.b")->module(), ""); }
 
 TEST_F(MappingItems, OfADictAreItsItems) { EXPECT_EQ(mapping_items(*dict({text("a"), number(1)})).size(), 2U); }
 

@@ -1,5 +1,6 @@
-// Runs the conformance suite of groups as one rank of a job: group_program BACKEND [heavy]. The launcher is detected as
-// shardctl detects it. Prints a line per check on rank 0; exits 0 when all passed here, 1 otherwise.
+// Runs the conformance suite of groups as one rank of a job: group_program BACKEND [CHECK|heavy]. The launcher is
+// detected as shardctl detects it. Of the checks that break the group it runs CHECK alone, or none; heavy ones only if
+// asked to. Prints a line per check on rank 0; exits 0 when all passed here, 1 otherwise.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -16,14 +17,19 @@ std::optional<std::string> variable(std::string_view name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-int run(const std::string& backend, bool heavy) {
+bool is_wanted(const shard::testing::GroupCheck& check, std::string_view what) {
+  if (check.breaks) return what == check.name;
+  return check.is_heavy ? what == "heavy" : what.empty() || what == "heavy";
+}
+
+int run(const std::string& backend, std::string_view what) {
   const shard::Launch launch = shard::detect_launch({}, variable);
   std::unique_ptr<shard::Group> opened;
   if (launch.size > 1) opened = shard::open_group({launch, std::chrono::seconds(60)}, backend);
   shard::Group& group = opened ? *opened : shard::solo_group();
   if (launch.size > 1 && group.backend() != backend) throw std::runtime_error("another backend was opened");
   for (const shard::testing::GroupCheck& check : shard::testing::group_checks()) {
-    if (check.is_heavy && !heavy) continue;
+    if (!is_wanted(check, what)) continue;
     check.run(group);
     if (group.rank() == 0) fmt::print("{} {} ranks: {}\n", backend, group.size(), check.name);
   }
@@ -34,7 +40,7 @@ int run(const std::string& backend, bool heavy) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc > 1 ? argv[1] : "gloo", argc > 2 && std::string_view(argv[2]) == "heavy");
+    return run(argc > 1 ? argv[1] : "gloo", argc > 2 ? argv[2] : "");
   } catch (const shard::Error& error) {
     fmt::print(stderr, "{}: {}\n", error.what(), error.why());
   } catch (const std::exception& error) {

@@ -146,6 +146,7 @@ TEST(DetectLaunch, NamesWhatIsIncomplete) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     EXPECT_THAT(refusal(without(kTorchrun, name)), HasSubstr(name));
   }
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "RANK, WORLD_SIZE are set, but not MASTER_ADDR, MASTER_PORT");
   EXPECT_THAT(refusal(without(kOmpi, "OMPI_COMM_WORLD_SIZE")), HasSubstr("OMPI_COMM_WORLD_SIZE"));
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE"));
   EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}), HasSubstr("PMIX_RANK"));
@@ -154,7 +155,27 @@ TEST(DetectLaunch, NamesWhatIsIncomplete) {
   EXPECT_THAT(refusal({}, {.rank = 0, .world_size = 2}), HasSubstr("--rdzv"));
 }
 
+TEST(DetectLaunch, NamesAnAddressWithoutAPort) {
+  EXPECT_EQ(refusal(with(kOmpi, "MASTER_ADDR", "n1")), "MASTER_ADDR is set, but not MASTER_PORT");
+  EXPECT_EQ(refusal(with(kSlurm, "MASTER_PORT", "4000")), "MASTER_PORT is set, but not MASTER_ADDR");
+}
+
+TEST(DetectLaunch, RefusesVariablesLeftInAShellUnderMpi) {
+  const Set left{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}};
+  EXPECT_EQ(refusal(joined(left, kOmpi)),
+            "RANK=0, WORLD_SIZE=1 contradict OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4");
+  EXPECT_THAT(refusal(joined(left, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})), HasSubstr("PMI_SIZE=2"));
+  EXPECT_EQ(detect(joined(left, kOmpi), {.launcher = "ompi"}).size, 4);
+  EXPECT_EQ(detect(joined(left, kSlurm)).size, 1);  // srun may start a launcher that sets them.
+}
+
+TEST(DetectLaunch, TakesVariablesSetByHandFromThoseOfMpi) {
+  const Set same{{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}};
+  EXPECT_EQ(detect(joined(same, kOmpi)).launcher, Launcher::kTorchrun);
+}
+
 TEST(DetectLaunch, NamesWhatContradicts) {
+  EXPECT_THAT(refusal(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
   EXPECT_THAT(refusal(with(kTorchrun, "RANK", "8")), HasSubstr("RANK=8 contradicts WORLD_SIZE=8"));
   EXPECT_THAT(refusal(with(kTorchrun, "LOCAL_RANK", "2")), HasSubstr("LOCAL_RANK=2"));
   EXPECT_THAT(refusal(with(kTorchrun, "WORLD_SIZE", "many")), HasSubstr("WORLD_SIZE is 'many'"));

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The conformance suite of groups in processes: under_launchers.sh GROUP_PROGRAM mpirun|torchrun PYTHON.
-# Every check must have passed on rank 0; what the launcher makes of the last one, in which a rank is silent, is its own.
+# Every check must have passed on rank 0; what the launcher makes of those that break the group is its own.
 set -u
 program=$1 launcher=$2 python=${3:-}
-checks=10
+checks=9
+endings="MissesASilentRank AbortEndsTheOthers"  # Each breaks its group.
 
 expect_all() {  # BACKEND RANKS OUTPUT
   local passed
@@ -16,6 +17,15 @@ expect_all() {  # BACKEND RANKS OUTPUT
   echo "ok: $launcher, $1, $2 ranks: $passed checks"
 }
 
+expect_ending() {  # BACKEND RANKS CHECK OUTPUT
+  if ! grep -q "^$1 $2 ranks: $3$" <<<"$4"; then
+    echo "FAILED: $launcher, $1, $2 ranks: $3"
+    echo "$4"
+    exit 1
+  fi
+  echo "ok: $launcher, $1, $2 ranks: $3"
+}
+
 case $launcher in
   mpirun)
     command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun here"; exit 77; }
@@ -24,6 +34,10 @@ case $launcher in
       for ranks in 1 2 4; do
         expect_all "$backend" "$ranks" "$(timeout 120 mpirun --oversubscribe -np "$ranks" "$program" "$backend" 2>&1)"
       done
+      for check in $endings; do
+        expect_ending "$backend" 4 "$check" \
+          "$(timeout 120 mpirun --oversubscribe -np 4 "$program" "$backend" "$check" 2>&1)"
+      done
     done
     ;;
   torchrun)
@@ -31,6 +45,10 @@ case $launcher in
     for ranks in 1 2 4; do
       expect_all gloo "$ranks" "$(timeout 120 "$python" -m torch.distributed.run --standalone --no-python \
         --nproc-per-node "$ranks" "$program" gloo 2>&1)"
+    done
+    for check in $endings; do
+      expect_ending gloo 2 "$check" "$(timeout 120 "$python" -m torch.distributed.run --standalone --no-python \
+        --nproc-per-node 2 "$program" gloo "$check" 2>&1)"
     done
     # The other ways to meet: an own store of rank 0, the c10d rendezvous, variables set by hand.
     expect_all gloo 2 "$(TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 timeout 120 "$python" -m torch.distributed.run --no-python \

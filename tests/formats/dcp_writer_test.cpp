@@ -116,6 +116,14 @@ TEST(DcpFlatten, IntegerKeysBecomeStringsAndThatIsSaid) {
   EXPECT_THAT(flat.warnings, ElementsAre("dcp: integer keys become strings in 'state' (and 1 more)"));
 }
 
+TEST(DcpFlatten, KeysOfOtherTypesBecomeStringsAndThatIsSaid) {
+  Tree t;
+  Value* pair = make_list(t.arena(), ValueKind::kTuple, std::vector<Value*>{t.number(1), t.text("x")});
+  const dcp::Flat flat = t.flatten(t.dict({pair, t.tensor(), t.text("w"), t.tensor()}));
+  EXPECT_THAT(names(flat), ElementsAre("(1, 'x')", "w"));
+  EXPECT_THAT(flat.warnings, ElementsAre("dcp: keys of other types become strings in the top"));
+}
+
 TEST(DcpFlatten, AnEmptyDictVanishesAndThatIsSaid) {
   Tree t;
   const dcp::Flat flat = t.flatten(t.dict({t.text("a"), t.dict({}), t.text("b"), t.number(1)}));
@@ -152,8 +160,8 @@ TEST(DcpFlatten, TwoPathsWithOneKeyAreRefusedByName) {
 
 TEST(DcpFlatten, AnOpaqueValueIsRefusedByName) {
   Tree t;
-  Value* opaque = make_value(t.arena(), ValueKind::kOpaque);
-  opaque->module = "a", opaque->text = "Config";
+  Value* opaque = make_global(t.arena(), "a", "Config");
+  opaque->kind = ValueKind::kOpaque;
   test::expect_error(ErrorCode::kUnsupported, "object 'x.y'", [&] {
     t.flatten(t.dict({t.text("x"), t.dict({t.text("y"), t.list({opaque})})}));
   });

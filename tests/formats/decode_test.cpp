@@ -10,11 +10,13 @@
 
 #include "libshard/core/error.h"
 #include "tests/formats/bytes_file.h"
+#include "tests/support/expect_error.h"
 
 namespace shard::decode {
 namespace {
 
 using shard::testing::BytesFile;
+using test::error_of;
 using ::testing::HasSubstr;
 using namespace std::string_literals;
 
@@ -65,15 +67,6 @@ std::string read(const RandomReader& view, std::int64_t offset, std::size_t byte
   std::string out(bytes, '?');
   view.read_at(offset, std::as_writable_bytes(std::span(out)));
   return out;
-}
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ErrorCode::kInterrupted, "nothing was thrown");
 }
 
 struct Case {
@@ -164,6 +157,27 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Decompress,
                          ::testing::Values(Case{"deflate", Codec::kDeflate, &deflated},
                                            Case{"zstd", Codec::kZstd, &zstd}),
                          [](const auto& each) { return each.param.name; });
+
+std::string all_of(const std::string& stored, Codec codec) {
+  std::string all;
+  const auto file = std::make_shared<BytesFile>("<" + stored + ">");
+  decompress_all(
+      {file, 1, static_cast<std::int64_t>(stored.size()), 0, codec, "data/0"},
+      [&](std::span<const std::byte> block) { all.append(reinterpret_cast<const char*>(block.data()), block.size()); });
+  return all;
+}
+
+TEST(DecompressAll, GivesEveryFrameWithoutBeingToldItsSize) {
+  const std::string text = sample(700'001);
+  EXPECT_EQ(all_of(zstd(text) + zstd("more"), Codec::kZstd), text + "more");
+  EXPECT_EQ(all_of(deflated(text), Codec::kDeflate), text);
+}
+
+TEST(DecompressAll, ACutFrameIsTruncated) {
+  std::string stored = zstd(sample(700'001));
+  stored.pop_back();
+  EXPECT_EQ(error_of([&] { all_of(stored, Codec::kZstd); }).kind(), "truncated");
+}
 
 TEST(DecompressZstd, FramesFollowOneAnother) {
   const std::string a = sample(700'000), b = sample(900'000);

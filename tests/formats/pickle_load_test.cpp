@@ -196,7 +196,7 @@ TEST(PickleLoad, UnknownClassIsOpaqueWhenAskedFor) {
   const Value* tuple = load_text(arena, text, options);
   ASSERT_EQ(tuple->items.size(), 3u);
   EXPECT_EQ(tuple->items[0]->kind, ValueKind::kOpaque);
-  EXPECT_EQ(tuple->items[0]->module, "my.config");
+  EXPECT_EQ(tuple->items[0]->module(), "my.config");
   EXPECT_EQ(tuple->items[0]->text, "ModelConfig");
   EXPECT_EQ(tuple->items[1]->text, "Old");
   EXPECT_EQ(tuple->items[2]->text, "ListLike");
@@ -227,7 +227,9 @@ TEST(KnownGlobals, HoldWhatTorchWrites) {
            {"pathlib._local", "PosixPath"},
            {"numpy._core.multiarray", "scalar"},
            {"collections", "OrderedDict"},
-           {"argparse", "Namespace"}}) {
+           {"argparse", "Namespace"},
+           {"torch._dynamo.decorators", "_DimRange"},
+           {"torch.cuda.sparse", "HalfTensor"}}) {
     EXPECT_TRUE(pickle::is_known_global(module, name)) << module << "." << name;
   }
 }

@@ -40,13 +40,22 @@ TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
   }
 }
 
-/// A zip of empty records.
-std::string torch_save_zip(const std::vector<std::string>& names) {
-  zip::ZipLayout layout("archive");
+/// A zip of empty records in `folder`.
+std::string zip_of(const std::string& folder, const std::vector<std::string>& names) {
+  zip::ZipLayout layout(folder);
   for (const std::string& name : names) layout.add(name, 0);
   std::string bytes;
   for (const zip::ZipLayout::Span& span : layout.frame(std::vector<std::uint32_t>(names.size()))) bytes += span.content;
   return bytes;
+}
+
+std::string torch_save_zip(const std::vector<std::string>& names) { return zip_of("archive", names); }
+
+/// The header of a tar archive whose first member has that name.
+std::string tar_of(const std::string& member) {
+  std::string header(512, '\0');
+  header.replace(0, member.size(), member);
+  return header.replace(257, 5, "ustar");
 }
 
 class DetectFormat : public ::testing::Test {
@@ -139,6 +148,9 @@ TEST_F(DetectFormat, KnownFilesAreNamed) {
       {"\x28\xb5\x2f\xfd", "a zstd file"},
       {"\xfd\x37zXZ" + std::string(1, '\0'), "an xz file"},
       {"BZh9", "a bzip2 file"},
+      {"tjgg", "a GGML file"},
+      {tar_of("model_weights.ckpt"), "this is a tar archive"},
+      {tar_of("storages"), "torch 0.1"},
       {"\x80\x02}q.", "a plain Python pickle"},
   };
   for (const auto& [content, words] : files) {
@@ -157,6 +169,20 @@ TEST_F(DetectFormat, ProgramsOfTorchExportAreNamed) {
   expect_refused(ErrorCode::kUnsupported, "a program of torch.export", {"/new.pt2"});
 }
 
+TEST_F(DetectFormat, ZipsOfOtherKindsAreNamed) {
+  put("/p.pt", zip_of("p", {".data/extern_modules", ".data/version"}));
+  expect_refused(ErrorCode::kUnsupported, "a torch.package", {"/p.pt"});
+  put("/x.npz", zip_of("x", {"a.npy", "b.npy"}));
+  expect_refused(ErrorCode::kUnsupported, "a NumPy archive", {"/x.npz"});
+}
+
+TEST_F(DetectFormat, PartsOfVllmAreNamedThoughTheyAreSafetensors) {
+  put("/v/model-rank-0-part-0.safetensors", kSafetensors);
+  EXPECT_EQ(detected({"/v"}), "safetensors");  // One rank has everything.
+  put("/v/model-rank-1-part-0.safetensors", kSafetensors);
+  expect_refused(ErrorCode::kUnsupported, "vLLM", {"/v"});
+}
+
 TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsNamed) {
   put("/d/latest", "global_step10\n");
   put("/d/global_step10/mp_rank_00_model_states.pt", "x");
@@ -173,10 +199,19 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/f/zero_to_fp32.py", "DeepSpeed"},
       {"/h/x.gguf", "GGUF"},
       {"/i/x.h5", "HDF5"},
+      {"/j/_CHECKPOINT_METADATA", "Orbax"},
+      {"/k/manifest.ocdbt", "Orbax"},
+      {"/l/saved_model.pb", "TensorFlow"},
+      {"/m/ckpt.data-00000-of-00001", "TensorFlow"},
+      {"/n/flax_model.msgpack", "Flax"},
+      {"/o/model.onnx", "ONNX"},
+      {"/p/zero_pp_rank_0_mp_rank_00_model_states.pt", "DeepSpeed"},
+      {"/r/mp_rank_00/model_optim_rng.pt", "Megatron"},
+      {"/q/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"},
   };
   for (const auto& [path, words] : folders) {
     put(path, "x");
-    expect_refused(ErrorCode::kUnsupported, words, {parent_path(path)});
+    expect_refused(ErrorCode::kUnsupported, words, {std::string(path).substr(0, 2)});
   }
 }
 

@@ -86,6 +86,19 @@ TEST_F(SafetensorsReaderTest, OtherFilesOfTheFolderAreAWarning) {
               ElementsAre("other files of the folder are not read or copied: config.json"));
 }
 
+TEST_F(SafetensorsReaderTest, APartThatTheOthersCountMustBeThereAlsoWithoutIndex) {
+  put("/d/model-00001-of-00002.safetensors", file_with({"a"}));
+  const Error error = test::error_of([this] { open({"/d"}); });
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.file(), "/d/model-00002-of-00002.safetensors");
+}
+
+TEST_F(SafetensorsReaderTest, APartThatIsNamedItselfIsReadAlone) {
+  put("/d/model-00001-of-00002.safetensors", file_with({"a"}));
+  EXPECT_THAT(names(*open({"/d/model-00001-of-00002.safetensors"})), ElementsAre("a"));
+}
+
 TEST_F(SafetensorsReaderTest, SeveralFilesAreOneCheckpoint) {
   put("/d/a.safetensors", file_with({"a"}));
   put("/e/b.safetensors", file_with({"b"}));

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "formats/registry.h"
 #include "libshard/catalog/layout.h"
 #include "tests/formats/rank_files.h"
@@ -209,6 +211,22 @@ TEST(TorchRanksReader, DTensorsOfAGridAreBoxesAndWords) {
   EXPECT_TRUE(words.ranks.empty());
 }
 
+// As torch 2.11 pickles a mesh that DeviceMesh() itself made.
+TEST(TorchRanksReader, AMeshLayoutsShapeMayBeATorchSize) {
+  RankFolder folder("2.11.0/ranks_mesh_r4");
+  for (int rank = 0; rank < 4; ++rank) {
+    folder.edit("rank_" + std::to_string(rank) + ".pt", [](Arena& arena, Value& root) {
+      Value& layout = object_of(root, "_MeshLayout");
+      Value& shape = *find_key(*layout.extra->state, "shape");
+      Value* const sizes[] = {make_list(arena, ValueKind::kTuple, shape.items)};
+      shape = *make_call(arena, make_global(arena, "torch", "Size"), sizes);
+    });
+  }
+  const auto reader = folder.open();
+  const Sharding& words = reader->catalog().shardings[tensor_named(reader->catalog(), "embed.weight").sharding];
+  EXPECT_THAT(words.mesh, ElementsAre(MeshAxis{"dp", 2}, MeshAxis{"tp", 2}));
+}
+
 TEST(TorchRanksReader, ReplicasAreListedAndReadFromTheLowestRank) {
   RankFolder folder("2.11.0/ranks_replica_r4");
   const auto reader = folder.open();
@@ -250,25 +268,42 @@ TEST(TorchRanksReader, AShardOrderOtherThanSlowestFirstIsFollowed) {
   EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 2, 1, 3));
 }
 
-/// Ranks 0, 1 and ranks 2, 3 on meshes of their own; rank 3 holds `last`.
-RankFolder two_meshes(float last) {
+using RankPairs = std::array<std::array<std::int64_t, 2>, 2>;
+
+/// Two meshes of two ranks each; rank 3 holds `last`.
+RankFolder two_meshes(float last, const RankPairs& meshes = {{{0, 1}, {2, 3}}}) {
   RankFolder folder;
-  for (int rank = 0; rank < 4; ++rank) {
-    const std::int64_t first = rank / 2 * 2;
-    const Sharding words{{{"tp", 2}}, {first, first + 1}, {{Placement::kShard, 0, 1}}};
-    RankFileMaker maker;
-    maker.put_dtensor("w", {2}, words, rank % 2, maker.floats({1}, {rank == 3 ? last : static_cast<float>(rank % 2)}));
-    folder.put(std::to_string(rank) + ".pt", maker);
+  for (const std::array<std::int64_t, 2>& mesh : meshes) {
+    const Sharding words{{{"tp", 2}}, {mesh.begin(), mesh.end()}, {{Placement::kShard, 0, 1}}};
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t rank = mesh[static_cast<std::size_t>(i)];
+      RankFileMaker maker;
+      maker.put_dtensor("w", {2}, words, i, maker.floats({1}, {rank == 3 ? last : static_cast<float>(i)}));
+      folder.put(std::to_string(rank) + ".pt", maker);
+    }
   }
   return folder;
+}
+
+/// What the catalog says of "w" on two meshes.
+Sharding words_on(const RankPairs& meshes) {
+  RankFolder folder = two_meshes(1, meshes);
+  const auto reader = folder.open();
+  return reader->catalog().shardings.at(tensor_named(reader->catalog(), "w").sharding);
 }
 
 TEST(TorchRanksReader, MeshesOfPartsOfTheWorldMayHoldTheSame) {
   RankFolder folder = two_meshes(1);
   const auto reader = folder.open();
   EXPECT_EQ(reader->catalog().world_size, 4);
-  EXPECT_EQ(tensor_named(reader->catalog(), "w").sharding, kNoIndex) << "one mesh's words would not say it";
   EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 1));
+}
+
+TEST(TorchRanksReader, MeshesOfPartsOfTheWorldAreOneWithReplicas) {
+  const Placement cut{Placement::kShard, 0, 1}, repeated;
+  EXPECT_EQ(words_on({{{0, 1}, {2, 3}}}), (Sharding{{{"replica", 2}, {"tp", 2}}, {}, {repeated, cut}}));
+  EXPECT_EQ(words_on({{{0, 2}, {1, 3}}}), (Sharding{{{"tp", 2}, {"replica", 2}}, {}, {cut, repeated}}));
+  EXPECT_EQ(words_on({{{0, 3}, {2, 1}}}), (Sharding{{{"replica", 2}, {"tp", 2}}, {0, 3, 2, 1}, {repeated, cut}}));
 }
 
 TEST(TorchRanksReader, MeshesThatHoldDifferentValuesAreRefused) {
@@ -380,6 +415,15 @@ std::string detected(RankFolder& folder, const std::vector<std::string>& names =
   if (!names.empty()) source.paths.clear();
   for (const std::string& name : names) source.paths.push_back("/c/" + name);
   return std::string(detect_format(source).traits.name);
+}
+
+TEST(TorchRanksDetection, ADamagedFileAmongThemIsNamedByTheReader) {
+  RankFolder folder("2.11.0/ranks_dtensor_r2");
+  folder.put("model_world_size_2_rank_1.pt", std::string());
+  EXPECT_EQ(detected(folder), "torch-ranks");
+  const Error error = error_of([&] { folder.open(); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_EQ(base_name(error.file()), "model_world_size_2_rank_1.pt");
 }
 
 TEST(TorchRanksDetection, AFolderOfTorchFilesAndSeveralFiles) {

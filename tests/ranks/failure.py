@@ -83,16 +83,22 @@ class Scene:
                 os.truncate(path, 4096)
         if self.trouble == "silent":
             time.sleep(TIMEOUT + 1)
+        if self.trouble == "launcher told":
+            self.job.process.terminate()
+            while len(self.ranks()) > 1 and time.monotonic() < self.begin + GRACE:
+                time.sleep(0.02)  # The one that is held does not hear it.
         self.door.unlink()
+
+    def ranks(self) -> set[int]:
+        return {pid for pid, exe in processes(self.mark).items() if Path(exe).name == "shardctl"} - {self.stopped}
 
     def end(self) -> h.Result:
         """Waits for the ranks. A stopped one is ended by mpirun; torchrun would wait 30 s with that."""
         limit = self.begin + TIMEOUT + GRACE + (TIMEOUT + 1 if self.trouble == "silent" else 0)
-        ranks = lambda: {pid for pid, exe in processes(self.mark).items() if Path(exe).name == "shardctl"} - {self.stopped}
-        while ranks() and time.monotonic() < limit:
+        while self.ranks() and time.monotonic() < limit:
             time.sleep(0.02)
         self.seconds = time.monotonic() - self.begin
-        self.checks.that(not ranks(), f"{self.name}: all ranks end within {TIMEOUT} + {GRACE} s")
+        self.checks.that(not self.ranks(), f"{self.name}: all ranks end within {TIMEOUT} + {GRACE} s")
         if self.stopped and "torchrun" in self.launch.name:
             try:
                 os.kill(self.stopped, signal.SIGKILL)
@@ -114,7 +120,7 @@ class Scene:
             self.checks.that(result.code != 0, f"{self.name}: fails", result)
         else:
             self.checks.that(result.code == wanted, f"{self.name}: exit {wanted}, not {result.code}", result)
-            if is_torchrun:
+            if is_torchrun and self.trouble != "launcher told":
                 self.checks.that(f"exitcode  : {code}" in result.err, f"{self.name}: torchrun's table says {code}", result)
         for word in words:
             self.checks.that(word in result.err, f"{self.name}: says '{word}'", result)
@@ -123,9 +129,7 @@ class Scene:
             self.checks.that(told == 1, f"{self.name}: told once, not {told} times", result)
         self.checks.that(h.same_tree(self.old, self.folder / "out") == "", f"{self.name}: the destination is as it was", result)
         left = h.left_overs(self.folder)
-        # mpirun kills the others right after it told them, a second after the loss; MPI itself does not notice a loss.
-        is_shot = self.trouble == "killed" and "mpirun" in self.launch.name and "mpi" in self.launch.options
-        if is_shot or (self.held == 0 and self.trouble in ("killed", "stopped")):
+        if self.held == 0 and self.trouble in ("killed", "stopped"):
             left = [path for path in left if ".shardctl-" not in path and "vader_segment" not in path]
         self.checks.that(left == [], f"{self.name}: nothing is left, but {left}", result)
         print(f"  {self.name}: exit {result.code} after {self.seconds:.1f} s", flush=True)
@@ -137,7 +141,7 @@ def held_case(checks: h.Checks, work: Path, launch: h.Launch, phase: str, troubl
     scene.act()
     result = scene.end()
     code, words = {"killed": (None, ()), "stopped": (7, ()), "silent": (7, ()),
-                   "full disk": (6, (f"rank {held}: ",)), "damaged file": (4, (f"rank {held}: ", "source"))}[trouble]
+                   "launcher told": (1, ("rank 0: interrupted",)), "full disk": (6, (f"rank {held}: ",)), "damaged file": (4, (f"rank {held}: ", "source"))}[trouble]
     scene.judge(result, code, words)
 
 
@@ -163,6 +167,7 @@ def all_cases() -> list[tuple]:
     """Of a launcher: (phase, trouble, rank held)."""
     cases = [(phase, trouble, 1) for phase in PHASES for trouble in ("killed", "stopped")]
     cases += [(phase, "killed", 0) for phase in ("rendezvous", "catalog", "copy", "commit")] + [("copy", "stopped", 0)]
+    cases += [("copy", "launcher told", 1)]
     cases += [("copy", "full disk", 1), ("finish", "full disk", 0), ("catalog", "damaged file", 1), ("copy", "damaged file", 1)]
     return cases
 
@@ -170,12 +175,15 @@ def all_cases() -> list[tuple]:
 def chosen_cases() -> list[tuple[h.Launch, tuple]]:
     mpi, gloo, torchrun = h.mpirun(2, "mpi"), h.mpirun(2, "gloo"), h.torchrun(2)
     if h.FULL:
-        return [(launch, case) for launch in (mpi, gloo, torchrun, h.mpirun(4, "mpi")) for case in all_cases()]
+        return [(launch, case) for launch in (mpi, gloo, torchrun, h.mpirun(4, "mpi"), h.mpirun(4, "gloo"))
+                for case in all_cases()]
     left_out = [("plan", "killed", 1), ("finish", "killed", 1), ("rendezvous", "killed", 0), ("catalog", "killed", 0)]
     quick = [(mpi, case) for case in all_cases() if case[1] != "stopped" and case not in left_out]
     quick += [(mpi, ("rendezvous", "stopped", 1)), (gloo, ("rendezvous", "stopped", 1)), (mpi, ("copy", "stopped", 1)),
               (gloo, ("commit", "stopped", 1)), (torchrun, ("copy", "stopped", 1)), (torchrun, ("commit", "killed", 1)),
-              (torchrun, ("copy", "damaged file", 1)), (gloo, ("copy", "killed", 1)), (gloo, ("copy", "full disk", 1))]
+              (torchrun, ("copy", "damaged file", 1)), (gloo, ("copy", "killed", 1)), (gloo, ("copy", "full disk", 1)),
+              (torchrun, ("copy", "launcher told", 1)), (h.mpirun(4, "mpi"), ("finish", "killed", 1)),
+              (h.mpirun(4, "gloo"), ("copy", "killed", 2))]
     return quick
 
 

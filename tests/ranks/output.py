@@ -65,6 +65,16 @@ def check_logs(checks: h.Checks, work: Path) -> None:
     checks.that("step copy" in result.err, "logs tell the steps", result)
 
 
+def check_progress(checks: h.Checks, work: Path, launch: h.Launch) -> None:
+    """One rank draws, the sum of all."""
+    result = h.run(launch, ["gather", "model.safetensors", "-o", "drawn.pt", "--progress", "json"], cwd=work)
+    lines = [json.loads(line) for line in result.err.splitlines() if "shardctl.progress/1" in line]
+    done = [line["bytes_done"] for line in lines]
+    checks.that(bool(lines) and done == sorted(done) and done[-1] == lines[-1]["bytes_total"],
+                f"progress, {launch.name}: grows to the total", result)
+    (work / "drawn.pt").unlink(missing_ok=True)
+
+
 def main() -> None:
     h.require_launchers()
     checks = h.Checks()
@@ -78,6 +88,8 @@ def main() -> None:
             if "threads" not in launch.name:
                 check_all_end_alike(checks, work, launch)
                 check_usage(checks, work, launch)
+        for launch in (h.threads(4), h.mpirun(4, "mpi"), h.mpirun(2, "gloo")):
+            check_progress(checks, work, launch)
         check_error_file(checks, work)
         check_logs(checks, work)
         checks.that(h.left_overs(work) == [], f"nothing is left: {h.left_overs(work)}")

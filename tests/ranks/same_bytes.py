@@ -15,6 +15,8 @@ WRITES = {
     "split to sharded tensors": ["split", "model.safetensors", "-o", "OUT", "--to", "torch-ranks", "--as", "sharded_tensor",
                                  "--ranks", "3"],
     "split to dtensors": ["split", "model.safetensors", "-o", "OUT", "--to", "torch-ranks", "--as", "dtensor", "--ranks", "2"],
+    "split to plain pieces": ["split", "model.safetensors", "-o", "OUT", "--to", "torch-ranks", "--as", "plain", "--ranks", "2"],
+    "gather 2 files of torch": ["gather", "ranks", "-o", "OUT", "--to", "torch", "--shards", "2"],
     "split to dcp-hf": ["split", "model.safetensors", "-o", "OUT", "--to", "dcp-hf", "--ranks", "2"],
     "reshard": ["reshard", "ranks", "-o", "OUT", "--ranks", "5"],
     "convert with a cast": ["convert", "dcp", "-o", "OUT.pt", "--cast", "**.weight=bfloat16"],
@@ -84,13 +86,10 @@ def cases() -> list[tuple[h.Launch, list[str], list[str]]]:
     launches += [h.torchrun(n) for n in (1, 2, 4)]
     if h.FULL:
         return [(launch, list(WRITES), list(PRINTS)) for launch in launches]
-    chosen, writes, prints = [], list(WRITES), list(PRINTS)
-    for i, launch in enumerate(launches):
-        if "threads" in launch.name:
-            chosen.append((launch, writes, prints))
-        else:
-            chosen.append((launch, [writes[i % len(writes)]], [prints[i % len(prints)]]))
-    return chosen
+    writes, prints = list(WRITES), list(PRINTS)
+    real = [launch for launch in launches if "threads" not in launch.name]
+    chosen = [(launch, writes, prints) for launch in launches if launch not in real]
+    return chosen + [(launch, writes[i::len(real)], prints[i::len(real)]) for i, launch in enumerate(real)]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ struct GroupCheck {
   /// Run by all ranks. \throws std::exception  the group does not do it.
   void (*run)(Group& group);
   bool is_heavy = false;  ///< Gigabytes.
+  bool breaks = false;    ///< The group is of no use afterwards.
 };
 std::span<const GroupCheck> group_checks();
 

@@ -1,147 +1,24 @@
-// Checkpoints of sharded state, with ranks as threads: saved by some, loaded by others under other shardings.
-#include "libshard/torch/checkpoint/checkpoint.h"
-
+// Checkpoints of sharded state, with ranks as threads: what they hold, saved by some and loaded by others under other
+// shardings.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <optional>
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
 
-#include "formats/registry.h"
-#include "libshard/core/error.h"
 #include "libshard/torch/sharded_tensor/factories.h"
-#include "libshard/torch/state/dtypes.h"
-#include "tests/support/distributed/multi_thread_test.h"
-#include "tests/support/temp_folder.h"
+#include "tests/torch/checkpoint_fixture.h"
 
-namespace shard {
+namespace shard::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-void as_ranks(int ranks, const std::function<void(int)>& body) { test::spawn_threads_and_init_comms(ranks, body); }
-
-RemoteDevice on(int rank) { return RemoteDevice(rank, at::kCPU); }
-
-/// Ranks from, from + step, ...
-std::vector<RemoteDevice> placements(int ranks, int first = 0) {
-  std::vector<RemoteDevice> all;
-  for (int i = 0; i < ranks; ++i) all.push_back(on((i + first) % ranks));
-  return all;
-}
-
-/// Rows by columns blocks of a matrix, dealt out to ranks in turn; the cuts are uneven. The last block comes first.
-ShardingSpecPtr grid_spec(std::int64_t height, std::int64_t width, int rows, int columns, int ranks) {
-  std::vector<ShardMetadata> shards;
-  const auto cut = [](std::int64_t n, int parts, int i) { return i * (n / parts); };
-  const auto end = [&](std::int64_t n, int parts, int i) { return i + 1 == parts ? n : cut(n, parts, i + 1); };
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < columns; ++c) {
-      const std::int64_t top = cut(height, rows, r), left = cut(width, columns, c);
-      shards.emplace_back(Sizes{top, left}, Sizes{end(height, rows, r) - top, end(width, columns, c) - left},
-                          on((r * columns + c) % ranks));
-    }
-  }
-  std::ranges::reverse(shards);
-  return enumerable_spec(std::move(shards));
-}
-
-/// Elements as integers of their size, which every operator knows.
-at::Tensor raw(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 1:
-      return tensor.view(at::kByte);
-    case 2:
-      return tensor.view(at::kShort);
-    case 4:
-      return tensor.view(at::kInt);
-    case 8:
-      return tensor.view(at::kLong);
-    default:
-      return tensor.view(at::kComplexDouble);
-  }
-}
-
-/// Bytes that differ from element to element.
-at::Tensor content(at::IntArrayRef shape, at::ScalarType type, int seed = 0) {
-  const std::int64_t elements = c10::multiply_integers(shape);
-  const std::int64_t width = static_cast<std::int64_t>(c10::elementSize(type));
-  at::Tensor bytes = at::arange(elements * width, at::kLong).mul(7 + 2 * seed).add(seed).remainder(251).to(at::kByte);
-  if (type == at::kBool) return bytes.remainder(2).to(at::kBool).reshape(shape);
-  if (type == at::kComplexDouble) bytes = bytes.remainder(2);  // No NaNs, which would not equal themselves.
-  return bytes.view(type).reshape(shape);
-}
-
-/// `whole` cut as `spec` says, with only this rank's part in memory.
-ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec, ProcessGroupPtr group = nullptr) {
-  CreateOptions options;
-  options.dtype = whole.scalar_type();
-  options.process_group = std::move(group);
-  const ShardedTensor tensor(spec, whole.sizes(), options);
-  for (const Shard& shard : tensor.local_shards()) {
-    if (shard.tensor.numel() != 0) raw(shard.tensor).copy_(raw(narrow_tensor(whole, shard.metadata).contiguous()));
-  }
-  return tensor;
-}
-
-/// Of `whole`'s shape, filled with something else.
-ShardedTensor blank(const at::Tensor& whole, const ShardingSpecPtr& spec, ProcessGroupPtr group = nullptr) {
-  return cut(at::zeros_like(raw(whole)).view(whole.scalar_type()), spec, std::move(group));
-}
-
-void expect_content(const ShardedTensor& tensor, const at::Tensor& whole) {
-  for (const Shard& shard : tensor.local_shards()) {
-    if (shard.tensor.numel() == 0) continue;
-    EXPECT_TRUE(raw(shard.tensor).equal(raw(narrow_tensor(whole, shard.metadata).contiguous())))
-        << shard.metadata << " of " << whole.sizes();
-  }
-}
-
-c10::IValue value(const ShardedTensor& tensor) { return tensor.as_tensor(); }
-
-StateDict state_of(std::initializer_list<std::pair<std::string, c10::IValue>> items) {
-  StateDict state;
-  for (const auto& [name, each] : items) state.insert(name, each);
-  return state;
-}
-
-std::optional<Error> error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-void expect_error(const std::function<void()>& action, ErrorCode code, const std::string& words,
-                  const std::string& tensor = "") {
-  const std::optional<Error> error = error_of(action);
-  ASSERT_TRUE(error) << "nothing was thrown, expected " << words;
-  EXPECT_EQ(error->code(), code) << error->what();
-  EXPECT_THAT(error->what(), HasSubstr(words));
-  EXPECT_TRUE(tensor.empty() || error->tensor() == tensor) << error->tensor();
-}
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-class Checkpoint : public ::testing::Test {
- protected:
-  std::string path(const std::string& name = "saved") const { return folder_ / name; }
-  static checkpoint::SaveOptions as(const std::string& format) { return {.format = format, .sync = false}; }
-
-  test::TempFolder folder_;
-};
 
 class CheckpointFormat : public Checkpoint, public ::testing::WithParamInterface<std::string> {};
 
@@ -317,7 +194,7 @@ TEST_P(CheckpointFormat, ReplacesOnlyByForce) {
   as_ranks(2, [&](int) {
     checkpoint::SaveOptions options = as(GetParam());
     checkpoint::save(state(1), path(), nullptr, options);
-    expect_error([&] { checkpoint::save(state(2), path(), nullptr, options); }, ErrorCode::kExists, "");
+    expect_error(ErrorCode::kExists, "", [&] { checkpoint::save(state(2), path(), nullptr, options); });
     StateDict loaded = state(0);
     checkpoint::load(loaded, path());
     EXPECT_EQ(loaded["w"].toTensor()[0].item<double>(), 1);
@@ -329,12 +206,53 @@ TEST_P(CheckpointFormat, ReplacesOnlyByForce) {
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("saved"));
 }
 
+TEST_P(CheckpointFormat, RefusesNamesThatAreNoUtf8) {
+  as_ranks(2, [&](int rank) {
+    const StateDict state = state_of({{rank == 1 ? "\xff" : "w", at::ones({2})}});
+    expect_error(ErrorCode::kUnsupported, "no UTF-8",
+                 [&] { checkpoint::save(state, path(), nullptr, as(GetParam())); });
+  });
+  EXPECT_THAT(names_in(folder_.path()), IsEmpty());
+}
+
+/// While it lives, files of this process do not grow past `bytes`: writing more fails, as on a full disk.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~SmallFiles() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  SmallFiles(const SmallFiles&) = delete;
+  SmallFiles& operator=(const SmallFiles&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+// Rank 2 has three times as many rows as the others.
+TEST_P(CheckpointFormat, LeavesNothingWhereOneRankCannotWrite) {
+  const SmallFiles limit(64 << 10);
+  const ShardingSpecPtr boxes =
+      enumerable_spec({{{0, 0}, {64, 64}, on(0)}, {{64, 0}, {64, 64}, on(1)}, {{128, 0}, {192, 64}, on(2)}});
+  as_ranks(3, [&](int) {
+    const StateDict state = state_of({{"w", value(sharded_tensor::ones(boxes, {320, 64}, {.dtype = at::kDouble}))}});
+    expect_error(ErrorCode::kResource, "", [&] { checkpoint::save(state, path(), nullptr, as(GetParam())); });
+  });
+  EXPECT_THAT(names_in(folder_.path()), IsEmpty());
+}
+
 TEST_P(CheckpointFormat, FailsOnAllRanksWhereOneFails) {
   as_ranks(3, [&](int rank) {
     StateDict state = state_of({{"w", at::ones({2})}});
     if (rank == 1) state.insert("sparse", at::ones({2, 2}).to_sparse());
-    expect_error([&] { checkpoint::save(state, path(), nullptr, as(GetParam())); }, ErrorCode::kUnsupported,
-                 "no tensors of this kind", "sparse");
+    expect_error_of("sparse", ErrorCode::kUnsupported, "no tensors of this kind",
+                    [&] { checkpoint::save(state, path(), nullptr, as(GetParam())); });
   });
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());
 }
@@ -390,94 +308,27 @@ TEST_P(CheckpointObjects, ComeBackAsTheyWere) {
 
 TEST_F(Checkpoint, NamesTheObjectsThatAFormatCannotHold) {
   as_ranks(2, [&](int) {
-    expect_error(
-        [&] {
-          checkpoint::save(state_of({{"step", 7}}), path(), nullptr, as("dcp-hf"));
-        },
-        ErrorCode::kUnsupported, "step");
+    expect_error(ErrorCode::kUnsupported, "step", [&] {
+      checkpoint::save(state_of({{"step", 7}}), path(), nullptr, as("dcp-hf"));
+    });
   });
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());
 }
 
 TEST_F(Checkpoint, NamesAValueThatNoFormatHolds) {
   as_ranks(2, [&](int) {
-    expect_error(
-        [&] {
-          checkpoint::save(state_of({{"where", at::Device("cpu")}}), path());
-        },
-        ErrorCode::kUnsupported, "Device", "where");
+    expect_error_of("where", ErrorCode::kUnsupported, "Device", [&] {
+      checkpoint::save(state_of({{"where", at::Device("cpu")}}), path());
+    });
   });
 }
 
-// --- Saving ---------------------------------------------------------------------------------------------------------
-
-TEST_F(Checkpoint, RefusesMoreDimensionsThanFormatsHave) {
+TEST_P(CheckpointFormat, OfAnEmptyStateIsACheckpointToo) {
   as_ranks(2, [&](int) {
-    const StateDict state = state_of({{"deep", at::zeros(std::vector<std::int64_t>(65, 1))}});
-    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kUnsupported, "dimensions");
+    checkpoint::save(StateDict(), path(), nullptr, as(GetParam()));
+    StateDict nothing;
+    EXPECT_EQ(checkpoint::load(nothing, path()).bytes_read, 0);
   });
-}
-
-TEST_F(Checkpoint, RefusesPlainTensorsOfTwoShapes) {
-  as_ranks(3, [&](int rank) {
-    const StateDict state = state_of({{"w", at::ones({rank == 2 ? 3 : 2})}});
-    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kInvalidArgument, "'w' has two shapes", "w");
-  });
-}
-
-TEST_F(Checkpoint, RefusesATensorThatIsSomethingElseElsewhere) {
-  as_ranks(2, [&](int rank) {
-    const StateDict state = state_of({{"w", rank == 0 ? c10::IValue(at::ones({2})) : c10::IValue(1)}});
-    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kInvalidArgument, "contradict", "w");
-  });
-}
-
-ShardedTensorBase part(const at::Tensor& local, const Sizes& offsets, const ShardedTensorMetadata& metadata, int rank) {
-  return ShardedTensorBase::init_from_local_shards_and_global_metadata(
-      {Shard(local, ShardMetadata(offsets, local.sizes().vec(), on(rank)))}, metadata);
-}
-
-TEST_F(Checkpoint, RefusesShardsThatOverlap) {
-  as_ranks(2, [&](int rank) {
-    // Each rank's own metadata is sound; together they hold row 2 twice.
-    const std::int64_t height = rank == 0 ? 3 : 2, top = rank == 0 ? 0 : 2;
-    const ShardedTensorMetadata metadata{
-        {ShardMetadata({0, 0}, {top == 0 ? 3 : 2, 2}, on(rank == 0 ? 0 : 1)),
-         ShardMetadata({top == 0 ? 3 : 2, 0}, {top == 0 ? 1 : 2, 2}, on(rank == 0 ? 1 : 1))},
-        {4, 2},
-        {}};
-    const StateDict state = state_of({{"w", part(at::ones({height, 2}), {top, 0}, metadata, rank).as_tensor()}});
-    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kInvalidArgument, "", "w");
-  });
-}
-
-TEST_F(Checkpoint, RefusesOtherArgumentsOnOtherRanks) {
-  as_ranks(2, [&](int rank) {
-    expect_error(
-        [&] {
-          checkpoint::save(state_of({{"w", at::ones({2})}}), path(rank == 0 ? "a" : "b"));
-        },
-        ErrorCode::kInvalidArgument, "asked to save differently");
-  });
-  EXPECT_THAT(names_in(folder_.path()), IsEmpty());
-}
-
-TEST_F(Checkpoint, RefusesAFolderThatIsNotThere) {
-  as_ranks(2, [&](int) {
-    expect_error(
-        [&] {
-          checkpoint::save(state_of({{"w", at::ones({2})}}), path("absent/saved"));
-        },
-        ErrorCode::kResource, "");
-  });
-}
-
-TEST_F(Checkpoint, WritesEachRanksShardsIntoItsOwnFile) {
-  as_ranks(3, [&](int) {
-    checkpoint::save(state_of({{"w", value(cut(content({3, 4}, at::kInt), chunk_spec(0, placements(3))))}}), path(),
-                     nullptr, as("dcp"));
-  });
-  EXPECT_THAT(names_in(path()), ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"));
 }
 
 // Rank 1 has a name more, so that trees are merged; the dict is one object under two names.
@@ -504,139 +355,5 @@ TEST_P(CheckpointObjects, KeepOneTensorOfSeveralNames) {
   });
 }
 
-TEST_F(Checkpoint, RefusesNamesThatAreOneTensorOnSomeRanksOnly) {
-  as_ranks(2, [&](int rank) {
-    const ShardingSpecPtr spec = chunk_spec(0, placements(2));
-    const ShardedTensor one = sharded_tensor::ones(spec, {4}), two = sharded_tensor::zeros(spec, {4});
-    const StateDict state = state_of({{"a", value(one)}, {"b", value(rank == 0 ? one : two)}});
-    expect_error([&] { checkpoint::save(state, path()); }, ErrorCode::kInvalidArgument, "two names are one tensor",
-                 "b");
-  });
-}
-
-TEST_F(Checkpoint, FillsOneTensorUnderTwoNames) {
-  as_ranks(2, [&](int) {
-    const at::Tensor shared = content({4}, at::kInt), filled = at::zeros({4}, at::kInt);
-    checkpoint::save(state_of({{"a", shared}, {"b", shared}}), path());
-    StateDict loaded = state_of({{"a", filled}, {"b", filled}});
-    checkpoint::load(loaded, path());
-    EXPECT_TRUE(filled.equal(shared));
-  });
-}
-
-// --- Loading --------------------------------------------------------------------------------------------------------
-
-TEST_F(Checkpoint, RefusesAnotherShapeOrDtype) {
-  as_ranks(2, [&](int rank) {
-    checkpoint::save(state_of({{"w", at::ones({2, 3})}}), path());
-    const auto load = [&](const at::Tensor& into) {
-      StateDict state = state_of({{"w", into}});
-      const std::optional<Error> error = error_of([&] { checkpoint::load(state, path()); });
-      EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
-      EXPECT_EQ(error->tensor(), "w");
-      return std::pair(error->expected(), error->found());
-    };
-    EXPECT_EQ(load(at::ones({3, 2})), std::pair(std::string("[3, 2]"), std::string("[2, 3]")));
-    // One rank's mistake is every rank's error, and changes no tensor.
-    const at::Tensor own = at::zeros({2, 3}, rank == 1 ? at::kDouble : at::kFloat);
-    EXPECT_EQ(load(own), std::pair(std::string("float64"), std::string("float32")));
-    EXPECT_EQ(own.sum().item<double>(), 0);
-  });
-}
-
-TEST_F(Checkpoint, RefusesNamesThatItLacks) {
-  as_ranks(2, [&](int) {
-    checkpoint::save(state_of({{"w", at::ones({2})}}), path());
-    const at::Tensor present = at::zeros({2}), absent = at::zeros({2});
-    StateDict state = state_of({{"w", present}, {"x", absent}, {"step", 3}});
-    expect_error([&] { checkpoint::load(state, path()); }, ErrorCode::kNotFound, "lacks 'x' and 1 more", "x");
-    EXPECT_THAT(checkpoint::load(state, path(), nullptr, {.strict = false}).missing, ElementsAre("x", "step"));
-    EXPECT_EQ(present.sum().item<double>(), 2);
-    EXPECT_EQ(absent.sum().item<double>(), 0);
-    EXPECT_EQ(state["step"].toInt(), 3);
-  });
-}
-
-TEST_F(Checkpoint, IsNotFoundWhereNothingIs) {
-  as_ranks(2, [&](int) {
-    StateDict state = state_of({{"w", at::ones({2})}});
-    expect_error([&] { checkpoint::load(state, path("absent")); }, ErrorCode::kNotFound, "");
-  });
-}
-
-TEST_F(Checkpoint, IsForMembersOnly) {
-  as_ranks(3, [&](int rank) {
-    const ProcessGroupPtr pair = new_group({0, 2});
-    if (rank != 1) return;
-    expect_error(
-        [&] {
-          checkpoint::save(state_of({{"w", at::ones({2})}}), path(), pair);
-        },
-        ErrorCode::kInvalidArgument, "no member");
-  });
-}
-
-/// Bytes that this process has read from files.
-std::int64_t process_bytes_read() {
-  std::ifstream io("/proc/self/io");
-  std::string word;
-  std::int64_t bytes = 0;
-  io >> word >> bytes;
-  return bytes;
-}
-
-TEST_F(Checkpoint, ReadsNoMoreThanEachRanksShare) {
-  constexpr std::int64_t kSide = 1024, kBytes = kSide * kSide * 4;
-  const at::Tensor whole = content({kSide, kSide}, at::kFloat);
-  as_ranks(4, [&](int) {
-    checkpoint::save(state_of({{"w", value(cut(whole, chunk_spec(0, placements(4))))}, {"other", whole}}), path(),
-                     nullptr, as("dcp"));
-  });
-  const std::int64_t before = process_bytes_read();
-  as_ranks(4, [&](int) {
-    StateDict state = state_of({{"w", value(blank(whole, grid_spec(kSide, kSide, 2, 2, 4)))}});
-    EXPECT_EQ(checkpoint::load(state, path()).bytes_read, kBytes / 4);
-    expect_content(ShardedTensor::of(state["w"].toTensor()), whole);
-  });
-  // Runs of half a row are read together with what lies between them: at most twice the share.
-  EXPECT_LT(process_bytes_read() - before, 2 * kBytes + (1 << 20));
-}
-
-TEST_F(Checkpoint, ReadsOfOneTensorAndItsRowsNothingElse) {
-  constexpr std::int64_t kSide = 1024, kBytes = kSide * kSide * 4;
-  const at::Tensor whole = content({kSide, kSide}, at::kFloat);
-  as_ranks(1, [&](int) {
-    checkpoint::save(state_of({{"a", whole}, {"b", whole}, {"c", whole}}), path(), nullptr, as("dcp"));
-    const std::int64_t before = process_bytes_read();
-    StateDict state = state_of({{"b", at::zeros_like(whole)}});
-    EXPECT_EQ(checkpoint::load(state, path()).bytes_read, kBytes);
-    EXPECT_LT(process_bytes_read() - before, kBytes + (256 << 10));
-  });
-}
-
-TEST_F(Checkpoint, WorksWithLittleMemory) {
-  const at::Tensor whole = content({700, 900}, at::kFloat);
-  as_ranks(2, [&](int) {
-    checkpoint::SaveOptions options = as("dcp");
-    options.max_memory_bytes = 1 << 20;
-    checkpoint::save(state_of({{"w", value(cut(whole, chunk_spec(0, placements(2))))}}), path(), nullptr, options);
-    StateDict state = state_of({{"w", value(blank(whole, chunk_spec(1, placements(2))))}});
-    checkpoint::load(state, path(), nullptr, {.threads = 1, .max_memory_bytes = 1 << 20});
-    expect_content(ShardedTensor::of(state["w"].toTensor()), whole);
-  });
-}
-
-TEST(Dtypes, AreOneToOne) {
-  for (int i = 0; i < kDTypeCount; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (dtype == DType::kFloat6E2m3fn || dtype == DType::kFloat6E3m2fn || dtype == DType::kBcomplex32) {
-      EXPECT_EQ(error_of([&] { scalar_type_of(dtype); })->code(), ErrorCode::kUnsupported);
-      continue;
-    }
-    EXPECT_EQ(dtype_of(scalar_type_of(dtype)), dtype) << dtype_name(dtype);
-    EXPECT_EQ(static_cast<int>(c10::elementSize(scalar_type_of(dtype))), dtype_bits(dtype) / 8) << dtype_name(dtype);
-  }
-}
-
 }  // namespace
-}  // namespace shard
+}  // namespace shard::test

@@ -17,6 +17,9 @@ namespace shard::test {
 /// Longer than any of these tests may take: who waits for it hangs.
 inline void wait_in_vain() { std::this_thread::sleep_for(std::chrono::minutes(10)); }
 
+/// More than a run takes that waits for nobody, on a busy machine too; less than its time limit.
+inline constexpr std::chrono::seconds kSoon{35};
+
 struct Outcome {
   int exit_code;
   std::string output;  ///< Stdout and stderr.

@@ -51,14 +51,16 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones)
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST036_gather_even) {
-  with_comms(kNoRpc, [&] {
-    expect_ones_gathered(sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}), 0, {10, 10});
+  with_comms([&] {
+    const ShardingSpecPtr spec = enumerable_spec(quarters(placements()));
+    expect_ones_gathered(sharded_tensor::ones(spec, {10, 10}, {.init_rrefs = true}), 0, {10, 10});
   });
 }
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
-  with_comms(kNoRpc, [&] {
-    const ShardedTensor st = sharded_tensor::ones(enumerable_spec(quarters(placements({0, 1, 0, 3}))), {10, 10});
+  with_comms([&] {
+    const ShardedTensor st =
+        sharded_tensor::ones(enumerable_spec(quarters(placements({0, 1, 0, 3}))), {10, 10}, {.init_rrefs = true});
     EXPECT_EQ(st.local_shards().size(), (std::vector<std::size_t>{2, 1, 0, 1})[static_cast<std::size_t>(rank())]);
     expect_ones_gathered(st, 0, {10, 10});
   });

@@ -115,8 +115,14 @@ TEST(StackTraces, HN045_an_answer_that_comes_late_is_not_taken_for_the_next_thre
         while (second == 0 || !has_pending_signal(second)) std::this_thread::sleep_for(1ms);
       },
       first);
-  const std::jthread never = deaf_until([] { std::this_thread::sleep_for(2s); }, second);
+  std::atomic<bool> was_asked = false;
+  const std::jthread never = deaf_until(
+      [&] {
+        while (!was_asked) std::this_thread::sleep_for(1ms);
+      },
+      second);
   const std::string stacks = stacks_of_other_threads();
+  was_asked = true;
   for (const pid_t thread : {first.load(), second.load()}) {
     const std::size_t begin = stacks.find("Thread " + std::to_string(thread) + " ");
     ASSERT_NE(begin, std::string::npos);

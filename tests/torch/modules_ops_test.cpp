@@ -179,13 +179,24 @@ class Source : public torch::nn::Module {
   Output output_;
 };
 
-class ModuleHooks : public WithSpecs {};
+class ModuleHooks : public WithSpecs {
+ protected:
+  /// All of it, on every rank: gathered to each, one after the other.
+  at::Tensor gathered_everywhere(const ShardedTensor& st) const {
+    const at::Tensor whole = at::empty(st.sizes(), at::TensorOptions(device()).dtype(st.dtype()));
+    for (int dst = 0; dst < world_size(); ++dst) {
+      st.gather(dst, rank() == dst ? std::optional(whole) : std::nullopt);
+    }
+    return whole;
+  }
+};
 
 SHARD_RANKS_TEST(ModuleHooks, ST007_reshard_output) {
   with_comms(kNoRpc, [&] {
     const auto specs = shuffled_specs({0, 1}, 5);
     auto module = std::make_shared<Source<ShardedTensor>>(sharded_tensor::rand(specs[0], {24, 12}));
     const ShardedTensor st = module->forward();
+    const at::Tensor whole = gathered_everywhere(st);
     std::vector<Shard> copies;
     for (const auto& shard : st.local_shards()) copies.emplace_back(shard.tensor.clone(), shard.metadata);
     ShardedTensor compare = ShardedTensor::init_from_local_shards(copies, st.sizes(), default_group());
@@ -195,6 +206,10 @@ SHARD_RANKS_TEST(ModuleHooks, ST007_reshard_output) {
     EXPECT_TRUE(resharded.is_same(st));
     EXPECT_TRUE(tensors_equal(resharded.local_tensor(), compare.local_tensor()));
     EXPECT_EQ(resharded.local_tensor().sizes(), at::IntArrayRef({24, 3}));
+    const std::vector<std::int64_t> first_columns{9, 6, 0, 3};  // By rank: the owners are 2, 3, 1, 0.
+    const std::int64_t first = first_columns[static_cast<std::size_t>(rank())];
+    EXPECT_EQ(resharded.local_shards()[0].metadata.shard_offsets, (Sizes{0, first}));
+    EXPECT_TRUE(tensors_equal(resharded.local_tensor(), whole.narrow(1, first, 3)));
   });
 }
 

@@ -19,9 +19,6 @@
 
 #include "libshard/core/error.h"
 #include "libshard/torch/c10d/gloo.h"
-#include "libshard/torch/sharded_tensor/agree.h"
-#include "libshard/torch/sharded_tensor/errors.h"
-#include "libshard/torch/sharded_tensor/local_metadata.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 #include "tests/support/expect_error.h"
 
@@ -340,76 +337,6 @@ TEST(WrapProcessGroup, AGroupOfTheProgramIsOneOfOurs) {
     EXPECT_THAT(ranks_met(group->group(), rank), ElementsAre(0, 1));
     EXPECT_THAT(wrap_process_group(gloo, "mine", at::kCPU)->global_ranks(), ElementsAre(0, 1));
     SHARD_EXPECT_THROW(wrap_process_group(gloo, "mine", at::kCPU, {1}), c10::ValueError, "has 2 ranks, but 1");
-  });
-}
-
-// A step that fails on one rank
-
-TEST(Agree, BytesOfAllRanksComeByRank) {
-  on_ranks(3, [](int rank) {
-    const auto all = all_gather_or_throw(default_group()->group(),
-                                         [&] { return Bytes(static_cast<std::size_t>(rank), std::byte{7}); });
-    ASSERT_EQ(all.size(), 3U);
-    EXPECT_EQ(all[2], (Bytes{std::byte{7}, std::byte{7}}));
-    EXPECT_TRUE(all[0].empty());
-  });
-}
-
-/// All ranks must throw an `Exception` with `words` when rank 1's step is `fail`.
-template <class Exception>
-void expect_all_throw(const std::string& words, const std::function<void()>& fail) {
-  on_ranks(3, [&](int rank) {
-    const auto step = [&] {
-      if (rank == 1) fail();
-    };
-    SHARD_EXPECT_THROW(agree(default_group()->group(), step), Exception, words);
-    EXPECT_NO_THROW(agree(default_group()->group(), [] {})) << "the group lives on";
-  });
-}
-
-TEST(Agree, TR13_TheErrorOfOneRankIsThrownByAllWithItsType) {
-  expect_all_throw<c10::ValueError>("value 3", [] { TORCH_CHECK_VALUE(false, "value ", 3); });
-  expect_all_throw<c10::IndexError>("index", [] { TORCH_CHECK_INDEX(false, "index"); });
-  expect_all_throw<c10::TypeError>("type", [] { TORCH_CHECK_TYPE(false, "type"); });
-  expect_all_throw<c10::NotImplementedError>("not yet", [] { TORCH_CHECK_NOT_IMPLEMENTED(false, "not yet"); });
-  expect_all_throw<AttributeError>("attribute", [] { SHARD_CHECK_ATTRIBUTE(false, "attribute"); });
-  expect_all_throw<c10::Error>("plain", [] { TORCH_CHECK(false, "plain"); });
-  expect_all_throw<Error>("no file", [] { throw Error(ErrorCode::kNotFound, "no file"); });
-}
-
-TEST(Agree, OtherExceptionsBecomeAPlainErrorForOthers) {
-  on_ranks(2, [](int) {
-    SHARD_EXPECT_THROW(agree(default_group()->group(), [] { throw std::bad_alloc(); }), c10::Error, "bad_alloc");
-  });
-}
-
-TEST(Agree, OfSeveralErrorsTheLowestRanksIsThrown) {
-  on_ranks(3, [](int rank) {
-    const auto step = [&] { TORCH_CHECK(rank == 0, "rank ", rank); };
-    SHARD_EXPECT_THROW(agree(default_group()->group(), step), c10::Error, "rank 1");
-  });
-}
-
-TEST(GatherMetadata, IsEveryMembersOrNothing) {
-  on_ranks(2, [](int rank) {
-    const auto gathered = gather_metadata(default_group()->group(), [&] {
-      return rank == 0 ? std::nullopt : std::optional(ShardedTensorMetadata{{ShardMetadata({0}, {3})}, {3}, {}});
-    });
-    ASSERT_EQ(gathered.size(), 2U);
-    EXPECT_EQ(gathered[0], std::nullopt);
-    EXPECT_EQ(gathered[1]->size, Sizes{3});
-  });
-}
-
-TEST(GatherMetadata, TR13_OneRanksErrorReachesAll) {
-  on_ranks(2, [](int rank) {
-    const ProcessGroupPtr group = default_group();
-    const Shard good(at::zeros({2}), ShardMetadata({rank * 2}, {2}, RemoteDevice(rank, at::kCPU)));
-    const Shard sparse(at::zeros({2}).to_sparse(), good.metadata);
-    const auto own = [&] {
-      return std::optional(metadata_of_local_shards({rank == 1 ? sparse : good}, {4}, rank, *group));
-    };
-    SHARD_EXPECT_THROW(gather_metadata(group->group(), own), c10::ValueError, "found Sparse on rank:1!");
   });
 }
 

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "libshard/torch/sharded_tensor/factories.h"
-#include "libshard/torch/state/state_dict.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
@@ -335,19 +334,6 @@ SHARD_RANKS_TEST(ShardedTensorChunked, TR08_all_placements_are_checked_on_all_ra
   }
   // Devices need not exist.
   EXPECT_EQ(resolve_placement(*default_group(), "rank:3/cuda:77").second, at::Device("cuda:77"));
-}
-
-SHARD_RANKS_TEST(ShardedTensorChunked, TR27_a_loaded_tensor_has_remote_shards_of_its_own) {
-  with_comms([&] {
-    const ShardedTensor saved = sharded_tensor::full(rows(), {10, 20}, 3, with_rrefs());
-    StateDict state;
-    state.insert("weight", saved.as_tensor());
-    const StateDict loaded = load_state(save_state(state));
-    const ShardedTensor st = ShardedTensor::of(loaded["weight"].toTensor());
-    EXPECT_EQ(registered_sharded_tensors(), 2U);
-    fill(saved, 0);
-    expect_remote_values(st, 3);
-  });
 }
 
 SHARD_RANKS_TEST(ShardedTensorChunked, ClonesHaveRemoteShardsOfTheirOwn) {

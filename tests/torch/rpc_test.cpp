@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -21,8 +22,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTimeout{2000};
-constexpr milliseconds kSlack{4000};  // For machines that are busy.
+constexpr milliseconds kTimeout{50'000};
+constexpr milliseconds kShortTimeout{4000};  // Where it is waited for.
+constexpr milliseconds kSlack{20'000};       // For machines that are busy.
+
+/// Of a process: 'R', 'S', 'T', ...; 'Z' also when it is gone.
+char state_of(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("State:\t")) return line[7];
+  }
+  return 'Z';
+}
+void wait_until(pid_t process, char state) {
+  while (state_of(process) != state) std::this_thread::sleep_for(milliseconds(10));
+}
 
 milliseconds time_of(const std::function<void()>& action) {
   const Clock::time_point start = Clock::now();
@@ -38,6 +52,21 @@ class Rpc : public MultiProcessTestCase {
   }
   std::shared_ptr<RpcAgent> start(milliseconds timeout = kTimeout) {
     return init_rpc(store(), {"worker" + std::to_string(rank()), rank(), world_size(), timeout});
+  }
+  /// For workers that will be missed after a short time: all of them are there before.
+  std::shared_ptr<RpcAgent> start_hasty() {
+    meet("started");
+    return start(kShortTimeout);
+  }
+  /// Waits for all ranks, or those below `ranks`.
+  void meet(const std::string& where, int ranks = 4) {
+    std::vector<std::string> keys;
+    for (int each = 0; each < ranks; ++each) keys.push_back(where + std::to_string(each));
+    store()->set(where + std::to_string(rank()), std::string("y"));
+    store()->wait(keys);
+  }
+  static pid_t pid_of(RpcAgent& rpc, std::size_t worker) {
+    return std::stoi(std::string(as_text(rpc.all_gather(to_bytes(std::to_string(getpid())))[worker])));
   }
   /// Rank r's: (r + 1, 3) elements of value r, at row 10 r.
   Shard own_shard() const {
@@ -153,14 +182,14 @@ SHARD_RANKS_TEST(Rpc, AllGatherLeavesNoKeys) {
 }
 
 SHARD_RANKS_TEST(Rpc, UnknownShardIsAnErrorAtOnce) {
-  const auto rpc = start(milliseconds(30'000));
+  const auto rpc = start();
   Bytes unknown = rpc->publish(own_shard());
   unknown.front() = std::byte{99};
   const RemoteShard nothing = rpc->remote_shard((rank() + 1) % 4, unknown);
   const milliseconds took = time_of([&] {
     SHARD_EXPECT_THROW(
         nothing.to_here(), c10::Error,
-        "RPC: the shard of worker" + std::to_string((rank() + 1) % 4) + " cannot be fetched (timeout 30000 ms)");
+        "RPC: the shard of worker" + std::to_string((rank() + 1) % 4) + " cannot be fetched (timeout 50000 ms)");
   });
   EXPECT_LT(took, kSlack);
   shutdown_rpc();
@@ -258,56 +287,57 @@ SHARD_RANKS_TEST(OneWorker, AnAgentThatCannotStartLeavesNone) {
 
 SHARD_RANKS_TEST(Rpc, StartNamesTheWorkerThatIsMissing) {
   if (rank() == 3) return;
-  const milliseconds took =
-      time_of([&] { SHARD_EXPECT_THROW(start(), c10::Error, "RPC: worker 3 did not come within 2000 ms"); });
-  EXPECT_LT(took, kTimeout + kSlack);
+  meet("started", 3);
+  const milliseconds took = time_of(
+      [&] { SHARD_EXPECT_THROW(start(kShortTimeout), c10::Error, "RPC: worker 3 did not come within 4000 ms"); });
+  EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_EQ(current_rpc_agent(), nullptr);
 }
 
 SHARD_RANKS_TEST(Rpc, DeadWorkersShardIsAnErrorInTime) {
-  const auto rpc = start();
+  const auto rpc = start_hasty();
   const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
   for (const RemoteShard& there : remote) there.to_here();  // All have pipes to the one that will die.
-  rpc->all_gather({});
+  const pid_t dying = pid_of(*rpc, 2);
   if (rank() == 2) _exit(0);
-  std::this_thread::sleep_for(milliseconds(200));
+  wait_until(dying, 'Z');
   const milliseconds took = time_of([&] {
     SHARD_EXPECT_THROW(remote[2].to_here(), c10::Error,
-                       "RPC: the shard of worker2 cannot be fetched (timeout 2000 ms)");
+                       "RPC: the shard of worker2 cannot be fetched (timeout 4000 ms)");
   });
-  EXPECT_LT(took, kTimeout + kSlack);
+  EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_TRUE(tensors_equal(remote[1].to_here().tensor, at::full({2, 3}, 1.0)));
   store()->set("done" + std::to_string(rank()), std::string("y"));
   store()->wait({"done0", "done1", "done3"});  // Worker 1 is there until the others have its shard.
 }
 
 SHARD_RANKS_TEST(Rpc, ShutdownWithADeadWorkerEndsInTime) {
-  const auto rpc = start();
+  const auto rpc = start_hasty();
   exchange(*rpc, own_shard())[static_cast<std::size_t>((rank() + 1) % 4)].to_here();
   rpc->all_gather({});
   if (rank() == 2) _exit(0);
   const milliseconds took =
-      time_of([&] { SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC: worker 2 did not come within 2000 ms"); });
-  EXPECT_LT(took, kTimeout + kSlack);
+      time_of([&] { SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC: worker 2 did not come within 4000 ms"); });
+  EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_EQ(current_rpc_agent(), nullptr);
 }
 
 SHARD_RANKS_TEST(Rpc, StoppedWorkerIsWaitedForNoLongerThanTheTimeout) {
-  const auto rpc = start();
+  const auto rpc = start_hasty();
   const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
-  const Bytes pid = rpc->all_gather(to_bytes(std::to_string(getpid())))[2];
+  const pid_t stopped = pid_of(*rpc, 2);
   if (rank() == 2) raise(SIGSTOP);
   if (rank() == 0) {
-    std::this_thread::sleep_for(milliseconds(200));
+    wait_until(stopped, 'T');
     const milliseconds took = time_of([&] {
       SHARD_EXPECT_THROW(remote[2].to_here(), c10::Error,
-                         "RPC: the shard of worker2 cannot be fetched (timeout 2000 ms)");
+                         "RPC: the shard of worker2 cannot be fetched (timeout 4000 ms)");
     });
-    EXPECT_GE(took, kTimeout - milliseconds(200));
-    EXPECT_LT(took, kTimeout + kSlack);
-    kill(std::stoi(std::string(as_text(pid))), SIGCONT);
+    EXPECT_GE(took, kShortTimeout - milliseconds(200));
+    EXPECT_LT(took, kShortTimeout + kSlack);
+    kill(stopped, SIGCONT);
   }
-  if (rank() % 2 == 1) std::this_thread::sleep_for(kTimeout);  // Else they would wait for rank 2 too long.
+  meet("continued");  // Longer than the timeout: nobody shuts down before.
   shutdown_rpc();
 }
 

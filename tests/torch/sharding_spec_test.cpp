@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -17,14 +18,8 @@ namespace {
 
 using Shards = std::vector<ShardMetadata>;
 
-std::vector<RemoteDevice> on_ranks(const std::vector<int>& ranks) {
-  std::vector<RemoteDevice> placements;
-  for (const int rank : ranks) placements.emplace_back(rank, at::kCPU);
-  return placements;
-}
-
 Shards chunks(std::int64_t dim, const std::vector<int>& ranks, const Sizes& size) {
-  return chunk_spec(dim, on_ranks(ranks))->build_metadata(size, {}).shards_metadata;
+  return chunk_spec(dim, cpu_placements(ranks))->build_metadata(size, {}).shards_metadata;
 }
 
 Sizes sizes_along(const Shards& shards, std::size_t dim) {
@@ -59,7 +54,7 @@ TEST(ChunkShardingSpec, TR03_OffsetsGoPastTheEnd) {
 TEST(ChunkShardingSpec, TR04_ANegativeDimensionCountsFromTheEnd) {
   EXPECT_EQ(chunks(-1, {0, 1}, {6, 4}), chunks(1, {0, 1}, {6, 4}));
   EXPECT_EQ(chunks(-2, {0, 1}, {6, 4}), chunks(0, {0, 1}, {6, 4}));
-  EXPECT_FALSE(*chunk_spec(-2, on_ranks({0})) == *chunk_spec(0, on_ranks({0})));
+  EXPECT_FALSE(*chunk_spec(-2, cpu_placements({0})) == *chunk_spec(0, cpu_placements({0})));
 }
 
 TEST(ChunkShardingSpec, ST024_ADimensionIsSeenToBeWrongWhenASizeIsKnown) {
@@ -68,7 +63,8 @@ TEST(ChunkShardingSpec, ST024_ADimensionIsSeenToBeWrongWhenASizeIsKnown) {
     SHARD_EXPECT_THROW(spec->build_metadata({10, 20}, {}), c10::ValueError,
                        "Invalid sharding dim: " + std::to_string(dim));
   }
-  SHARD_EXPECT_THROW(chunk_spec(0, on_ranks({0}))->build_metadata({}, {}), c10::ValueError, "Invalid sharding dim: 0");
+  SHARD_EXPECT_THROW(chunk_spec(0, cpu_placements({0}))->build_metadata({}, {}), c10::ValueError,
+                     "Invalid sharding dim: 0");
 }
 
 TEST(ChunkShardingSpec, ST024_NamedDimensionsAreNotSupported) {
@@ -78,7 +74,8 @@ TEST(ChunkShardingSpec, ST024_NamedDimensionsAreNotSupported) {
 
 TEST(ChunkShardingSpec, NeedsAPlacementAndASize) {
   SHARD_EXPECT_THROW(chunk_spec(0, {}), c10::ValueError, "needs a placement");
-  SHARD_EXPECT_THROW(chunk_spec(0, on_ranks({0, 1}))->build_metadata({-5}, {}), c10::ValueError, "size should be >= 0");
+  SHARD_EXPECT_THROW(chunk_spec(0, cpu_placements({0, 1}))->build_metadata({-5}, {}), c10::ValueError,
+                     "size should be >= 0");
 }
 
 TEST(ChunkShardingSpec, TR05_ShardsAreInTheOrderOfPlacements) {
@@ -89,16 +86,17 @@ TEST(ChunkShardingSpec, TR05_ShardsAreInTheOrderOfPlacements) {
 
 TEST(ChunkShardingSpec, MetadataHasSizeAndProperties) {
   const TensorProperties properties{at::kInt, at::kStrided, true, at::MemoryFormat::Preserve, false};
-  const ShardedTensorMetadata metadata = chunk_spec(0, on_ranks({0}))->build_metadata({3, 4}, properties);
+  const ShardedTensorMetadata metadata = chunk_spec(0, cpu_placements({0}))->build_metadata({3, 4}, properties);
   EXPECT_EQ(metadata.size, (Sizes{3, 4}));
   EXPECT_EQ(metadata.tensor_properties, properties);
 }
 
 TEST(ChunkShardingSpec, IsEqualByDimensionAndPlacements) {
-  EXPECT_TRUE(*chunk_spec(0, on_ranks({0, 1})) == *chunk_spec(0, on_ranks({0, 1})));
-  EXPECT_FALSE(*chunk_spec(0, on_ranks({0, 1})) == *chunk_spec(1, on_ranks({0, 1})));
-  EXPECT_FALSE(*chunk_spec(0, on_ranks({0, 1})) == *chunk_spec(0, on_ranks({1, 0})));
-  EXPECT_EQ(chunk_spec(-1, on_ranks({0, 1}))->str(), "ChunkShardingSpec(dim=-1, placements=[rank:0/cpu, rank:1/cpu])");
+  EXPECT_TRUE(*chunk_spec(0, cpu_placements({0, 1})) == *chunk_spec(0, cpu_placements({0, 1})));
+  EXPECT_FALSE(*chunk_spec(0, cpu_placements({0, 1})) == *chunk_spec(1, cpu_placements({0, 1})));
+  EXPECT_FALSE(*chunk_spec(0, cpu_placements({0, 1})) == *chunk_spec(0, cpu_placements({1, 0})));
+  EXPECT_EQ(chunk_spec(-1, cpu_placements({0, 1}))->str(),
+            "ChunkShardingSpec(dim=-1, placements=[rank:0/cpu, rank:1/cpu])");
 }
 
 TEST(EnumerableShardingSpec, WrongListsAreRefused) {
@@ -122,11 +120,11 @@ TEST(PlacementSpec, OneDeviceIsAPlacement) {
 TEST(InferSpec, TR05_ChunksInAnyOrderArePlacedByOffset) {
   Shards shards = chunks(1, {3, 1, 0, 2}, {4, 10});
   std::ranges::rotate(shards, shards.begin() + 2);
-  EXPECT_EQ(infer_spec(shards)->str(), chunk_spec(1, on_ranks({3, 1, 0, 2}))->str());
+  EXPECT_EQ(infer_spec(shards)->str(), chunk_spec(1, cpu_placements({3, 1, 0, 2}))->str());
 }
 
 TEST(InferSpec, EmptyChunksAreChunks) {
-  EXPECT_EQ(infer_spec(chunks(0, {0, 1, 2, 3}, {2, 20}))->str(), chunk_spec(0, on_ranks({0, 1, 2, 3}))->str());
+  EXPECT_EQ(infer_spec(chunks(0, {0, 1, 2, 3}, {2, 20}))->str(), chunk_spec(0, cpu_placements({0, 1, 2, 3}))->str());
 }
 
 TEST(InferSpec, OneShardIsABox) { EXPECT_EQ(as_chunk(*infer_spec(chunks(0, {0}, {4, 4}))), nullptr); }
@@ -228,7 +226,7 @@ TEST(ChunkArithmetic, FarPastTheEndThereIsNothing) {
 }
 
 TEST(ChunkArithmetic, AChunkOfARankIsFoundInTheOrderOfPlacements) {
-  const ChunkShardingSpec spec(0, on_ranks({2, 3, 1, 0}));
+  const ChunkShardingSpec spec(0, cpu_placements({2, 3, 1, 0}));
   EXPECT_EQ(chunk_of_rank(10, spec, 2), std::pair(std::int64_t{0}, std::int64_t{3}));
   EXPECT_EQ(chunk_of_rank(10, spec, 1), std::pair(std::int64_t{6}, std::int64_t{3}));
   EXPECT_EQ(chunk_of_rank(10, spec, 0), std::pair(std::int64_t{9}, std::int64_t{1}));

@@ -122,6 +122,19 @@ SHARD_RANKS_TEST(Gather, AWrongOutOfOneRankIsThrownByAll) {
   EXPECT_THAT([&] { st.gather(4); }, Refuses<c10::ValueError>("Destination rank 4 is not in a group of 4"));
 }
 
+SHARD_RANKS_TEST(Gather, RefusesAnOutputThatCannotHoldTheElements) {
+  const ShardedTensor sharded = cut(counted({4, 3}), chunks(0, {0, 1, 2, 3}));
+  const auto gather_into = [&](const at::Tensor& out) {
+    sharded.gather(0, rank() == 0 ? std::optional(out) : std::nullopt);
+  };
+  EXPECT_THAT(
+      [&] {
+        gather_into(at::zeros({1, 3}).expand({4, 3}));
+      },
+      Refuses<c10::Error>("more than one element of the written-to tensor refers to a single memory location"));
+  EXPECT_THAT([&] { gather_into(at::empty({4, 3}, at::kMeta)); }, Refuses<c10::ValueError>("is a meta tensor"));
+}
+
 SHARD_RANKS_TEST(Gather, ADestinationOrDtypeOfOneRankIsRefusedByAll) {
   const ShardedTensor st = cut(counted({4, 3}), chunks(0, {0, 1, 2, 3}));
   const int dst = rank() == 3 ? 3 : 0;

@@ -1,5 +1,5 @@
-// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a lost rank is missed within the
-// timeout and a waiting rank leaves its core to those that copy.
+// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a silent rank is missed within the
+// timeout, one of this host that ended at once, and a waiting rank leaves its core to those that copy.
 #include <fmt/format.h>
 
 #define OMPI_SKIP_MPICXX 1
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "libshard/dist/mpi/peer_watch.h"
 #include "libshard/dist/plugin.h"
 
 namespace shard {
@@ -54,14 +55,20 @@ class MpiGroup final : public Group {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
-    if (rank_ == request.launch.rank && size_ == request.launch.size) return;
-    throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_, size_,
-                                                     request.launch.rank, request.launch.size))
-        .because("the launcher belongs to another MPI than the one this build is for")
-        .hint("use --backend gloo");
+    if (rank_ != request.launch.rank || size_ != request.launch.size) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_,
+                                                       size_, request.launch.rank, request.launch.size))
+          .because("the launcher belongs to another MPI than the one this build is for")
+          .hint("use --backend gloo");
+    }
+    watch_peers();
   }
   ~MpiGroup() override {
-    if (broken_) return;  // Requests are pending: only the end of the process ends them, with its own exit code.
+    try {
+      barrier();  // MPI_Finalize waits for ever.
+    } catch (const Error&) {
+      return;  // Requests are pending: only the end of the process ends them, with its own exit code.
+    }
     MPI_Comm_free(&comm_);
     MPI_Finalize();
   }
@@ -74,7 +81,7 @@ class MpiGroup final : public Group {
 
   void barrier() override {
     MPI_Request request;
-    check(MPI_Ibarrier(comm_, &request), "a barrier");
+    check(MPI_Ibarrier(comm(), &request), "a barrier");
     wait({&request, 1}, "a barrier");
   }
 
@@ -82,7 +89,7 @@ class MpiGroup final : public Group {
     for (std::size_t done = 0; done < data.size(); done += kMessage) {
       const std::size_t count = std::min(kMessage, data.size() - done);
       MPI_Request request;
-      check(MPI_Ibcast(data.data() + done, static_cast<int>(count), MPI_BYTE, root, comm_, &request), "a broadcast");
+      check(MPI_Ibcast(data.data() + done, static_cast<int>(count), MPI_BYTE, root, comm(), &request), "a broadcast");
       wait({&request, 1}, "a broadcast");
     }
   }
@@ -91,7 +98,7 @@ class MpiGroup final : public Group {
     if (all.size() > kMessage) return all_gather_large(own, all);
     const int count = static_cast<int>(own.size());
     MPI_Request request;
-    check(MPI_Iallgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_, &request), "an all-gather");
+    check(MPI_Iallgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm(), &request), "an all-gather");
     wait({&request, 1}, "an all-gather");
   }
 
@@ -101,7 +108,7 @@ class MpiGroup final : public Group {
       const int sender = (rank_ + size_ - i) % size_;
       const std::span<std::byte> piece = from[static_cast<std::size_t>(sender)];
       for_each_message(piece, [&](std::span<std::byte> message, int tag) {
-        check(MPI_Irecv(message.data(), static_cast<int>(message.size()), MPI_BYTE, sender, tag, comm_,
+        check(MPI_Irecv(message.data(), static_cast<int>(message.size()), MPI_BYTE, sender, tag, comm(),
                         &requests.emplace_back()),
               "an exchange");
       });
@@ -110,7 +117,7 @@ class MpiGroup final : public Group {
       const int receiver = (rank_ + i) % size_;
       const std::span<const std::byte> piece = to[static_cast<std::size_t>(receiver)];
       for_each_message(piece, [&](std::span<const std::byte> message, int tag) {
-        check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, receiver, tag, comm_,
+        check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, receiver, tag, comm(),
                         &requests.emplace_back()),
               "an exchange");
       });
@@ -118,7 +125,11 @@ class MpiGroup final : public Group {
     wait(requests, "an exchange");
   }
 
-  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    timeout_since_ = Clock::now();
+    timeout_ = timeout;
+  }
+  /// The others see it when this process ends.
   void abort() noexcept override { broken_ = true; }
 
  private:
@@ -138,30 +149,55 @@ class MpiGroup final : public Group {
     exchange(to, from);
   }
 
+  /// \throws Error kPeer  requests of an operation that failed may be pending, in buffers that are gone: MPI must not
+  ///   be called any more.
+  MPI_Comm comm() const {
+    if (broken_) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+    return comm_;
+  }
+
+  void watch_peers() {
+    const ProcessIdentity own = own_identity();
+    std::vector<ProcessIdentity> all(static_cast<std::size_t>(size_));
+    all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+    peers_.watch(all, rank_);
+  }
+
+  bool is_done(std::span<MPI_Request> requests, const char* doing) {
+    int done = 0;
+    const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (result != MPI_SUCCESS) broken_ = true;
+    check(result, doing);
+    return done != 0;
+  }
+
+  [[noreturn]] void break_up(const std::string& why, const char* doing) {
+    broken_ = true;
+    throw Error(ErrorCode::kPeer, fmt::format("{}, in {}", why, doing));
+  }
+
   void wait(std::span<MPI_Request> requests, const char* doing) {
     const Clock::time_point begin = Clock::now();
-    for (std::chrono::microseconds pause{0};;) {
-      int done = 0;
-      const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-      if (result != MPI_SUCCESS) broken_ = true;
-      check(result, doing);
-      if (done != 0) return;
-      const Clock::duration waited = Clock::now() - begin;
-      if (const std::chrono::milliseconds timeout = timeout_; waited > timeout) {
-        broken_ = true;
-        throw Error(ErrorCode::kPeer, fmt::format("no word from a rank within {:.1f} s, in {}",
-                                                  std::chrono::duration<double>(timeout).count(), doing));
+    for (std::chrono::microseconds pause{0}; !is_done(requests, doing);) {
+      const Clock::time_point now = Clock::now();
+      const std::chrono::milliseconds timeout = timeout_;
+      if (now - std::max(begin, timeout_since_.load()) > timeout) {
+        break_up(fmt::format("no word from a rank within {:.1f} s", std::chrono::duration<double>(timeout).count()),
+                 doing);
       }
-      if (waited < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
-      std::this_thread::sleep_for(pause);
+      if (now - begin < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
+      const std::optional<int> ended = peers_.wait(pause);
+      if (ended && !is_done(requests, doing)) break_up(fmt::format("rank {} has ended", *ended), doing);
       pause = std::min(pause + std::chrono::microseconds(10), std::chrono::microseconds(500));
     }
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  PeerWatch peers_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  bool broken_ = false;
+  std::atomic<Clock::time_point> timeout_since_{Clock::time_point::min()};
+  std::atomic<bool> broken_{false};
 };
 
 }  // namespace

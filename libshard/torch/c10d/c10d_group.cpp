@@ -41,7 +41,12 @@ void as_errors(const char* doing, const std::function<void()>& body) {
 
 C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                      std::chrono::milliseconds timeout)
-    : backend_(std::move(backend)), name_(std::move(name)), device_(device), timeout_(timeout) {}
+    : backend_(std::move(backend)),
+      rank_(backend_->getRank()),
+      size_(backend_->getSize()),
+      name_(std::move(name)),
+      device_(device),
+      timeout_(timeout) {}
 
 at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
   // c10d does not write to what it sends; its tensors just do not know const.
@@ -63,8 +68,19 @@ void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const
 
 void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) const { work->wait(timeout_); }
 
+void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
+  const std::scoped_lock lock(mutex_);
+  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+  try {
+    as_errors(doing, operation);
+  } catch (const Error&) {
+    close();  // While the caller's buffers are still there.
+    throw;
+  }
+}
+
 void C10dGroup::barrier() {
-  as_errors("a barrier", [&] {
+  run("a barrier", [&] {
     c10d::BarrierOptions options;
     options.timeout = timeout_;
     finish(backend_->barrier(options));
@@ -72,7 +88,7 @@ void C10dGroup::barrier() {
 }
 
 void C10dGroup::broadcast(std::span<std::byte> data, int root) {
-  as_errors("a broadcast", [&] {
+  run("a broadcast", [&] {
     for_each_message(data, [&](std::span<std::byte> message) {
       std::vector<at::Tensor> tensors{rank() == root ? outgoing(message) : incoming(message)};
       c10d::BroadcastOptions options;
@@ -86,7 +102,7 @@ void C10dGroup::broadcast(std::span<std::byte> data, int root) {
 
 void C10dGroup::all_gather(std::span<const std::byte> own, std::span<std::byte> all) {
   if (own.empty()) return;
-  as_errors("an all-gather", [&] {
+  run("an all-gather", [&] {
     at::Tensor in = outgoing(own), out = incoming(all);
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
@@ -96,7 +112,7 @@ void C10dGroup::all_gather(std::span<const std::byte> own, std::span<std::byte> 
 }
 
 void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) {
-  as_errors("an exchange", [&] {
+  run("an exchange", [&] {
     const auto own = static_cast<std::size_t>(rank());
     if (!to[own].empty()) std::memcpy(from[own].data(), to[own].data(), to[own].size());
     struct Landing {
@@ -129,12 +145,19 @@ void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::sp
 
 void C10dGroup::set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-void C10dGroup::abort() noexcept {
+void C10dGroup::close() noexcept {
+  const c10::intrusive_ptr<c10d::Backend> backend = std::move(backend_);
+  if (backend == nullptr) return;
   try {
-    backend_->abort();
+    backend->abort();
   } catch (const std::exception&) {
-    return;  // A backend that cannot: closing its connections does the same.
+    return;  // A backend that cannot: to let go of it does the same.
   }
+}
+
+void C10dGroup::abort() noexcept {
+  const std::scoped_lock lock(mutex_);
+  close();
 }
 
 }  // namespace shard

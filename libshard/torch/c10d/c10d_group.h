@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include "libshard/dist/group.h"
@@ -21,8 +22,8 @@ class C10dGroup final : public Group {
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
             std::chrono::milliseconds timeout);
 
-  int rank() const override { return backend_->getRank(); }
-  int size() const override { return backend_->getSize(); }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
   std::string_view backend() const override { return name_; }
   void barrier() override;
   void broadcast(std::span<std::byte> data, int root) override;
@@ -30,15 +31,22 @@ class C10dGroup final : public Group {
   void exchange(std::span<const std::span<const std::byte>> to,
                 std::span<const std::span<std::byte>> from) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
+  /// Waits for a pending operation of this rank.
   void abort() noexcept override;
 
  private:
+  /// Runs an operation, after whose failure the group is broken.
+  void run(const char* doing, const std::function<void()>& operation);
+  /// Closes the connections: so the others know, and nothing arrives any more.
+  void close() noexcept;
   at::Tensor outgoing(std::span<const std::byte> bytes) const;
   at::Tensor incoming(std::span<std::byte> bytes) const;
   void land(const at::Tensor& tensor, std::span<std::byte> bytes) const;
   void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
 
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::mutex mutex_;                           ///< Held by operations.
+  c10::intrusive_ptr<c10d::Backend> backend_;  ///< Null once the group is broken.
+  int rank_, size_;
   std::string name_;
   at::Device device_;
   std::atomic<std::chrono::milliseconds> timeout_;

@@ -80,20 +80,6 @@ c10::intrusive_ptr<c10d::Store> find(const Launch& launch, std::chrono::millisec
   throw Error(ErrorCode::kPeer, "rank 0 did not say where it is").in_file(file);
 }
 
-/// The store of a launch without an address, once all ranks have come to it.
-c10::intrusive_ptr<c10d::Store> meet(const Launch& launch, std::chrono::milliseconds timeout) {
-  try {
-    const auto store = launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
-    if (store->add("came", 1) == launch.size) store->set("all", std::string("y"));
-    store->wait({"all"});
-    if (launch.rank == 0) remove_port_file(launch);
-    return store;
-  } catch (...) {
-    remove_port_file(launch);
-    throw;
-  }
-}
-
 /// torchrun's store outlives a program: a script may start shardctl twice, on every rank alike.
 std::string prefix_of(const Launch& launch, c10d::Store& store) {
   const std::string job = "/shardctl/" + launch.job;
@@ -101,20 +87,60 @@ std::string prefix_of(const Launch& launch, c10d::Store& store) {
   return job + "/" + std::to_string(store.add(job + "/starts/" + std::to_string(launch.rank), 1));
 }
 
+bool has_address(const Launch& launch) { return !launch.address.empty() && launch.port != 0; }
+bool meets_by_file(const Launch& launch) { return !has_address(launch) && launch.local_size >= launch.size; }
+
+c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, std::chrono::milliseconds timeout) {
+  if (has_address(launch)) {
+    const bool hosts = launch.rank == 0 && !launch.agent_hosts_store;
+    return c10::make_intrusive<c10d::TCPStore>(launch.address, store_options(launch, launch.port, hosts, timeout));
+  }
+  if (meets_by_file(launch)) return launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
+  throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
+      .hint("add --rdzv HOST:PORT, or pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT");
+}
+
+std::string came(int rank) { return "came/" + std::to_string(rank); }
+
+/// "rank 1, rank 3": those that have not come; many are cut short.
+std::string absent_ranks(c10d::Store& store, int size) {
+  constexpr int kMost = 8;
+  std::string names;
+  for (int rank = 0, found = 0; rank < size; ++rank) {
+    if (store.check({came(rank)})) continue;
+    if (++found > kMost) return names + ", ...";
+    names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return names;
+}
+
+/// Gloo and NCCL have less patience with ranks that start late than the user.
+void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::milliseconds timeout) {
+  store.set(came(launch.rank), std::string("y"));
+  if (store.add("number", 1) == launch.size) store.set("all", std::string("y"));
+  try {
+    store.wait({"all"}, timeout);
+  } catch (const c10::Error&) {
+    const std::string absent = absent_ranks(store, launch.size);
+    if (absent.empty()) return;  // The last one came this moment.
+    throw Error(ErrorCode::kPeer,
+                "not all ranks came within " + std::to_string(timeout.count()) + " ms: " + absent + " did not");
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout) {
-  c10::intrusive_ptr<c10d::Store> store;
-  if (!launch.address.empty() && launch.port != 0) {
-    const bool hosts = launch.rank == 0 && !launch.agent_hosts_store;
-    store = c10::make_intrusive<c10d::TCPStore>(launch.address, store_options(launch, launch.port, hosts, timeout));
-  } else if (launch.local_size < launch.size) {
-    throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
-        .hint("add --rdzv HOST:PORT, or pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT");
-  } else {
-    store = meet(launch, timeout);
+  try {
+    const auto opened = open_store(launch, timeout);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix_of(launch, *opened), opened);
+    wait_for_all(*store, launch, timeout);
+    if (meets_by_file(launch) && launch.rank == 0) remove_port_file(launch);
+    return store;
+  } catch (...) {
+    if (meets_by_file(launch)) remove_port_file(launch);
+    throw;
   }
-  return c10::make_intrusive<c10d::PrefixStore>(prefix_of(launch, *store), store);
 }
 
 }  // namespace shard

@@ -23,8 +23,8 @@ struct SaveOptions {
 /// folder is there completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. A collective.
 /// Memory: no copy of contiguous CPU tensors. Cost: each rank's description of its state, without elements, goes to all.
 /// \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another (plain tensors of other
-///   shapes, shards that overlap or leave gaps, other arguments), or this process is no member; kExists; kResource;
-///   kUnsupported  the format cannot hold a value, by name; kPeer
+///   shapes, shards that overlap or leave gaps, other arguments), a local tensor is another than its metadata says, or
+///   this process is no member; kExists; kResource; kUnsupported  the format cannot hold a value, by name; kPeer
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
           const SaveOptions& options = {});
 
@@ -43,7 +43,9 @@ struct LoadResult {
 /// are replaced by the checkpoint's; dicts, lists and tuples are entered where they hold a tensor. Names are keys and
 /// indices joined by dots. All ranks end alike; what fails before elements are read changes nothing. A collective.
 /// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or dtype
-///   differs, naming tensor, found and expected; kUnsupported; kPeer
+///   differs, naming tensor, found and expected, a tensor stands where an object is wanted, or elements of one to fill
+///   share their place; kUnsupported  a tensor that cannot be filled (sparse, meta), or what the format does not allow;
+///   kPeer
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                 const LoadOptions& options = {});
 

@@ -1,6 +1,7 @@
 #include "libshard/torch/checkpoint/loading.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -123,9 +124,16 @@ class FoundValues {
   Arena arena_;
 };
 
+/// \throws Error  `tensor` has no elements that could be filled one by one.
+void check_fillable(const at::Tensor& tensor) {
+  check_storable(tensor);
+  if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
+  throw Error(ErrorCode::kInvalidArgument, "several elements of a tensor lie in one place: it cannot be filled");
+}
+
 Error mismatch(const std::string& name, const std::string& what, std::string_view expected, std::string_view found) {
   Error error(ErrorCode::kInvalidArgument, c10::str("tensor '", name, "' has another ", what, " in the checkpoint"));
-  error.of_tensor(name).expected(expected).found(found);
+  error.expected(expected).found(found);
   return error;
 }
 
@@ -153,7 +161,12 @@ void Loading::want_tensor(const WantedTensor& wanted) {
         .of_tensor(wanted.name);
   }
   const Tensor* found = find_tensor(wanted.name);
-  found != nullptr ? add_target(wanted, *found) : result_.missing.push_back(wanted.name);
+  if (found == nullptr) return result_.missing.push_back(wanted.name);
+  try {
+    add_target(wanted, *found);
+  } catch (Error& error) {
+    throw error.of_tensor(wanted.name);
+  }
 }
 
 const Tensor* Loading::find_tensor(const std::string& name) const {
@@ -184,7 +197,10 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
   target_.tensors.push_back(target);
   const ShardedTensor sharded = ShardedTensor::of(tensor);
   if (sharded.defined()) {
-    for (const Shard& shard : sharded.local_shards()) add_box(shard.tensor, shard.metadata.shard_offsets);
+    for (const Shard& shard : sharded.local_shards()) {
+      check_storable(shard, sharded.dtype());
+      add_box(shard.tensor, shard.metadata.shard_offsets);
+    }
   } else {
     add_box(tensor, Sizes(static_cast<std::size_t>(tensor.dim())));
   }
@@ -195,6 +211,7 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
 }
 
 void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
+  check_fillable(local);
   if (local.numel() == 0) return;
   const auto storage = static_cast<std::uint32_t>(target_.storages.size());
   target_.storages.push_back(
@@ -215,6 +232,11 @@ void Loading::find_values(std::vector<WantedValue> wanted) {
   const FoundValues values(reader_->catalog(), wanted, rank_);
   for (WantedValue& each : wanted) {
     const Value* value = values.find(each.name);
+    if (find_tensor(each.name) != nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, c10::str("'", each.name, "' is a tensor in the checkpoint"))
+          .of_tensor(each.name)
+          .expected("a tensor to fill");
+    }
     if (value == nullptr) {
       if (!each.is_empty_dict) result_.missing.push_back(each.name);
       continue;

@@ -155,6 +155,7 @@ class CatalogMaker {
   }
 
   void add_leaf(const TreeLeaf& leaf, const std::vector<std::vector<Holder>>& holders) {
+    if (leaf.value == merged_.catalog.root) return;  // An empty state.
     const Path path = compact_path(leaf.path, leaf.name);
     if (leaf.value->kind != ValueKind::kTensor) {
       merged_.catalog.objects.push_back({leaf.name, path, leaf.value, -1});

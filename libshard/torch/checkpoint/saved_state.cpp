@@ -15,13 +15,6 @@ namespace shard::checkpoint {
 
 namespace {
 
-void check_storable(const at::Tensor& tensor) {
-  if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta() && !tensor.is_nested()) return;
-  throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of this kind")
-      .expected("a strided tensor with elements")
-      .found(tensor.toString());
-}
-
 class Collector {
  public:
   OwnState run(const StateDict& state) {
@@ -59,7 +52,7 @@ class Collector {
     info.is_sharded = true;
     info.location = "cpu";
     for (const Shard& shard : tensor.local_shards()) {
-      check_storable(shard.tensor);
+      check_storable(shard, tensor.dtype());
       info.location = shard.tensor.device().str();
       info.boxes.push_back({shard.metadata.shard_offsets, shard.metadata.shard_sizes});
       own_.local.back().push_back(shard.tensor);
@@ -129,6 +122,27 @@ TensorInfo read_info(WireReader& in) {
 }
 
 }  // namespace
+
+void check_storable(const at::Tensor& tensor) {
+  if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta() && !tensor.is_nested()) return;
+  throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of this kind")
+      .expected("a strided tensor with elements")
+      .found(tensor.toString());
+}
+
+void check_storable(const Shard& shard, at::ScalarType dtype) {
+  check_storable(shard.tensor);
+  const auto check = [&shard](bool is_as_said, const std::string& expected, const std::string& found) {
+    if (is_as_said) return;
+    throw Error(ErrorCode::kInvalidArgument, "a local tensor is another than its metadata says")
+        .because(c10::str(shard.metadata))
+        .expected(expected)
+        .found(found);
+  };
+  const Sizes& sizes = shard.metadata.shard_sizes;
+  check(shard.tensor.scalar_type() == dtype, c10::toString(dtype), c10::toString(shard.tensor.scalar_type()));
+  check(shard.tensor.sizes() == at::IntArrayRef(sizes), to_string(sizes), to_string(shard.tensor.sizes()));
+}
 
 OwnState own_state(const StateDict& state) { return Collector().run(state); }
 

@@ -39,7 +39,13 @@ struct OwnState : RankState {
   std::vector<std::vector<at::Tensor>> local;  ///< By tensor and box. Shared with the state dict.
 };
 
-/// \throws Error kUnsupported  a value that no checkpoint holds, naming it.
+/// \throws Error kUnsupported  a tensor without elements of its own that lie in strides: sparse, quantized, meta, ...
+void check_storable(const at::Tensor& tensor);
+/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that is not what the metadata says: torch lets
+///   programs that make a ShardedTensorBase, or resize a local tensor, say one thing and hold another.
+void check_storable(const Shard& shard, at::ScalarType dtype);
+
+/// \throws Error kUnsupported  a value that no checkpoint holds, naming it; kInvalidArgument  see check_storable.
 OwnState own_state(const StateDict& state);
 
 /// For the way to other ranks and back. \throws Error kPeer  bytes that `to_bytes` did not make.

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <map>
 #include <utility>
@@ -19,6 +20,8 @@ void check_out(const std::optional<at::Tensor>& out, bool is_destination, int de
   TORCH_CHECK_VALUE(out.has_value() && out->defined(), "Argument ``dst_tensor`` must be specified on destination rank ",
                     destination);
   TORCH_CHECK_VALUE(out->sizes() == size, "Argument ``dst_tensor`` have size ", out->sizes(), ",but should be ", size);
+  TORCH_CHECK_VALUE(!out->is_meta(), "Argument ``dst_tensor`` is a meta tensor: it has no elements to write");
+  at::assert_no_internal_overlap(*out);
 }
 
 /// This rank's shards by the place where they begin; those without elements are left out.

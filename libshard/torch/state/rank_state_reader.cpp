@@ -78,8 +78,10 @@ class StateReader {
 
  private:
   std::optional<c10::IValue> object_of(const Value& value) {
-    if (torch_ranks::subclass_name(value) == "ShardedTensor") need_world();
+    const std::string_view subclass = torch_ranks::subclass_name(value);
+    if (subclass == "ShardedTensor") need_world();
     if (const auto sharded = torch_ranks::as_sharded_tensor(*catalog_.arena, value)) return sharded_of(*sharded);
+    if (!subclass.empty()) refuse("it is a " + std::string(subclass));
     if (const auto view = torch_save::as_tensor(*catalog_.arena, value)) return plain_of(*view);
     if (value.is_call_of("torch._utils", "_rebuild_parameter")) return parameter_of(value);
     if (value.is_call_of("torch", "Size")) return size_of(value);

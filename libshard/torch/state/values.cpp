@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/pickle/nodes.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -40,7 +41,7 @@ class Packer {
   Value* pack(const c10::IValue& value, int depth = 0) {
     if (value.isTensor()) return tensor_(value.toTensor());
     if (value.isInt()) return make_int(arena_, value.toInt());
-    if (value.isString()) return make_string(arena_, value.toStringView());
+    if (value.isString()) return text(value.toStringView());
     if (value.isTuple() || value.isList() || value.isGenericDict()) return container(value, depth);
     return scalar(value);
   }
@@ -49,13 +50,19 @@ class Packer {
     std::vector<Value*> items;
     items.reserve(2 * state.size());
     for (const auto& item : state) {
-      items.push_back(make_string(arena_, item.key()));
-      items.push_back(inside([&item] { return item.key(); }, [&] { return pack(item.value()); }));
+      const auto name = [&item] { return item.key(); };
+      items.push_back(inside(name, [&] { return text(item.key()); }));
+      items.push_back(inside(name, [&] { return pack(item.value()); }));
     }
     return make_list(arena_, ValueKind::kDict, items);
   }
 
  private:
+  Value* text(std::string_view utf8) {
+    if (pickle::is_python_utf8(utf8)) return make_string(arena_, utf8);
+    throw Error(ErrorCode::kUnsupported, "a string that is no UTF-8 cannot be saved");
+  }
+
   Value* scalar(const c10::IValue& value) {
     if (value.isNone()) return make_value(arena_, ValueKind::kNone);
     if (value.isDouble()) return real(value.toDouble());
@@ -200,7 +207,8 @@ class Unpacker {
     if (special_) {
       if (std::optional<c10::IValue> found = special_(value)) return std::move(*found);
     }
-    throw Error(ErrorCode::kUnsupported, "a state dict cannot hold a value of type " + std::string(type_name(value)));
+    const std::string kind(value.kind == ValueKind::kLong ? "int of more than 64 bits" : type_name(value));
+    throw Error(ErrorCode::kUnsupported, "a state dict cannot hold a value of type " + kind);
   }
 
   std::vector<c10::IValue> unpack_all(std::span<Value* const> items, int depth) {

@@ -1,0 +1,46 @@
+// What the names in a folder say about parts that are not there.
+#include "formats/hub/folder_names.h"
+
+#include <gtest/gtest.h>
+
+namespace shard::hub {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string missing(const Names& names) { return missing_part(names, ".safetensors"); }
+
+TEST(MissingPart, IsTheFirstThatTheOthersCount) {
+  EXPECT_EQ(missing({"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}),
+            "model-00002-of-00003.safetensors");
+  EXPECT_EQ(missing({"model-00002-of-00002.safetensors"}), "model-00001-of-00002.safetensors");
+  EXPECT_EQ(missing({"m-1-of-2.safetensors"}), "m-2-of-2.safetensors");
+}
+
+TEST(MissingPart, IsNoneOfAWholeCheckpoint) {
+  EXPECT_EQ(missing({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}), "");
+  EXPECT_EQ(missing({"model-00000-of-00002.safetensors", "model-00001-of-00002.safetensors"}), "");
+}
+
+TEST(MissingPart, CountsEachBaseAlone) {
+  EXPECT_EQ(missing({"a-00001-of-00001.safetensors", "b-00001-of-00002.safetensors"}), "b-00002-of-00002.safetensors");
+}
+
+TEST(MissingPart, SaysNothingOfOtherNames) {
+  EXPECT_EQ(missing({"model.safetensors", "00001-of-00002.safetensors", "model-x-of-00002.safetensors",
+                     "model-00001-of-00002.bin", ".model-00001-of-00002.safetensors", "one-of-2.safetensors",
+                     "model-1-of-99999999999.safetensors"}),
+            "");
+}
+
+TEST(MissingPart, IsFoundAtOnceWhateverTheCount) {
+  EXPECT_EQ(missing({"m-1-of-999999999.safetensors"}), "m-2-of-999999999.safetensors");
+}
+
+TEST(OthersWarning, NamesFiveAndCountsTheRest) {
+  EXPECT_EQ(others_warning({"a", "b", "c", "d", "e", "f", "g"}),
+            "other files of the folder are not read or copied: a, b, c, d, e and 2 more");
+}
+
+}  // namespace
+}  // namespace shard::hub

@@ -1,0 +1,22 @@
+/// \file
+/// Time bounds of tests that hold on a busy machine too.
+#pragma once
+
+#include <ctime>
+
+namespace shard::test {
+
+/// Seconds of processor time that `action` takes on the calling thread; what other processes do hardly counts.
+template <class Action>
+double cpu_seconds(const Action& action) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  const double begin = now();
+  action();
+  return now() - begin;
+}
+
+}  // namespace shard::test
