@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "formats/zip/zip.h"
 #include "libshard/core/error.h"
@@ -102,6 +103,15 @@ std::string_view foreign_zip(const FileSystem& fs, const std::string& path) {
   }
 }
 
+/// What servers answer instead of a file, with its name: pages of logins and errors.
+bool is_web_page(std::string_view head) {
+  constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
+  return std::ranges::any_of(kBegins, [&](std::string_view begin) {
+    return std::ranges::equal(head.substr(0, begin.size()), begin, same);
+  });
+}
+
 std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& path) {
   const std::string head = head_of(fs, path);
   if (head.starts_with("PK\x03\x04")) {
@@ -111,6 +121,12 @@ std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& pa
     return Error(ErrorCode::kCorruption, "this is a Git LFS pointer, not the file itself")
         .in_file(path)
         .hint("fetch the content with: git lfs pull");
+  }
+  if (is_web_page(head)) {
+    return Error(ErrorCode::kCorruption, "this is a web page, not the file itself")
+        .in_file(path)
+        .because("a server answered with a page, of a login or an error, and it was saved")
+        .hint("fetch the file again");
   }
   return std::nullopt;
 }

@@ -88,9 +88,11 @@ std::int64_t ZipReader::find_end() const {
   for (std::int64_t at = bytes_ - begin - kEndBytes; at-- > 0;) {
     if (is_end(tail.subspan(static_cast<std::size_t>(at)))) return begin + at;
   }
-  throw damaged("truncated", "there is no end record at the end")
-      .because("the file was cut short, or bytes were appended to it")
-      .hint("fetch it again");
+  Error error = damaged("truncated", "there is no end record at the end");
+  if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
+    throw error.because("it does not begin as a zip either: this is another kind of file");
+  }
+  throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
 
 ZipReader::End ZipReader::read_end() const {

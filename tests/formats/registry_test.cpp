@@ -238,6 +238,13 @@ TEST_F(DetectFormat, AGitLfsPointerSaysHowToFetchTheFile) {
   expect_refused(ErrorCode::kCorruption, "git lfs pull", {"/d/model.safetensors"});
 }
 
+TEST_F(DetectFormat, AWebPageThatWasSavedAsTheFileIsNamed) {
+  put("/d/model.safetensors", "<!DOCTYPE html><html><body>Sign in</body></html>");
+  expect_refused(ErrorCode::kCorruption, "web page", {"/d/model.safetensors"});
+  put("/d/model.pt", "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>");
+  expect_refused(ErrorCode::kCorruption, "web page", {"/d/model.pt"});
+}
+
 TEST_F(DetectFormat, AFolderAmongSeveralPathsIsRefused) {
   put("/d/0.pt", "PK\x03\x04");
   expect_refused(ErrorCode::kInvalidArgument, "cannot stand beside others", {"/d", "/d/0.pt"});

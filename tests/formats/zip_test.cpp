@@ -100,6 +100,13 @@ TEST(ZipReader, RefusesACommentOfAnotherLength) {
   EXPECT_THAT(test::error_of([&] { open(bytes); }).what(), ::testing::HasSubstr("no end record"));
 }
 
+TEST(ZipReader, SaysWhenItIsNoZipAtAll) {
+  EXPECT_EQ(test::error_of([] { open(std::string(100, 'x')); }).why(),
+            "it does not begin as a zip either: this is another kind of file");
+  EXPECT_EQ(test::error_of([] { open(build(kThree) + "x"); }).why(),
+            "the file was cut short, or bytes were appended to it");
+}
+
 TEST(ZipReader, OpensASmallZipWithOneRead) {
   const std::string bytes = build(kThree);
   const auto file = std::make_shared<BytesFile>(bytes);

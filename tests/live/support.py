@@ -5,11 +5,15 @@ Environment: SHARDCTL names the program under test.
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from python_ranks import end_rank, spawn  # noqa: E402, F401: for the tests beside this file
 
 SHARDCTL = os.environ.get("SHARDCTL", "shardctl")
 
@@ -71,20 +75,3 @@ class LiveTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="shardctl-live-")
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name)
-
-
-def spawn(function, ranks: int, *arguments) -> None:
-    """Runs function(rank, *arguments) on gloo ranks, each in a process with a formed group."""
-    import torch.multiprocessing as mp
-
-    with tempfile.TemporaryDirectory() as rendezvous:
-        mp.spawn(_rank, (ranks, f"file://{rendezvous}/store", function, arguments), nprocs=ranks)
-
-
-def _rank(rank, ranks, rendezvous, function, arguments):
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
-    function(rank, *arguments)
-    dist.destroy_process_group()

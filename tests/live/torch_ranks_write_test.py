@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from support import LiveTest, noise, raw_bytes, shardctl, shardctl_json
+from support import LiveTest, end_rank, noise, raw_bytes, shardctl, shardctl_json
 
 CARRIED = (torch.float32, torch.int64)  # What gloo moves between ranks, and NaN does not spoil.
 PLACEMENTS = {"R": Replicate, "S": Shard, "_S": _StridedShard}
@@ -176,7 +176,7 @@ def worker(rank, world, folder):
         except Exception as error:
             raise AssertionError(f"case {case['name']} on rank {rank}: {type(error).__name__}: {error}") from error
         dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 class TorchRanks(LiveTest):

@@ -10,11 +10,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 try:
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
-    import torch.multiprocessing as mp
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec, ShardMetadata
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -22,6 +22,8 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+from python_ranks import spawn
 
 PROGRAM, SHARDCTL = sys.argv[1:3]
 os.environ["PYTHONWARNINGS"] = "ignore"  # torch warns of ShardedTensor at every use.
@@ -47,18 +49,6 @@ def shardctl(*arguments) -> str:
     done = subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def in_ranks(ranks: int, function, *arguments) -> None:
-    with tempfile.TemporaryDirectory() as rendezvous:
-        mp.spawn(_rank, (ranks, f"file://{rendezvous}/store", function, arguments), nprocs=ranks)
-
-
-def _rank(rank, ranks, rendezvous, function, arguments):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
-    function(*arguments)
-    dist.destroy_process_group()
 
 
 # --- In Python's ranks ---
@@ -107,7 +97,7 @@ def check_others(state: dict) -> None:
     assert torch.equal(state["optimizer"]["momentum"], torch.arange(4.0))
 
 
-def load_sharded(folder: str) -> None:
+def load_sharded(_rank: int, folder: str) -> None:
     ranks = dist.get_world_size()
     state = {name: make_sharded(name, spec, False) for name, spec in specs(ranks).items()} | others(False)
     dcp.load(state, checkpoint_id=folder)
@@ -116,7 +106,7 @@ def load_sharded(folder: str) -> None:
     check_others(state)
 
 
-def load_dtensors(folder: str, reader) -> None:
+def load_dtensors(_rank: int, folder: str, reader) -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {name: distribute_tensor(torch.zeros(shape).to(dtype), mesh, [Shard(0)])
              for name, (shape, dtype) in SHAPES.items() if name != "plain"}
@@ -127,13 +117,13 @@ def load_dtensors(folder: str, reader) -> None:
         assert torch.equal(value, counted(name)), name
 
 
-def save_sharded(folder: str) -> None:
+def save_sharded(_rank: int, folder: str) -> None:
     ranks = dist.get_world_size()
     state = {name: make_sharded(name, spec, True) for name, spec in specs(ranks).items()} | others(True)
     dcp.save(state, checkpoint_id=folder)
 
 
-def save_dtensors(folder: str) -> None:
+def save_dtensors(_rank: int, folder: str) -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {name: distribute_tensor(counted(name), mesh, [Shard(1)]) for name in SHAPES if name != "plain"}
     dcp.save(state | others(True), checkpoint_id=folder)
@@ -150,20 +140,20 @@ class CheckpointsWithPython(unittest.TestCase):
     def test_python_loads_what_cpp_saved(self):
         run_program("save", self.folder, "dcp", 4)
         for ranks in (4, 2):
-            in_ranks(ranks, load_sharded, str(self.folder))
-        in_ranks(2, load_dtensors, str(self.folder), dcp.FileSystemReader)
+            spawn(load_sharded, ranks, str(self.folder))
+        spawn(load_dtensors, 2, str(self.folder), dcp.FileSystemReader)
 
     def test_python_loads_the_hugging_face_form(self):
         run_program("save", self.folder, "dcp-hf", 4)
-        in_ranks(2, load_dtensors, str(self.folder), HuggingFaceStorageReader)
+        spawn(load_dtensors, 2, str(self.folder), HuggingFaceStorageReader)
 
     def test_cpp_loads_what_python_saved(self):
-        in_ranks(4, save_sharded, str(self.folder))
+        spawn(save_sharded, 4, str(self.folder))
         for ranks in (4, 3, 1):
             run_program("load", self.folder, "dcp", ranks)
 
     def test_cpp_loads_dtensors(self):
-        in_ranks(3, save_dtensors, str(self.folder))
+        spawn(save_dtensors, 3, str(self.folder))
         run_program("load", self.folder, "dcp", 2)
 
     def test_cpp_loads_what_cpp_saved_in_other_processes(self):

@@ -13,10 +13,10 @@ import unittest
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 try:
     import torch
     import torch.distributed as dist
-    import torch.multiprocessing
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.api import load_with_process_group
     from torch.distributed._shard.metadata import ShardMetadata
@@ -24,6 +24,8 @@ try:
 except ImportError as error:
     print(f"skipped: {error}", file=sys.stderr)
     sys.exit(77)
+
+from python_ranks import spawn
 
 RANKS = 4
 warnings.filterwarnings("ignore", category=FutureWarning)  # "Please use DTensor instead"
@@ -116,12 +118,8 @@ def check(rank: int, folder: str, group) -> None:
     same(found, group_state(group), "group")
 
 
-def be_rank(rank: int, store: str, folder: str, body) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+def with_group(rank: int, folder: str, body) -> None:
     body(rank, folder, dist.new_group([2, 3]))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 class StateWithPython(unittest.TestCase):
@@ -133,7 +131,7 @@ class StateWithPython(unittest.TestCase):
         self.folder = folder.name
 
     def run_python(self, body) -> None:
-        torch.multiprocessing.spawn(be_rank, (f"{self.folder}/python-store", self.folder, body), nprocs=RANKS)
+        spawn(with_group, RANKS, self.folder, body)
 
     def run_program(self, verb: str) -> None:
         ranks = [subprocess.Popen([self.program, verb, self.folder], stderr=subprocess.PIPE, text=True,
