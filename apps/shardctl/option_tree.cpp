@@ -138,7 +138,8 @@ namespace {
 std::string check_seconds(const std::string& text) {
   double seconds = 0;
   const bool is_number = CLI::detail::lexical_cast(text, seconds);
-  return is_number && seconds >= 0.001 && seconds <= 1e6 ? std::string() : text + " is not from 0.001 to 1000000 seconds";
+  if (is_number && seconds >= 0.001 && seconds <= 1e6) return {};
+  return text + " is not from 0.001 to 1000000 seconds";
 }
 
 void add_ranks(CLI::App& app, Options& o) {

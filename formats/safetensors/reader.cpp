@@ -1,7 +1,6 @@
 #include "formats/safetensors/reader.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,8 +19,6 @@
 namespace shard::safetensors {
 
 namespace {
-
-constexpr std::size_t kNamedInWarnings = 5;
 
 /// Makes room for `more` entries without moving the vector for every small file.
 template <class T>

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 
 #include "formats/torch_ranks/sharded_value_maker.h"
+#include "formats/torch_ranks/shardings.h"
 
 namespace shard::torch_ranks {
 
@@ -22,15 +21,6 @@ std::vector<std::int64_t> strides_of(std::span<const std::int64_t> sizes) {
 }
 
 }  // namespace
-
-std::vector<std::int64_t> mesh_ranks(const Sharding& sharding) {
-  if (!sharding.ranks.empty()) return sharding.ranks;
-  const std::vector<std::int64_t> sizes = sizes_of(sharding);
-  std::vector<std::int64_t> ranks(
-      static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>())));
-  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
-  return ranks;
-}
 
 std::vector<std::string> GroupNames::add_mesh(const Sharding& sharding, std::int64_t index, std::int64_t world_size) {
   const std::vector<std::int64_t> sizes = sizes_of(sharding), strides = strides_of(sizes);

@@ -8,7 +8,6 @@
 
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
-#include "formats/torch_ranks/sharded_value_maker.h"
 #include "libshard/core/box.h"
 
 namespace shard::torch_ranks {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "formats/torch_ranks/rank_source.h"
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_ranks {
@@ -56,10 +57,7 @@ class RankSettler {
   }
 
   std::int64_t layout_ranks() const {
-    std::int64_t ranks = 1;
-    if (check_.layout == nullptr) return 0;
-    for (const MeshAxis& axis : check_.layout->mesh) ranks *= axis.size;
-    return ranks;
+    return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh);
   }
 
   /// Process groups and documents say it; meshes say how many at least.
@@ -115,14 +113,8 @@ class RankSettler {
     }
   }
 
-  static std::int64_t size_of(const Sharding& sharding) {
-    std::int64_t size = 1;
-    for (const MeshAxis& axis : sharding.mesh) size *= axis.size;
-    return size;
-  }
-
   static bool holds(const Sharding& sharding, std::int64_t rank) {
-    if (sharding.ranks.empty()) return rank < size_of(sharding);
+    if (sharding.ranks.empty()) return rank < mesh_size(sharding.mesh);
     return std::ranges::find(sharding.ranks, rank) != sharding.ranks.end();
   }
 

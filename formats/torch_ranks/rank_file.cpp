@@ -7,6 +7,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/pickled_object.h"
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 
@@ -119,12 +120,6 @@ class LeafReader {
   std::string_view rank_teller_, world_teller_;
 };
 
-std::size_t rank_count(const Sharding& sharding) {
-  std::size_t count = 1;
-  for (const MeshAxis& axis : sharding.mesh) count *= static_cast<std::size_t>(axis.size);
-  return count;
-}
-
 }  // namespace
 
 std::string_view name_of(LeafKind kind) {
@@ -152,7 +147,7 @@ RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const s
   }
   for (const DTensorValue& tensor : file.dtensors) {
     const Sharding& sharding = tensor.sharding;
-    if (file.mesh == nullptr || rank_count(sharding) > rank_count(*file.mesh)) file.mesh = &sharding;
+    if (file.mesh == nullptr || mesh_size(sharding.mesh) > mesh_size(file.mesh->mesh)) file.mesh = &sharding;
   }
   return file;
 }

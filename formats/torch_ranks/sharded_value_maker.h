@@ -26,9 +26,6 @@ struct PickledMesh {
   Value* ranks = nullptr;  ///< kTensor: the ranks as an int32 vector (mesh_ranks()).
 };
 
-/// Elements of `sharding.ranks`, also where those are left out.
-std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
-
 /// Numbers process groups as torch does in a process that makes its meshes one after another, each by init_device_mesh
 /// and before any other group: "0" is all ranks, then every row of ranks along an axis has the next number.
 class GroupNames {

@@ -2,6 +2,8 @@
 /// The catalog's list of shardings, each once, and the pieces that they mean for a shape.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,5 +42,9 @@ bool cuts_slowest_first(const Cut& cut);
 
 /// True for 0, 1, 2, ..., which Sharding::ranks leaves out.
 bool is_counting(const std::vector<std::int64_t>& ranks);
+/// The ranks of a mesh of these axes.
+std::int64_t mesh_size(std::span<const MeshAxis> mesh);
+/// Elements of `sharding.ranks`, also where those are left out.
+std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
 
 }  // namespace shard::torch_ranks

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/torch/placed_zip.h"
+#include "formats/torch_ranks/shardings.h"
 #include "formats/torch_ranks/unwrap_parameters.h"
 #include "formats/torch_ranks/written_rank.h"
 #include "libshard/catalog/layout.h"

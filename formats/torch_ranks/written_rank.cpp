@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_ranks {

@@ -28,10 +28,10 @@ struct TogetherOptions {
 
 /// Does `work` on every rank and returns when all have done it. `work` is given a token that asks it to stop when
 /// another rank failed, and must not use the group. On a group of one it runs on the caller's thread.
-/// \throws Error  the cause, with its rank, on all ranks: of several failures the lowest rank's, interruptions last (so what
-///   all find the lowest tells, whoever was first, if its work stops in time); kPeer when a rank is lost or silent: then this rank's own failure goes
-///   first, if it has one. kInterrupted without a rank when this rank was told to stop and the others did not answer.
-///   After a loss the group is aborted.
+/// \throws Error  the cause, with its rank, on all ranks: of several failures the lowest rank's, interruptions last (so
+///   what all find the lowest tells, whoever was first, if its work stops in time); kPeer when a rank is lost or silent:
+///   then this rank's own failure goes first, if it has one. kInterrupted without a rank when this rank was told to stop
+///   and the others did not answer. After a loss the group is aborted.
 /// Cost: one all_gather of 16 bytes after 1 ms, then at times that grow with the work's own (a twentieth of it, at most
 /// 100 ms); a step thus ends at most 5 % late.
 void together(Group& group, const TogetherOptions& options, const std::function<void(std::stop_token)>& work);

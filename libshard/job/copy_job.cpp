@@ -270,10 +270,9 @@ class Run {
 
   /// Storages that several ranks read a part of.
   void join_source_checks() {
+    if (group_.size() == 1) return;
     const std::vector<Storage>& storages = job_.reader->catalog().storages;  // The same on all ranks.
-    const bool has_checksums =
-        std::ranges::any_of(storages, [](const Storage& each) { return each.crc32.has_value(); });
-    if (group_.size() == 1 || !has_checksums) return;
+    if (std::ranges::none_of(storages, [](const Storage& each) { return each.crc32.has_value(); })) return;
     const std::vector<std::vector<CrcRun>> gathered = gather_runs(source_checks_.incomplete());
     together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       for (const std::vector<CrcRun>& runs : gathered) source_checks_.add_all(runs);

@@ -20,15 +20,23 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLong{60'000};  // Never waited for, also on a busy machine.
 
+/// A signal that one rank gets.
+struct Signal {
+  int rank = -1;
+  std::stop_token token{};
+};
+
 /// What `together` threw on each rank.
 std::vector<Error> failures_of(int ranks, const std::function<void(Group&, std::stop_token)>& work,
-                               milliseconds timeout = kLong) {
+                               milliseconds timeout = kLong, const Signal& signal = {}) {
   std::vector<Error> failures;
   std::mutex mutex;
   run_as_threads(ranks, [&](Group& group) {
     group.set_timeout(timeout);
+    TogetherOptions options{.patience = kLong};
+    if (group.rank() == signal.rank) options.stop = signal.token;
     try {
-      together(group, {.patience = kLong}, [&](std::stop_token stop) { work(group, stop); });
+      together(group, options, [&](std::stop_token stop) { work(group, stop); });
     } catch (const Error& error) {
       const std::scoped_lock lock(mutex);
       failures.push_back(error);
@@ -40,6 +48,14 @@ std::vector<Error> failures_of(int ranks, const std::function<void(Group&, std::
 void wait_for_stop(const std::stop_token& stop) {
   while (!stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
   throw Error(ErrorCode::kInterrupted, "interrupted");
+}
+
+void expect_interrupted(const std::vector<Error>& failures, std::size_t ranks, int by) {
+  EXPECT_EQ(failures.size(), ranks);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+    EXPECT_EQ(error.rank(), by);
+  }
 }
 
 TEST(Together, ReturnsWhenAllAreDone) {
@@ -158,36 +174,20 @@ TEST(Together, SumsWhatIsDoneOnRankZero) {
 
 TEST(Together, AnInterruptionOfOneRankEndsAll) {
   std::stop_source signal;
-  std::atomic<int> interrupted{0};
-  run_as_threads(3, [&](Group& group) {
-    TogetherOptions options{.patience = kLong};
-    if (group.rank() == 1) options.stop = signal.get_token();
+  const auto work = [&](Group& group, const std::stop_token& stop) {
     if (group.rank() == 0) signal.request_stop();
-    try {
-      together(group, options, wait_for_stop);
-    } catch (const Error& error) {
-      interrupted += error.code() == ErrorCode::kInterrupted && error.rank() == 1 ? 1 : 0;
-    }
-  });
-  EXPECT_EQ(interrupted, 3);
+    wait_for_stop(stop);
+  };
+  expect_interrupted(failures_of(3, work, kLong, {1, signal.get_token()}), 3, 1);
 }
 
 TEST(Together, AnInterruptionOfARankWhoseWorkIsDoneEndsAll) {
   std::stop_source signal;
-  std::atomic<int> interrupted{0};
-  run_as_threads(2, [&](Group& group) {
-    TogetherOptions options{.patience = kLong};
-    if (group.rank() == 0) options.stop = signal.get_token();
-    try {
-      together(group, options, [&](const std::stop_token& stop) {
-        if (group.rank() == 1) wait_for_stop(stop);
-        signal.request_stop();
-      });
-    } catch (const Error& error) {
-      interrupted += error.code() == ErrorCode::kInterrupted && error.rank() == 0 ? 1 : 0;
-    }
-  });
-  EXPECT_EQ(interrupted, 2);
+  const auto work = [&](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 1) wait_for_stop(stop);
+    signal.request_stop();
+  };
+  expect_interrupted(failures_of(2, work, kLong, {0, signal.get_token()}), 2, 0);
 }
 
 TEST(Together, AloneItRunsOnTheCallersThread) {

@@ -19,6 +19,7 @@
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/core/box.h"
 #include "libshard/exec/tensor_reader.h"
 #include "tests/formats/torch_files.h"
