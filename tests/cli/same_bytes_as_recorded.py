@@ -10,7 +10,8 @@ Usage: SHARDCTL=PROGRAM same_bytes_as_recorded.py [--record] [--work FOLDER] [--
 A line of the record is `SHA256  CASE  FILE`: CASE are the arguments, FILE a file that the case writes, or `stdout`. A case
 that does not exit with 0 has a line `exit-CODE  CASE  -`. Paths in CASE start in tests/data, or in `made`, which holds what
 the first cases write. Each writing case runs twice, the second time with another number of threads, ranks or bytes of
-memory (WAYS), and must do the same. JSON documents are compared by the fields in FIELDS: later versions may add others.
+memory (WAYS), and must do the same. JSON documents are compared by the fields in FIELDS: later versions may add others, and
+the words of warnings may change.
 Record again only for an intended change, and read the diff of the record. Python's standard library only.
 """
 
