@@ -126,7 +126,7 @@ def documents(text: str):
 
 
 def environment(folder: Path) -> dict[str, str]:
-    drop = re.compile(r"SHARDCTL|RANK$|WORLD_SIZE$|MASTER_|OMPI_|MV2_|PMI_|SLURM_")
+    drop = re.compile(r"^SHARDCTL_|RANK$|WORLD_SIZE$|MASTER_|TORCHELASTIC_|OMPI_|MV2_|PMI_|SLURM_")
     kept = {name: value for name, value in os.environ.items() if not drop.search(name)}
     return {**kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "LC_ALL": "C"}
 
