@@ -25,7 +25,7 @@ if(TARGET shard_torch)
   cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH SHARD_LIBTORCH_ROOT)
 endif()
 install(TARGETS shardctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY libshard formats DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY libshard formats shardtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 configure_package_config_file(cmake/libshardConfig.cmake.in ${PROJECT_BINARY_DIR}/libshardConfig.cmake
                               INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/libshardConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -44,7 +44,7 @@ function(shard_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# shard_plugin(NAME SOURCES ... LIBS ...): a library beside libshard.so that is opened on demand (libshard/dist/plugin.h).
+# shard_plugin(NAME SOURCES ... LIBS ...): a library beside libshard.so that is opened on demand (libshard/ranks/plugin.h).
 function(shard_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   add_library(${name} MODULE ${arg_SOURCES})

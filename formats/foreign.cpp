@@ -6,8 +6,9 @@
 #include <array>
 #include <cctype>
 
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard {
 
@@ -60,9 +61,9 @@ constexpr std::array kMarks{
 };
 
 /// The first bytes of a file, or nothing where there is no readable file.
-std::string head_of(const FileSystem& fs, const std::string& path) {
-  if (fs.status(path).kind != FileKind::kFile) return {};
-  const auto file = fs.open(path);
+std::string head_of(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFile) return {};
+  const auto file = store.open(path);
   std::string head(static_cast<std::size_t>(std::min(file->size(), kHeadBytes)), '\0');
   file->read_at(0, std::as_writable_bytes(std::span(head)));
   return head;
@@ -94,9 +95,9 @@ std::string_view foreign_records(const zip::ZipReader& zip) {
 }
 
 /// What a zip is that is no torch.save file, or empty.
-std::string_view foreign_zip(const FileSystem& fs, const std::string& path) {
+std::string_view foreign_zip(const SourceStore& store, const std::string& path) {
   try {
-    const std::shared_ptr<const RandomReader> file = fs.open(path);
+    const std::shared_ptr<const RandomReader> file = store.open(path);
     return foreign_records(zip::ZipReader(file, 0, file->size()));
   } catch (const Error&) {
     return {};  // A damaged zip: the torch reader says how.
@@ -107,15 +108,14 @@ std::string_view foreign_zip(const FileSystem& fs, const std::string& path) {
 bool is_web_page(std::string_view head) {
   constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  return std::ranges::any_of(kBegins, [&](std::string_view begin) {
-    return std::ranges::equal(head.substr(0, begin.size()), begin, same);
-  });
+  return std::ranges::any_of(
+      kBegins, [&](std::string_view begin) { return std::ranges::equal(head.substr(0, begin.size()), begin, same); });
 }
 
-std::optional<Error> look_alike_file(const FileSystem& fs, const std::string& path) {
-  const std::string head = head_of(fs, path);
+std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
+  const std::string head = head_of(store, path);
   if (head.starts_with("PK\x03\x04")) {
-    if (const std::string_view what = foreign_zip(fs, path); !what.empty()) return unsupported(what, path);
+    if (const std::string_view what = foreign_zip(store, path); !what.empty()) return unsupported(what, path);
   }
   if (head.starts_with("version https://git-lfs.github.com/")) {
     return Error(ErrorCode::kCorruption, "this is a Git LFS pointer, not the file itself")
@@ -137,14 +137,14 @@ bool is_vllm_part(std::string_view name) {
 }
 
 /// Folders with files of dcp or safetensors that are something else, or more.
-std::optional<Error> look_alike_folder(const FileSystem& fs, const std::string& folder) {
-  const std::string metadata = head_of(fs, join_path(folder, ".metadata"));
+std::optional<Error> look_alike_folder(const SourceStore& store, const std::string& folder) {
+  const std::string metadata = head_of(store, join_path(folder, ".metadata"));
   // Its metadata is a pickle of its own class, and the items beside it are bare bytes.
   if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
     return unsupported("a ByteCheckpoint checkpoint", folder);
   }
-  if (std::ranges::any_of(fs.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
-  const auto has = [&](std::string_view name) { return fs.status(join_path(folder, name)).kind == FileKind::kFile; };
+  if (std::ranges::any_of(store.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
+  const auto has = [&](std::string_view name) { return store.status(join_path(folder, name)).kind == FileKind::kFile; };
   if (metadata.empty() || !has("common.pt") || !has("metadata.json")) return std::nullopt;
   return unsupported("a Megatron-core dist_checkpointing folder", folder)
       .because("what is not sharded lies in common.pt, and tensors may be stored in other shapes than they have")
@@ -168,16 +168,16 @@ constexpr std::array kPatterns{
 };
 
 /// True for the folder above DeepSpeed's: its file `latest` names the folder of the last save.
-bool is_deepspeed_root(const FileSystem& fs, const std::string& folder) {
-  const std::string latest = head_of(fs, join_path(folder, "latest"));
+bool is_deepspeed_root(const SourceStore& store, const std::string& folder) {
+  const std::string latest = head_of(store, join_path(folder, "latest"));
   const std::string tag = latest.substr(0, latest.find_last_not_of(" \r\n") + 1);
   if (tag.empty() || tag.find('/') != std::string::npos || tag.find('\0') != std::string::npos) return false;
-  return fs.status(join_path(folder, tag)).kind == FileKind::kFolder;
+  return store.status(join_path(folder, tag)).kind == FileKind::kFolder;
 }
 
-std::optional<Error> foreign_folder(const FileSystem& fs, const std::string& folder) {
-  const std::vector<std::string> names = fs.list(folder);
-  if (std::ranges::binary_search(names, "latest") && is_deepspeed_root(fs, folder)) {
+std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
+  const std::vector<std::string> names = store.list(folder);
+  if (std::ranges::binary_search(names, "latest") && is_deepspeed_root(store, folder)) {
     return unsupported("a DeepSpeed checkpoint", folder);
   }
   for (const Mark& mark : kMarks) {
@@ -201,20 +201,20 @@ std::string_view tar_kind(std::string_view head) {
 }
 
 /// A pickle of protocol 2 or later, from its first to its last byte.
-bool is_plain_pickle(const FileSystem& fs, const std::string& path, std::string_view head) {
+bool is_plain_pickle(const SourceStore& store, const std::string& path, std::string_view head) {
   if (head.size() < 3 || head[0] != '\x80' || head[1] < 2 || head[1] > 5) return false;
-  const auto file = fs.open(path);
+  const auto file = store.open(path);
   std::byte last{};
   file->read_at(file->size() - 1, {&last, 1});
   return last == std::byte{'.'};
 }
 
-std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path) {
-  const std::string head = head_of(fs, path);
+std::optional<Error> foreign_file(const SourceStore& store, const std::string& path) {
+  const std::string head = head_of(store, path);
   for (const Magic& magic : kMagics) {
     if (head.starts_with(magic.bytes)) return unsupported(magic.what, path).hint(magic.hint);
   }
-  if (is_plain_pickle(fs, path, head)) {
+  if (is_plain_pickle(store, path, head)) {
     return unsupported("a plain Python pickle", path).because("torch.save would have put it into a zip");
   }
   if (const std::string_view tar = tar_kind(head); !tar.empty()) {
@@ -227,18 +227,18 @@ std::optional<Error> foreign_file(const FileSystem& fs, const std::string& path)
 
 std::optional<Error> foreign_look_alike(const Source& source) {
   for (const std::string& path : source.paths) {
-    const bool is_folder = source.fs->status(path).kind == FileKind::kFolder;
-    auto error = is_folder ? look_alike_folder(*source.fs, path) : look_alike_file(*source.fs, path);
+    const bool is_folder = source.store->status(path).kind == FileKind::kFolder;
+    auto error = is_folder ? look_alike_folder(*source.store, path) : look_alike_file(*source.store, path);
     if (error) return error;
   }
   return std::nullopt;
 }
 
 std::optional<Error> foreign_kind(const Source& source) {
-  const FileSystem& fs = *source.fs;
+  const SourceStore& store = *source.store;
   for (const std::string& path : source.paths) {
-    const bool is_folder = fs.status(path).kind == FileKind::kFolder;
-    if (auto error = is_folder ? foreign_folder(fs, path) : foreign_file(fs, path)) return error;
+    const bool is_folder = store.status(path).kind == FileKind::kFolder;
+    if (auto error = is_folder ? foreign_folder(store, path) : foreign_file(store, path)) return error;
   }
   return std::nullopt;
 }

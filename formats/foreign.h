@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard {
 

@@ -14,6 +14,7 @@
 #include "formats/torch_ranks/format.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/io/paths.h"
 
 namespace shard {
 
@@ -49,12 +50,12 @@ bool has_suffix_of(const Format& format, std::string_view name) {
 bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
 
 bool is_folder(const Source& source) {
-  return source.paths.size() == 1 && source.fs->status(source.paths.front()).kind == FileKind::kFolder;
+  return source.paths.size() == 1 && source.store->status(source.paths.front()).kind == FileKind::kFolder;
 }
 
 /// The format that the names hint at. Only for what no format recognised: its reader then says what is wrong there.
 const Format* format_by_names(const Source& source) {
-  const std::vector<std::string> names = is_folder(source) ? source.fs->list(source.paths.front()) : source.paths;
+  const std::vector<std::string> names = is_folder(source) ? source.store->list(source.paths.front()) : source.paths;
   for (const Format& format : formats()) {
     if (is_format(format, kTorchFormat) && is_folder(source)) continue;  // Its folders have names of their own.
     if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(format, name); }))
@@ -66,9 +67,9 @@ const Format* format_by_names(const Source& source) {
 void check_exists(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   for (const std::string& path : source.paths) {
-    const FileKind kind = source.fs->status(path).kind;
+    const FileKind kind = source.store->status(path).kind;
     if (kind == FileKind::kAbsent) {
-      throw Error(ErrorCode::kNotFound, "no such file or folder").in_file(path).of_kind("missing_file");
+      throw Error(ErrorCode::kNotFound, "no such file or folder").in_file(path).of_kind(FindingKind::kMissingFile);
     }
     if (kind == FileKind::kOther) {
       throw Error(ErrorCode::kNotFound, "is not a regular file").in_file(path);
@@ -90,10 +91,10 @@ void prefer_ranks(std::vector<const Format*>& fitting) {
 /// A file of a folder that is a checkpoint by itself, or empty: PEFT's adapter_model.bin has no index.
 std::string file_to_name(const Source& source) {
   if (!is_folder(source)) return {};
-  for (const std::string& name : source.fs->list(source.paths.front())) {
-    const Source file{source.fs, {join_path(source.paths.front(), name)}};
+  for (const std::string& name : source.store->list(source.paths.front())) {
+    const Source file{source.store, {join_path(source.paths.front(), name)}};
     const bool is_file =
-        has_suffix_of(kTorchFormat, name) && file.fs->status(file.paths.front()).kind == FileKind::kFile;
+        has_suffix_of(kTorchFormat, name) && file.store->status(file.paths.front()).kind == FileKind::kFile;
     if (is_file && kTorchFormat.detect(file)) return file.paths.front();
   }
   return {};

@@ -7,40 +7,46 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORE = {"libshard/core"}
+CATALOG = CORE | {"libshard/catalog"}
+CHECKPOINT = CATALOG | {"libshard/io", "libshard/checkpoint"}
 USES = {  # A folder may include from itself and from these.
     "libshard/core": set(),
-    "libshard/catalog": {"libshard/core"},
-    "libshard/plan": {"libshard/core", "libshard/catalog"},
-    "libshard/io": {"libshard/core", "libshard/catalog"},
-    "libshard/exec": {"libshard/core", "libshard/catalog", "libshard/plan", "libshard/io"},
-    "libshard/dist": {"libshard/core"},
-    "libshard/job": {"libshard/core", "libshard/catalog", "libshard/plan", "libshard/io", "libshard/exec", "libshard/dist"},
+    "libshard/io": CORE,
+    "libshard/catalog": CORE,
+    "libshard/plan": CATALOG,
+    "libshard/checkpoint": CATALOG | {"libshard/io"},
+    "libshard/exec": CHECKPOINT | {"libshard/plan"},
+    "libshard/ranks": CORE,
+    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/ranks"},
 }
 LIBSHARD = set(USES)
 USES |= {
-    "formats/pickle": {"libshard/core", "libshard/io"},
-    "formats/decode": {"libshard/core", "libshard/io"},
-    "formats/zip": {"libshard/core", "libshard/io", "formats/decode"},
-    "formats/json": {"libshard/core"},
-    "formats/hub": {"formats/json", "libshard/core", "libshard/io"},
-    "formats/safetensors": LIBSHARD | {"formats", "formats/hub", "formats/json"},
-    "formats/dcp_hf": LIBSHARD | {"formats", "formats/hub", "formats/json", "formats/safetensors"},
-    "formats/torch": LIBSHARD | {"formats", "formats/decode", "formats/hub", "formats/pickle", "formats/zip"},
-    "formats/dcp": LIBSHARD | {"formats", "formats/decode", "formats/pickle", "formats/zip", "formats/torch"},
-    "formats/torch_ranks": LIBSHARD | {"formats", "formats/pickle", "formats/zip", "formats/torch"},
+    "formats/parts/pickle": CORE | {"libshard/io"},
+    "formats/parts/decoded_view": CORE | {"libshard/io"},
+    "formats/parts/zip": CORE | {"libshard/io", "formats/parts/decoded_view"},
+    "formats/parts/json": CORE,
+    "formats/parts/hf_index": CORE | {"libshard/io", "formats/parts/json"},
 }
-FORMATS = {folder for folder in USES if folder.startswith("formats/")}
+PARTS = set(USES) - LIBSHARD
 USES |= {
-    "libshard/dist/mpi": {"libshard/core", "libshard/dist"},
-    "libshard/torch/c10d": {"libshard/core", "libshard/dist"},
+    "formats/safetensors": LIBSHARD | PARTS | {"formats"},
+    "formats/dcp_hf": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
+    "formats/torch": LIBSHARD | PARTS | {"formats"},
+    "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
+    "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},
 }
+FORMATS = set(USES) - LIBSHARD
 USES |= {
-    "libshard/torch/sharded_tensor": {"libshard/core", "libshard/dist", "libshard/torch/c10d"},
-    "libshard/torch/rpc": {"libshard/dist", "libshard/torch/sharded_tensor"},
-    "libshard/torch/state": LIBSHARD | FORMATS | {"libshard/torch/sharded_tensor"},
-    "libshard/torch/checkpoint": LIBSHARD | FORMATS | {"formats", "libshard/torch/sharded_tensor", "libshard/torch/state"},
+    "formats": LIBSHARD | FORMATS,
+    "libshard/ranks/mpi": CORE | {"libshard/ranks"},
+    "shardtorch/c10d": CORE | {"libshard/ranks"},
+    "shardtorch/sharded_tensor": CORE | {"libshard/ranks", "shardtorch/c10d"},
+    "shardtorch/rpc": {"libshard/ranks", "shardtorch/sharded_tensor"},
+    "shardtorch/state": LIBSHARD | FORMATS | {"shardtorch/sharded_tensor"},
+    "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch/sharded_tensor", "shardtorch/state"},
+    "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }
-USES |= {"formats": LIBSHARD | FORMATS, "apps/shardctl": LIBSHARD | FORMATS | {"formats"}}
 
 
 def main() -> int:

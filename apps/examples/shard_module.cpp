@@ -11,10 +11,10 @@
 #include <string>
 
 #include "libshard/core/error.h"
-#include "libshard/dist/launch.h"
-#include "libshard/torch/c10d/c10d_group.h"
-#include "libshard/torch/checkpoint/checkpoint.h"
-#include "libshard/torch/sharded_tensor/modules.h"
+#include "libshard/ranks/launch.h"
+#include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/checkpoint/checkpoint.h"
+#include "shardtorch/sharded_tensor/modules.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/test_door.h"
 #include "apps/shardctl/verbs.h"
-#include "libshard/dist/thread_group.h"
+#include "libshard/ranks/thread_group.h"
 
 namespace shard::app {
 namespace {

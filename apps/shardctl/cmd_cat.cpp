@@ -13,6 +13,7 @@
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {

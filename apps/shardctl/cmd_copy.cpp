@@ -11,6 +11,8 @@
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
+#include "libshard/io/output.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {

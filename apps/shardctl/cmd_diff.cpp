@@ -12,7 +12,7 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
-#include "libshard/dist/wire.h"
+#include "libshard/ranks/wire.h"
 #include "libshard/exec/parallel.h"
 
 namespace shard::app {

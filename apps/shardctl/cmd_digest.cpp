@@ -10,7 +10,7 @@
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
-#include "libshard/dist/wire.h"
+#include "libshard/ranks/wire.h"
 #include "libshard/exec/parallel.h"
 
 namespace shard::app {

@@ -5,7 +5,7 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
-#include "libshard/dist/open_group.h"
+#include "libshard/ranks/open_group.h"
 
 namespace shard::app {
 namespace {

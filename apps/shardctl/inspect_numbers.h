@@ -13,9 +13,9 @@
 
 namespace shard::app {
 
-/// Bytes of `elements` packed elements. \pre checked by finish_catalog.
+/// Bytes of `elements` packed elements. \pre checked by validate_catalog.
 std::int64_t packed_bytes(std::int64_t elements, DType dtype);
-/// Elements of a shape. \pre checked by finish_catalog.
+/// Elements of a shape. \pre checked by validate_catalog.
 std::int64_t element_count(std::span<const std::int64_t> shape);
 
 struct Totals {

@@ -9,6 +9,7 @@
 #include "apps/shardctl/app.h"
 #include "apps/shardctl/descriptor_buffer.h"
 #include "apps/shardctl/signals.h"
+#include "libshard/io/local_disk.h"
 
 namespace {
 
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
   shard::app::SignalWatch signals;
   shard::app::DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
-  shard::app::Session session{shard::posix_file_system(),
+  shard::app::Session session{shard::posix_disk(),
                               out,
                               std::cerr,
                               isatty(STDOUT_FILENO) == 1,

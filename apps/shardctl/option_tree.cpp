@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "libshard/dist/launch.h"
+#include "libshard/ranks/launch.h"
 
 namespace shard::app {
 namespace {

@@ -27,7 +27,7 @@ struct LayoutOptions {
   bool cuts_files() const { return shards || !max_shard_size.empty(); }
 };
 
-/// How the ranks of this job find one another; see libshard/dist/launch.h.
+/// How the ranks of this job find one another; see libshard/ranks/launch.h.
 struct RankOptions {
   std::string launcher = "auto", rdzv, backend = "auto";
   std::optional<int> rank, world_size;

@@ -15,7 +15,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/dist/open_group.h"
+#include "libshard/ranks/open_group.h"
 
 namespace shard::app {
 namespace {
@@ -73,7 +73,7 @@ void check_same_job(Group& group, const Options& options) {
 }
 
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work) {
-  together(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
+  collective_step(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
     pass_step(session, session.group->rank(), step);
     work();
   });
@@ -81,10 +81,10 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
                   const std::function<void(const std::stop_token&)>& work) {
-  TogetherOptions options{.stop = session.stop};
+  CollectiveStepOptions options{.stop = session.stop};
   options.done_bytes = [&own] { return own.load(); };
   options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };
-  together(*session.group, options, work);
+  collective_step(*session.group, options, work);
 }
 
 int on_rank_zero(const Session& session, const std::function<int()>& work) {
@@ -98,7 +98,7 @@ int on_rank_zero(const Session& session, const std::function<int()>& work) {
 
 std::unique_ptr<Log> open_log(const Session& session, const Options& options) {
   std::unique_ptr<Log> log;
-  together(*session.group, {.stop = session.stop},
+  collective_step(*session.group, {.stop = session.stop},
            [&](const std::stop_token&) { log = std::make_unique<Log>(session, options); });
   return log;
 }

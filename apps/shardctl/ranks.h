@@ -15,9 +15,9 @@
 
 #include "apps/shardctl/log.h"
 #include "apps/shardctl/session.h"
-#include "libshard/dist/group.h"
-#include "libshard/dist/launch.h"
-#include "libshard/dist/together.h"
+#include "libshard/ranks/group.h"
+#include "libshard/ranks/launch.h"
+#include "libshard/ranks/collective_step.h"
 
 namespace shard::app {
 
@@ -32,7 +32,7 @@ std::unique_ptr<Group> join_group(const Options& options, const Launch& launch);
 /// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.
 void check_same_job(Group& group, const Options& options);
 
-/// Runs `work`, a job's step of that name, on all ranks of the session's group; see together().
+/// Runs `work`, a job's step of that name, on all ranks of the session's group; see collective_step().
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work);
 /// The same for work that takes its time: is given the token to stop by, and `own` bytes are told to rank 0, whose
 /// `others` becomes what all others did.

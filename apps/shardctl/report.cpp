@@ -112,7 +112,7 @@ int tell(Session& session, const Options& options, Error error) {
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
   if (options.json && (is_told || session.group->size() > 1))
-    print_json(session, options, error, code, error.kind().empty() ? code_name(error.code()) : error.kind());
+    print_json(session, options, error, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
   return code;
 }
 

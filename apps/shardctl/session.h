@@ -9,13 +9,13 @@
 #include <string>
 
 #include "apps/shardctl/options.h"
-#include "libshard/dist/group.h"
-#include "libshard/io/file_system.h"
+#include "libshard/ranks/group.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard::app {
 
 struct Session {
-  FileSystem& fs;
+  LocalDisk& fs;
   std::ostream& out;  ///< Data, and nothing else.
   std::ostream& err;  ///< Everything else.
   bool out_is_terminal = false, err_is_terminal = false;

@@ -132,7 +132,7 @@ void check_ranks(const OpenSource& source, const Options& options) {
     throw Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
         .expected(*options.ranks_expected)
         .found(*ranks)
-        .of_kind("world_size_mismatch");
+        .of_kind(FindingKind::kWorldSizeMismatch);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {

@@ -1,5 +1,5 @@
 /// \file
-/// Where tests of failures reach into a run; tests/ranks/README.md. Nothing happens without its variable.
+/// Where tests of failures reach into a run; tests/launched/README.md. Nothing happens without its variable.
 #pragma once
 
 #include <string_view>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/pickle/numpy_values.h"
+#include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/python_text.h"

@@ -32,7 +32,7 @@ const ClassName& class_name(Class id) { return kClasses[static_cast<std::size_t>
 
 }  // namespace
 
-Error damaged(const std::string& message) { return Error(ErrorCode::kCorruption, message).of_kind("bad_pickle"); }
+Error damaged(const std::string& message) { return Error(ErrorCode::kCorruption, message).of_kind(FindingKind::kBadPickle); }
 
 bool Fields::is(const Value& value, Class id) {
   if (value.kind != ValueKind::kCall || value.callee == nullptr) return false;

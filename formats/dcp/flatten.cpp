@@ -194,7 +194,7 @@ class Flattener {
                               path_text(path), name))
           .of_tensor(name)
           .hint("rename one of them with --rename")
-          .of_kind("duplicate_name");
+          .of_kind(FindingKind::kDuplicateName);
     }
     out_.leaves.push_back({name, path, value, tensor});
   }

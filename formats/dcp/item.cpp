@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -28,7 +28,7 @@ Error not_a_tensor(const Value& value) {
     return Error(ErrorCode::kUnsupported, fmt::format("the item holds a {} tensor", kind))
         .because("only plain tensors can be read");
   }
-  return Error(ErrorCode::kCorruption, "the item holds no tensor").found(type_name(value)).of_kind("bad_pickle");
+  return Error(ErrorCode::kCorruption, "the item holds no tensor").found(type_name(value)).of_kind(FindingKind::kBadPickle);
 }
 
 // A safetensors file: the length of a JSON header, then the header.
@@ -54,7 +54,7 @@ void check_signature(const RandomReader& content, std::int64_t begin, std::int64
       .found(fmt::format("{:02x} {:02x} {:02x} {:02x}", static_cast<int>(head[0]), static_cast<int>(head[1]),
                          static_cast<int>(head[2]), static_cast<int>(head[3])))
       .because("the file or .metadata was changed, or they are of two saves")
-      .of_kind("bad_header");
+      .of_kind(FindingKind::kBadHeader);
 }
 
 }  // namespace
@@ -71,15 +71,15 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
   if (decoding.item.zstd) file = zstd_view(std::move(file), decoding.item, decoding.zstd_bytes);
   std::int64_t offset = decoding.offset;
   if (decoding.deflated) {
-    file = decode::decompressed({.file = std::move(file),
+    file = decoded_view::decompressed({.file = std::move(file),
                                  .offset = std::exchange(offset, 0),
                                  .stored_bytes = decoding.stored_bytes,
                                  .bytes = decoding.bytes,
-                                 .codec = decode::Codec::kDeflate,
+                                 .codec = decoded_view::Codec::kDeflate,
                                  .shown = fmt::format("the item at {}", decoding.item.offset)});
   }
   if (decoding.code.is_plain()) return file;
-  return decode::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
+  return decoded_view::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
 }
 
 OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
@@ -98,7 +98,7 @@ OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, s
 const zip::Record& OpenItem::need(std::string_view name) const {
   const zip::Record* record = zip_->find(name);
   if (record != nullptr) return *record;
-  throw Error(ErrorCode::kCorruption, fmt::format("the item has no record '{}'", name)).of_kind("bad_header");
+  throw Error(ErrorCode::kCorruption, fmt::format("the item has no record '{}'", name)).of_kind(FindingKind::kBadHeader);
 }
 
 std::vector<std::byte> OpenItem::data_pkl() const {
@@ -117,7 +117,7 @@ bool OpenItem::is_big_endian() const {
   if (as_text(order) == "little" || as_text(order) == "big") return as_text(order) == "big";
   throw Error(ErrorCode::kCorruption, "the item's byteorder is neither little nor big")
       .found(as_text(order))
-      .of_kind("bad_header");
+      .of_kind(FindingKind::kBadHeader);
 }
 
 Place OpenItem::place_of(const TensorView& view) const {
@@ -128,13 +128,13 @@ Place OpenItem::place_of(const TensorView& view) const {
                 fmt::format("the item's record '{}' has another size than its storage", record.name))
         .expected(view.storage_bytes)
         .found(record.bytes)
-        .of_kind(record.bytes < view.storage_bytes ? "truncated" : "shape_mismatch");
+        .of_kind(record.bytes < view.storage_bytes ? FindingKind::kTruncated : FindingKind::kShapeMismatch);
   }
   Place place;
   place.bytes = record.bytes;
   place.offset = zip_->data_offset(record);
   Decoding decoding{item_, zstd_bytes_, place.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
-  if (is_big_endian()) decoding.code.swap_bytes = decode::swapped_bytes(view.storage_dtype);
+  if (is_big_endian()) decoding.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
   decoding.code.dtype = view.dtype;
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;

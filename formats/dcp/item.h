@@ -14,10 +14,10 @@
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/zstd_item.h"
-#include "formats/decode/decode.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/zip/zip.h"
-#include "libshard/io/file_system.h"
+#include "formats/parts/zip/zip.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::dcp {
 
@@ -27,7 +27,7 @@ struct Decoding {
   std::int64_t zstd_bytes = 0;                           ///< Of the item, decoded; where it is one of zstd.
   std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< Of the record: in the file, or in the decoded item.
   bool deflated = false;
-  decode::ElementCode code;
+  decoded_view::ElementCode code;
   friend bool operator==(const Decoding& a, const Decoding& b);
 };
 

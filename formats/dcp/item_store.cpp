@@ -22,13 +22,13 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
                                                      tensor.name, to_string(chunk.offsets.span()), what));
   };
   if (found.dtype != tensor.dtype) {
-    throw differs("dtype").expected(dtype_name(tensor.dtype)).found(dtype_name(found.dtype)).of_kind("dtype_mismatch");
+    throw differs("dtype").expected(dtype_name(tensor.dtype)).found(dtype_name(found.dtype)).of_kind(FindingKind::kDtypeMismatch);
   }
   if (found.shape != chunk.sizes) {
     throw differs("shape")
         .expected(to_string(chunk.sizes.span()))
         .found(to_string(found.shape.span()))
-        .of_kind("shape_mismatch");
+        .of_kind(FindingKind::kShapeMismatch);
   }
 }
 
@@ -50,9 +50,9 @@ std::int64_t zstd_bytes(std::span<const Item> items) {
 
 }  // namespace
 
-ItemStore::ItemStore(const FileSystem& fs, const std::string& folder, Catalog& catalog)
-    : catalog_(catalog), opener_(*catalog.arena), files_([&fs, folder, &catalog](std::uint32_t index) {
-        return fs.open_below(folder, catalog.files[index].path);
+ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog)
+    : catalog_(catalog), opener_(*catalog.arena), files_([&store, folder, &catalog](std::uint32_t index) {
+        return store.open_below(folder, catalog.files[index].path);
       }) {}
 
 void ItemStore::set_items(std::vector<Item> items) {

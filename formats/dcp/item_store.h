@@ -24,8 +24,8 @@ namespace shard::dcp {
 /// Storage i of the catalog is item i; storages inside objects follow. Threads: `file` and `bytes_of` are safe.
 class ItemStore {
  public:
-  /// Ownership: `fs` and `catalog` must outlive this.
-  ItemStore(const FileSystem& fs, const std::string& folder, Catalog& catalog);
+  /// Ownership: `store` and `catalog` must outlive this.
+  ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog);
 
   /// Appends one storage for each item. \pre the catalog has the items' files and no storages yet.
   void set_items(std::vector<Item> items);

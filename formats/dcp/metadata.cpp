@@ -6,7 +6,7 @@
 
 #include "formats/dcp/fields.h"
 #include "formats/dcp/places.h"
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
@@ -77,7 +77,7 @@ class Parser {
           .of_tensor(tensor.name)
           .expected(to_string(tensor.size.span()))
           .found(fmt::format("offsets {}, sizes {}", to_string(chunk.offsets.span()), to_string(chunk.sizes.span())))
-          .of_kind("shape_mismatch");
+          .of_kind(FindingKind::kShapeMismatch);
     }
     return chunk;
   }

@@ -61,7 +61,7 @@ struct Metadata {
 };
 
 /// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
-/// nowhere in particular yet (finish_catalog checks bounds and coverage). Names, paths and sizes are copied into
+/// nowhere in particular yet (validate_catalog checks bounds and coverage). Names, paths and sizes are copied into
 /// `arena`. With `opaque_globals` classes outside the list may stand where nothing is read (storage_meta).
 ///
 /// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "formats/dcp/metadata.h"
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 
 namespace shard::dcp {
 namespace {

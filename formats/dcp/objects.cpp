@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"

@@ -74,7 +74,7 @@ class Merger {
         .expected(fmt::format("__{}_N.distcp", rank.rank))
         .found(name)
         .because("ranks that save without collectives write files of their own")
-        .of_kind("rank_mismatch");
+        .of_kind(FindingKind::kRankMismatch);
   }
 
   void add_tensors(std::uint32_t r) {
@@ -120,13 +120,13 @@ class Merger {
       throw contradiction(entry.name, first, other, "two dtypes")
           .expected(dtype_name(known.tensor->dtype))
           .found(dtype_name(entry.dtype))
-          .of_kind("dtype_mismatch");
+          .of_kind(FindingKind::kDtypeMismatch);
     }
     if (known.tensor->size != entry.size) {
       throw contradiction(entry.name, first, other, "two shapes")
           .expected(to_string(known.tensor->size.span()))
           .found(to_string(entry.size.span()))
-          .of_kind("shape_mismatch");
+          .of_kind(FindingKind::kShapeMismatch);
     }
   }
 
@@ -171,7 +171,7 @@ Metadata merge_ranks(std::vector<RankMetadata> ranks) { return Merger(ranks).run
 
 void name_overlapping_ranks(Error& error, const Catalog& catalog) {
   const auto tensor = std::ranges::find(catalog.tensors, std::string_view(error.tensor()), &Tensor::name);
-  if (error.kind() != "overlap" || tensor == catalog.tensors.end() || tensor->chunk_count > kMaxCompared) return;
+  if (error.kind() != FindingKind::kOverlap || tensor == catalog.tensors.end() || tensor->chunk_count > kMaxCompared) return;
   const std::span<const Chunk> chunks = catalog.chunks_of(*tensor);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {

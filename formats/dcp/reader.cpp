@@ -14,6 +14,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::dcp {
 namespace {
@@ -22,11 +23,11 @@ constexpr std::int64_t kMetadataLimit = std::int64_t{1} << 34;
 
 class DcpReader : public Reader {
  public:
-  DcpReader(FileSystem& fs, const std::string& folder, const OpenOptions& options)
-      : fs_(fs), folder_(folder), findings_(*options.findings), opaque_globals_(options.opaque_globals) {
+  DcpReader(SourceStore& store, const std::string& folder, const OpenOptions& options)
+      : store_(store), folder_(folder), findings_(*options.findings), opaque_globals_(options.opaque_globals) {
     catalog_.format = "dcp";
     Metadata metadata = read_metadata();
-    add_files(fs_, folder_, metadata, options, catalog_);
+    add_files(store_, folder_, metadata, options, catalog_);
     check_items(metadata, catalog_, findings_, [this](std::uint32_t index) { return file(index); });
     items_.set_items(std::move(metadata.items));
     objects_ = std::move(metadata.objects);
@@ -68,8 +69,8 @@ class DcpReader : public Reader {
 
   Metadata read_metadata() {
     std::vector<RankMetadata> ranks;
-    for (const MetadataFile& each : find_metadata(fs_, folder_, findings_, catalog_.warnings)) {
-      const std::unique_ptr<RandomReader> file = fs_.open_below(folder_, each.name);
+    for (const MetadataFile& each : find_metadata(store_, folder_, findings_, catalog_.warnings)) {
+      const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = read_whole(*file, kMetadataLimit);
       catalog_.files.push_back({each.name, file->size(), each.rank});
       ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
@@ -111,7 +112,7 @@ class DcpReader : public Reader {
       if (object.root != nullptr) roots.push_back(object.root);
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, roots);
-    finish_catalog(catalog_);
+    validate_catalog(catalog_);
     catalog_.root = nullptr;
   }
 
@@ -335,12 +336,12 @@ class DcpReader : public Reader {
     return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
   }
 
-  FileSystem& fs_;
+  SourceStore& store_;
   std::string folder_;
   Findings& findings_;
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
   Catalog catalog_;
-  ItemStore items_{fs_, folder_, catalog_};
+  ItemStore items_{store_, folder_, catalog_};
   std::vector<ObjectEntry> objects_;  // By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;  // Of each object; without a root until it is loaded.
 };
@@ -348,14 +349,14 @@ class DcpReader : public Reader {
 }  // namespace
 
 bool detect(const Source& source) {
-  if (source.paths.size() != 1 || source.fs->status(source.paths[0]).kind != FileKind::kFolder) return false;
+  if (source.paths.size() != 1 || source.store->status(source.paths[0]).kind != FileKind::kFolder) return false;
   bool has_metadata = false;
-  for (const std::string& name : source.fs->list(source.paths[0])) {
+  for (const std::string& name : source.store->list(source.paths[0])) {
     if (file_numbers(name).rank >= 0 || metadata_rank(name) >= 0) return true;
     has_metadata = has_metadata || name == kMetadataName;
   }
   if (!has_metadata) return false;
-  const std::unique_ptr<RandomReader> file = source.fs->open(join_path(source.paths[0], kMetadataName));
+  const std::unique_ptr<RandomReader> file = source.store->open(join_path(source.paths[0], kMetadataName));
   std::byte first{};
   if (file->size() < 2) return false;
   file->read_at(0, {&first, 1});
@@ -363,14 +364,14 @@ bool detect(const Source& source) {
 }
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
-  if (source.paths.size() == 1 && source.fs->status(source.paths[0]).kind == FileKind::kAbsent) {
-    throw Error(ErrorCode::kNotFound, "no such folder").in_file(source.paths[0]).of_kind("missing_file");
+  if (source.paths.size() == 1 && source.store->status(source.paths[0]).kind == FileKind::kAbsent) {
+    throw Error(ErrorCode::kNotFound, "no such folder").in_file(source.paths[0]).of_kind(FindingKind::kMissingFile);
   }
-  if (source.paths.size() != 1 || source.fs->status(source.paths[0]).kind != FileKind::kFolder) {
+  if (source.paths.size() != 1 || source.store->status(source.paths[0]).kind != FileKind::kFolder) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
         .hint("name the folder that holds .metadata");
   }
-  return std::make_unique<DcpReader>(*source.fs, source.paths[0], options);
+  return std::make_unique<DcpReader>(*source.store, source.paths[0], options);
 }
 
 }  // namespace shard::dcp

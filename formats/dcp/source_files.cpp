@@ -9,6 +9,7 @@
 
 #include "formats/dcp/names.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::dcp {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::string_view kUnfinished = ".metadata.tmp";
 [[noreturn]] void throw_no_metadata(const std::string& folder, const std::vector<std::string>& names) {
   const bool is_unfinished = std::ranges::find(names, kUnfinished) != names.end();
   Error error(ErrorCode::kNotFound, ".metadata is missing");
-  error.in_file(join_path(folder, kMetadataName)).of_kind("missing_file");
+  error.in_file(join_path(folder, kMetadataName)).of_kind(FindingKind::kMissingFile);
   if (is_unfinished) {
     throw error.because(fmt::format("{} is there: the save was stopped before it took its last step", kUnfinished))
         .hint("if all items were written, rename that file to .metadata");
@@ -33,7 +34,7 @@ Error missing_rank(int rank, int highest, const std::string& folder) {
       .of_rank(rank)
       .because(fmt::format("each rank wrote its own (use_collectives=False), and there are files of rank {}", highest))
       .hint("fetch it again")
-      .of_kind("missing_file");
+      .of_kind(FindingKind::kMissingFile);
 }
 
 /// Indices of names, by rank and number.
@@ -53,7 +54,7 @@ void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind,
   Error error(ErrorCode::kNotFound,
               fmt::format("{} is {}; {} {} in it", name, kind == FileKind::kAbsent ? "missing" : "no regular file",
                           items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
-  error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind("missing_file");
+  error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind(FindingKind::kMissingFile);
   if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
   options.findings->report(error);
 }
@@ -66,14 +67,14 @@ void check_ranks(std::int64_t found, const OpenOptions& options) {
                 fmt::format("rank {} is missing: there are files of {} ranks, not of {}", found, found, expected));
     error.expected(expected).found(found).because("--ranks-expected says how many ranks wrote the checkpoint");
     if (found < kMaxRanks) error.of_rank(static_cast<int>(found));
-    return options.findings->report(error.of_kind("missing_file"));
+    return options.findings->report(error.of_kind(FindingKind::kMissingFile));
   }
   options.findings->report(
       Error(ErrorCode::kCorruption, fmt::format("there are files of {} ranks, not of {}", found, expected))
           .expected(expected)
           .found(found)
           .because("--ranks-expected says how many ranks wrote the checkpoint")
-          .of_kind("world_size_mismatch"));
+          .of_kind(FindingKind::kWorldSizeMismatch));
 }
 
 struct ItemEnd {
@@ -106,7 +107,7 @@ Error past_the_end(const Item& item, const File& file) {
       .found(file.bytes)
       .because("the file was cut short, or .metadata is of another save")
       .hint("fetch it again")
-      .of_kind("truncated");
+      .of_kind(FindingKind::kTruncated);
 }
 
 /// Places in files of SerializationFormat.SAFETENSORS lie over one another; whoever looks there names that format.
@@ -119,9 +120,9 @@ bool is_of_torch_save(const RandomReader& file, const Item& item) {
 
 }  // namespace
 
-std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string& folder, Findings& findings,
+std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,
                                         std::vector<std::string>& warnings) {
-  const std::vector<std::string> names = fs.list(folder);
+  const std::vector<std::string> names = store.list(folder);
   std::vector<MetadataFile> found;
   int highest = -1;
   for (const std::string& name : names) {
@@ -145,7 +146,7 @@ std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string&
                   fmt::format("{} and {} are both of rank {}", found[i - 1].name, found[i].name, found[i].rank))
           .in_file(found[i].name)
           .of_rank(found[i].rank)
-          .of_kind("rank_mismatch");
+          .of_kind(FindingKind::kRankMismatch);
     }
     if (found[i].rank != next) findings.report(missing_rank(next, highest, folder));
     next = found[i].rank + 1;
@@ -154,7 +155,7 @@ std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string&
   return found;
 }
 
-void add_files(const FileSystem& fs, const std::string& folder, Metadata& metadata, const OpenOptions& options,
+void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,
                Catalog& catalog) {
   std::vector<std::uint32_t> place(metadata.files.size());
   std::unordered_set<std::string> named;
@@ -164,15 +165,15 @@ void add_files(const FileSystem& fs, const std::string& folder, Metadata& metada
     const std::string& name = metadata.files[old];
     const int rank = file_numbers(name).rank;
     last_rank = std::max(last_rank, rank);
-    const FileStatus status = fs.status(join_path(folder, name));
+    const FileStatus status = store.status(join_path(folder, name));
     if (status.kind != FileKind::kFile) report_missing(metadata, old, status.kind, options);
     catalog.files.push_back({name, status.bytes, rank});
     named.insert(name);
   }
   for (Item& item : metadata.items) item.file = place[item.file];
-  for (const std::string& name : fs.list(folder)) {
+  for (const std::string& name : store.list(folder)) {
     if (!name.ends_with(".distcp") || named.contains(name)) continue;
-    if (fs.status(join_path(folder, name)).bytes == 0) {  // Of a rank that had nothing to write.
+    if (store.status(join_path(folder, name)).bytes == 0) {  // Of a rank that had nothing to write.
       last_rank = std::max(last_rank, file_numbers(name).rank);
     } else {
       catalog.warnings.push_back(fmt::format("{}: no item of .metadata lies in it", name));
@@ -200,7 +201,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
                                                     file.path, item.offset, item.offset + item.length, next))
               .in_file(file.path)
               .because(".metadata was changed, or is of another save")
-              .of_kind("overlap"));
+              .of_kind(FindingKind::kOverlap));
     }
   }
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "formats/dcp/metadata.h"
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::dcp {
 
@@ -22,13 +22,13 @@ struct MetadataFile {
 /// too; a line in `warnings` says which were left aside.
 /// \throws Error kNotFound    there is none; a rank's is missing: a number up to the highest, also of `__R_I.distcp`.
 /// \throws Error kCorruption  one rank has two.
-std::vector<MetadataFile> find_metadata(const FileSystem& fs, const std::string& folder, Findings& findings,
+std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,
                                         std::vector<std::string>& warnings);
 
 /// Adds the files that `metadata` names to the catalog, by rank and number, and replaces the items' file numbers by the
 /// catalog's. Sets world_size, and checks it against options.ranks_expected. Files that nothing lies in are a warning.
 /// \throws Error kNotFound (kind missing_file)  a file is missing, or ranks are; kCorruption  there are too many ranks.
-void add_files(const FileSystem& fs, const std::string& folder, Metadata& metadata, const OpenOptions& options,
+void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,
                Catalog& catalog);
 
 /// Sets lengths that the metadata leaves out (to the next item or the end); checks that items lie in their files and

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "formats/decode/decode.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 #include "libshard/core/error.h"
 
 namespace shard::dcp {
@@ -16,11 +16,11 @@ constexpr std::int64_t kMostStored = std::int64_t{1} << 56;  // More times the r
 
 std::string shown(const Item& item) { return fmt::format("the item at {}", item.offset); }
 
-decode::Compressed compressed(std::shared_ptr<const RandomReader> file, const Item& item, ZstdAllowance* allowance) {
-  decode::Compressed from{.file = std::move(file),
+decoded_view::Compressed compressed(std::shared_ptr<const RandomReader> file, const Item& item, ZstdAllowance* allowance) {
+  decoded_view::Compressed from{.file = std::move(file),
                           .offset = item.offset,
                           .stored_bytes = item.length,
-                          .codec = decode::Codec::kZstd,
+                          .codec = decoded_view::Codec::kZstd,
                           .shown = shown(item)};
   if (allowance != nullptr) from.on_decoded = [allowance](std::int64_t bytes) { allowance->take(bytes); };
   return from;
@@ -36,7 +36,7 @@ void ZstdAllowance::take(std::int64_t decoded_bytes) {
   if (left_ > 0) return;
   throw Error(ErrorCode::kCorruption, fmt::format("the zstd items decode to more than {} bytes", all_))
       .because("no values of a model shrink so well: the checkpoint was made to keep its readers busy")
-      .of_kind("bad_header");
+      .of_kind(FindingKind::kBadHeader);
 }
 
 ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes,
@@ -52,10 +52,10 @@ void ZstdItem::decode(std::int64_t limit_bytes) {
     if (bytes_ <= limit_bytes) return;
     throw Error(ErrorCode::kCorruption, fmt::format("{}: more than {} bytes come out of it", shown(item_), limit_bytes))
         .expected(limit_bytes)
-        .of_kind("bad_header");
+        .of_kind(FindingKind::kBadHeader);
   };
   try {
-    decode::decompress_all(compressed(file_, item_, &allowance_), take);
+    decoded_view::decompress_all(compressed(file_, item_, &allowance_), take);
   } catch (Error& error) {
     if (error.why().empty()) error.because(".metadata says that it went through stream.zstd/1");
     throw;
@@ -85,9 +85,9 @@ void ZstdItem::read_at(std::int64_t offset, std::span<std::byte> out) const {
 
 std::shared_ptr<const RandomReader> zstd_view(std::shared_ptr<const RandomReader> file, const Item& item,
                                               std::int64_t decoded_bytes, ZstdAllowance* allowance) {
-  decode::Compressed from = compressed(std::move(file), item, allowance);
+  decoded_view::Compressed from = compressed(std::move(file), item, allowance);
   from.bytes = decoded_bytes;
-  return decode::decompressed(std::move(from));
+  return decoded_view::decompressed(std::move(from));
 }
 
 }  // namespace shard::dcp

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/dcp/metadata.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::dcp {
 

@@ -27,7 +27,7 @@ void PieceTable::begin_file(std::uint32_t file) {
 
 void PieceTable::drop_file() { pieces_.resize(file_begin_); }
 
-void PieceTable::fail(std::string_view name, const char* kind, const std::string& what) const {
+void PieceTable::fail(std::string_view name, FindingKind kind, const std::string& what) const {
   throw Error(ErrorCode::kCorruption, what).in_file(catalog_.files[file_].path).of_tensor(name).of_kind(kind);
 }
 
@@ -42,7 +42,7 @@ PieceTable::Piece& PieceTable::need_here(std::string_view name, const char* what
   const auto at = numbers_.find(name);
   Piece* piece = at == numbers_.end() ? nullptr : piece_here(at->second);
   if (piece == nullptr) {
-    fail(name, "index_mismatch", fmt::format("{} names '{}', which the file does not hold", what, name));
+    fail(name, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not hold", what, name));
   }
   return *piece;
 }
@@ -54,7 +54,7 @@ void PieceTable::add(const safetensors::HeaderEntry& entry) {
     names_.push_back(at->first);
     last_piece_.push_back(kNoIndex);
   } else if (piece_here(at->second) != nullptr) {
-    fail(entry.name, "duplicate_name", fmt::format("tensor '{}' is there twice", entry.name));
+    fail(entry.name, FindingKind::kDuplicateName, fmt::format("tensor '{}' is there twice", entry.name));
   }
   last_piece_[at->second] = static_cast<std::uint32_t>(pieces_.size());
   Piece piece;
@@ -69,16 +69,16 @@ void PieceTable::add(const safetensors::HeaderEntry& entry) {
 
 void PieceTable::set_offsets(std::string_view name, std::span<const std::int64_t> offsets) {
   Piece& piece = need_here(name, "DCP_SHARDING_INFO");
-  if (piece.has_offsets) fail(name, "duplicate_name", fmt::format("DCP_SHARDING_INFO names '{}' twice", name));
+  if (piece.has_offsets) fail(name, FindingKind::kDuplicateName, fmt::format("DCP_SHARDING_INFO names '{}' twice", name));
   if (std::ssize(offsets) != piece.sizes.size()) {
-    fail(name, "shape_mismatch",
+    fail(name, FindingKind::kShapeMismatch,
          fmt::format("tensor '{}' of shape {} has {} saved_offsets", name, to_string(piece.sizes), offsets.size()));
   }
   for (int d = 0; d < piece.sizes.size(); ++d) {
     try {
       checked_add(offsets[static_cast<std::size_t>(d)], piece.sizes[d]);
     } catch (Error& error) {
-      throw Error(error.in_file(catalog_.files[file_].path).of_tensor(name).of_kind("out_of_bounds"));
+      throw Error(error.in_file(catalog_.files[file_].path).of_tensor(name).of_kind(FindingKind::kOutOfBounds));
     }
   }
   piece.offsets = catalog_.arena->dims(offsets);
@@ -87,9 +87,9 @@ void PieceTable::set_offsets(std::string_view name, std::span<const std::int64_t
 
 void PieceTable::set_whole(std::string_view name, std::span<const std::int64_t> shape) {
   Piece& piece = need_here(name, "shardctl.shapes");
-  if (piece.has_whole) fail(name, "duplicate_name", fmt::format("shardctl.shapes names '{}' twice", name));
+  if (piece.has_whole) fail(name, FindingKind::kDuplicateName, fmt::format("shardctl.shapes names '{}' twice", name));
   if (std::ssize(shape) != piece.sizes.size()) {
-    fail(name, "shape_mismatch",
+    fail(name, FindingKind::kShapeMismatch,
          fmt::format("tensor '{}' has {} dimensions here, {} in shardctl.shapes", name, piece.sizes.size(),
                      shape.size()));
   }
@@ -101,18 +101,18 @@ void PieceTable::end_file(bool recorded) {
   for (Piece& piece : std::span(pieces_).subspan(file_begin_)) {
     const std::string_view name = names_[piece.name];
     if (!piece.has_offsets) {
-      fail(name, "index_mismatch", fmt::format("DCP_SHARDING_INFO lacks tensor '{}' of the header", name));
+      fail(name, FindingKind::kIndexMismatch, fmt::format("DCP_SHARDING_INFO lacks tensor '{}' of the header", name));
     }
     if (!recorded) continue;
     if (!piece.has_whole && !is_origin(piece.offsets)) {
-      fail(name, "index_mismatch",
+      fail(name, FindingKind::kIndexMismatch,
            fmt::format("tensor '{}' is a piece at {}, and shardctl.shapes lacks it", name, to_string(piece.offsets)));
     }
     if (!piece.has_whole) piece.whole = piece.sizes;
     piece.has_whole = true;
     for (int d = 0; d < piece.sizes.size(); ++d) {
       if (piece.offsets[d] + piece.sizes[d] <= piece.whole[d]) continue;
-      fail(name, "out_of_bounds",
+      fail(name, FindingKind::kOutOfBounds,
            fmt::format("tensor '{}': piece at {} of {} in a tensor of {}", name, to_string(piece.offsets),
                        to_string(piece.sizes), to_string(piece.whole)));
     }
@@ -138,7 +138,7 @@ void PieceTable::build(Findings& findings) {
 bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const {
   const Piece& first = pieces_[pieces.front()];
   const std::string_view name = names_[first.name];
-  const auto report = [&](const Piece& piece, const char* kind, const char* what, const std::string& expected,
+  const auto report = [&](const Piece& piece, FindingKind kind, const char* what, const std::string& expected,
                           const std::string& found) {
     const std::string &here = catalog_.files[piece.file].path, &there = catalog_.files[first.file].path;
     findings.report(Error(ErrorCode::kCorruption,
@@ -152,17 +152,17 @@ bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& fi
   for (const std::uint32_t i : pieces.subspan(1)) {
     const Piece& piece = pieces_[i];
     if (piece.dtype != first.dtype) {
-      report(piece, "dtype_mismatch", "the dtype", std::string(dtype_name(first.dtype)),
+      report(piece, FindingKind::kDtypeMismatch, "the dtype", std::string(dtype_name(first.dtype)),
              std::string(dtype_name(piece.dtype)));
       return false;
     }
     if (piece.sizes.size() != first.sizes.size()) {
-      report(piece, "shape_mismatch", "a number of dimensions of", std::to_string(first.sizes.size()),
+      report(piece, FindingKind::kShapeMismatch, "a number of dimensions of", std::to_string(first.sizes.size()),
              std::to_string(piece.sizes.size()));
       return false;
     }
     if (piece.has_whole && first.has_whole && piece.whole != first.whole) {
-      report(piece, "shape_mismatch", "the whole shape", to_string(first.whole), to_string(piece.whole));
+      report(piece, FindingKind::kShapeMismatch, "the whole shape", to_string(first.whole), to_string(piece.whole));
       return false;
     }
   }

@@ -14,7 +14,7 @@
 
 #include "formats/safetensors/header.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/io/findings.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp_hf {
 
@@ -57,7 +57,7 @@ class PieceTable {
 
   Piece* piece_here(std::uint32_t number);  ///< Of the file at hand, or null.
   Piece& need_here(std::string_view name, const char* what);
-  [[noreturn]] void fail(std::string_view name, const char* kind, const std::string& what) const;
+  [[noreturn]] void fail(std::string_view name, FindingKind kind, const std::string& what) const;
   bool check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const;
   Dims shape_of(std::span<const std::uint32_t> pieces) const;
   void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces);

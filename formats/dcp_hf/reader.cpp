@@ -11,11 +11,12 @@
 #include "formats/dcp_hf/pieces.h"
 #include "formats/dcp_hf/recorded.h"
 #include "formats/dcp_hf/source_files.h"
-#include "formats/hub/folder_names.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
+#include "libshard/io/paths.h"
 
 namespace shard::dcp_hf {
 
@@ -26,7 +27,7 @@ using safetensors::MetadataMap;
 class DcpHfReader final : public Reader {
  public:
   DcpHfReader(const Source& source, const OpenOptions& options)
-      : fs_(*source.fs),
+      : store_(*source.store),
         findings_(*options.findings),
         source_(find_shards(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
@@ -50,7 +51,7 @@ class DcpHfReader final : public Reader {
 
  private:
   std::unique_ptr<RandomReader> open_file(const std::string& path) const {
-    return source_.folder.empty() ? fs_.open(path) : fs_.open_below(source_.folder, path);
+    return source_.folder.empty() ? store_.open(path) : store_.open_below(source_.folder, path);
   }
 
   /// What is wrong with a file is a finding, and then the file is left out.
@@ -93,7 +94,7 @@ class DcpHfReader final : public Reader {
       throw Error(ErrorCode::kCorruption, "the header's __metadata__ has no DCP_SHARDING_INFO")
           .in_file(file)
           .because("nothing else says where the file's pieces lie in their tensors")
-          .of_kind("bad_header");
+          .of_kind(FindingKind::kBadHeader);
     }
     safetensors::parse_sharding_info(
         info.mapped(), file,
@@ -120,7 +121,7 @@ class DcpHfReader final : public Reader {
       return;
     }
     const std::string& first = catalog_.files[*first_read_].path;
-    const auto differ = [&](const char* kind, const std::string& what, const std::string& expected,
+    const auto differ = [&](FindingKind kind, const std::string& what, const std::string& expected,
                             const std::string& found) {
       throw Error(ErrorCode::kCorruption, fmt::format("{} {} here and {} in {}", what, found, expected, first))
           .of_kind(kind)
@@ -130,15 +131,16 @@ class DcpHfReader final : public Reader {
     };
     if (recorded.has_value() != recorded_.has_value()) {
       const auto word = [](bool is_there) { return is_there ? "recorded" : "not recorded"; };
-      differ("mixed_save", "the world size is", word(recorded_.has_value()), word(recorded.has_value()));
+      differ(FindingKind::kMixedSave, "the world size is", word(recorded_.has_value()), word(recorded.has_value()));
     }
     if (!recorded) return;
     if (recorded->world_size != recorded_->world_size) {
-      differ("world_size_mismatch", "the world size is", std::to_string(recorded_->world_size),
+      differ(FindingKind::kWorldSizeMismatch, "the world size is", std::to_string(recorded_->world_size),
              std::to_string(recorded->world_size));
     }
     if (recorded->ranks != recorded_->ranks) {
-      differ("mixed_save", "the ranks with a file are", to_string(recorded_->ranks), to_string(recorded->ranks));
+      differ(FindingKind::kMixedSave, "the ranks with a file are", to_string(recorded_->ranks),
+             to_string(recorded->ranks));
     }
   }
 
@@ -170,7 +172,7 @@ class DcpHfReader final : public Reader {
             .in_file(catalog_.files.front().path)
             .expected(*expected)
             .found(found)
-            .of_kind("world_size_mismatch"));
+            .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
   void check_present(const NumberRuns& wanted, const NumberRuns& present, const std::string& why) {
@@ -188,7 +190,7 @@ class DcpHfReader final : public Reader {
             .hint("fetch the missing files")
             .expected(count_of(wanted))
             .found(count_of(wanted) - count_of(missing))
-            .of_kind("missing_file"));
+            .of_kind(FindingKind::kMissingFile));
   }
 
   /// Ranks that have a file and should not.
@@ -201,27 +203,27 @@ class DcpHfReader final : public Reader {
                          .of_rank(static_cast<int>(rank))
                          .expected(expected)
                          .found(fmt::format("rank {}", rank))
-                         .of_kind("world_size_mismatch"));
+                         .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
   void note_others() {
-    if (!source_.others.empty()) catalog_.warnings.push_back(hub::others_warning(source_.others));
+    if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
   }
 
   void finish() {
     try {
-      finish_catalog(catalog_);
+      validate_catalog(catalog_);
     } catch (Error& error) {
       if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
         const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
         error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
       }
-      if (error.kind() == "gap") error.hint("look for a shard that is missing or of another save");
+      if (error.kind() == FindingKind::kGap) error.hint("look for a shard that is missing or of another save");
       throw;
     }
   }
 
-  const FileSystem& fs_;
+  const SourceStore& store_;
   Findings& findings_;
   SourceFiles source_;
   mutable OpenFiles files_;

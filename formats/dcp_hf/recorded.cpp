@@ -11,7 +11,7 @@ namespace {
 [[noreturn]] void fail(const char* key, const std::string& what, const std::string& file) {
   throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ '{}' {}", key, what))
       .in_file(file)
-      .of_kind("bad_header");
+      .of_kind(FindingKind::kBadHeader);
 }
 
 }  // namespace

@@ -7,9 +7,10 @@
 #include <set>
 #include <tuple>
 
-#include "formats/hub/index_file.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::dcp_hf {
 
@@ -30,13 +31,13 @@ void add_file(SourceFiles& files, const std::string& path, const std::string& sh
                       .expected("shard-RRRRR-model-IIIII-of-NNNNN.safetensors")
                       .found(base_name(path))
                       .hint("give it the name that it was saved under, or take it out of the folder")
-                      .of_kind("rank_mismatch"));
+                      .of_kind(FindingKind::kRankMismatch));
 }
 
-SourceFiles from_folder(const FileSystem& fs, const std::string& folder, Findings& findings) {
+SourceFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
   SourceFiles files;
   files.folder = folder;
-  for (const std::string& name : fs.list(folder)) {
+  for (const std::string& name : store.list(folder)) {
     if (is_data_name(name)) {
       add_file(files, name, name, findings);
     } else if (!name.starts_with('.')) {
@@ -44,13 +45,13 @@ SourceFiles from_folder(const FileSystem& fs, const std::string& folder, Finding
     }
   }
   if (files.files.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder holds no shard").in_file(folder).of_kind("missing_file");
+    throw Error(ErrorCode::kNotFound, "the folder holds no shard").in_file(folder).of_kind(FindingKind::kMissingFile);
   }
   return files;
 }
 
 /// Shards in the folders of the named files that were not named. Without them a tensor may look smaller than it is.
-void check_neighbours(const FileSystem& fs, const std::vector<std::string>& paths, Findings& findings) {
+void check_neighbours(const SourceStore& store, const std::vector<std::string>& paths, Findings& findings) {
   std::set<std::string> named, folders;
   bool are_shards = false;
   for (const std::string& path : paths) {
@@ -63,7 +64,7 @@ void check_neighbours(const FileSystem& fs, const std::vector<std::string>& path
     return parsed && (parsed->rank >= 0) == are_shards && !named.contains(name);
   };
   for (const std::string& folder : folders) {
-    std::vector<std::string> left_out = fs.list(folder);
+    std::vector<std::string> left_out = store.list(folder);
     std::erase_if(left_out, [&](const std::string& name) { return !is_left_out(name); });
     if (left_out.empty()) continue;
     findings.report(Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}{}",
@@ -72,7 +73,7 @@ void check_neighbours(const FileSystem& fs, const std::vector<std::string>& path
                         .in_file(join_path(folder, left_out[0]))
                         .because("it lies beside the files that are, and what it holds would be missing")
                         .hint(fmt::format("name the folder instead: {}", folder))
-                        .of_kind("missing_file"));
+                        .of_kind(FindingKind::kMissingFile));
   }
 }
 
@@ -82,11 +83,11 @@ SourceFiles from_paths(const Source& source, Findings& findings) {
   for (const std::string& path : source.paths) names.insert(base_name(path));
   const bool differ = names.size() == source.paths.size();
   for (const std::string& path : source.paths) add_file(files, path, differ ? base_name(path) : path, findings);
-  check_neighbours(*source.fs, source.paths, findings);
+  check_neighbours(*source.store, source.paths, findings);
   return files;
 }
 
-void report_name(Findings& findings, const ShardFile& file, const char* kind, const std::string& what,
+void report_name(Findings& findings, const ShardFile& file, FindingKind kind, const std::string& what,
                  const std::string& expected, const std::string& found) {
   findings.report(
       Error(ErrorCode::kCorruption, what).in_file(file.shown).of_kind(kind).expected(expected).found(found));
@@ -99,20 +100,21 @@ void check_names(const SourceFiles& files, Findings& findings) {
     const auto& [rank, index, count] = file.name;
     const ShardFile& first = files.files.front();
     if (index < 1 || index > count) {
-      report_name(findings, file, "index_mismatch", fmt::format("the name says file {} of {}", index, count),
+      report_name(findings, file, FindingKind::kIndexMismatch, fmt::format("the name says file {} of {}", index, count),
                   fmt::format("1 to {}", count), std::to_string(index));
     }
     if (count != first.name.count) {
-      report_name(findings, file, "mixed_save",
+      report_name(findings, file, FindingKind::kMixedSave,
                   fmt::format("the name says -of-{}, that of {} says -of-{}", count, first.shown, first.name.count),
                   std::to_string(first.name.count), std::to_string(count));
     }
     if ((rank < 0) != (first.name.rank < 0)) {
-      report_name(findings, file, "mixed_save", fmt::format("{} is no shard, {} is one", first.shown, file.shown),
-                  "files of one save", "files of two");
+      report_name(findings, file, FindingKind::kMixedSave,
+                  fmt::format("{} is no shard, {} is one", first.shown, file.shown), "files of one save",
+                  "files of two");
     }
     if (last != nullptr && last->name.rank == rank && last->name.index == index) {
-      report_name(findings, file, "rank_mismatch",
+      report_name(findings, file, FindingKind::kRankMismatch,
                   fmt::format("{} and {} are the same file of one rank", last->shown, file.shown), "each file once",
                   "a file twice");
     }
@@ -135,16 +137,16 @@ void check_numbers(const SourceFiles& files, Findings& findings) {
                       .expected(count)
                       .found(count - count_of(missing))
                       .hint("fetch the missing files")
-                      .of_kind("missing_file"));
+                      .of_kind(FindingKind::kMissingFile));
 }
 
 }  // namespace
 
 SourceFiles find_shards(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
-  const FileSystem& fs = *source.fs;
-  const bool is_folder = source.paths.size() == 1 && fs.status(source.paths.front()).kind == FileKind::kFolder;
-  SourceFiles files = is_folder ? from_folder(fs, source.paths.front(), findings) : from_paths(source, findings);
+  const SourceStore& store = *source.store;
+  const bool is_folder = source.paths.size() == 1 && store.status(source.paths.front()).kind == FileKind::kFolder;
+  SourceFiles files = is_folder ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
   std::ranges::sort(files.files, {}, [](const ShardFile& file) {
     return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
   });
@@ -155,18 +157,18 @@ SourceFiles find_shards(const Source& source, Findings& findings) {
 }
 
 bool is_dcp_hf(const Source& source) {
-  const FileSystem& fs = *source.fs;
+  const SourceStore& store = *source.store;
   std::vector<std::string> paths = source.paths;
-  if (paths.size() == 1 && fs.status(paths.front()).kind == FileKind::kFolder) {
+  if (paths.size() == 1 && store.status(paths.front()).kind == FileKind::kFolder) {
     const std::string folder = paths.front();
-    paths = fs.list(folder);
-    if (std::ranges::any_of(paths, [](const auto& name) { return hub::is_index_name(name, kIndexSuffix); }))
+    paths = store.list(folder);
+    if (std::ranges::any_of(paths, [](const auto& name) { return hf_index::is_index_name(name, kIndexSuffix); }))
       return false;
     std::erase_if(paths, [](const std::string& name) { return !is_data_name(name); });
     for (std::string& path : paths) path = join_path(folder, path);
   }
   return std::ranges::any_of(paths, [&](const std::string& path) {
-    return fs.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*fs.open(path));
+    return store.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*store.open(path));
   });
 }
 

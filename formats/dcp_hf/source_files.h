@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "formats/dcp_hf/names.h"
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::dcp_hf {
 

@@ -11,7 +11,9 @@
 #include "formats/dcp_hf/recorded.h"
 #include "formats/safetensors/header_writer.h"
 #include "formats/safetensors/metadata.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::dcp_hf {
 

@@ -2,7 +2,7 @@
 /// The safetensors format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
 #pragma once
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard {
 

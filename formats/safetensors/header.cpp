@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/json/json_cursor.h"
+#include "formats/parts/json/json_cursor.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -17,7 +17,7 @@ namespace shard::safetensors {
 
 namespace {
 
-constexpr const char* kBadHeader = "bad_header";
+constexpr FindingKind kBadHeader = FindingKind::kBadHeader;
 /// The least text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
@@ -62,7 +62,7 @@ std::uint64_t read_length(const RandomReader& file) {
       .found(found)
       .because(fmt::format("the file was cut short ({} bytes missing)", expected - found))
       .hint("fetch it again")
-      .of_kind("truncated");
+      .of_kind(FindingKind::kTruncated);
 }
 
 /// One walk over one header.
@@ -113,7 +113,7 @@ class HeaderParser {
       if (!metadata_.try_emplace(key, text(value)).second) {
         throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ holds the key '{}' twice", key))
             .in_file(file_)
-            .of_kind("duplicate_name");
+            .of_kind(FindingKind::kDuplicateName);
       }
     }
   }
@@ -197,7 +197,7 @@ class HeaderParser {
     if (dtype != DType::kFloat4E2m1fnX2) return checked_bytes(elements, dtype);
     if (elements % 2 != 0) {
       throw Error(ErrorCode::kCorruption, fmt::format("{} elements of F4 end inside a byte", elements))
-          .of_kind("shape_mismatch");
+          .of_kind(FindingKind::kShapeMismatch);
     }
     if (shape_.empty() || shape_.back() % 2 != 0) {
       throw Error(ErrorCode::kUnsupported, fmt::format("F4 of shape {} has an odd last dimension", to_string(shape_)))
@@ -221,7 +221,7 @@ class HeaderParser {
                               dtype_name(dtype), needed, fields.begin, fields.end, stored))
           .expected(needed)
           .found(stored)
-          .of_kind("shape_mismatch");
+          .of_kind(FindingKind::kShapeMismatch);
     }
     add_range(fields.begin, fields.end);
     on_entry_({name, dtype, shape_, checked_add(data_begin_, fields.begin), stored});
@@ -241,8 +241,8 @@ class HeaderParser {
     if (!std::ranges::is_sorted(ranges_)) std::ranges::sort(ranges_);
     std::int64_t at = 0;
     for (const auto& [begin, end] : ranges_) {
-      if (begin > at) fail_range("gap", fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
-      if (begin < at) fail_range("overlap", fmt::format("two tensors hold byte {} of the data", begin));
+      if (begin > at) fail_range(FindingKind::kGap, fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
+      if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
       at = end;
     }
     if (at > data_bytes_) {
@@ -255,11 +255,11 @@ class HeaderParser {
           .expected(at)
           .found(data_bytes_)
           .because(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes_ - at))
-          .of_kind("gap");
+          .of_kind(FindingKind::kGap);
     }
   }
 
-  [[noreturn]] void fail_range(const char* kind, const std::string& what) const {
+  [[noreturn]] void fail_range(FindingKind kind, const std::string& what) const {
     throw Error(ErrorCode::kCorruption, what).in_file(file_).of_kind(kind);
   }
 

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "libshard/core/dtype.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::safetensors {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/json/json_cursor.h"
+#include "formats/parts/json/json_cursor.h"
 #include "formats/safetensors/header.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
@@ -16,7 +16,7 @@ namespace shard::safetensors {
 namespace {
 
 constexpr std::int64_t kProbeBytes = 4096;
-constexpr const char* kBadHeader = "bad_header";
+constexpr FindingKind kBadHeader = FindingKind::kBadHeader;
 
 /// A document inside a string of the header: one object by tensors' names.
 class NamedDocument {

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::safetensors {
 

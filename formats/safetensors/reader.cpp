@@ -7,14 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "formats/hub/folder_names.h"
-#include "formats/hub/weight_map.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/weight_map.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "formats/safetensors/source_files.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
+#include "libshard/io/paths.h"
 
 namespace shard::safetensors {
 
@@ -30,7 +31,7 @@ void make_room(std::vector<T>& vector, std::size_t more) {
 class SafetensorsReader final : public Reader {
  public:
   SafetensorsReader(const Source& source, const OpenOptions& options)
-      : fs_(*source.fs),
+      : store_(*source.store),
         findings_(*options.findings),
         source_(find_source_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
@@ -42,8 +43,8 @@ class SafetensorsReader final : public Reader {
       read_indexed();
     }
     note_shards();
-    if (!source_.others.empty()) catalog_.warnings.push_back(hub::others_warning(source_.others));
-    finish_catalog(catalog_);
+    if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
+    validate_catalog(catalog_);
     check_duplicates();
   }
 
@@ -53,17 +54,17 @@ class SafetensorsReader final : public Reader {
 
  private:
   std::unique_ptr<RandomReader> open_file(const std::string& name) const {
-    return source_.folder.empty() ? fs_.open(name) : fs_.open_below(source_.folder, name);
+    return source_.folder.empty() ? store_.open(name) : store_.open_below(source_.folder, name);
   }
 
   /// A folder's parts count themselves in their names. Files that are named one by one may be some of them.
   void check_parts() {
     const std::string missing =
-        source_.folder.empty() ? std::string() : hub::missing_part(source_.names, ".safetensors");
+        source_.folder.empty() ? std::string() : hf_index::missing_part(source_.names, ".safetensors");
     if (missing.empty()) return;
     findings_.report(Error(ErrorCode::kNotFound, "the names of the other parts count this one, and it is not there")
                          .in_file(join_path(source_.folder, missing))
-                         .of_kind("missing_file")
+                         .of_kind(FindingKind::kMissingFile)
                          .hint("fetch the missing file, or name those to read one by one"));
   }
 
@@ -148,7 +149,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void read_indexed() {
-    map_ = hub::read_weight_map(*fs_.open(source_.index));
+    map_ = hf_index::read_weight_map(*store_.open(source_.index));
     catalog_.arena->adopt(map_.arena);
     std::vector<bool> is_read;
     for (std::uint32_t i = 0; i < map_.files.size(); ++i) is_read.push_back(try_indexed_file(i));
@@ -161,7 +162,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void warn(const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, hub::first_few(names)));
+    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, hf_index::first_few(names)));
   }
 
   /// \returns whether its tensors are known now.
@@ -169,17 +170,17 @@ class SafetensorsReader final : public Reader {
     const std::string& name = map_.files[index_file];
     const std::string path = join_path(source_.folder, name);
     const bool is_listed = std::ranges::binary_search(source_.names, name);
-    if (is_listed || fs_.status(path).kind != FileKind::kAbsent) return try_file(name, name, index_file);
+    if (is_listed || store_.status(path).kind != FileKind::kAbsent) return try_file(name, name, index_file);
     findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is not there", name))
                          .in_file(path)
                          .hint("fetch the missing file")
-                         .of_kind("missing_file"));
+                         .of_kind(FindingKind::kMissingFile));
     return false;
   }
 
   /// As transformers does, all tensors of a listed file are taken; where the index places one elsewhere, it decides.
   bool is_wanted(std::string_view name, std::uint32_t index_file) {
-    hub::WeightMapEntry* entry = map_.find(name);
+    hf_index::WeightMapEntry* entry = map_.find(name);
     if (entry == nullptr) {
       unlisted_.emplace_back(name);
       return true;
@@ -194,14 +195,14 @@ class SafetensorsReader final : public Reader {
 
   /// Files that were not read are findings already, not each of their tensors.
   void check_index(const std::vector<bool>& is_read) {
-    for (const hub::WeightMapEntry& entry : map_.entries) {
+    for (const hf_index::WeightMapEntry& entry : map_.entries) {
       if (entry.seen || !is_read[entry.file]) continue;
       const std::string& file = map_.files[entry.file];
       findings_.report(Error(ErrorCode::kCorruption,
                              fmt::format("the index places '{}' in {}, whose header lacks it", entry.name, file))
                            .in_file(base_name(source_.index))
                            .of_tensor(entry.name)
-                           .of_kind("index_mismatch"));
+                           .of_kind(FindingKind::kIndexMismatch));
     }
   }
 
@@ -209,7 +210,7 @@ class SafetensorsReader final : public Reader {
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
     if (shards == source_.others.end()) return;
-    if (fs_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
+    if (store_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
     catalog_.warnings.emplace_back(
         "sharded/ holds the shards that this checkpoint was put together from; they are not read");
     source_.others.erase(shards);
@@ -228,19 +229,19 @@ class SafetensorsReader final : public Reader {
       Error error(ErrorCode::kCorruption,
                   first == second ? fmt::format("tensor '{}' is there twice", tensors[i].name)
                                   : fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second));
-      error.in_file(second).of_tensor(tensors[i].name).of_kind("duplicate_name");
+      error.in_file(second).of_tensor(tensors[i].name).of_kind(FindingKind::kDuplicateName);
       if (first != second) error.hint("name the files that belong together, or add their index");
       findings_.report(error);
     }
   }
 
-  const FileSystem& fs_;
+  const SourceStore& store_;
   Findings& findings_;
   SourceFiles source_;
   std::vector<std::string> paths_;  ///< Of each file of the catalog, to be opened again.
   mutable OpenFiles files_;
   Catalog catalog_;
-  hub::WeightMap map_;  ///< Empty without an index.
+  hf_index::WeightMap map_;  ///< Empty without an index.
   std::vector<std::string> unlisted_, elsewhere_;
 };
 

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <set>
 
-#include "formats/hub/index_file.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::safetensors {
 
@@ -19,13 +20,13 @@ constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kUsualIndex = "model.safetensors.index.json";
 
 bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
-bool is_index_name(std::string_view name) { return hub::is_index_name(name, kIndexSuffix); }
+bool is_index_name(std::string_view name) { return hf_index::is_index_name(name, kIndexSuffix); }
 
-SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
+SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
   SourceFiles files;
   files.folder = folder;
-  const std::vector<std::string> names = fs.list(folder);
-  const std::string index = hub::choose_index(folder, names, kIndexSuffix, kUsualIndex);
+  const std::vector<std::string> names = store.list(folder);
+  const std::string index = hf_index::choose_index(folder, names, kIndexSuffix, kUsualIndex);
   if (!index.empty()) files.index = join_path(folder, index);
   for (const std::string& name : names) {
     if (is_data_name(name)) {
@@ -35,18 +36,20 @@ SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
     }
   }
   if (files.names.empty() && index.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder holds no .safetensors file").in_file(folder).of_kind("missing_file");
+    throw Error(ErrorCode::kNotFound, "the folder holds no .safetensors file")
+        .in_file(folder)
+        .of_kind(FindingKind::kMissingFile);
   }
   files.shown = files.names;
   return files;
 }
 
 /// An index named directly: its folder's data files, without the folder's other files being of interest.
-SourceFiles from_index(const FileSystem& fs, const std::string& path) {
+SourceFiles from_index(const SourceStore& store, const std::string& path) {
   SourceFiles files;
   files.folder = parent_path(path);
   files.index = path;
-  for (const std::string& name : fs.list(files.folder)) {
+  for (const std::string& name : store.list(files.folder)) {
     if (is_data_name(name)) files.names.push_back(name);
   }
   files.shown = files.names;
@@ -62,21 +65,21 @@ std::vector<std::string> shown_names(const std::vector<std::string>& paths) {
 }
 
 /// Whole tensors, as far as the file's front says.
-bool is_whole_file(const FileSystem& fs, const std::string& path) {
-  if (fs.status(path).kind != FileKind::kFile) return false;
-  const auto file = fs.open(path);
+bool is_whole_file(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFile) return false;
+  const auto file = store.open(path);
   return looks_like_header(*file) && !names_sharding_info(*file);
 }
 
-bool is_safetensors_folder(const FileSystem& fs, const std::string& folder) {
-  const std::vector<std::string> names = fs.list(folder);
+bool is_safetensors_folder(const SourceStore& store, const std::string& folder) {
+  const std::vector<std::string> names = store.list(folder);
   if (std::ranges::any_of(names, is_index_name)) return true;
   bool is_any_whole = false;
   for (const std::string& name : names) {
     if (!is_data_name(name)) continue;
     const std::string path = join_path(folder, name);
-    if (fs.status(path).kind != FileKind::kFile) continue;
-    const auto file = fs.open(path);
+    if (store.status(path).kind != FileKind::kFile) continue;
+    const auto file = store.open(path);
     if (names_sharding_info(*file)) return false;  // One shard makes all of them shards.
     is_any_whole = is_any_whole || looks_like_header(*file);
   }
@@ -89,9 +92,9 @@ SourceFiles find_source_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() == 1) {
-    if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
-    const auto file = source.fs->open(first);
-    if (!looks_like_header(*file) && hub::is_index_file(*file, kSuffix)) return from_index(*source.fs, first);
+    if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
+    const auto file = source.store->open(first);
+    if (!looks_like_header(*file) && hf_index::is_index_file(*file, kSuffix)) return from_index(*source.store, first);
   }
   SourceFiles files;
   files.names = source.paths;
@@ -100,13 +103,13 @@ SourceFiles find_source_files(const Source& source) {
 }
 
 bool is_safetensors(const Source& source) {
-  const FileSystem& fs = *source.fs;
+  const SourceStore& store = *source.store;
   if (source.paths.size() == 1) {
     const std::string& path = source.paths.front();
-    if (fs.status(path).kind == FileKind::kFolder) return is_safetensors_folder(fs, path);
-    return is_whole_file(fs, path) || hub::is_index_file(*fs.open(path), kSuffix);
+    if (store.status(path).kind == FileKind::kFolder) return is_safetensors_folder(store, path);
+    return is_whole_file(store, path) || hf_index::is_index_file(*store.open(path), kSuffix);
   }
-  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(fs, path); });
+  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(store, path); });
 }
 
 }  // namespace shard::safetensors

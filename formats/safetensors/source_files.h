@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::safetensors {
 

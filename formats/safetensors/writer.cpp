@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "formats/safetensors/header_writer.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::safetensors {
 

@@ -4,7 +4,8 @@
 
 #include <memory>
 
-#include "formats/registry.h"
+#include "formats/format.h"
+#include "libshard/checkpoint/writer.h"
 
 namespace shard::safetensors {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/pickle/scan.h"
+#include "formats/parts/pickle/scan.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -43,7 +43,7 @@ std::vector<Storage> storages_of(std::span<Value* const> ids) {
     throw Error(ErrorCode::kCorruption, fmt::format("two tensors say that storage {} has different sizes", a.key))
         .expected(a.bytes)
         .found(b.bytes)
-        .of_kind("shape_mismatch");
+        .of_kind(FindingKind::kShapeMismatch);
   }
   const auto rest = std::ranges::unique(storages, {}, &Storage::key);
   storages.erase(rest.begin(), rest.end());
@@ -106,20 +106,20 @@ class LegacyFile final : public SavedFile {
       throw error.expected(kProtocol);
     }
     if (!is_mapping(*next_pickle())) {
-      throw Error(ErrorCode::kCorruption, "the description of the machine is no dict").of_kind("bad_header");
+      throw Error(ErrorCode::kCorruption, "the description of the machine is no dict").of_kind(FindingKind::kBadHeader);
     }
   }
 
   void place_storages(const Value& keys) {
     if (keys.kind != ValueKind::kList) {
-      throw Error(ErrorCode::kCorruption, "the storages' keys are no list").of_kind("bad_header");
+      throw Error(ErrorCode::kCorruption, "the storages' keys are no list").of_kind(FindingKind::kBadHeader);
     }
     for (const Value* key : keys.items) place_storage(*key);
     if (at_ == file_->size()) return;
     throw Error(ErrorCode::kCorruption, fmt::format("{} bytes follow the last storage", file_->size() - at_))
         .expected(at_)
         .found(file_->size())
-        .of_kind("bad_header")
+        .of_kind(FindingKind::kBadHeader)
         .because("something was appended to the file, or a key was lost");
   }
 
@@ -139,25 +139,25 @@ class LegacyFile final : public SavedFile {
   void place_storage(const Value& key) {
     const auto wrong = [&](std::string_view what) {
       return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text : "?", what))
-          .of_kind("bad_header");
+          .of_kind(FindingKind::kBadHeader);
     };
     if (!key.is_string()) throw wrong("has no string for a key");
     const auto found = std::ranges::lower_bound(storages_, key.text, {}, &Storage::key);
     if (found == storages_.end() || found->key != key.text) throw wrong("belongs to no tensor");
     if (found->offset >= 0) throw wrong("is there twice");
-    if (file_->size() - at_ < kCountBytes) throw wrong("lies past the end of the file").of_kind("truncated");
+    if (file_->size() - at_ < kCountBytes) throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);
     const std::int64_t count = number_at(at_);
     if (count < 0 || checked_mul(count, found->element_bytes) != found->bytes) {
       throw wrong("has another size than its tensors say")
           .expected(found->bytes / found->element_bytes)
           .found(count)
-          .of_kind("shape_mismatch");
+          .of_kind(FindingKind::kShapeMismatch);
     }
     if (found->bytes > file_->size() - at_ - kCountBytes) {
       throw wrong("is cut short")
           .expected(fmt::format("{} bytes at {}", found->bytes, at_ + kCountBytes))
           .found(fmt::format("a file of {}", file_->size()))
-          .of_kind("truncated")
+          .of_kind(FindingKind::kTruncated)
           .hint("fetch the file again");
     }
     found->offset = at_ + kCountBytes;

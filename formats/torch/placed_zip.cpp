@@ -6,9 +6,11 @@
 #include <cassert>
 
 #include "formats/torch/saved_file.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 

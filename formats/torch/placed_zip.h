@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "formats/torch/tensor_pickle.h"
-#include "libshard/io/reader.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/checkpoint/writer.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 

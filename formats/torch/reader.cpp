@@ -5,28 +5,29 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/hub/weight_map.h"
+#include "formats/parts/hf_index/weight_map.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_files.h"
 #include "formats/torch/source_files.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_save {
 
 namespace {
 
-using hub::WeightMap;
-using hub::WeightMapEntry;
+using hf_index::WeightMap;
+using hf_index::WeightMapEntry;
 
 std::string and_more(std::size_t count) { return count == 0 ? std::string() : fmt::format(" and {} more", count); }
 
 class TorchReader final : public Reader {
  public:
   TorchReader(const Source& source, const OpenOptions& options)
-      : fs_(*source.fs),
+      : store_(*source.store),
         findings_(*options.findings),
         source_(find_source_files(source)),
-        files_(fs_, catalog_, {source_.folder, options.opaque_globals}) {
+        files_(store_, catalog_, {source_.folder, options.opaque_globals}) {
     catalog_.format = "torch";
     if (source_.index.empty()) {
       for (const std::string& name : source_.names) try_file(name);
@@ -34,7 +35,7 @@ class TorchReader final : public Reader {
       read_indexed();
     }
     merge_roots();
-    finish_catalog(catalog_);
+    validate_catalog(catalog_);
     check_duplicates();
   }
 
@@ -67,7 +68,7 @@ class TorchReader final : public Reader {
   }
 
   void read_indexed() {
-    WeightMap map = hub::read_weight_map(*fs_.open(source_.index));
+    WeightMap map = hf_index::read_weight_map(*store_.open(source_.index));
     for (const std::string& name : source_.names) {
       if (!std::ranges::binary_search(map.files, name)) {
         catalog_.warnings.push_back(fmt::format("{} is left out: the index does not name it", name));
@@ -77,13 +78,13 @@ class TorchReader final : public Reader {
     std::vector<bool> was_read;
     for (const std::string& name : map.files) {
       was_read.push_back(false);
-      if (fs_.status(join_path(source_.folder, name)).kind != FileKind::kAbsent) {
+      if (store_.status(join_path(source_.folder, name)).kind != FileKind::kAbsent) {
         try_file(name);
         was_read.back() = roots_.back() != nullptr;
       } else {
         findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is not there", name))
                              .in_file(join_path(source_.folder, name))
-                             .of_kind("missing_file")
+                             .of_kind(FindingKind::kMissingFile)
                              .hint("fetch the missing file"));
       }
     }
@@ -116,7 +117,7 @@ class TorchReader final : public Reader {
           Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it", entry.name, file))
               .in_file(base_name(source_.index))
               .of_tensor(entry.name)
-              .of_kind("index_mismatch"));
+              .of_kind(FindingKind::kIndexMismatch));
     }
   }
 
@@ -131,7 +132,7 @@ class TorchReader final : public Reader {
         throw Error(ErrorCode::kCorruption, "a file of the folder holds no dict")
             .in_file(source_.folder)
             .found(type_name(*root))
-            .of_kind("bad_pickle");
+            .of_kind(FindingKind::kBadPickle);
       }
       const std::span<Value*> more = mapping_items(*root);
       items.insert(items.end(), more.begin(), more.end());
@@ -147,11 +148,11 @@ class TorchReader final : public Reader {
                                                                  file_of(tensors[i - 1]), file_of(tensors[i])))
                            .in_file(file_of(tensors[i]))
                            .of_tensor(tensors[i].name)
-                           .of_kind("duplicate_name"));
+                           .of_kind(FindingKind::kDuplicateName));
     }
   }
 
-  const FileSystem& fs_;
+  const SourceStore& store_;
   Findings& findings_;
   SourceFiles source_;
   Catalog catalog_;

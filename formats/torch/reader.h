@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::torch_save {
 

@@ -8,7 +8,7 @@
 
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
@@ -43,7 +43,7 @@ bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
   if (as_text(content) == "little" || as_text(content) == "big") return as_text(content) == "big";
   throw Error(ErrorCode::kCorruption, "the byteorder record is neither little nor big")
       .in_file(shown)
-      .of_kind("bad_header")
+      .of_kind(FindingKind::kBadHeader)
       .found(as_text(content));
 }
 
@@ -60,7 +60,7 @@ void check_version(const zip::ZipReader& zip, const std::string& shown) {
   if (is_number && version >= 1 && version <= kLastVersion) return;
   throw Error(ErrorCode::kCorruption, "the version record holds no version of torch.save's zips")
       .in_file(shown)
-      .of_kind("bad_header")
+      .of_kind(FindingKind::kBadHeader)
       .expected(fmt::format("1 to {}", kLastVersion))
       .found(text)
       .because("torch refuses such a file, too");
@@ -76,7 +76,7 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
   if (record == nullptr) {
     throw Error(ErrorCode::kCorruption, "the zip has no record data.pkl")
         .in_file(shown)
-        .of_kind("bad_header")
+        .of_kind(FindingKind::kBadHeader)
         .because("torch.save always writes one: this is another kind of zip");
   }
   const std::int64_t limit =

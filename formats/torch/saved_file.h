@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/value.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::torch_save {
 

@@ -7,11 +7,12 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "formats/decode/decode.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_save {
 
@@ -47,7 +48,7 @@ class BytesInMemory final : public RandomReader {
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
-      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind("truncated");
+      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
     }
     std::ranges::copy(bytes_.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
   }
@@ -60,7 +61,7 @@ class BytesInMemory final : public RandomReader {
 /// Where a storage of the catalog lies, and how its elements are decoded.
 struct Place {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
-  decode::ElementCode code;
+  decoded_view::ElementCode code;
   std::int64_t offset = -1;       ///< Of the record's first byte in the file.
   std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
   std::string_view inside;
@@ -76,7 +77,7 @@ struct SavedFiles::Impl {
     std::vector<std::uint32_t> first;               ///< By record: its first storage.
   };
 
-  const FileSystem& fs;
+  const SourceStore& store;
   Catalog& catalog;
   SavedFilesOptions options;
   mutable OpenFiles files;
@@ -86,10 +87,10 @@ struct SavedFiles::Impl {
   mutable std::mutex mutex;
   mutable std::deque<std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>> decoders;  ///< Shared by threads.
 
-  Impl(const FileSystem& file_system, Catalog& target, SavedFilesOptions given)
-      : fs(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
+  Impl(const SourceStore& file_system, Catalog& target, SavedFilesOptions given)
+      : store(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
           const std::string& name = opened[index].name;
-          return options.folder.empty() ? fs.open(name) : fs.open_below(options.folder, name);
+          return options.folder.empty() ? store.open(name) : store.open_below(options.folder, name);
         }) {}
 
   const SavedFile& saved(std::uint32_t file) const { return *opened[file].saved; }
@@ -113,7 +114,7 @@ struct SavedFiles::Impl {
     place.inside = view.inside.value_or(std::string_view());
     if (!view.inside) place.record = record_of(saved_file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
-    if (is_swapped) place.code.swap_bytes = decode::swapped_bytes(view.storage_dtype);
+    if (is_swapped) place.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
     place.code.conj = view.conj;
     place.code.neg = view.neg;
     if (view.conj || view.neg) place.code.dtype = view.dtype;
@@ -124,13 +125,13 @@ struct SavedFiles::Impl {
     const std::uint32_t number = saved_file.find(view.key);
     if (number == kNoIndex) {
       throw Error(ErrorCode::kCorruption, fmt::format("the storage's record data/{} is missing", view.key))
-          .of_kind("missing_file");
+          .of_kind(FindingKind::kMissingFile);
     }
     const std::int64_t bytes = saved_file.record(number).bytes;
     if (bytes == view.storage_bytes) return number;
     throw Error(ErrorCode::kCorruption, fmt::format("the storage's record {} has {} bytes, the pickle says {}",
                                                     saved_file.record_name(number), bytes, view.storage_bytes))
-        .of_kind("shape_mismatch")
+        .of_kind(FindingKind::kShapeMismatch)
         .expected(view.storage_bytes)
         .found(bytes);
   }
@@ -164,13 +165,13 @@ struct SavedFiles::Impl {
             .in_file(catalog.files[file].path);
       }
       if (record.coding == SavedRecord::Coding::kDeflated) {
-        from = decode::decompressed(
-            {from, offset, record.stored_bytes, bytes, decode::Codec::kDeflate, saved(file).record_name(place.record)});
+        from = decoded_view::decompressed({from, offset, record.stored_bytes, bytes, decoded_view::Codec::kDeflate,
+                                           saved(file).record_name(place.record)});
         offset = 0;
       }
     }
     if (place.code.is_plain()) return from;
-    return decode::as_elements(std::move(from), offset, bytes, place.code);
+    return decoded_view::as_elements(std::move(from), offset, bytes, place.code);
   }
 
   std::uint16_t location_of(std::string_view location) {
@@ -197,8 +198,8 @@ struct SavedFiles::Impl {
   }
 };
 
-SavedFiles::SavedFiles(const FileSystem& fs, Catalog& catalog, const SavedFilesOptions& options)
-    : impl_(std::make_unique<Impl>(fs, catalog, options)) {
+SavedFiles::SavedFiles(const SourceStore& store, Catalog& catalog, const SavedFilesOptions& options)
+    : impl_(std::make_unique<Impl>(store, catalog, options)) {
   for (std::size_t i = 0; i < catalog.locations.size(); ++i) {
     impl_->locations.emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
   }
@@ -269,7 +270,7 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
   if (!is_integer(view.dtype) || count > limit) {
     throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {} where at most {} integers make sense",
                                                     count, dtype_name(view.dtype), limit))
-        .of_kind("bad_pickle");
+        .of_kind(FindingKind::kBadPickle);
   }
   Place place = impl_->place_of(file, view);
   if (place.record != kNoIndex) place.offset = impl_->saved(file).locate(place.record);

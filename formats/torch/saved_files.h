@@ -11,7 +11,7 @@
 
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::torch_save {
 
@@ -23,8 +23,8 @@ struct SavedFilesOptions {
 /// Zips and legacy files alike. Threads: `file` and `bytes_of` are safe; the rest by one.
 class SavedFiles {
  public:
-  /// `catalog` receives files and storages. Ownership: it and `fs` must outlive this.
-  SavedFiles(const FileSystem& fs, Catalog& catalog, const SavedFilesOptions& options);
+  /// `catalog` receives files and storages. Ownership: it and `store` must outlive this.
+  SavedFiles(const SourceStore& store, Catalog& catalog, const SavedFilesOptions& options);
   ~SavedFiles();
 
   /// Opens the next file, which becomes catalog.files.back() (rank -1), and reads its pickle. Its number is the file's

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "formats/torch/tensor_pickle.h"
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 #include "libshard/core/digest.h"
 
 namespace shard::torch_save {

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "formats/hub/index_file.h"
+#include "formats/parts/hf_index/index_file.h"
+#include "formats/parts/zip/bytes.h"
 #include "formats/torch/legacy_file.h"
-#include "formats/zip/bytes.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_save {
 
@@ -19,7 +20,7 @@ constexpr std::string_view kSingle = "pytorch_model.bin";
 constexpr std::string_view kDataSuffix = ".bin";
 constexpr std::size_t kNameProbeBytes = 512;
 
-bool is_index_name(std::string_view name) { return hub::is_index_name(name, kIndexSuffix); }
+bool is_index_name(std::string_view name) { return hf_index::is_index_name(name, kIndexSuffix); }
 bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(".bin"); }
 
 std::string head_of(const RandomReader& file, std::size_t bytes) {
@@ -39,11 +40,11 @@ bool is_saved_zip(const RandomReader& file) {
          std::string_view::npos;
 }
 
-SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
-  const std::vector<std::string> names = fs.list(folder);
+SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
+  const std::vector<std::string> names = store.list(folder);
   SourceFiles files;
   files.folder = folder;
-  if (const std::string index = hub::choose_index(folder, names, kIndexSuffix, kUsualIndex); !index.empty()) {
+  if (const std::string index = hf_index::choose_index(folder, names, kIndexSuffix, kUsualIndex); !index.empty()) {
     files.index = join_path(folder, index);
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
@@ -56,7 +57,7 @@ SourceFiles from_folder(const FileSystem& fs, const std::string& folder) {
   throw Error(ErrorCode::kNotFound, has_parts ? "the folder holds parts of a checkpoint, but not their index"
                                               : "the folder holds no pytorch_model.bin")
       .in_file(join_path(folder, has_parts ? kUsualIndex : kSingle))
-      .of_kind("missing_file");
+      .of_kind(FindingKind::kMissingFile);
 }
 
 }  // namespace
@@ -69,10 +70,10 @@ SourceFiles find_source_files(const Source& source) {
         .in_file(first)
         .because("this build reads one file, or a folder with an index");
   }
-  if (source.fs->status(first).kind == FileKind::kFolder) return from_folder(*source.fs, first);
+  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
   SourceFiles files;
-  const auto file = source.fs->open(first);
-  if (!is_saved_zip(*file) && !is_legacy_file(*file) && hub::is_index_file(*file, kDataSuffix)) {
+  const auto file = source.store->open(first);
+  if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kDataSuffix)) {
     files.folder = parent_path(first);
     files.index = first;
   } else {
@@ -84,13 +85,13 @@ SourceFiles find_source_files(const Source& source) {
 bool is_torch(const Source& source) {
   if (source.paths.size() != 1) return false;
   const std::string& path = source.paths.front();
-  if (source.fs->status(path).kind == FileKind::kFolder) {
-    return std::ranges::any_of(source.fs->list(path), [](const std::string& name) {
+  if (source.store->status(path).kind == FileKind::kFolder) {
+    return std::ranges::any_of(source.store->list(path), [](const std::string& name) {
       return is_index_name(name) || name == kSingle || is_part_name(name);
     });
   }
-  const auto file = source.fs->open(path);
-  return is_saved_zip(*file) || is_legacy_file(*file) || hub::is_index_file(*file, kDataSuffix);
+  const auto file = source.store->open(path);
+  return is_saved_zip(*file) || is_legacy_file(*file) || hf_index::is_index_file(*file, kDataSuffix);
 }
 
 }  // namespace shard::torch_save

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::torch_save {
 

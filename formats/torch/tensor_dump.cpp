@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/pickle/opcodes.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/storage_classes.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/error.h"

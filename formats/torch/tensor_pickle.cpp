@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kUtils = "torch._utils";
 
 [[noreturn]] void malformed(const std::string& what) {
-  throw Error(ErrorCode::kCorruption, "a pickled tensor is malformed: " + what).of_kind("bad_pickle");
+  throw Error(ErrorCode::kCorruption, "a pickled tensor is malformed: " + what).of_kind(FindingKind::kBadPickle);
 }
 
 std::int64_t natural(const Value& value, std::string_view what) {
@@ -110,7 +110,7 @@ void check_bounds(const TensorView& view) {
               fmt::format("a tensor of shape {} leaves its storage '{}'", to_string(view.shape), view.key))
       .expected(fmt::format("at most {} bytes", view.storage_bytes))
       .found(fmt::format("{} bytes", end_bytes))
-      .of_kind("out_of_bounds");
+      .of_kind(FindingKind::kOutOfBounds);
 }
 
 /// The version of a rebuild function: 1, 2, 3, or 0 for another value.

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::torch_save {

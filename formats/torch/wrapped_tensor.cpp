@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/pickle/numpy_values.h"
+#include "formats/parts/pickle/numpy_values.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -48,7 +48,7 @@ std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtyp
       checked_bytes(checked_numel(array->shape), *stored) != static_cast<std::int64_t>(array->bytes->size())) {
     throw Error(ErrorCode::kCorruption,
                 "a pickled tensor is malformed: its numpy array has another size than its shape")
-        .of_kind("bad_pickle");
+        .of_kind(FindingKind::kBadPickle);
   }
   TensorView view;
   view.dtype = view.storage_dtype = dtype;

@@ -8,8 +8,10 @@
 
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 

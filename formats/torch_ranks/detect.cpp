@@ -2,16 +2,17 @@
 #include <string>
 #include <vector>
 
-#include "formats/pickle/scan.h"
+#include "formats/parts/pickle/scan.h"
+#include "formats/parts/zip/bytes.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/saved_files.h"
 #include "formats/torch/source_files.h"
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/reader.h"
 #include "formats/torch_ranks/sharded_values.h"
-#include "formats/zip/bytes.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_ranks {
 
@@ -51,10 +52,10 @@ bool may_hold_sharded(const RandomReader& file) {
   return begin < 0 || names_module(file, begin, begin + pickle::scan(file, begin));
 }
 
-bool holds_sharded(const FileSystem& fs, const std::string& path) {
-  if (!may_hold_sharded(*fs.open(path))) return false;
+bool holds_sharded(const SourceStore& store, const std::string& path) {
+  if (!may_hold_sharded(*store.open(path))) return false;
   Catalog catalog;
-  torch_save::SavedFiles files(fs, catalog, {.folder = {}, .opaque_globals = true});
+  torch_save::SavedFiles files(store, catalog, {.folder = {}, .opaque_globals = true});
   bool found = false;
   visit_leaves(
       *catalog.arena, *files.add(path), [](const Value&) { return false; },
@@ -74,26 +75,26 @@ bool is_other_folder(const std::vector<std::string>& names) {
   });
 }
 
-bool is_torch_file(FileSystem* fs, const std::string& path) {
-  return fs->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
-         torch_save::is_torch(Source{fs, {path}});
+bool is_torch_file(SourceStore* store, const std::string& path) {
+  return store->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
+         torch_save::is_torch(Source{store, {path}});
 }
 
 /// One file alone is of a rank if something in it is cut, or a layout document lies beside it.
 bool is_rank_file(const Source& source, const RankSource& files, const std::string& path) {
-  return is_torch_file(source.fs, path) &&
-         ((!files.layout.empty() && !files.folder.empty()) || holds_sharded(*source.fs, path));
+  return is_torch_file(source.store, path) &&
+         ((!files.layout.empty() && !files.folder.empty()) || holds_sharded(*source.store, path));
 }
 
 bool detect_files(const Source& source) {
-  const bool is_folder = source.paths.size() == 1 && source.fs->status(source.paths[0]).kind == FileKind::kFolder;
-  if (is_folder && is_other_folder(source.fs->list(source.paths[0]))) return false;
+  const bool is_folder = source.paths.size() == 1 && source.store->status(source.paths[0]).kind == FileKind::kFolder;
+  if (is_folder && is_other_folder(source.store->list(source.paths[0]))) return false;
   const RankSource files = find_rank_files(source);
   std::vector<std::string> paths = files.names;
   if (is_folder) std::ranges::for_each(paths, [&](std::string& name) { name = join_path(files.folder, name); });
   if (paths.empty()) return false;
   if (paths.size() == 1) return is_rank_file(source, files, paths.front());
-  const auto is_torch = [&](const std::string& path) { return is_torch_file(source.fs, path); };
+  const auto is_torch = [&](const std::string& path) { return is_torch_file(source.store, path); };
   if (std::ranges::all_of(paths, is_torch)) return true;
   // Ranks' files with a damaged one among them, which the reader names.
   const auto first = std::ranges::find_if(paths, is_torch);

@@ -34,7 +34,7 @@ std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const Rea
   const std::int64_t count = checked_numel(view->shape);
   if (count < 1 || count > kMaxRanks) {
     throw malformed(kClass, fmt::format("it has {} ranks", count))
-        .of_kind("world_size_mismatch")
+        .of_kind(FindingKind::kWorldSizeMismatch)
         .expected(fmt::format("1 to {}", kMaxRanks))
         .found(count);
   }
@@ -97,7 +97,7 @@ std::int64_t first_position(const Value& mesh, const std::vector<std::int64_t>& 
 void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   const std::size_t count = positions.size();
   if (checked_mul(static_cast<std::int64_t>(count), step.size) > kMaxRanks) {
-    throw malformed(kClass, fmt::format("it has more than {} ranks", kMaxRanks)).of_kind("world_size_mismatch");
+    throw malformed(kClass, fmt::format("it has more than {} ranks", kMaxRanks)).of_kind(FindingKind::kWorldSizeMismatch);
   }
   std::vector<std::int64_t> all;
   all.reserve(count * static_cast<std::size_t>(step.size));
@@ -122,7 +122,7 @@ void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, 
   }
   for (const std::int64_t position : positions) {
     if (position >= std::ssize(map)) {
-      throw malformed(kClass, fmt::format("its layout leaves its {} ranks", map.size())).of_kind("out_of_bounds");
+      throw malformed(kClass, fmt::format("its layout leaves its {} ranks", map.size())).of_kind(FindingKind::kOutOfBounds);
     }
     result.ranks.push_back(map[static_cast<std::size_t>(position)]);
   }
@@ -135,7 +135,7 @@ void read_names(const Value& mesh, DeviceMeshValue& result) {
   const std::span<Value* const> items = sequence(*names, "DeviceMesh's names");
   if (items.size() != result.axes.size()) {
     throw malformed(kClass, fmt::format("it has {} axes and {} names", result.axes.size(), items.size()))
-        .of_kind("shape_mismatch");
+        .of_kind(FindingKind::kShapeMismatch);
   }
   for (std::size_t i = 0; i < items.size(); ++i) result.axes[i].name = string(*items[i], "DeviceMesh's name");
 }
@@ -148,7 +148,7 @@ void read_coordinate(const Value& mesh, DeviceMeshValue& result) {
   for (std::size_t i = 0; fits && i < result.axes.size(); ++i) fits = result.coordinate[i] < result.axes[i].size;
   if (fits) return;
   throw malformed(kClass, fmt::format("coordinate {} is none of its own", fmt::join(result.coordinate, ", ")))
-      .of_kind("rank_mismatch");
+      .of_kind(FindingKind::kRankMismatch);
 }
 
 /// Every rank once, and none past what a world has; the place says the same as the rank does, where both are there.
@@ -157,11 +157,11 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
   std::ranges::sort(sorted);
   if (sorted.front() < 0 || sorted.back() >= kMaxRanks) {
     throw malformed(kClass, fmt::format("rank {} is on it", sorted.front() < 0 ? sorted.front() : sorted.back()))
-        .of_kind("rank_mismatch")
+        .of_kind(FindingKind::kRankMismatch)
         .expected(fmt::format("0 to {}", kMaxRanks - 1));
   }
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
-    throw malformed(kClass, fmt::format("rank {} is on it twice", *twice)).of_kind("rank_mismatch");
+    throw malformed(kClass, fmt::format("rank {} is on it twice", *twice)).of_kind(FindingKind::kRankMismatch);
   }
   const Value* own = attribute(mesh, "_rank");
   if (own == nullptr || own->kind != ValueKind::kInt || result.coordinate.empty()) return;
@@ -171,7 +171,7 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
   }
   if (result.ranks[index] == own->number) return;
   throw malformed(kClass, "its rank is not the one at its coordinate")
-      .of_kind("rank_mismatch")
+      .of_kind(FindingKind::kRankMismatch)
       .expected(result.ranks[index])
       .found(own->number);
 }

@@ -42,7 +42,7 @@ int read_dim(const Value& placement, int dimensions) {
   const bool fits = dim.kind == ValueKind::kInt && dim.number >= -dimensions && dim.number < dimensions;
   if (fits) return static_cast<int>(dim.number < 0 ? dim.number + dimensions : dim.number);
   throw malformed("placement", "its dim is no dimension of the tensor")
-      .of_kind("shape_mismatch")
+      .of_kind(FindingKind::kShapeMismatch)
       .expected(fmt::format("one of {}", dimensions))
       .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
 }
@@ -69,7 +69,7 @@ void read_placements(const Value& value, DTensorValue& tensor) {
   if (items.size() != tensor.sharding.mesh.size()) {
     throw malformed("DTensorSpec",
                     fmt::format("it has {} placements on a mesh of {} axes", items.size(), tensor.sharding.mesh.size()))
-        .of_kind("shape_mismatch")
+        .of_kind(FindingKind::kShapeMismatch)
         .expected(static_cast<std::int64_t>(tensor.sharding.mesh.size()))
         .found(static_cast<std::int64_t>(items.size()));
   }
@@ -84,14 +84,14 @@ void check_meta(Arena& arena, const Value* value, const DTensorValue& tensor) {
   const Dims shape = dims(arena, *value->items[0], "TensorMeta's shape");
   if (!(shape == tensor.shape)) {
     throw malformed(kClass, "its spec says another shape than the tensor")
-        .of_kind("shape_mismatch")
+        .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
   }
   const DType stated = dtype(*value->items[2], "TensorMeta");
   if (stated != tensor.dtype) {
     throw malformed(kClass, "its spec says another dtype than the tensor")
-        .of_kind("dtype_mismatch")
+        .of_kind(FindingKind::kDtypeMismatch)
         .expected(dtype_name(tensor.dtype))
         .found(dtype_name(stated));
   }

@@ -74,7 +74,7 @@ class Merge {
   void check_twice(Holders holders) const {
     for (std::size_t i = 1; i < holders.size(); ++i) {
       if (holders[i].file != holders[i - 1].file) continue;
-      throw contradiction(context_, holders[i], "duplicate_name", "it is in the file twice, at one place");
+      throw contradiction(context_, holders[i], FindingKind::kDuplicateName, "it is in the file twice, at one place");
     }
   }
 
@@ -84,7 +84,7 @@ class Merge {
       return each.leaf->kind == LeafKind::kShardedTensor || each.leaf->kind == LeafKind::kDTensor;
     };
     if (std::ranges::any_of(holders, is_cut)) {
-      throw contradiction(context_, other, "mixed_save",
+      throw contradiction(context_, other, FindingKind::kMixedSave,
                           fmt::format("rank {} holds {}, rank {} {}", other.rank(), name_of(other.leaf->kind),
                                       holders[0].rank(), name_of(holders[0].leaf->kind)))
           .because("a tensor is cut on all ranks or on none")
@@ -117,7 +117,7 @@ class Merge {
   void merge_plain(Holders holders) {
     if (const MeshLayout::Rule* rule = rule_of(holders[0])) {
       if (!is_on_all(holders)) {
-        throw contradiction(context_, holders[0], "gap", "not every rank's file holds its slice of the tensor")
+        throw contradiction(context_, holders[0], FindingKind::kGap, "not every rank's file holds its slice of the tensor")
             .expected(std::ssize(ranks_))
             .found(std::ssize(holders));
       }

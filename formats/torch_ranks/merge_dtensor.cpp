@@ -58,22 +58,22 @@ class DTensorMerge {
 
   void check_same(const Holder& holder) const {
     const DTensorValue& value = value_of(holder);
-    const auto differs = [&](std::string_view kind, std::string_view what) {
+    const auto differs = [&](FindingKind kind, std::string_view what) {
       return contradiction(context_, holder, kind,
                            fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
           .because("files of different saves are no checkpoint together");
     };
     if (!(value.shape == first_.shape)) {
-      throw differs("shape_mismatch", "shape").expected(to_string(first_.shape)).found(to_string(value.shape));
+      throw differs(FindingKind::kShapeMismatch, "shape").expected(to_string(first_.shape)).found(to_string(value.shape));
     }
     if (value.dtype != first_.dtype) {
-      throw differs("dtype_mismatch", "dtype").expected(dtype_name(first_.dtype)).found(dtype_name(value.dtype));
+      throw differs(FindingKind::kDtypeMismatch, "dtype").expected(dtype_name(first_.dtype)).found(dtype_name(value.dtype));
     }
     if (value.sharding.mesh == first_.sharding.mesh && value.sharding.placements == first_.sharding.placements &&
         value.order == first_.order) {
       return;
     }
-    throw differs("mixed_save", "sharding").expected(shown(first_.sharding)).found(shown(value.sharding));
+    throw differs(FindingKind::kMixedSave, "sharding").expected(shown(first_.sharding)).found(shown(value.sharding));
   }
 
   /// Meshes of the same axes may be of different ranks, as the parts of a larger one are; then no rank is on two.
@@ -84,7 +84,7 @@ class DTensorMerge {
     entry->second = {&value, std::vector<std::uint32_t>(pieces.size(), kNoIndex)};
     for (const RankPiece& piece : pieces) {
       if (ranks_.emplace(piece.rank, &value).second) continue;
-      throw contradiction(context_, holder, "mixed_save",
+      throw contradiction(context_, holder, FindingKind::kMixedSave,
                           fmt::format("rank {} is on the mesh of another file's part of it too", piece.rank))
           .because("files of different saves are no checkpoint together");
     }
@@ -108,13 +108,13 @@ class DTensorMerge {
   }
 
   void check_all_found() {
-    if (meshes_.empty()) throw contradiction(context_, holders_[0], "gap", "no file's rank is on the tensor's mesh");
+    if (meshes_.empty()) throw contradiction(context_, holders_[0], FindingKind::kGap, "no file's rank is on the tensor's mesh");
     for (const auto& [ranks, parts] : meshes_) {
       const auto absent = std::ranges::find(parts.stored, kNoIndex);
       if (absent == parts.stored.end()) continue;
       const std::int64_t index = absent - parts.stored.begin();
       const std::int64_t rank = ranks.empty() ? index : ranks[static_cast<std::size_t>(index)];
-      throw contradiction(context_, holders_[0], "gap", fmt::format("rank {}'s file lacks the tensor", rank))
+      throw contradiction(context_, holders_[0], FindingKind::kGap, fmt::format("rank {}'s file lacks the tensor", rank))
           .because(fmt::format("the mesh that rank {}'s file names holds a part of it there", holders_[0].rank()));
     }
   }
@@ -127,7 +127,7 @@ class DTensorMerge {
         const StoredTensor &a = context_.catalog.stored[one.stored[i]],
                            &b = context_.catalog.stored[other->second.stored[i]];
         if (is_equal(context_.files, context_.catalog, a, b)) continue;
-        throw contradiction(context_, holders_[0], "replica_mismatch",
+        throw contradiction(context_, holders_[0], FindingKind::kReplicaMismatch,
                             fmt::format("the meshes of rank {} and of rank {} hold different values", a.rank, b.rank))
             .because("each mesh holds the whole tensor, and one of them would have to be chosen");
       }

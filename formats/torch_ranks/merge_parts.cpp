@@ -11,7 +11,7 @@
 
 namespace shard::torch_ranks {
 
-Error contradiction(const MergeContext& context, const Holder& holder, std::string_view kind,
+Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind,
                     const std::string& message) {
   Error error(ErrorCode::kCorruption, fmt::format("tensor '{}': {}", holder.leaf->name, message));
   error.in_file(context.catalog.files[holder.file->number].path).of_tensor(holder.leaf->name);
@@ -29,19 +29,19 @@ torch_save::TensorView local_view(MergeContext& context, const Holder& holder, c
   }
   if (!view) {
     const std::string_view kind = torch_save::unsupported_tensor_kind(local);
-    if (kind.empty()) throw contradiction(context, holder, "bad_pickle", "a local shard is no tensor");
+    if (kind.empty()) throw contradiction(context, holder, FindingKind::kBadPickle, "a local shard is no tensor");
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("tensor '{}': a local shard is a tensor of kind '{}'", holder.leaf->name, kind))
         .of_tensor(holder.leaf->name)
         .in_file(file);
   }
   if (view->dtype != dtype) {
-    throw contradiction(context, holder, "dtype_mismatch", "a local shard has another dtype than its tensor")
+    throw contradiction(context, holder, FindingKind::kDtypeMismatch, "a local shard has another dtype than its tensor")
         .expected(dtype_name(dtype))
         .found(dtype_name(view->dtype));
   }
   if (!std::ranges::equal(view->shape, shape)) {
-    throw contradiction(context, holder, "shape_mismatch", "a local shard has another shape than its place")
+    throw contradiction(context, holder, FindingKind::kShapeMismatch, "a local shard has another shape than its place")
         .expected(to_string(shape))
         .found(to_string(view->shape));
   }

@@ -33,7 +33,7 @@ struct MergeContext {
 };
 
 /// The start of an error about `holder`'s part: kCorruption with tensor, file and rank.
-Error contradiction(const MergeContext& context, const Holder& holder, std::string_view kind,
+Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind,
                     const std::string& message);
 
 /// Adds the tensor that the `local` call rebuilds as a stored one of `holder`'s rank. \returns its index.

@@ -54,7 +54,7 @@ class ShardedTensorMerge {
     return value.group.local_world_size == value.group.world_size;
   }
 
-  Error differs(const Holder& holder, std::string_view kind, std::string_view what) const {
+  Error differs(const Holder& holder, FindingKind kind, std::string_view what) const {
     return contradiction(context_, holder, kind,
                          fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
         .because("files of different saves are no checkpoint together");
@@ -63,17 +63,17 @@ class ShardedTensorMerge {
   void check_metadata(const Holder& holder) const {
     const ShardedTensorValue& value = value_of(holder);
     if (!(value.shape == first_.shape)) {
-      throw differs(holder, "shape_mismatch", "shape")
+      throw differs(holder, FindingKind::kShapeMismatch, "shape")
           .expected(shard::to_string(first_.shape))
           .found(shard::to_string(value.shape));
     }
     if (value.dtype != first_.dtype) {
-      throw differs(holder, "dtype_mismatch", "dtype")
+      throw differs(holder, FindingKind::kDtypeMismatch, "dtype")
           .expected(dtype_name(first_.dtype))
           .found(dtype_name(value.dtype));
     }
     if (value.all.size() != first_.all.size()) {
-      throw differs(holder, "mixed_save", "number of shards")
+      throw differs(holder, FindingKind::kMixedSave, "number of shards")
           .expected(std::ssize(first_.all))
           .found(std::ssize(value.all));
     }
@@ -81,24 +81,24 @@ class ShardedTensorMerge {
     for (std::size_t i = 0; i < value.all.size(); ++i) {
       const ShardBox &a = first_.all[i], &b = value.all[i];
       if (a.offsets == b.offsets && a.sizes == b.sizes && (!compare_ranks || a.rank == b.rank)) continue;
-      throw differs(holder, "mixed_save", fmt::format("place of shard {}", i))
+      throw differs(holder, FindingKind::kMixedSave, fmt::format("place of shard {}", i))
           .expected(fmt::format("{}, rank {}", to_string(a), a.rank))
           .found(fmt::format("{}, rank {}", to_string(b), b.rank));
     }
     const bool same_spec = value.spec.is_chunk == first_.spec.is_chunk && value.spec.dim == first_.spec.dim;
     if (!same_spec || (compare_ranks && value.spec.placements != first_.spec.placements)) {
-      throw differs(holder, "mixed_save", "sharding spec");
+      throw differs(holder, FindingKind::kMixedSave, "sharding spec");
     }
   }
 
   void add_local(const Holder& holder, const LocalShard& local) {
     const Place box{local.box.offsets, local.box.sizes};
     if (!std::ranges::binary_search(stated_, box, std::less<>())) {
-      throw contradiction(context_, holder, "mixed_save",
+      throw contradiction(context_, holder, FindingKind::kMixedSave,
                           fmt::format("the metadata names no shard of {}", to_string(local.box)));
     }
     if (is_of_world(value_of(holder)) && local.box.rank >= 0 && local.box.rank != holder.rank()) {
-      throw contradiction(context_, holder, "rank_mismatch",
+      throw contradiction(context_, holder, FindingKind::kRankMismatch,
                           fmt::format("the shard of {} is placed on another rank", to_string(local.box)))
           .expected(holder.rank())
           .found(local.box.rank);
@@ -115,7 +115,7 @@ class ShardedTensorMerge {
     for (const ShardBox& box : first_.all) {
       const Place wanted{box.offsets, box.sizes};
       if (is_empty(box) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
-      throw contradiction(context_, holders_.front(), "gap",
+      throw contradiction(context_, holders_.front(), FindingKind::kGap,
                           fmt::format("no file holds the shard of {}", to_string(box)))
           .because(box.rank < 0 ? "every rank's file says that it is there"
                                 : fmt::format("every rank's file says that rank {} has it", box.rank));

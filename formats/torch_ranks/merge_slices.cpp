@@ -40,12 +40,12 @@ class SliceMerge {
   void check_kind(const Holder& holder) const {
     const torch_save::TensorView &view = view_of(holder), &first = view_of(holders_.front());
     if (view.shape.size() != dims_) {
-      throw contradiction(context_, holder, "shape_mismatch", "the slice has another number of dimensions than others")
+      throw contradiction(context_, holder, FindingKind::kShapeMismatch, "the slice has another number of dimensions than others")
           .expected(to_string(first.shape))
           .found(to_string(view.shape));
     }
     if (view.dtype != first.dtype) {
-      throw contradiction(context_, holder, "dtype_mismatch", "the slice has another dtype than others")
+      throw contradiction(context_, holder, FindingKind::kDtypeMismatch, "the slice has another dtype than others")
           .expected(dtype_name(first.dtype))
           .found(dtype_name(view.dtype));
     }
@@ -79,7 +79,7 @@ class SliceMerge {
   void add(const Holder& holder, Dims shape, const RankPiece& piece) {
     const torch_save::TensorView& view = view_of(holder);
     if (!std::ranges::equal(view.shape, piece.local_sizes)) {
-      throw contradiction(context_, holder, "shape_mismatch",
+      throw contradiction(context_, holder, FindingKind::kShapeMismatch,
                           fmt::format("the slice of rank {} has not the size that the layout gives it", holder.rank()))
           .because(fmt::format("all slices together are {}, which torch.chunk cuts otherwise", to_string(shape)))
           .expected(to_string(piece.local_sizes))

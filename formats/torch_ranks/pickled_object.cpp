@@ -19,7 +19,7 @@ Value* lookup(const Value* state, std::string_view name) {
 }  // namespace
 
 Error malformed(std::string_view what, const std::string& why) {
-  return Error(ErrorCode::kCorruption, fmt::format("a pickled {} is malformed: {}", what, why)).of_kind("bad_pickle");
+  return Error(ErrorCode::kCorruption, fmt::format("a pickled {} is malformed: {}", what, why)).of_kind(FindingKind::kBadPickle);
 }
 
 Error named(const Error& error, std::string_view name) {

@@ -9,6 +9,7 @@
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_ranks {
 
@@ -56,9 +57,7 @@ class RankSettler {
                                        : "let the layout document say it: files.path with its axes in braces");
   }
 
-  std::int64_t layout_ranks() const {
-    return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh);
-  }
+  std::int64_t layout_ranks() const { return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh); }
 
   /// Process groups and documents say it; meshes say how many at least.
   std::int64_t find_world_size() const {
@@ -78,7 +77,7 @@ class RankSettler {
                   fmt::format("the file is of a save of {} ranks, {} of one of {}", file.world_size,
                               teller == nullptr ? "others" : shown(*teller), world_size))
           .in_file(shown(file))
-          .of_kind("world_size_mismatch")
+          .of_kind(FindingKind::kWorldSizeMismatch)
           .because("files of different saves are no checkpoint together")
           .expected(world_size)
           .found(file.world_size);
@@ -90,7 +89,7 @@ class RankSettler {
     if (!check_.ranks_expected || *check_.ranks_expected == world_size) return;
     throw Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
         .in_file(shown(files_.front()))
-        .of_kind("world_size_mismatch")
+        .of_kind(FindingKind::kWorldSizeMismatch)
         .because(fmt::format("--ranks-expected says {}", *check_.ranks_expected))
         .expected(*check_.ranks_expected)
         .found(world_size);
@@ -106,7 +105,7 @@ class RankSettler {
       if ((a.mesh == b.mesh && a.ranks == b.ranks) || !holds(a, *file.rank)) continue;
       throw Error(ErrorCode::kCorruption, "the file's device mesh is another one")
           .in_file(shown(file))
-          .of_kind("world_size_mismatch")
+          .of_kind(FindingKind::kWorldSizeMismatch)
           .because(fmt::format("{} names this rank on its mesh", shown(*first)))
           .expected(describe(a))
           .found(describe(b));
@@ -153,7 +152,8 @@ class RankSettler {
                 too_many           ? fmt::format("there are {} files of a save of {} ranks", files_.size(), world_size)
                 : again == nullptr ? fmt::format("rank {} of a save of {} ranks", *last.rank, world_size)
                                    : fmt::format("rank {} is there twice", *again->rank));
-    error.in_file(shown(again == nullptr ? last : *again)).of_kind(too_many ? "extra_file" : "rank_mismatch");
+    error.in_file(shown(again == nullptr ? last : *again))
+        .of_kind(too_many ? FindingKind::kExtraFile : FindingKind::kRankMismatch);
     error.because(why).hint(hint_of_sets());
     if (too_many) {
       error.expected(world_size).found(std::ssize(files_));
@@ -180,7 +180,7 @@ class RankSettler {
                             fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
                             absent == 1 ? "is" : "are"))
         .in_file(name_of(missing.front()))
-        .of_kind("missing_file")
+        .of_kind(FindingKind::kMissingFile)
         .of_rank(static_cast<int>(missing.front()))
         .because(fmt::format("{} ranks wrote the checkpoint, {} of their files are here", world_size, files_.size()))
         .expected(world_size)

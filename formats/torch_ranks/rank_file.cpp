@@ -90,7 +90,7 @@ class LeafReader {
     if (rank && file_.rank && *rank != *file_.rank) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' says that rank {} wrote it, '{}' that rank {} did",
                                                       rank_teller_, *file_.rank, name, *rank))
-          .of_kind("rank_mismatch")
+          .of_kind(FindingKind::kRankMismatch)
           .expected(*file_.rank)
           .found(*rank);
     }
@@ -102,7 +102,7 @@ class LeafReader {
                  : file_.is_exact && world_size > file_.world_size) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a save of {} ranks, '{}' of one of {}", world_teller_,
                                                       file_.world_size, name, world_size))
-          .of_kind("world_size_mismatch")
+          .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(file_.world_size)
           .found(world_size);
     }

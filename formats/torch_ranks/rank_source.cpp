@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::torch_ranks {
 
@@ -52,18 +53,18 @@ std::optional<std::vector<std::int64_t>> numbers_in(std::string_view name) {
 RankSource find_rank_files(const Source& source) {
   RankSource files;
   const std::string& first = source.paths.front();
-  const bool is_folder = source.paths.size() == 1 && source.fs->status(first).kind == FileKind::kFolder;
+  const bool is_folder = source.paths.size() == 1 && source.store->status(first).kind == FileKind::kFolder;
   if (is_folder) {
     files.folder = first;
-    files.names = source.fs->list(first);
+    files.names = source.store->list(first);
     std::erase_if(files.names, [&](const std::string& name) {
-      return !has_suffix(name) || source.fs->status(join_path(first, name)).kind != FileKind::kFile;
+      return !has_suffix(name) || source.store->status(join_path(first, name)).kind != FileKind::kFile;
     });
   } else {
     files.names = source.paths;
   }
   const std::string layout = join_path(is_folder ? first : parent_path(first), kLayout);
-  if (source.fs->status(layout).kind == FileKind::kFile) files.layout = layout;
+  if (source.store->status(layout).kind == FileKind::kFile) files.layout = layout;
   return files;
 }
 

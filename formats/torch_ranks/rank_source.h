@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::torch_ranks {
 

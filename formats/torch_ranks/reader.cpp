@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "formats/pickle/scan.h"
+#include "formats/parts/pickle/scan.h"
 #include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_checks.h"
@@ -25,7 +25,7 @@ class RanksReader final : public Reader {
  public:
   RanksReader(const Source& source, const OpenOptions& options)
       : source_(find_rank_files(source)),
-        files_(*source.fs, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
+        files_(*source.store, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
     catalog_.format = "torch-ranks";
     if (source_.names.empty()) {
       throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
@@ -37,12 +37,12 @@ class RanksReader final : public Reader {
     const MeshLayout* layout = nullptr;
     if (std::ranges::none_of(ranks, &RankFile::is_sharded)) {
       check_names(ranks);
-      layout = find_layout(*source.fs, options, read);
+      layout = find_layout(*source.store, options, read);
     }
     settle(ranks, {source_.names, layout, options.ranks_expected});
     merge(catalog_, files_, ranks, layout);
     catalog_.rank_files = kind_of(ranks, layout);
-    finish_catalog(catalog_);
+    validate_catalog(catalog_);
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -68,17 +68,17 @@ class RanksReader final : public Reader {
       const std::string &first = catalog_.files[ranks.front().number].path, &other = catalog_.files[file.number].path;
       throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
           .in_file(other)
-          .of_kind("mixed_save")
+          .of_kind(FindingKind::kMixedSave)
           .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");
     }
   }
 
   /// The one that was given, else the one that lies beside the files.
-  const MeshLayout* find_layout(const FileSystem& fs, const OpenOptions& options,
+  const MeshLayout* find_layout(const SourceStore& store, const OpenOptions& options,
                                 std::optional<MeshLayout>& read) const {
     if (options.layout != nullptr) return options.layout;
     if (!source_.layout.empty()) {
-      const std::vector<std::byte> text = read_whole(*fs.open(source_.layout), kMaxLayoutBytes);
+      const std::vector<std::byte> text = read_whole(*store.open(source_.layout), kMaxLayoutBytes);
       return &read.emplace(
           parse_layout_document({reinterpret_cast<const char*>(text.data()), text.size()}, source_.layout));
     }

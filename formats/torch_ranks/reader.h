@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "formats/registry.h"
+#include "formats/format.h"
 
 namespace shard::torch_ranks {
 

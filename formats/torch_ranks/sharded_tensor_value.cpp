@@ -47,7 +47,7 @@ ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
   if (box.offsets.size() != dimensions || box.sizes.size() != dimensions) {
     throw malformed("ShardMetadata", fmt::format("offsets {} and sizes {} are not those of a tensor of {} dimensions",
                                                  to_string(box.offsets), to_string(box.sizes), dimensions))
-        .of_kind("shape_mismatch");
+        .of_kind(FindingKind::kShapeMismatch);
   }
   if (const Value* placement = attribute(value, "placement")) read_placement(arena, *placement, box);
   return box;
@@ -80,7 +80,7 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
   const DType stated = dtype(*state->items[0], "TensorProperties");
   if (stated == tensor.dtype) return;
   throw malformed(kClass, "its metadata says another dtype than the tensor")
-      .of_kind("dtype_mismatch")
+      .of_kind(FindingKind::kDtypeMismatch)
       .expected(dtype_name(tensor.dtype))
       .found(dtype_name(stated));
 }
@@ -90,7 +90,7 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
   const Dims shape = dims(arena, need(value, "size"), "ShardedTensorMetadata's size");
   if (!(shape == tensor.shape)) {
     throw malformed(kClass, "its metadata says another shape than the tensor")
-        .of_kind("shape_mismatch")
+        .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
   }
@@ -128,13 +128,13 @@ GroupState read_group(const Value& value) {
   const auto check = [](std::string_view what, std::int64_t rank, std::int64_t size) {
     if (size > kMaxRanks) {
       throw malformed("ProcessGroupState", fmt::format("its {}world size is {}", what, size))
-          .of_kind("world_size_mismatch")
+          .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(fmt::format("at most {}", kMaxRanks))
           .found(size);
     }
     if (rank < size) return;
     throw malformed("ProcessGroupState", fmt::format("its {0}rank is {1}, its {0}world size is {2}", what, rank, size))
-        .of_kind("rank_mismatch")
+        .of_kind(FindingKind::kRankMismatch)
         .expected(fmt::format("a rank below {}", size))
         .found(rank);
   };
@@ -142,7 +142,7 @@ GroupState read_group(const Value& value) {
   if (group.local_rank >= 0) check("local ", group.local_rank, group.local_world_size);
   if (group.local_world_size > group.world_size) {
     throw malformed("ProcessGroupState", "its group is larger than the world")
-        .of_kind("world_size_mismatch")
+        .of_kind(FindingKind::kWorldSizeMismatch)
         .expected(fmt::format("at most {}", group.world_size))
         .found(group.local_world_size);
   }
@@ -158,7 +158,7 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
   const Value& dim = need(value, "dim");
   if (dim.kind != ValueKind::kInt || dim.number < -dimensions || dim.number >= dimensions) {
     throw malformed("ChunkShardingSpec", "its dim is no dimension of the tensor")
-        .of_kind("shape_mismatch")
+        .of_kind(FindingKind::kShapeMismatch)
         .expected(fmt::format("one of {}", dimensions))
         .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
   }

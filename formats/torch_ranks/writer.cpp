@@ -9,7 +9,9 @@
 #include "formats/torch_ranks/unwrap_parameters.h"
 #include "formats/torch_ranks/written_rank.h"
 #include "libshard/catalog/layout.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::torch_ranks {
 

@@ -19,7 +19,7 @@ Error outside(std::string_view tensor, Dims sizes, Dims strides, std::int64_t fi
                fmt::format("tensor '{}': a view of {} {} with strides {} from element {} leaves its storage", tensor,
                            to_string(sizes), dtype_name(dtype), to_string(strides), first))
       .of_tensor(tensor)
-      .of_kind("out_of_bounds");
+      .of_kind(FindingKind::kOutOfBounds);
 }
 
 /// Bytes of elements, for sums: a hostile expanded tensor may claim any number, so it stops at the largest.
@@ -53,7 +53,7 @@ std::int64_t last_element(Dims sizes, Dims strides, std::int64_t first) {
   throw Error(ErrorCode::kCorruption,
               fmt::format("a view of {} with strides {} from element {}", to_string(sizes), to_string(strides), first))
       .because("strides and offsets are never negative, and no element lies past 63 bits")
-      .of_kind("out_of_bounds");
+      .of_kind(FindingKind::kOutOfBounds);
 }
 
 void check_view(std::string_view tensor, Dims sizes, Dims strides, std::int64_t first, DType dtype,
@@ -101,7 +101,7 @@ std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path pat
   try {
     checked_bytes(checked_numel(stored.shape), stored.dtype);
   } catch (Error& error) {
-    throw error.of_tensor(name).of_kind("bad_header");
+    throw error.of_tensor(name).of_kind(FindingKind::kBadHeader);
   }
   check_view(name, stored.shape, stored.strides, stored.first, stored.dtype, catalog.storages.at(stored.storage));
   const auto index = static_cast<std::uint32_t>(catalog.tensors.size());

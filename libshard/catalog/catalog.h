@@ -155,6 +155,6 @@ std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path pat
 ///
 /// \throws Error kCorruption  of kind gap, overlap, out_of_bounds or shape_mismatch, naming the tensor and the place.
 /// Cost: n log n in tensors and chunks.
-void finish_catalog(Catalog& catalog);
+void validate_catalog(Catalog& catalog);
 
 }  // namespace shard

@@ -53,7 +53,7 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
   throw Error(ErrorCode::kCorruption,
               fmt::format("tensor '{}': no chunk holds element {} of {}", tensor, to_string(element), to_string(shape)))
       .of_tensor(tensor)
-      .of_kind("gap")
+      .of_kind(FindingKind::kGap)
       .because("the stored chunks do not cover the tensor")
       .expected("every element stored once")
       .found(fmt::format("a gap at {}", to_string(element)));
@@ -68,7 +68,7 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
   throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}': chunks {} both hold element {}", tensor,
                                                   fmt::join(holders, " and "), to_string(element)))
       .of_tensor(tensor)
-      .of_kind("overlap")
+      .of_kind(FindingKind::kOverlap)
       .because("they overlap without being equal")
       .expected("every element stored once")
       .found(fmt::format("an overlap at {}", to_string(element)));

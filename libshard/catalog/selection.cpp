@@ -115,13 +115,13 @@ void check_names(const std::vector<Entry>& entries, const std::vector<Of>& sourc
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{}s '{}' and '{}' would both be named '{}'", what, from_a.name, from_b.name, a.name))
           .of_tensor(a.name)
-          .of_kind("duplicate_name");
+          .of_kind(FindingKind::kDuplicateName);
     }
     if (from_a.rank == from_b.rank && same_path(a.path, b.path)) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("two {}s are named '{}', and renaming would make their paths one too", what, from_a.name))
           .of_tensor(a.name)
-          .of_kind("duplicate_name");
+          .of_kind(FindingKind::kDuplicateName);
     }
   }
 }

@@ -3,24 +3,11 @@
 #pragma once
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/format_traits.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/selection.h"
 
 namespace shard {
-
-/// What a format can hold; each format has one constant of these.
-struct FormatTraits {
-  std::string_view name;
-  bool pieces = false;            ///< Boxes of tensors, not only whole ones.
-  bool one_box_per_item = false;  ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
-  bool keeps_replicas = false;    ///< Each rank stores its copy; else the lowest rank's only.
-  bool keeps_empty = false;       ///< Empty pieces are written.
-  bool uncut_on_all = false;      ///< Uncut tensors and objects in every rank's file; else on rank 0.
-  bool objects = false;           ///< Non-tensor values.
-  bool sharing = false;           ///< Shared storages, strides, views (torch).
-  bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
-  bool many_files = true;         ///< --shards and --max-shard-size.
-};
 
 /// Builds the target: tensors (with `source` set) in name order, stored tensors, chunks, storages with `bytes`, and
 /// files with a rank, in file order. Paths, sizes and places of files, and Storage::offset, are for the writer to fill.

@@ -20,7 +20,7 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
   if (whole) {
     throw Error(ErrorCode::kCorruption, fmt::format("ranks hold different values of '{}'", name))
         .of_tensor(name)
-        .of_kind("replica_mismatch")
+        .of_kind(FindingKind::kReplicaMismatch)
         .because("one of them would have to be chosen")
         .hint(fmt::format("add --exclude '{}' to leave it out", name));
   }
@@ -41,7 +41,7 @@ std::string to_string(Path path, std::string_view name) {
   throw Error(ErrorCode::kUnsupported,
               fmt::format("two paths are named '{}': {} and {}", name, to_string(a, name), to_string(b, name)))
       .of_tensor(name)
-      .of_kind("duplicate_name")
+      .of_kind(FindingKind::kDuplicateName)
       .because(fmt::format("{} tells tensors apart by name alone", traits.sharing ? "a rebuilt tree" : traits.name))
       .hint(fmt::format("add --exclude '{}' to leave both out", name));
 }

@@ -18,7 +18,7 @@ void check_walk(int depth, std::int64_t visits) {
   throw Error(ErrorCode::kCorruption, deep ? fmt::format("containers nest deeper than {}", kMaxValueDepth)
                                            : fmt::format("containers hold more than {} entries", kMaxValueVisits))
       .because("no checkpoint does; a container that holds itself, or one that many share, may")
-      .of_kind("bad_pickle");
+      .of_kind(FindingKind::kBadPickle);
 }
 
 namespace {
@@ -120,7 +120,7 @@ void TreePosition::push(const PathPart& part) {
   check_walk(static_cast<int>(parts_.size()), ++visits_);
   if (name_.size() > kMaxNameBytes) {
     throw Error(ErrorCode::kCorruption, fmt::format("a name is longer than {} bytes", kMaxNameBytes))
-        .of_kind("bad_pickle");
+        .of_kind(FindingKind::kBadPickle);
   }
 }
 
@@ -149,7 +149,7 @@ class Allowance {
     if (left_ >= 0) return;
     throw Error(ErrorCode::kCorruption, "containers are shared so often that their entries cannot be listed")
         .because("no checkpoint does; a file that is made to exhaust memory may")
-        .of_kind("bad_pickle");
+        .of_kind(FindingKind::kBadPickle);
   }
 
  private:

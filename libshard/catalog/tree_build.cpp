@@ -183,7 +183,7 @@ class TreeBuilder {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' and '{}' cannot both be in one tree", range[0]->name, range[1]->name))
         .of_tensor(range[1]->name)
-        .of_kind("duplicate_name")
+        .of_kind(FindingKind::kDuplicateName)
         .because("the path of one is the path of the other, or leads through it");
   }
 

@@ -70,8 +70,13 @@ Error& Error::of_rank(int rank) {
   return *this;
 }
 
-Error& Error::of_kind(std::string_view kind) {
+Error& Error::of_kind(std::optional<FindingKind> kind) {
   kind_ = kind;
+  return *this;
+}
+
+Error& Error::suggest(Remedy remedy, std::string_view argument) {
+  suggestions_.push_back({remedy, std::string(argument)});
   return *this;
 }
 

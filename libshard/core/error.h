@@ -1,8 +1,8 @@
 /// \file
 /// The one exception type that crosses a libshard header.
 ///
-/// An Error says what is wrong, where, what was expected and what was found, and what to do about it. Who catches it
-/// acts on `code()` only; the rest is for people and for `shardctl.error/1`.
+/// An Error says what is wrong, where, what was expected and what was found, and what to do about it. Handlers branch on
+/// `code()` only; the other fields are for display and for `shardctl.error/1`.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "libshard/core/finding_kind.h"
+#include "libshard/core/remedy.h"
 
 namespace shard {
 
@@ -44,8 +48,10 @@ class Error : public std::runtime_error {
   const std::string& expected() const noexcept { return expected_; }
   const std::string& found() const noexcept { return found_; }
   std::optional<int> rank() const noexcept { return rank_; }
-  /// One of the `kind`s of `shardctl.verify/1` ("truncated", "gap", ...); empty where none applies.
-  const std::string& kind() const noexcept { return kind_; }
+  /// What is wrong with the checkpoint; none where the checkpoint is not at fault.
+  std::optional<FindingKind> kind() const noexcept { return kind_; }
+  /// What could be asked for instead; alternatives, the best first. They come after `hint` where both are set.
+  const std::vector<Suggestion>& suggestions() const noexcept { return suggestions_; }
 
   Error& in_file(std::string_view path);  ///< Sets the file unless one is set: the innermost knows best.
   Error& replace_file(std::string_view path);  ///< For a path that means nothing to the caller, as a temporary one.
@@ -57,12 +63,15 @@ class Error : public std::runtime_error {
   Error& found(std::string_view text);
   Error& found(std::int64_t number);
   Error& of_rank(int rank);
-  Error& of_kind(std::string_view kind);
+  Error& of_kind(std::optional<FindingKind> kind);
+  Error& suggest(Remedy remedy, std::string_view argument = {});  ///< Appends an alternative.
 
  private:
   ErrorCode code_;
   std::optional<int> rank_;
-  std::string file_, tensor_, why_, hint_, expected_, found_, kind_;
+  std::string file_, tensor_, why_, hint_, expected_, found_;
+  std::optional<FindingKind> kind_;
+  std::vector<Suggestion> suggestions_;
 };
 
 }  // namespace shard

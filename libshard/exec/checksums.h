@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/exec/crc_runs.h"
-#include "libshard/io/reader.h"
 
 namespace shard {
 

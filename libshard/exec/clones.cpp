@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+
 namespace shard {
 
 namespace {
@@ -13,7 +16,7 @@ constexpr std::int64_t kLeast = 1 << 20;
 class Cloner {
  public:
   Cloner(const Catalog& source, const Reader& reader, const Catalog& target, std::span<FileWriter* const> files,
-         FileSystem& fs, Progress& progress)
+         LocalDisk& fs, Progress& progress)
       : source_(source), reader_(reader), target_(target), files_(files), fs_(fs), progress_(progress) {}
 
   /// Clones what it can of bytes [low, high) of a line.
@@ -54,7 +57,7 @@ class Cloner {
   const Reader& reader_;
   const Catalog& target_;
   std::span<FileWriter* const> files_;
-  FileSystem& fs_;
+  LocalDisk& fs_;
   Progress& progress_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> refused_;
 };
@@ -71,7 +74,7 @@ bool has_replicas(const Plan& plan, const Unit& unit) {
 }  // namespace
 
 Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
-                  const Catalog& target, std::span<FileWriter* const> files, FileSystem& cloner, Progress& progress) {
+                  const Catalog& target, std::span<FileWriter* const> files, LocalDisk& cloner, Progress& progress) {
   Clones clones;
   Cloner each(source, reader, target, files, cloner, progress);
   for (const Unit& unit : plan.units) {

@@ -9,9 +9,10 @@
 #include "libshard/exec/cast.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/clones.h"
-#include "libshard/exec/gather.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
+#include "libshard/io/file_writer.h"
 #include "libshard/plan/grid.h"
 
 namespace shard {
@@ -54,7 +55,7 @@ class Worker {
  public:
   explicit Worker(Work& work)
       : work_(work),
-        gatherer_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
+        piece_reader_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
         buffer_(work.pool),
         staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
 
@@ -137,8 +138,8 @@ class Worker {
     const std::size_t from_place = low == 0 ? 0 : place_of_[low - 1];
     // A replica's place is that of the piece before it, so the first of them is looked at too.
     const std::size_t begin_place = from_place == 0 ? 0 : from_place - 1;
-    gatherer_.gather(piece, box, static_cast<std::size_t>(element_bytes_),
-                     std::span(places_).subspan(begin_place, place_of_[high - 1] - begin_place), staging_);
+    piece_reader_.gather(piece, box, static_cast<std::size_t>(element_bytes_),
+                         std::span(places_).subspan(begin_place, place_of_[high - 1] - begin_place), staging_);
   }
 
   void write(const Unit& unit, const Piece& piece, const Place& place) {
@@ -186,7 +187,7 @@ class Worker {
   };
 
   Work& work_;
-  Gatherer gatherer_;
+  PieceReader piece_reader_;
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t element_bytes_ = 1;  ///< Of the source's dtype: the buffer holds elements as they were read.
@@ -207,8 +208,8 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                                           const Catalog& target, std::span<FileWriter* const> files,
                                           const ExecuteOptions& options, Progress& progress) {
   const TileRange tiles = options.tiles.value_or(TileRange{0, plan.tile_count});
-  auto checksums = std::make_unique<StorageChecksums>(
-      options.checksums ? std::span<const Storage>(target.storages) : std::span<const Storage>());
+  auto checksums = std::make_unique<StorageChecksums>(options.checksums ? std::span<const Storage>(target.storages)
+                                                                        : std::span<const Storage>());
   Clones clones;
   if (options.cloner != nullptr && !options.checksums) {
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);

@@ -8,9 +8,11 @@
 #include <span>
 #include <stop_token>
 
+#include "libshard/checkpoint/reader.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/source_checks.h"
-#include "libshard/io/reader.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/plan/plan.h"
 
 namespace shard {
@@ -25,11 +27,11 @@ struct Progress {
 struct ExecuteOptions {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
-  bool checksums = false;        ///< Make CRC-32 of every target storage.
-  std::optional<TileRange> tiles{};  ///< Only these: a rank's share. The checksums are then of its parts only.
-  FileSystem* cloner = nullptr;  ///< Where reflinks may be tried, else null. What is cloned is not read.
+  bool checksums = false;                 ///< Make CRC-32 of every target storage.
+  std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
+  LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
-  std::stop_token stop{};        ///< Asked between pieces; a stop ends in Error kInterrupted.
+  std::stop_token stop{};                 ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
 
 /// \throws Error kInterrupted  a stop was asked for.

@@ -6,7 +6,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/gather.h"
+#include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
 #include "libshard/plan/pieces.h"
 
@@ -84,7 +84,7 @@ struct TensorReader::Impl {
   std::string_view name;
   Arena arena;
   SourceChecks checks;
-  Gatherer gatherer;
+  PieceReader gatherer;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;

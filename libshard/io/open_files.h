@@ -10,7 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "libshard/io/file_system.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard {
 

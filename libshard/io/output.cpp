@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/paths.h"
 
 namespace shard {
 
@@ -51,7 +53,7 @@ bool same(const FileStatus& a, const FileStatus& b) {
 }
 
 /// True when `folder` or a folder above it is `wanted`.
-bool is_or_lies_in(const FileSystem& fs, std::string folder, const FileStatus& wanted) {
+bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wanted) {
   FileStatus at = fs.status(folder);
   for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
     if (same(at, wanted)) return true;
@@ -64,14 +66,14 @@ bool is_or_lies_in(const FileSystem& fs, std::string folder, const FileStatus& w
 }
 
 /// True when a file of the folder is `wanted`, by another name perhaps.
-bool holds_file(const FileSystem& fs, const std::string& folder, const FileStatus& wanted) {
+bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted) {
   for (const std::string& name : fs.list(folder)) {
     if (same(fs.status(join_path(folder, name)), wanted)) return true;
   }
   return false;
 }
 
-void check_overlap(const FileSystem& fs, const Destination& to, const FileStatus& there, const std::string& source) {
+void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus& there, const std::string& source) {
   const FileStatus from = fs.status(source);
   const char* relation = nullptr;
   if (same(from, there)) {
@@ -98,7 +100,7 @@ void check_absent(const FileStatus& there, const Destination& to) {
 }
 
 /// Best effort: what cannot be listed or removed harms nobody.
-void remove_left_siblings(FileSystem& fs, const Destination& to) {
+void remove_left_siblings(LocalDisk& fs, const Destination& to) {
   try {
     for (const std::string& entry : fs.list(to.parent)) {
       if (!to.is_sibling(entry)) continue;
@@ -119,7 +121,7 @@ void finish_writers(std::vector<std::unique_ptr<FileWriter>>& writers, bool sync
 
 class LocalOutput final : public Output {
  public:
-  LocalOutput(FileSystem& fs, Destination to, const OutputOptions& options)
+  LocalOutput(LocalDisk& fs, Destination to, const OutputOptions& options)
       : fs_(fs), to_(std::move(to)), options_(options) {
     try {
       make_temporary();
@@ -196,7 +198,7 @@ class LocalOutput final : public Output {
   void finish_files() {
     finish_writers(writers_, options_.sync);
     for (const std::string& folder : folders_) {
-      fs_.open_up_folder(folder);
+      fs_.set_default_mode(folder);
       if (options_.sync) fs_.sync_folder(folder);
     }
   }
@@ -247,7 +249,7 @@ class LocalOutput final : public Output {
     }
   }
 
-  FileSystem& fs_;
+  LocalDisk& fs_;
   Destination to_;
   OutputOptions options_;
   std::string temporary_, staged_;
@@ -259,21 +261,19 @@ class LocalOutput final : public Output {
 
 }  // namespace
 
-OutputPart::OutputPart(FileSystem& fs, std::string staged, const OutputOptions& options)
+OutputPart::OutputPart(LocalDisk& fs, std::string staged, const OutputOptions& options)
     : fs_(fs), staged_(std::move(staged)), options_(options) {}
 
 OutputPart::~OutputPart() = default;
 
 FileWriter& OutputPart::file(const std::string& path) {
-  writers_.push_back(fs_.open_made(options_.folder ? join_path(staged_, path) : staged_));
+  writers_.push_back(fs_.open_existing(options_.folder ? join_path(staged_, path) : staged_));
   return *writers_.back();
 }
 
-void OutputPart::finish() {
-  finish_writers(writers_, options_.sync);
-}
+void OutputPart::finish() { finish_writers(writers_, options_.sync); }
 
-void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
+void check_destination(const LocalDisk& fs, const std::string& destination, const std::vector<std::string>& sources,
                        const OutputOptions& options) {
   const Destination to(destination);
   if (fs.status(to.parent).kind != FileKind::kFolder) {
@@ -286,7 +286,7 @@ void check_destination(const FileSystem& fs, const std::string& destination, con
   if (!options.force) check_absent(there, to);
 }
 
-std::unique_ptr<Output> begin_output(FileSystem& fs, const std::string& destination, const OutputOptions& options) {
+std::unique_ptr<Output> begin_output(LocalDisk& fs, const std::string& destination, const OutputOptions& options) {
   check_destination(fs, destination, {}, options);
   const Destination to(destination);
   remove_left_siblings(fs, to);

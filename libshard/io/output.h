@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/io/file_system.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard {
 
@@ -44,7 +44,7 @@ class Output {
 class OutputPart {
  public:
   /// `staged` is Output::staged() of rank 0. `options` are those of rank 0.
-  OutputPart(FileSystem& fs, std::string staged, const OutputOptions& options);
+  OutputPart(LocalDisk& fs, std::string staged, const OutputOptions& options);
   ~OutputPart();  ///< Closes; removes nothing.
   /// A file that rank 0 made already. \throws Error kResource
   /// Ownership: as Output::file.
@@ -53,7 +53,7 @@ class OutputPart {
   void finish();
 
  private:
-  FileSystem& fs_;
+  LocalDisk& fs_;
   std::string staged_;
   OutputOptions options_;
   std::vector<std::unique_ptr<FileWriter>> writers_;
@@ -62,10 +62,10 @@ class OutputPart {
 /// Checks only: \throws Error kExists when DST is there and not `force`, or when it is, lies in, or holds one of
 /// `sources` (by identity, so hard links of a source or of a source folder's files count too); kResource when the
 /// parent is not a folder; kInvalidArgument when DST names no new thing ("/", "..").
-void check_destination(const FileSystem& fs, const std::string& destination, const std::vector<std::string>& sources,
+void check_destination(const LocalDisk& fs, const std::string& destination, const std::vector<std::string>& sources,
                        const OutputOptions& options);
 
 /// Removes unlocked temporary siblings of earlier runs, then begins. \throws Error kResource, kExists
-std::unique_ptr<Output> begin_output(FileSystem& fs, const std::string& destination, const OutputOptions& options);
+std::unique_ptr<Output> begin_output(LocalDisk& fs, const std::string& destination, const OutputOptions& options);
 
 }  // namespace shard

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "libshard/io/file_writer.h"
+
 namespace shard::posix {
 
 namespace {
@@ -45,7 +47,7 @@ class PosixReader final : public RandomReader {
         .found(have)
         .because("the file was cut short")
         .hint("fetch it again")
-        .of_kind("truncated");
+        .of_kind(FindingKind::kTruncated);
   }
 
   Descriptor descriptor_;
@@ -102,7 +104,7 @@ Descriptor::~Descriptor() {
 void fail_reading(const std::string& path, const char* doing, int error_number) {
   Error error(ErrorCode::kNotFound, fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);
-  if (error_number == ENOENT) error.of_kind("missing_file");
+  if (error_number == ENOENT) error.of_kind(FindingKind::kMissingFile);
   if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
   if (error_number == EIO) error.because("the disk or the network file system failed to deliver the bytes");
   if (error_number == EMFILE || error_number == ENFILE) error.hint("raise the limit of open files (ulimit -n)");

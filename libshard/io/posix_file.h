@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "libshard/core/error.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard::posix {
 

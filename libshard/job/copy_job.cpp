@@ -9,10 +9,14 @@
 #include <optional>
 #include <set>
 
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/dist/together.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/paths.h"
+#include "libshard/ranks/collective_step.h"
 
 namespace shard {
 
@@ -85,7 +89,7 @@ struct Prepared {
   std::int64_t free_bytes = 0;
 };
 
-Prepared prepare(FileSystem& fs, const CopyJob& job, int rank, int threads) {
+Prepared prepare(LocalDisk& fs, const CopyJob& job, int rank, int threads) {
   const Catalog& source = job.reader->catalog();
   const Selection selection = select(source, job.selection);
   Prepared prepared;
@@ -133,7 +137,7 @@ int from_rank_zero(Group& group, int number) {
 /// One run of a prepared job, by all ranks of a group.
 class Run {
  public:
-  Run(FileSystem& fs, Group& group, const CopyJob& job, Prepared& prepared, Progress& progress)
+  Run(LocalDisk& fs, Group& group, const CopyJob& job, Prepared& prepared, Progress& progress)
       : fs_(fs),
         group_(group),
         job_(job),
@@ -176,7 +180,7 @@ class Run {
   bool is_root() const { return group_.rank() == 0; }
 
   void step(std::string_view name, const std::function<void()>& work) {
-    together(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
+    collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
       tell_step(job_, name);
       check_stop(stop);
       work();
@@ -187,7 +191,7 @@ class Run {
   void commit() {
     bool committed = false;
     try {
-      together(group_, {}, [&](const std::stop_token&) {
+      collective_step(group_, {}, [&](const std::stop_token&) {
         if (!is_root()) return;
         output_->commit();
         committed = true;
@@ -204,7 +208,7 @@ class Run {
     if (group_.size() == 1) return;
     const Bytes staged =
         broadcast(group_, is_root() ? std::as_bytes(std::span(output_->staged())) : std::span<const std::byte>(), 0);
-    together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       if (is_root()) return;
       part_.emplace(fs_, std::string(reinterpret_cast<const char*>(staged.data()), staged.size()), prepared_.output);
       open_part();
@@ -246,10 +250,10 @@ class Run {
   }
 
   void copy() {
-    TogetherOptions options{.stop = job_.stop};
+    CollectiveStepOptions options{.stop = job_.stop};
     options.done_bytes = [this] { return progress_.bytes_written.load(); };
     options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.bytes_written.load(); };
-    together(group_, options, [&](const std::stop_token& stop) {
+    collective_step(group_, options, [&](const std::stop_token& stop) {
       tell_step(job_, "copy");
       const ExecuteOptions how{.threads = job_.threads,
                                .max_memory_bytes = job_.max_memory_bytes,
@@ -274,7 +278,7 @@ class Run {
     const std::vector<Storage>& storages = job_.reader->catalog().storages;  // The same on all ranks.
     if (std::ranges::none_of(storages, [](const Storage& each) { return each.crc32.has_value(); })) return;
     const std::vector<std::vector<CrcRun>> gathered = gather_runs(source_checks_.incomplete());
-    together(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
       for (const std::vector<CrcRun>& runs : gathered) source_checks_.add_all(runs);
     });
   }
@@ -305,7 +309,7 @@ class Run {
     }
   }
 
-  FileSystem& fs_;
+  LocalDisk& fs_;
   Group& group_;
   const CopyJob& job_;
   Prepared& prepared_;
@@ -319,11 +323,11 @@ class Run {
 
 }  // namespace
 
-CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progress& progress,
+CopyResult run_copy_job(LocalDisk& fs, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
   Prepared prepared;
-  together(group, {.stop = job.stop}, [&](const std::stop_token&) {
+  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
     tell_step(job, "plan");
     prepared = prepare(fs, job, group.rank(), threads);
   });

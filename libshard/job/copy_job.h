@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "libshard/catalog/target.h"
-#include "libshard/dist/group.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/exec/execute.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
-#include "libshard/io/reader.h"
+#include "libshard/ranks/group.h"
 
 namespace shard {
 
@@ -50,10 +52,11 @@ struct CopyResult {
 /// share of the bytes; rank 0 begins, finishes and commits the output. The bytes on disk are the same for any group.
 /// `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be
 /// empty) is told the numbers before bytes move.
-/// Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and rank 0 returns.
-/// \throws Error  of any step, the same on all ranks; the destination is then as it was. kInvalidArgument  ranks have
+/// Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and rank 0
+/// returns. \throws Error  of any step, the same on all ranks; the destination is then as it was. kInvalidArgument
+/// ranks have
 ///   other options or see other files than rank 0.
-CopyResult run_copy_job(FileSystem& fs, Group& group, const CopyJob& job, Progress& progress,
+CopyResult run_copy_job(LocalDisk& fs, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 
 }  // namespace shard

@@ -37,6 +37,6 @@ void scale_line(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piec
 
 /// How many pairs of a source and a target piece meet. \pre both are sorted and have their `reach`.
 /// Cost: n log n where the source pieces form a grid or a line, which is what layouts make; else by candidates.
-std::int64_t count_meetings(std::span<const Piece> from, std::span<const Piece> to);
+std::int64_t count_overlaps(std::span<const Piece> from, std::span<const Piece> to);
 
 }  // namespace shard

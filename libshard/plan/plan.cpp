@@ -245,7 +245,7 @@ class Planner {
     plan_.tile_bytes = std::max(plan_.tile_bytes, checked_numel(unit.tile.span()) * (dtype_bits(unit.from) / 8));
     plan_.bytes_to_read = checked_add(plan_.bytes_to_read, bytes_of(from, unit.from));
     plan_.bytes_to_write = checked_add(plan_.bytes_to_write, bytes_of(to, unit.to));
-    plan_.copies += count_meetings(from, to);
+    plan_.copies += count_overlaps(from, to);
   }
 
   const Catalog& source_;

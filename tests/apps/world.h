@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "apps/shardctl/app.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 
 namespace shard::app {
 
 struct World {
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
   std::map<std::string, std::string> env;
   std::stop_source stop;
   int signal = 0;

@@ -14,6 +14,9 @@
 #include <random>
 
 #include "libshard/exec/execute.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/paths.h"
 #include "tests/support/memory_checkpoint.h"
 
 namespace {
@@ -26,7 +29,7 @@ using testing::MadeChunk;
 class FilesReader : public Reader {
  public:
   FilesReader(const Catalog& catalog, const std::string& folder) : catalog_(catalog) {
-    for (const File& file : catalog.files) files_.push_back(posix_file_system().open(join_path(folder, file.path)));
+    for (const File& file : catalog.files) files_.push_back(posix_disk().open(join_path(folder, file.path)));
   }
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t>) override {}
@@ -81,7 +84,7 @@ Counts copy(const Catalog& source, const std::string& from, const Catalog& targe
   std::vector<std::unique_ptr<FileWriter>> owned;
   std::vector<FileWriter*> files;
   for (const File& file : target.files) {
-    owned.push_back(posix_file_system().create(join_path(to, file.path)));
+    owned.push_back(posix_disk().create(join_path(to, file.path)));
     owned.back()->allocate(file.bytes);
     files.push_back(owned.back().get());
   }

@@ -12,10 +12,11 @@
 #include <string_view>
 
 #include "formats/registry.h"
-#include "libshard/dist/open_group.h"
-#include "libshard/dist/thread_group.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/posix_file.h"
 #include "libshard/job/copy_job.h"
+#include "libshard/ranks/open_group.h"
+#include "libshard/ranks/thread_group.h"
 
 namespace {
 
@@ -57,7 +58,7 @@ void exchange(Group& group, std::size_t bytes) {
 }
 
 void copy(Group& group, const std::string& from, const std::string& to) {
-  FileSystem& fs = posix_file_system();
+  LocalDisk& fs = posix_disk();
   const Source source{&fs, {from}};
   const Format& format = format_named("safetensors");
   double best = 1e9;

@@ -31,12 +31,12 @@ double seconds(const char* what, const Action& action) {
 
 TEST(CatalogSpeed, FinishesAMillionSortedTensors) {
   Catalog catalog = million(true);
-  EXPECT_LT(seconds("finish_catalog, sorted", [&] { finish_catalog(catalog); }), kBoundSeconds);
+  EXPECT_LT(seconds("validate_catalog, sorted", [&] { validate_catalog(catalog); }), kBoundSeconds);
 }
 
 TEST(CatalogSpeed, FinishesAMillionTensorsInAnyOrder) {
   Catalog catalog = million(false);
-  EXPECT_LT(seconds("finish_catalog, not sorted", [&] { finish_catalog(catalog); }), kBoundSeconds);
+  EXPECT_LT(seconds("validate_catalog, not sorted", [&] { validate_catalog(catalog); }), kBoundSeconds);
   EXPECT_EQ(catalog.tensors[1].name, "model.layers.0000001.mlp.weight");
 }
 
@@ -46,12 +46,12 @@ TEST(CatalogSpeed, FinishesAMillionViewsOfOneStorage) {
   for (int i = 0; i < kTensors; ++i) {
     test::add_view(catalog, fmt::format("w{:07}", i), storage, DType::kUint8, {4, 16}, {}, i);
   }
-  EXPECT_LT(seconds("finish_catalog, one storage", [&] { finish_catalog(catalog); }), kBoundSeconds);
+  EXPECT_LT(seconds("validate_catalog, one storage", [&] { validate_catalog(catalog); }), kBoundSeconds);
 }
 
 TEST(CatalogSpeed, MakesTargetsOfAMillionTensors) {
   Catalog catalog = million(true);
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   Selection selection;
   EXPECT_LT(seconds("select", [&] { selection = select(catalog, {}); }), kBoundSeconds);
   const FormatTraits whole{.name = "safetensors"};
@@ -72,7 +72,7 @@ TEST(CatalogSpeed, ChecksAGridOfAHundredThousandChunks) {
     for (std::int64_t j = 0; j < 320; ++j) boxes.push_back({{i, j}, {1, 1}, -1});
   }
   test::add_chunked(catalog, "w", {320, 320}, boxes);
-  EXPECT_LT(seconds("finish_catalog, 102400 chunks", [&] { finish_catalog(catalog); }), kBoundSeconds);
+  EXPECT_LT(seconds("validate_catalog, 102400 chunks", [&] { validate_catalog(catalog); }), kBoundSeconds);
 }
 
 }  // namespace

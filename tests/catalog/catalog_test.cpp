@@ -22,14 +22,14 @@ constexpr std::int64_t kHuge = std::int64_t{1} << 62;
 TEST(FinishCatalog, SortsTensorsByNameBytewise) {
   Catalog catalog;
   for (const char* name : {"b", "a.10", "a.2", "B", ""}) add_tensor(catalog, name, {1});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(names_of(catalog.tensors), (Names{"", "B", "a.10", "a.2", "b"}));
 }
 
 TEST(FinishCatalog, SortsTensorsOfOneNameByRank) {
   Catalog catalog;
   for (const std::int32_t rank : {2, 0, 1}) catalog.tensors[add_tensor(catalog, "w", {1})].rank = rank;
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[0].rank, 0);
   EXPECT_EQ(catalog.tensors[2].rank, 2);
 }
@@ -38,7 +38,7 @@ TEST(FinishCatalog, KeepsChunksWithTheirTensorsWhenItSorts) {
   Catalog catalog;
   add_tensor(catalog, "b", {2});
   add_tensor(catalog, "a", {3});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(test::to_numbers(catalog.chunks_of(catalog.tensors[0])[0].sizes), test::Numbers{3});
 }
 
@@ -48,7 +48,7 @@ TEST(FinishCatalog, RenumbersTensorsOfTheTree) {
   Value* a = make_tensor(*catalog.arena, add_tensor(catalog, "a", {1}));
   Value* const items[] = {make_string(*catalog.arena, "b"), b, make_string(*catalog.arena, "a"), a};
   catalog.root = make_list(*catalog.arena, ValueKind::kDict, items);
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(a->number, 0);
   EXPECT_EQ(b->number, 1);
 }
@@ -60,7 +60,7 @@ TEST(FinishCatalog, RenumbersInAnyOrder) {
     nodes.push_back(make_tensor(*catalog.arena, add_tensor(catalog, name, {1})));
   }
   catalog.root = make_list(*catalog.arena, ValueKind::kList, nodes);
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(names_of(catalog.tensors), (Names{"a", "b", "c", "d", "e", "f"}));
   test::Numbers numbers;
   for (const Value* node : nodes) numbers.push_back(node->number);
@@ -75,7 +75,7 @@ TEST(FinishCatalog, RenumbersANodeThatIsSharedOnce) {
   Value* const items[] = {c, c, c};
   catalog.root = make_list(*catalog.arena, ValueKind::kList, items);
   add_object(catalog, "o", catalog.root);
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(c->number, 2);
 }
 
@@ -86,7 +86,7 @@ TEST(FinishCatalog, EndsOnATreeThatHoldsItself) {
   Value* const items[] = {make_value(*catalog.arena, ValueKind::kNone)};
   catalog.root = make_list(*catalog.arena, ValueKind::kList, items);
   catalog.root->items[0] = catalog.root;
-  EXPECT_NO_THROW(finish_catalog(catalog));
+  EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
 TEST(FinishCatalog, RefusesATreeThatIsTooDeep) {
@@ -95,14 +95,14 @@ TEST(FinishCatalog, RefusesATreeThatIsTooDeep) {
   add_tensor(catalog, "a", {1});
   catalog.root = make_value(*catalog.arena, ValueKind::kNone);
   for (int i = 0; i < 300; ++i) catalog.root = make_list(*catalog.arena, ValueKind::kList, std::span(&catalog.root, 1));
-  expect_error(ErrorCode::kCorruption, "deeper than 256", [&] { finish_catalog(catalog); });
+  expect_error(ErrorCode::kCorruption, "deeper than 256", [&] { validate_catalog(catalog); });
 }
 
 TEST(FinishCatalog, NamesTheFirstOfEqualViewsAsAlias) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
   for (const char* name : {"c", "a", "b"}) add_view(catalog, name, storage, DType::kFloat32, {4, 4});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[0].alias_of, kNoIndex);
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, 0U);
@@ -116,14 +116,14 @@ TEST(FinishCatalog, TakesViewsThatDifferForNoAliases) {
   add_view(catalog, "strides", storage, DType::kFloat32, {2, 4}, {1, 2});
   add_view(catalog, "shape", storage, DType::kFloat32, {4, 2});
   add_view(catalog, "dtype", storage, DType::kInt32, {2, 4});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   for (const Tensor& tensor : catalog.tensors) EXPECT_EQ(tensor.alias_of, kNoIndex) << tensor.name;
 }
 
 TEST(FinishCatalog, SortsChunksByOffsetsThenRank) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{2}, {2}, 1}, {{0}, {2}, 3}, {{0}, {2}, 0}});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   const auto chunks = catalog.chunks_of(catalog.tensors[0]);
   EXPECT_EQ(catalog.stored[chunks[0].stored].rank, 0);
   EXPECT_EQ(catalog.stored[chunks[1].stored].rank, 3);
@@ -133,46 +133,46 @@ TEST(FinishCatalog, SortsChunksByOffsetsThenRank) {
 TEST(FinishCatalog, AcceptsEmptyChunksPastTheEnd) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {4}, 0}, {{6}, {0}, 1}});
-  EXPECT_NO_THROW(finish_catalog(catalog));
+  EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
 TEST(FinishCatalog, RefusesAChunkThatReachesPastTheEnd) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {2}}, {{2}, {3}}});
-  const Error error = test::error_of([&] { finish_catalog(catalog); });
+  const Error error = test::error_of([&] { validate_catalog(catalog); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "out_of_bounds");
+  EXPECT_EQ(error.kind(), FindingKind::kOutOfBounds);
   EXPECT_EQ(error.tensor(), "w");
 }
 
 TEST(FinishCatalog, RefusesAChunkOfOtherDimensions) {
   Catalog catalog;
   add_chunked(catalog, "w", {4, 4}, {{{0}, {4}}});
-  EXPECT_EQ(test::error_of([&] { finish_catalog(catalog); }).kind(), "shape_mismatch");
+  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kShapeMismatch);
 }
 
 TEST(FinishCatalog, RefusesASingleChunkThatIsNotTheWholeTensor) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {3}}});
-  EXPECT_EQ(test::error_of([&] { finish_catalog(catalog); }).kind(), "gap");
+  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kGap);
 }
 
 TEST(FinishCatalog, RefusesATensorWithoutChunks) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {});
-  EXPECT_EQ(test::error_of([&] { finish_catalog(catalog); }).kind(), "gap");
+  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kGap);
 }
 
 TEST(FinishCatalog, AcceptsAnEmptyTensorWithoutChunks) {
   Catalog catalog;
   add_chunked(catalog, "w", {0, 4}, {});
-  EXPECT_NO_THROW(finish_catalog(catalog));
+  EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
 TEST(FinishCatalog, RefusesAShapeWhoseProductOverflows) {
   Catalog catalog;
   add_chunked(catalog, "w", {kHuge, 4}, {});
-  expect_error(ErrorCode::kCorruption, "63 bits", [&] { finish_catalog(catalog); });
+  expect_error(ErrorCode::kCorruption, "63 bits", [&] { validate_catalog(catalog); });
 }
 
 TEST(AddWholeTensor, TakesAViewThatEndsWithItsStorage) {
@@ -220,7 +220,7 @@ TEST(Catalog, ATensorOfOneChunkTakes184Bytes) {
 TEST(Catalog, FindsByNameOrNot) {
   Catalog catalog;
   for (const char* name : {"b", "a"}) add_tensor(catalog, name, {1});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(catalog.find("b"), &catalog.tensors[1]);
   EXPECT_EQ(catalog.find("ab"), nullptr);
   EXPECT_EQ(catalog.find("c"), nullptr);
@@ -232,7 +232,7 @@ TEST(Catalog, CountsAliasesOnceAndEachReplica) {
   add_view(catalog, "a", storage, DType::kFloat32, {4});
   add_view(catalog, "b", storage, DType::kFloat32, {4});
   add_chunked(catalog, "c", {3}, {{{0}, {3}, 0}, {{0}, {3}, 1}});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(catalog.logical_bytes(), 19);
   EXPECT_EQ(catalog.stored_bytes(), 22);
 }
@@ -242,7 +242,7 @@ TEST(Aliases, OfTensorsInPiecesShareEveryPiece) {
   for (const char* name : {"a", "b", "c"}) add_chunked(catalog, name, {2}, {{{0}, {1}, 0}, {{1}, {1}, 1}});
   catalog.stored[2].storage = catalog.stored[4].storage = 0;
   catalog.stored[3].storage = 1;  // Of "b", not of "c".
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, kNoIndex);
 }

@@ -16,9 +16,10 @@ namespace {
 using test::BoxOfRank;
 using test::Numbers;
 
-/// The kind that check_coverage finds ("" for none) and the message.
+/// The kind that check_coverage finds (none for a good cover) and the message.
 struct Finding {
-  std::string kind, message;
+  std::optional<FindingKind> kind;
+  std::string message;
 };
 
 Finding check(const Numbers& shape, std::vector<BoxOfRank> boxes) {
@@ -34,33 +35,33 @@ Finding check(const Numbers& shape, std::vector<BoxOfRank> boxes) {
 }
 
 TEST(Coverage, AcceptsRowsThatFollowOneAnother) {
-  EXPECT_EQ(check({5, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {3, 3}}}).kind, "");
+  EXPECT_EQ(check({5, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {3, 3}}}).kind, std::nullopt);
 }
 
 TEST(Coverage, AcceptsATwoDimensionalGrid) {
-  EXPECT_EQ(check({4, 4}, {{{0, 0}, {2, 3}}, {{0, 3}, {2, 1}}, {{2, 0}, {2, 3}}, {{2, 3}, {2, 1}}}).kind, "");
+  EXPECT_EQ(check({4, 4}, {{{0, 0}, {2, 3}}, {{0, 3}, {2, 1}}, {{2, 0}, {2, 3}}, {{2, 3}, {2, 1}}}).kind, std::nullopt);
 }
 
 TEST(Coverage, AcceptsAPinwheel) {  // No straight cut divides it.
   const std::vector<BoxOfRank> boxes = {
       {{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}};
-  EXPECT_EQ(check({3, 3}, boxes).kind, "");
+  EXPECT_EQ(check({3, 3}, boxes).kind, std::nullopt);
 }
 
 TEST(Coverage, CountsEqualBoxesOnce) {
   EXPECT_EQ(check({4, 2}, {{{0, 0}, {4, 1}, 0}, {{0, 0}, {4, 1}, 1}, {{0, 1}, {4, 1}, 2}, {{0, 1}, {4, 1}, 3}}).kind,
-            "");
+            std::nullopt);
 }
 
 TEST(Coverage, PassesEmptyBoxesByWhereverTheyLie) {
-  EXPECT_EQ(check({4}, {{{0}, {0}}, {{0}, {4}}, {{2}, {0}}, {{9}, {0}}}).kind, "");
+  EXPECT_EQ(check({4}, {{{0}, {0}}, {{0}, {4}}, {{2}, {0}}, {{9}, {0}}}).kind, std::nullopt);
 }
 
-TEST(Coverage, AcceptsAScalar) { EXPECT_EQ(check({}, {{{}, {}}}).kind, ""); }
+TEST(Coverage, AcceptsAScalar) { EXPECT_EQ(check({}, {{{}, {}}}).kind, std::nullopt); }
 
 TEST(Coverage, NamesTheFirstElementOfAGapBetweenRows) {
   const Finding found = check({6, 2}, {{{0, 0}, {2, 2}}, {{3, 0}, {3, 2}}});
-  EXPECT_EQ(found.kind, "gap");
+  EXPECT_EQ(found.kind, FindingKind::kGap);
   EXPECT_EQ(found.message, "tensor 'w': no chunk holds element [2, 0] of [6, 2]");
 }
 
@@ -80,7 +81,7 @@ TEST(Coverage, NamesAGapAtTheOrigin) {
 
 TEST(Coverage, NamesBothBoxesOfAnOverlapBetweenRows) {
   const Finding found = check({6, 2}, {{{0, 0}, {4, 2}}, {{3, 0}, {3, 2}}});
-  EXPECT_EQ(found.kind, "overlap");
+  EXPECT_EQ(found.kind, FindingKind::kOverlap);
   EXPECT_EQ(found.message, "tensor 'w': chunks [0:4, 0:2] and [3:6, 0:2] both hold element [3, 0]");
 }
 
@@ -89,7 +90,7 @@ TEST(Coverage, NamesBothBoxesOfAnOverlapInAGrid) {
   EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] both hold element [0, 2]");
 }
 
-TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) { EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, "overlap"); }
+TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) { EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, FindingKind::kOverlap); }
 
 TEST(Coverage, RefusesMoreCutDimensionsThanItCanCheck) {
   const Numbers shape(13, 2), ones(13, 1), zeros(13, 0);
@@ -119,7 +120,7 @@ Finding mark(const Numbers& shape, const std::vector<BoxOfRank>& boxes) {
       return true;
     };
     const auto holders = std::ranges::count_if(distinct, holds);
-    if (holders != 1) return {holders == 0 ? "gap" : "overlap", to_string(std::span<const std::int64_t>(element))};
+    if (holders != 1) return {holders == 0 ? FindingKind::kGap : FindingKind::kOverlap, to_string(std::span<const std::int64_t>(element))};
   }
   return {};
 }
@@ -157,7 +158,7 @@ std::vector<BoxOfRank> random_boxes(std::mt19937_64& random, const Numbers& shap
 
 TEST(Coverage, AgreesWithMarkingEveryElement) {
   const std::uint64_t seed = std::random_device{}();
-  std::map<std::string, int> kinds;
+  std::map<std::optional<FindingKind>, int> kinds;
   for (std::uint64_t round = 0; round < 4000; ++round) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " round " + std::to_string(round));
     std::mt19937_64 random(seed + round);
@@ -169,9 +170,9 @@ TEST(Coverage, AgreesWithMarkingEveryElement) {
     ASSERT_NE(found.message.find(expected.message), std::string::npos) << found.message << " / " << expected.message;
     ++kinds[found.kind];
   }
-  EXPECT_GT(kinds[""], 100);
-  EXPECT_GT(kinds["gap"], 100);
-  EXPECT_GT(kinds["overlap"], 100);
+  EXPECT_GT(kinds[std::nullopt], 100);
+  EXPECT_GT(kinds[FindingKind::kGap], 100);
+  EXPECT_GT(kinds[FindingKind::kOverlap], 100);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Catalog flat_catalog() {
   for (const char* name : {"model.a.weight", "model.a.bias", "model.b.weight", "head"}) add_tensor(catalog, name, {2});
   add_tensor(catalog, "ids", {2}, DType::kInt64);
   add_object(catalog, "step", make_int(*catalog.arena, 3));
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   return catalog;
 }
 
@@ -155,7 +155,7 @@ Catalog nested_catalog() {
   Catalog catalog;
   add_tensor(catalog, "model.layers.0.w", {1}, DType::kFloat32, make_path(catalog, {"model", "layers", "0", "w"}));
   add_tensor(catalog, "top", {1});
-  finish_catalog(catalog);
+  validate_catalog(catalog);
   return catalog;
 }
 

@@ -16,7 +16,7 @@ constexpr FormatTraits kWhole = {.name = "safetensors"};
 
 Catalog target_of(Catalog& source, const SelectionOptions& options = {}, const Layout& layout = WholeLayout{},
                   const FormatTraits& traits = kTorch) {
-  finish_catalog(source);
+  validate_catalog(source);
   return make_target(source, select(source, options), layout, traits);
 }
 

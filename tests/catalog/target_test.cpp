@@ -205,7 +205,7 @@ Catalog pieces_source() {
   Catalog source;
   add_chunked(source, "w", {4}, {{{0}, {1}, 2}, {{0}, {1}, 5}, {{1}, {3}, 5}});
   source.world_size = 6;
-  finish_catalog(source);
+  validate_catalog(source);
   return source;
 }
 
@@ -347,7 +347,7 @@ Catalog two_paths() {
   Value* const items[] = {make_string(*source.arena, "a.b"), flat, make_string(*source.arena, "a"),
                           make_list(*source.arena, ValueKind::kDict, inner)};
   source.root = make_list(*source.arena, ValueKind::kDict, items);
-  finish_catalog(source);
+  validate_catalog(source);
   return source;
 }
 
@@ -371,7 +371,7 @@ TEST(Target, PrunesTheTreeToTheSelection) {
   Value* b = make_tensor(*source.arena, add_tensor(source, "b", {1}));
   Value* const items[] = {make_string(*source.arena, "a"), a, make_string(*source.arena, "b"), b};
   source.root = make_list(*source.arena, ValueKind::kDict, items);
-  finish_catalog(source);
+  validate_catalog(source);
   const Catalog target = target_of(source, WholeLayout{}, kTorch, {.exclude = {"a"}});
   ASSERT_EQ(target.root->items.size(), 2U);
   EXPECT_EQ(target.root->items[0]->text, "b");
@@ -395,7 +395,7 @@ TEST(Target, HasNoTreeWhereTheFormatHasNoObjects) {
 TEST(Target, SaysThatADocumentsFilePathIsNotUsed) {
   Catalog source;
   add_tensor(source, "w", {4});
-  finish_catalog(source);
+  validate_catalog(source);
   const MeshLayout layout = parse_layout_document(
       R"({"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "files": {"path": "r{tp}"},
           "rules": [{"match": "w", "shard": [{"axis": "tp", "dim": 0}]}]})",
@@ -554,7 +554,7 @@ TEST(AllRanksTarget, KeepsAliasesThatAreCutAlike) {
   const std::uint32_t storage = test::add_storage(source, 16);
   test::add_view(source, "a", storage, DType::kFloat32, {4});
   test::add_view(source, "b", storage, DType::kFloat32, {4});
-  finish_catalog(source);
+  validate_catalog(source);
   const Catalog alike = target_of(source, RanksLayout{2}, kJoined);
   EXPECT_EQ(alike.storages.size(), 2U);
   EXPECT_TRUE(alike.warnings.empty());
@@ -568,7 +568,7 @@ TEST(AllRanksTarget, StoresOtherViewsOfOneStorageApart) {
   const std::uint32_t storage = test::add_storage(source, 16);
   test::add_view(source, "a", storage, DType::kFloat32, {4});
   test::add_view(source, "b", storage, DType::kFloat32, {2});
-  finish_catalog(source);
+  validate_catalog(source);
   EXPECT_EQ(target_of(source, RanksLayout{2}, kJoined).warnings,
             Lines{"2 tensors no longer share storage with others: 'a', 'b'"});
 }

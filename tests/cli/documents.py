@@ -285,6 +285,15 @@ def wrong_fields(printed: list[str]):
         yield f"docs/schemas.md has no section on {schema}"
 
 
+def wrong_kinds():
+    section = re.search(r"^`kind` is one of$(.*?)^Kinds may be added", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)[1]
+    said = set(re.findall(r"`(\w+)`", section))
+    sources = "".join((SOURCE / "libshard/core" / name).read_text() for name in ("error.cpp", "finding_kind.cpp"))
+    known = set(re.findall(r"\"([a-z]+(?:_[a-z]+)*)\"", sources))
+    for name in sorted(said ^ known):
+        yield f"docs/schemas.md {'names the kind' if name in said else 'does not name the kind'} {name}"
+
+
 def taken_keys(document: dict, work: Path) -> list[str]:
     """What the refusal of a layout document with an unknown key names as known."""
     (work / "layout.json").write_text(json.dumps({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, **document}))
@@ -315,7 +324,7 @@ def main() -> int:
             done = run(f"shardctl {arguments} --json", work)
             printed.append(done.stdout + done.stderr)
         mistakes += wrong_layout_keys(work)
-    mistakes += wrong_fields(printed)
+    mistakes += [*wrong_fields(printed), *wrong_kinds()]
     for mistake in mistakes:
         print(mistake)
     return 1 if mistakes else 0

@@ -2,11 +2,12 @@
 #include <iostream>
 
 #include "formats/registry.h"
+#include "libshard/io/local_disk.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
-    const shard::Source source{&shard::posix_file_system(), {argv[1]}};
+    const shard::Source source{&shard::posix_disk(), {argv[1]}};
     const std::unique_ptr<shard::Reader> reader = shard::detect_format(source).open(source, {});
     for (const shard::Tensor& tensor : reader->catalog().tensors) {
       std::cout << tensor.name;

@@ -4,8 +4,8 @@
 #include <iostream>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "libshard/torch/rpc/rpc.h"
-#include "libshard/torch/sharded_tensor/factories.h"
+#include "shardtorch/rpc/rpc.h"
+#include "shardtorch/sharded_tensor/factories.h"
 
 int main() {
   shard::init_process_group(shard::make_thread_worlds(1).front());

@@ -15,7 +15,7 @@ TEST(Error, CarriesWhatItWasBuiltWith) {
         .expected(812)
         .found("600 bytes")
         .of_rank(3)
-        .of_kind("truncated");
+        .of_kind(FindingKind::kTruncated);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kCorruption);
     EXPECT_STREQ(e.what(), "header ends after the file");
@@ -26,7 +26,7 @@ TEST(Error, CarriesWhatItWasBuiltWith) {
     EXPECT_EQ(e.expected(), "812");
     EXPECT_EQ(e.found(), "600 bytes");
     EXPECT_EQ(e.rank(), 3);
-    EXPECT_EQ(e.kind(), "truncated");
+    EXPECT_EQ(e.kind(), FindingKind::kTruncated);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "formats/pickle/opcodes.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -74,7 +74,7 @@ const Opcode kOpcodes[] = {
 void expect_refused(const std::string& text, const std::string& words, const std::string& what) {
   const Error error = error_of(text);
   EXPECT_EQ(code_name(error.code()), "corruption") << what << ": " << error.what();
-  EXPECT_EQ(error.kind(), "bad_pickle") << what;
+  EXPECT_EQ(error.kind(), FindingKind::kBadPickle) << what;
   EXPECT_EQ(error.file(), "data.pkl") << what;
   EXPECT_THAT(error.what(), HasSubstr(words)) << what;
 }

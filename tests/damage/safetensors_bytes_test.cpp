@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/safetensors/format.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/safetensors_file.h"
 
@@ -19,13 +20,15 @@ const std::string kHeader = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F16
 
 struct Outcome {
   ErrorCode code = ErrorCode::kInterrupted;  ///< That: it was read.
-  std::string message, kind, file;
+  std::string message;
+  std::optional<FindingKind> kind;
+  std::string file;
 };
 
 Outcome outcome_of(const std::string& content) {
   const auto state = std::make_shared<MemoryState>();
   state->put("/f.safetensors", test::as_span(content));
-  const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
   try {
     const std::unique_ptr<Reader> reader = kSafetensorsFormat.open({fs.get(), {"/f.safetensors"}}, {});
     for (const Storage& storage : reader->catalog().storages) {
@@ -68,7 +71,7 @@ TEST(SafetensorsBytes, EveryKeyOfEveryWrongTypeIsRefused) {
       const std::string header = replaced(kHeader, place.from, replaced(place.to, "@", value));
       const Outcome outcome = outcome_of(safetensors_file(header, kData));
       EXPECT_EQ(code_name(outcome.code), "corruption") << place.what << " = " << value << ": " << outcome.message;
-      EXPECT_EQ(outcome.kind, "bad_header") << place.what << " = " << value << ": " << outcome.message;
+      EXPECT_EQ(outcome.kind, FindingKind::kBadHeader) << place.what << " = " << value << ": " << outcome.message;
       EXPECT_EQ(outcome.file, "f.safetensors");
       EXPECT_THAT(outcome.message, HasSubstr(place.words)) << place.what << " = " << value;
     }
@@ -78,29 +81,30 @@ TEST(SafetensorsBytes, EveryKeyOfEveryWrongTypeIsRefused) {
 struct Numbers {
   const char* from;
   const char* to;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* words;
 };
 
 TEST(SafetensorsBytes, NumbersThatContradictAreRefusedWithBoth) {
   const Numbers table[] = {
-      {"[4,8]", "[5,8]", "shape_mismatch", "shape [4] of uint8 takes 4 bytes, data_offsets [5, 8] hold 3"},
-      {"[4,8]", "[4,7]", "shape_mismatch", "shape [4] of uint8 takes 4 bytes, data_offsets [4, 7] hold 3"},
-      {"[4,8]", "[8,4]", "bad_header", "data_offsets [8, 4] run backwards"},
-      {"[4,8]", "[5,9]", "gap", "bytes [4, 5) of the data belong to no tensor"},
-      {"[4,8]", "[3,7]", "overlap", "two tensors hold byte 3 of the data"},
-      {"[4,8]", "[0,4]", "overlap", "two tensors hold byte 0 of the data"},
-      {"[4,8]", "[9223372036854775803,9223372036854775807]", "", "183 + 9223372036854775803"},
-      {"[4],", "[5],", "shape_mismatch", "shape [5] of uint8 takes 5 bytes, data_offsets [4, 8] hold 4"},
-      {"[4],", "[0],", "shape_mismatch", "shape [0] of uint8 takes 0 bytes, data_offsets [4, 8] hold 4"},
-      {"[4],", "[9223372036854775807],", "shape_mismatch", "takes 9223372036854775807 bytes"},
-      {"[4],", "[9223372036854775807,2],", "", "shape [9223372036854775807, 2]"},
-      {"[4],", "[4294967296,4294967296,0],", "shape_mismatch", "takes 0 bytes, data_offsets [4, 8] hold 4"},
-      {"U8", "F32", "shape_mismatch", "shape [4] of float32 takes 16 bytes, data_offsets [4, 8] hold 4"},
-      {"U8", "F8", "bad_header", "the dtype 'F8' is not one of safetensors"},
-      {"U8", "", "bad_header", "the dtype '' is not one of safetensors"},
-      {"\"b\"", "\"a\"", "duplicate_name", "tensor 'a' is there twice"},
-      {"\"format\":\"pt\"", "\"k\":\"1\",\"k\":\"2\"", "duplicate_name", "__metadata__ holds the key 'k' twice"},
+      {"[4,8]", "[5,8]", FindingKind::kShapeMismatch, "shape [4] of uint8 takes 4 bytes, data_offsets [5, 8] hold 3"},
+      {"[4,8]", "[4,7]", FindingKind::kShapeMismatch, "shape [4] of uint8 takes 4 bytes, data_offsets [4, 7] hold 3"},
+      {"[4,8]", "[8,4]", FindingKind::kBadHeader, "data_offsets [8, 4] run backwards"},
+      {"[4,8]", "[5,9]", FindingKind::kGap, "bytes [4, 5) of the data belong to no tensor"},
+      {"[4,8]", "[3,7]", FindingKind::kOverlap, "two tensors hold byte 3 of the data"},
+      {"[4,8]", "[0,4]", FindingKind::kOverlap, "two tensors hold byte 0 of the data"},
+      {"[4,8]", "[9223372036854775803,9223372036854775807]", std::nullopt, "183 + 9223372036854775803"},
+      {"[4],", "[5],", FindingKind::kShapeMismatch, "shape [5] of uint8 takes 5 bytes, data_offsets [4, 8] hold 4"},
+      {"[4],", "[0],", FindingKind::kShapeMismatch, "shape [0] of uint8 takes 0 bytes, data_offsets [4, 8] hold 4"},
+      {"[4],", "[9223372036854775807],", FindingKind::kShapeMismatch, "takes 9223372036854775807 bytes"},
+      {"[4],", "[9223372036854775807,2],", std::nullopt, "shape [9223372036854775807, 2]"},
+      {"[4],", "[4294967296,4294967296,0],", FindingKind::kShapeMismatch, "takes 0 bytes, data_offsets [4, 8] hold 4"},
+      {"U8", "F32", FindingKind::kShapeMismatch, "shape [4] of float32 takes 16 bytes, data_offsets [4, 8] hold 4"},
+      {"U8", "F8", FindingKind::kBadHeader, "the dtype 'F8' is not one of safetensors"},
+      {"U8", "", FindingKind::kBadHeader, "the dtype '' is not one of safetensors"},
+      {"\"b\"", "\"a\"", FindingKind::kDuplicateName, "tensor 'a' is there twice"},
+      {"\"format\":\"pt\"", "\"k\":\"1\",\"k\":\"2\"", FindingKind::kDuplicateName,
+       "__metadata__ holds the key 'k' twice"},
   };
   for (const Numbers& row : table) {
     const Outcome outcome = outcome_of(safetensors_file(replaced(kHeader, row.from, row.to), kData));
@@ -128,7 +132,7 @@ TEST(SafetensorsBytes, CutAnywhereItIsRefused) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     const Outcome outcome = outcome_of(good.substr(0, size));
     EXPECT_EQ(code_name(outcome.code), "corruption") << size << ": " << outcome.message;
-    EXPECT_EQ(outcome.kind, "truncated") << size << ": " << outcome.message;
+    EXPECT_EQ(outcome.kind, FindingKind::kTruncated) << size << ": " << outcome.message;
   }
 }
 

@@ -13,6 +13,8 @@
 #include "libshard/core/digest.h"
 #include "libshard/exec/cast.h"
 #include "libshard/exec/tensor_reader.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
 #include "tests/support/memory_checkpoint.h"
 
 namespace shard {
@@ -380,7 +382,7 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
 }
 
 /// A file system that clones within memory, as XFS does on disk.
-class Cloner : public FileSystem {
+class Cloner : public LocalDisk {
  public:
   explicit Cloner(bool can) : can_(can) {}
   bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
@@ -398,10 +400,10 @@ class Cloner : public FileSystem {
   std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
   std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
   std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
-  std::unique_ptr<FileWriter> open_made(const std::string&) override { return nullptr; }
+  std::unique_ptr<FileWriter> open_existing(const std::string&) override { return nullptr; }
   void make_folder(const std::string&) override {}
   void sync_folder(const std::string&) override {}
-  void open_up_folder(const std::string&) override {}
+  void set_default_mode(const std::string&) override {}
   void rename_new(const std::string&, const std::string&) override {}
   bool exchange(const std::string&, const std::string&) override { return false; }
   void remove_all(const std::string&) override {}
@@ -428,7 +430,7 @@ TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   EXPECT_EQ(progress.bytes_read, 4096);
 }
 
-TEST(Execute, AsksAFileSystemThatCannotCloneOnce) {
+TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
   Random random(1);
   Case the;
   for (Catalog* catalog : {&the.source, &the.target}) {

@@ -51,7 +51,7 @@ bool finds_damage(SourceChecks& checks, const std::vector<std::byte>& bytes, con
     }
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-    EXPECT_EQ(error.kind(), "crc_mismatch");
+    EXPECT_EQ(error.kind(), FindingKind::kCrcMismatch);
     EXPECT_EQ(error.file(), "w.pt");
     return true;
   }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "libshard/core/error.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard::testing {
 
@@ -22,7 +22,7 @@ class BytesFile : public RandomReader {
     ++reads_;
     if (offset_bytes < 0 || out.size() > bytes_.size() ||
         static_cast<std::size_t>(offset_bytes) > bytes_.size() - out.size()) {
-      throw Error(ErrorCode::kCorruption, "the file ends before").of_kind("truncated");
+      throw Error(ErrorCode::kCorruption, "the file ends before").of_kind(FindingKind::kTruncated);
     }
     if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset_bytes, out.size());
   }

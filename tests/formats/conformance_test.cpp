@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/io/local_disk.h"
 #include "tests/support/content.h"
 
 namespace shard {
@@ -16,15 +17,15 @@ using testing::read_content;
 using testing::write_checkpoint;
 using testing::WriteCheckpoint;
 
-constexpr DType kEverywhere[] = {DType::kBool,         DType::kUint8,       DType::kInt8,        DType::kUint16,
-                                 DType::kInt16,        DType::kUint32,      DType::kInt32,       DType::kUint64,
-                                 DType::kInt64,        DType::kFloat16,     DType::kBfloat16,    DType::kFloat32,
-                                 DType::kFloat64,      DType::kComplex64,   DType::kFloat8E4m3fn, DType::kFloat8E5m2,
-                                 DType::kFloat8E4m3fnuz, DType::kFloat8E5m2fnuz, DType::kFloat8E8m0fnu, DType::kFloat4E2m1fnX2};
+constexpr DType kEverywhere[] = {
+    DType::kBool,       DType::kUint8,          DType::kInt8,           DType::kUint16,        DType::kInt16,
+    DType::kUint32,     DType::kInt32,          DType::kUint64,         DType::kInt64,         DType::kFloat16,
+    DType::kBfloat16,   DType::kFloat32,        DType::kFloat64,        DType::kComplex64,     DType::kFloat8E4m3fn,
+    DType::kFloat8E5m2, DType::kFloat8E4m3fnuz, DType::kFloat8E5m2fnuz, DType::kFloat8E8m0fnu, DType::kFloat4E2m1fnX2};
 
 struct Memory {
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 class Conformance : public ::testing::TestWithParam<const char*> {
@@ -44,8 +45,10 @@ class Conformance : public ::testing::TestWithParam<const char*> {
   void expect_round_trip(const Content& content, Layout layout = WholeLayout{}, bool folder = false) {
     Memory memory;
     memory.fs->make_folder("/d");
-    write_checkpoint(*memory.fs, *content_reader(content),
-                     of_kind({.format = format(), .destination = "/d/out", .layout = layout, .single_file = single_file() && !folder}));
+    write_checkpoint(
+        *memory.fs, *content_reader(content),
+        of_kind(
+            {.format = format(), .destination = "/d/out", .layout = layout, .single_file = single_file() && !folder}));
     const std::unique_ptr<Reader> reader = open_checkpoint(*memory.fs, "/d/out");
     EXPECT_EQ(reader->catalog().format, format());
     EXPECT_EQ(read_content(*reader), content);
@@ -70,7 +73,8 @@ TEST_P(Conformance, EmptyAndZeroDimensionalTensorsRoundTrip) {
 TEST_P(Conformance, NamesOfEveryKindRoundTrip) {
   std::mt19937_64 random(3);
   Content content;
-  for (const char* name : {"ünïcode.名前", "with space", "quote\"back\\slash", "a/b", "..", ".hidden", "tab\there", "x"}) {
+  for (const char* name :
+       {"ünïcode.名前", "with space", "quote\"back\\slash", "a/b", "..", ".hidden", "tab\there", "x"}) {
     content[name] = random_tensor(random, DType::kUint8, {2});
   }
   expect_round_trip(content);
@@ -103,8 +107,11 @@ TEST_P(Conformance, RandomContentRoundTripsWhateverTheThreadsAndMemory) {
     Memory memory;
     memory.fs->make_folder("/d");
     write_checkpoint(*memory.fs, *content_reader(content),
-                     of_kind({.format = format(), .destination = "/d/out", .single_file = single_file(), .threads = threads,
-                      .max_memory_bytes = memory_bytes}));
+                     of_kind({.format = format(),
+                              .destination = "/d/out",
+                              .single_file = single_file(),
+                              .threads = threads,
+                              .max_memory_bytes = memory_bytes}));
     std::map<std::string, std::vector<std::byte>> files;
     for (const std::string& path : memory.state->paths()) {
       if (memory.fs->status(path).kind == FileKind::kFile) files[path] = memory.state->content(path);
@@ -116,7 +123,8 @@ TEST_P(Conformance, RandomContentRoundTripsWhateverTheThreadsAndMemory) {
 
 TEST_P(Conformance, AFileCutAnywhereIsAnErrorOrStillWhole) {
   std::mt19937_64 random(6);
-  const Content content = {{"a", random_tensor(random, DType::kFloat32, {4, 4})}, {"b", random_tensor(random, DType::kInt8, {5})}};
+  const Content content = {{"a", random_tensor(random, DType::kFloat32, {4, 4})},
+                           {"b", random_tensor(random, DType::kInt8, {5})}};
   Memory memory;
   memory.fs->make_folder("/d");
   write_checkpoint(*memory.fs, *content_reader(content),
@@ -158,7 +166,9 @@ TEST_P(Conformance, EveryFailingCallLeavesTheDestinationAsItWas) {
       Memory memory;
       memory.fs->make_folder("/d");
       const bool single = single_file();
-      if (force) write_checkpoint(*memory.fs, *content_reader(old), of_kind({.format = format(), .destination = "/d/out", .single_file = single}));
+      if (force)
+        write_checkpoint(*memory.fs, *content_reader(old),
+                         of_kind({.format = format(), .destination = "/d/out", .single_file = single}));
       memory.state->fail_at(memory.state->calls() + call);
       try {
         write_checkpoint(*memory.fs, *content_reader(content),
@@ -168,7 +178,8 @@ TEST_P(Conformance, EveryFailingCallLeavesTheDestinationAsItWas) {
         done = true;
       } catch (const Error& e) {
         memory.state->fail_at(-1);
-        EXPECT_THAT(e.code(), ::testing::AnyOf(ErrorCode::kResource, ErrorCode::kNotFound, ErrorCode::kExists)) << e.what();
+        EXPECT_THAT(e.code(), ::testing::AnyOf(ErrorCode::kResource, ErrorCode::kNotFound, ErrorCode::kExists))
+            << e.what();
         if (force) {
           EXPECT_EQ(read_content(*open_checkpoint(*memory.fs, "/d/out")), old) << "call " << call;
         } else {
@@ -185,7 +196,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, Conformance,
                                            "torch-ranks:dtensor", "torch-ranks:plain"),
                          [](const auto& each) {
                            std::string name(each.param);
-                           std::ranges::replace_if(name, [](char c) { return c == '-' || c == ':'; }, '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return c == '-' || c == ':'; }, '_');
                            return name;
                          });
 

@@ -18,7 +18,7 @@ struct Damage {
   const char* name;
   std::function<void(GoldenDcp&)> make;
   ErrorCode code;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* words;
 };
 
@@ -63,159 +63,159 @@ auto with_transforms(std::string value) {
 
 const Damage kDamages[] = {
     // Keys that are missing.
-    {"NoStateDict", respelled("state_dict_metadata", "x"), kBad, "bad_pickle", "Metadata has no state_dict_metadata"},
-    {"NoStorageData", respelled("storage_data", "x"), kBad, "bad_pickle", "Metadata has no storage_data"},
-    {"NoProperties", respelled("properties", "x"), kBad, "bad_pickle", "w has no properties"},
-    {"NoSize", respelled("size", "x"), kBad, "bad_pickle", "w has no size"},
-    {"NoChunks", respelled("chunks", "x"), kBad, "bad_pickle", "w has no chunks"},
-    {"NoChunkOffsets", respelled("offsets", "x"), kBad, "bad_pickle", "w has no offsets"},
-    {"NoChunkSizes", respelled("sizes", "x"), kBad, "bad_pickle", "w has no sizes"},
-    {"NoName", respelled("fqn", "x"), kBad, "bad_pickle", "MetadataIndex has no fqn"},
-    {"NoFile", respelled("relative_path", "x"), kBad, "bad_pickle", "_StorageInfo has no relative_path"},
-    {"NoOffset", respelled("offset", "x"), kBad, "bad_pickle", "_StorageInfo has no offset"},
-    {"NoState", replaced("ub.", "u0."), kBad, "bad_pickle", "has no attributes"},
+    {"NoStateDict", respelled("state_dict_metadata", "x"), kBad, FindingKind::kBadPickle, "Metadata has no state_dict_metadata"},
+    {"NoStorageData", respelled("storage_data", "x"), kBad, FindingKind::kBadPickle, "Metadata has no storage_data"},
+    {"NoProperties", respelled("properties", "x"), kBad, FindingKind::kBadPickle, "w has no properties"},
+    {"NoSize", respelled("size", "x"), kBad, FindingKind::kBadPickle, "w has no size"},
+    {"NoChunks", respelled("chunks", "x"), kBad, FindingKind::kBadPickle, "w has no chunks"},
+    {"NoChunkOffsets", respelled("offsets", "x"), kBad, FindingKind::kBadPickle, "w has no offsets"},
+    {"NoChunkSizes", respelled("sizes", "x"), kBad, FindingKind::kBadPickle, "w has no sizes"},
+    {"NoName", respelled("fqn", "x"), kBad, FindingKind::kBadPickle, "MetadataIndex has no fqn"},
+    {"NoFile", respelled("relative_path", "x"), kBad, FindingKind::kBadPickle, "_StorageInfo has no relative_path"},
+    {"NoOffset", respelled("offset", "x"), kBad, FindingKind::kBadPickle, "_StorageInfo has no offset"},
+    {"NoState", replaced("ub.", "u0."), kBad, FindingKind::kBadPickle, "has no attributes"},
 
     // Classes.
-    {"OtherRoot", respelled("Metadata", "StorageMeta"), kBad, "bad_pickle", "the pickle is no Metadata"},
-    {"OtherTensorClass", respelled("TensorStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+    {"OtherRoot", respelled("Metadata", "StorageMeta"), kBad, FindingKind::kBadPickle, "the pickle is no Metadata"},
+    {"OtherTensorClass", respelled("TensorStorageMetadata", "StorageMeta"), kBad, FindingKind::kBadPickle,
      "w is no TensorStorageMetadata"},
-    {"OtherBytesClass", respelled("BytesStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+    {"OtherBytesClass", respelled("BytesStorageMetadata", "StorageMeta"), kBad, FindingKind::kBadPickle,
      "step is no TensorStorageMetadata"},
-    {"OtherChunkClass", respelled("ChunkStorageMetadata", "StorageMeta"), kBad, "bad_pickle",
+    {"OtherChunkClass", respelled("ChunkStorageMetadata", "StorageMeta"), kBad, FindingKind::kBadPickle,
      "w is no ChunkStorageMetadata"},
-    {"OtherPropertiesClass", respelled("TensorProperties", "StorageMeta"), kBad, "bad_pickle",
+    {"OtherPropertiesClass", respelled("TensorProperties", "StorageMeta"), kBad, FindingKind::kBadPickle,
      "w is no TensorProperties"},
-    {"OtherIndexClass", respelled("MetadataIndex", "StorageMeta"), kBad, "bad_pickle",
+    {"OtherIndexClass", respelled("MetadataIndex", "StorageMeta"), kBad, FindingKind::kBadPickle,
      "a key of storage_data is no MetadataIndex"},
-    {"OtherPlaceClass", respelled("_StorageInfo", "_StoragePrefix"), kBad, "bad_pickle", "step is no _StorageInfo"},
-    {"ForbiddenClass", respelled("_StorageInfo", "_Other"), kBad, "forbidden_global", "filesystem._Other"},
-    {"ForbiddenCall", respelled("PosixPath", "system"), kBad, "forbidden_global", "pathlib.system"},
+    {"OtherPlaceClass", respelled("_StorageInfo", "_StoragePrefix"), kBad, FindingKind::kBadPickle, "step is no _StorageInfo"},
+    {"ForbiddenClass", respelled("_StorageInfo", "_Other"), kBad, FindingKind::kForbiddenGlobal, "filesystem._Other"},
+    {"ForbiddenCall", respelled("PosixPath", "system"), kBad, FindingKind::kForbiddenGlobal, "pathlib.system"},
     {"ByteCheckpoint", respelled("torch.distributed.checkpoint.metadata", "bytecheckpoint.checkpointer.meta_type"), kNo,
-     "", "ByteCheckpoint"},
+     std::nullopt, "ByteCheckpoint"},
     {"MegatronCore",
-     respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo, "",
+     respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo, std::nullopt,
      "Megatron-core"},
 
     // Values of another type, one for each field.
-    {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, "bad_pickle",
+    {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, FindingKind::kBadPickle,
      "state_dict_metadata is no dict"},
     {"NameIsNumber",
      replaced("\x8c\x01w\x94",
               "\x8c\x01w\x94"
               "0K\x01"),
-     kBad, "bad_pickle", "a name is no string"},
-    {"PropertiesAreNone", value_before(key_of("size"), "N"), kBad, "bad_pickle", "w is no TensorProperties"},
+     kBad, FindingKind::kBadPickle, "a name is no string"},
+    {"PropertiesAreNone", value_before(key_of("size"), "N"), kBad, FindingKind::kBadPickle, "w is no TensorProperties"},
     {"FourProperties",
      replaced("\x89t\x94"
               "b",
               "t\x94"
               "b"),
-     kBad, "bad_pickle", "TensorProperties has no attributes"},
-    {"NoDtype", respelled("float32", "Tensor"), kBad, "bad_pickle", "its dtype is none of torch's"},
+     kBad, FindingKind::kBadPickle, "TensorProperties has no attributes"},
+    {"NoDtype", respelled("float32", "Tensor"), kBad, FindingKind::kBadPickle, "its dtype is none of torch's"},
     {"DtypeIsText",
      value_before(key_of("torch.serialization"),
                   "\x8c\x07"
                   "float32"),
-     kBad, "bad_pickle", "its dtype is none of torch's"},
+     kBad, FindingKind::kBadPickle, "its dtype is none of torch's"},
     {"LayoutIsNone",
      replaced("R\x94\x89h\0"s,
               "R\x94"
               "0N\x89h\0"s),
-     kBad, "bad_pickle", "its layout is none of torch's"},
-    {"SparseLayout", respelled("torch.strided", "torch.sparse_coo"), kNo, "", "torch.sparse_coo"},
-    {"GradientsAreANumber", replaced("\x89h\0"s, "K\x05h\0"s), kBad, "bad_pickle", "requires_grad is no bool"},
-    {"SizeIsNone", value_before(key_of("chunks"), "N"), kBad, "bad_pickle", "size is no torch.Size"},
-    {"ChunksAreNone", replaced("ubaub", "uba0Nub"), kBad, "bad_pickle", "chunks is no list"},
-    {"AChunkIsNone", replaced("ubaub", "ub0Naub"), kBad, "bad_pickle", "w is no ChunkStorageMetadata"},
-    {"OffsetsAreNone", value_before(key_of("sizes"), "N"), kBad, "bad_pickle", "offsets is no torch.Size"},
+     kBad, FindingKind::kBadPickle, "its layout is none of torch's"},
+    {"SparseLayout", respelled("torch.strided", "torch.sparse_coo"), kNo, std::nullopt, "torch.sparse_coo"},
+    {"GradientsAreANumber", replaced("\x89h\0"s, "K\x05h\0"s), kBad, FindingKind::kBadPickle, "requires_grad is no bool"},
+    {"SizeIsNone", value_before(key_of("chunks"), "N"), kBad, FindingKind::kBadPickle, "size is no torch.Size"},
+    {"ChunksAreNone", replaced("ubaub", "uba0Nub"), kBad, FindingKind::kBadPickle, "chunks is no list"},
+    {"AChunkIsNone", replaced("ubaub", "ub0Naub"), kBad, FindingKind::kBadPickle, "w is no ChunkStorageMetadata"},
+    {"OffsetsAreNone", value_before(key_of("sizes"), "N"), kBad, FindingKind::kBadPickle, "offsets is no torch.Size"},
     {"SizesAreNone",
      replaced("R\x94ubaub",
               "R\x94"
               "0Nubaub"),
-     kBad, "bad_pickle", "sizes is no torch.Size"},
+     kBad, FindingKind::kBadPickle, "sizes is no torch.Size"},
     {"PathIsNone",
      replaced("h\x07h\x07\x85",
               "h\x07h\x07\x85"
               "0N"),
-     kBad, "bad_pickle", "does not lead from names to tuples"},
-    {"PathIsEmpty", replaced("h\x07h\x07\x85", "h\x07)"), kBad, "bad_pickle", "'w' has an empty path"},
-    {"PathHoldsNone", replaced("h\x07h\x07\x85", "h\x07N\x85"), kBad, "bad_pickle", "neither key nor index"},
-    {"PathOfANumber", replaced("h\x07h\x07\x85", "K\x01h\x07\x85"), kBad, "bad_pickle",
+     kBad, FindingKind::kBadPickle, "does not lead from names to tuples"},
+    {"PathIsEmpty", replaced("h\x07h\x07\x85", "h\x07)"), kBad, FindingKind::kBadPickle, "'w' has an empty path"},
+    {"PathHoldsNone", replaced("h\x07h\x07\x85", "h\x07N\x85"), kBad, FindingKind::kBadPickle, "neither key nor index"},
+    {"PathOfANumber", replaced("h\x07h\x07\x85", "K\x01h\x07\x85"), kBad, FindingKind::kBadPickle,
      "does not lead from names to tuples"},
-    {"PlacesAreNone", value_before(key_of("storage_meta"), "N"), kBad, "bad_pickle", "storage_data is no dict"},
-    {"IndexIsNone", replaced("Nub\x8c'torch", "Nub0N\x8c'torch"), kBad, "bad_pickle", "is no MetadataIndex"},
-    {"NameOfAPlaceIsNone", replaced("hAh\x07hB", "hANhB"), kBad, "bad_pickle", "fqn is no string"},
+    {"PlacesAreNone", value_before(key_of("storage_meta"), "N"), kBad, FindingKind::kBadPickle, "storage_data is no dict"},
+    {"IndexIsNone", replaced("Nub\x8c'torch", "Nub0N\x8c'torch"), kBad, FindingKind::kBadPickle, "is no MetadataIndex"},
+    {"NameOfAPlaceIsNone", replaced("hAh\x07hB", "hANhB"), kBad, FindingKind::kBadPickle, "fqn is no string"},
     {"OffsetOfAPlaceIsText",
      replaced("R\x94ubhE",
               "R\x94"
               "0h\x07ubhE"),
-     kBad, "bad_pickle", "storage_data's offset is no torch.Size"},
-    {"APlaceIsNone", replaced("M)\x06ubu", "M)\x06ub0Nu"), kBad, "bad_pickle", "w is no _StorageInfo"},
-    {"FileIsNone", replaced("hHhIhJM", "hHNhJM"), kBad, "bad_pickle", "relative_path is no string"},
-    {"OffsetIsNone", placed("N", "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
-    {"LengthIsNone", placed("M\xed\x04", "N"), kBad, "bad_pickle", "length is no number of bytes"},
-    {"TransformsAreANumber", with_transforms("K\x01"), kBad, "bad_pickle", "transform_descriptors is no list"},
+     kBad, FindingKind::kBadPickle, "storage_data's offset is no torch.Size"},
+    {"APlaceIsNone", replaced("M)\x06ubu", "M)\x06ub0Nu"), kBad, FindingKind::kBadPickle, "w is no _StorageInfo"},
+    {"FileIsNone", replaced("hHhIhJM", "hHNhJM"), kBad, FindingKind::kBadPickle, "relative_path is no string"},
+    {"OffsetIsNone", placed("N", "M)\x06"), kBad, FindingKind::kBadPickle, "offset is no number of bytes"},
+    {"LengthIsNone", placed("M\xed\x04", "N"), kBad, FindingKind::kBadPickle, "length is no number of bytes"},
+    {"TransformsAreANumber", with_transforms("K\x01"), kBad, FindingKind::kBadPickle, "transform_descriptors is no list"},
 
     // Numbers. SIZE (3, 4) is spelled K 3 K 4 TUPLE2, first as the tensor's size, then as the chunk's sizes.
-    {"Gap", replaced("K\x03K\x04\x86", "K\x04K\x04\x86"), kBad, "gap", "w"},
-    {"ChunkOutside", replaced("K\x03K\x04\x86", "K\x02K\x04\x86"), kBad, "out_of_bounds", "w"},
-    {"ChunkBegunOutside", replaced("K\0K\0\x86"s, "K\0K\x01\x86"s), kBad, "bad_pickle", "where none begins"},
-    {"OtherDimensions", replaced("K\x03K\x04\x86", "K\x03\x85"), kBad, "shape_mismatch",
+    {"Gap", replaced("K\x03K\x04\x86", "K\x04K\x04\x86"), kBad, FindingKind::kGap, "w"},
+    {"ChunkOutside", replaced("K\x03K\x04\x86", "K\x02K\x04\x86"), kBad, FindingKind::kOutOfBounds, "w"},
+    {"ChunkBegunOutside", replaced("K\0K\0\x86"s, "K\0K\x01\x86"s), kBad, FindingKind::kBadPickle, "where none begins"},
+    {"OtherDimensions", replaced("K\x03K\x04\x86", "K\x03\x85"), kBad, FindingKind::kShapeMismatch,
      "a chunk of it another number"},
-    {"SizeIsNegative", replaced("K\x03K\x04\x86", "K\x03" + kMinusOne + "\x86"), kBad, "bad_pickle",
+    {"SizeIsNegative", replaced("K\x03K\x04\x86", "K\x03" + kMinusOne + "\x86"), kBad, FindingKind::kBadPickle,
      "holds what is no size"},
-    {"SizeIsText", replaced("K\x03K\x04\x86", "K\x03\x8c\x01x\x86"), kBad, "bad_pickle", "holds what is no size"},
-    {"SizePast64Bits", replaced("K\x03K\x04\x86", "K\x03" + kPast64 + "\x86"), kBad, "bad_pickle",
+    {"SizeIsText", replaced("K\x03K\x04\x86", "K\x03\x8c\x01x\x86"), kBad, FindingKind::kBadPickle, "holds what is no size"},
+    {"SizePast64Bits", replaced("K\x03K\x04\x86", "K\x03" + kPast64 + "\x86"), kBad, FindingKind::kBadPickle,
      "holds what is no size"},
-    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03" + kLargest + "\x86", 1), kBad, "", "63 bits"},
-    {"OffsetsOverflow", replaced("K\0K\0\x86"s, "K\0"s + kLargest + "\x86"), kBad, "bad_pickle", "where none begins"},
-    {"TooManyDimensions", replaced("K\x03K\x04\x86\x94\x85", "(" + repeated("K\x01", 65) + "t\x94\x85"), kNo, "",
+    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03" + kLargest + "\x86", 1), kBad, std::nullopt, "63 bits"},
+    {"OffsetsOverflow", replaced("K\0K\0\x86"s, "K\0"s + kLargest + "\x86"), kBad, FindingKind::kBadPickle, "where none begins"},
+    {"TooManyDimensions", replaced("K\x03K\x04\x86\x94\x85", "(" + repeated("K\x01", 65) + "t\x94\x85"), kNo, std::nullopt,
      "65 dimensions"},
-    {"PlaceOfNoChunk", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s, 1), kBad, "bad_pickle", "where none begins"},
-    {"ChunkWithoutPlace", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s), kBad, "bad_pickle", "where none begins"},
-    {"PlaceOfNoName", replaced("hAh\x07hB", "hAh\x01hB"), kBad, "bad_pickle",
+    {"PlaceOfNoChunk", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s, 1), kBad, FindingKind::kBadPickle, "where none begins"},
+    {"ChunkWithoutPlace", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s), kBad, FindingKind::kBadPickle, "where none begins"},
+    {"PlaceOfNoName", replaced("hAh\x07hB", "hAh\x01hB"), kBad, FindingKind::kBadPickle,
      "'Metadata', which no tensor or object is named"},
-    {"TwoPlaces", replaced("hAh\x07hB", "hAh3hB"), kBad, "bad_pickle", "two places for one chunk of 'step'"},
-    {"OffsetIsNegative", placed(kMinusOne, "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
-    {"OffsetPastTheEnd", placed("M)\x0f", "M)\x06"), kBad, "truncated", "has 2838 bytes"},
-    {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, "truncated", "lies at 9223372036854775807"},
-    {"OffsetPast64Bits", placed(kPast64, "M)\x06"), kBad, "bad_pickle", "offset is no number of bytes"},
-    {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, "overlap", "lie over each other"},
-    {"OffsetOneTooSmall", placed("M\xec\x04", "M)\x06"), kBad, "overlap", "lie over each other"},
-    {"OffsetOneTooLarge", placed("M\xee\x04", "M(\x06"), kBad, "bad_header", "no torch.save zip"},
-    {"LengthIsNegative", placed("M\xed\x04", kMinusOne), kBad, "bad_pickle", "length is no number of bytes"},
-    {"LengthOverflows", placed("M\xed\x04", kLargest), kBad, "truncated", "an item of 9223372036854775807 bytes"},
-    {"LengthIsZero", placed("M\xed\x04", "K\0"s), kBad, "bad_header", "no torch.save zip"},
-    {"LengthOneTooSmall", placed("M\xed\x04", "M(\x06"), kBad, "truncated", "end record"},
-    {"LengthOneTooLarge", placed("M\xed\x04", "M*\x06"), kBad, "truncated", "has 2838 bytes"},
-    {"UnknownTransform", with_transforms("](\x8c\x0dstream.lz4/1xe"), kNo, "", "stream.lz4/1x"},
-    {"LaterZstd", with_transforms("](\x8c\x0dstream.zstd/2e"), kNo, "", "stream.zstd/2"},
-    {"TwoTransforms", with_transforms("](\x8c\x0dstream.zstd/1\x8c\x01xe"), kNo, "", "stream.zstd/1, x"},
+    {"TwoPlaces", replaced("hAh\x07hB", "hAh3hB"), kBad, FindingKind::kBadPickle, "two places for one chunk of 'step'"},
+    {"OffsetIsNegative", placed(kMinusOne, "M)\x06"), kBad, FindingKind::kBadPickle, "offset is no number of bytes"},
+    {"OffsetPastTheEnd", placed("M)\x0f", "M)\x06"), kBad, FindingKind::kTruncated, "has 2838 bytes"},
+    {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, FindingKind::kTruncated, "lies at 9223372036854775807"},
+    {"OffsetPast64Bits", placed(kPast64, "M)\x06"), kBad, FindingKind::kBadPickle, "offset is no number of bytes"},
+    {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, FindingKind::kOverlap, "lie over each other"},
+    {"OffsetOneTooSmall", placed("M\xec\x04", "M)\x06"), kBad, FindingKind::kOverlap, "lie over each other"},
+    {"OffsetOneTooLarge", placed("M\xee\x04", "M(\x06"), kBad, FindingKind::kBadHeader, "no torch.save zip"},
+    {"LengthIsNegative", placed("M\xed\x04", kMinusOne), kBad, FindingKind::kBadPickle, "length is no number of bytes"},
+    {"LengthOverflows", placed("M\xed\x04", kLargest), kBad, FindingKind::kTruncated, "an item of 9223372036854775807 bytes"},
+    {"LengthIsZero", placed("M\xed\x04", "K\0"s), kBad, FindingKind::kBadHeader, "no torch.save zip"},
+    {"LengthOneTooSmall", placed("M\xed\x04", "M(\x06"), kBad, FindingKind::kTruncated, "end record"},
+    {"LengthOneTooLarge", placed("M\xed\x04", "M*\x06"), kBad, FindingKind::kTruncated, "has 2838 bytes"},
+    {"UnknownTransform", with_transforms("](\x8c\x0dstream.lz4/1xe"), kNo, std::nullopt, "stream.lz4/1x"},
+    {"LaterZstd", with_transforms("](\x8c\x0dstream.zstd/2e"), kNo, std::nullopt, "stream.zstd/2"},
+    {"TwoTransforms", with_transforms("](\x8c\x0dstream.zstd/1\x8c\x01xe"), kNo, std::nullopt, "stream.zstd/1, x"},
 
     // Files.
-    {"FileAbove", respelled("__0_0.distcp", "../a.distcp"), kBad, "bad_pickle", "no plain file name"},
-    {"FileBelow", respelled("__0_0.distcp", "a/b.distcp"), kBad, "bad_pickle", "no plain file name"},
-    {"FileAbsolute", respelled("__0_0.distcp", "/etc/passwd"), kBad, "bad_pickle", "no plain file name"},
-    {"FileIsTheFolder", respelled("__0_0.distcp", "."), kBad, "bad_pickle", "no plain file name"},
-    {"FileIsTheFolderAbove", respelled("__0_0.distcp", ".."), kBad, "bad_pickle", "no plain file name"},
-    {"FileIsEmpty", respelled("__0_0.distcp", ""), kBad, "bad_pickle", "no plain file name"},
-    {"FileWithNul", replaced("__0_0.distcp", "__0_0\0distcp"s), kBad, "bad_pickle", "no plain file name"},
-    {"FileWithBackslash", respelled("__0_0.distcp", "..\\a.distcp"), kBad, "bad_pickle", "no plain file name"},
-    {"FileMissing", respelled("__0_0.distcp", "__3_0.distcp"), ErrorCode::kNotFound, "missing_file",
+    {"FileAbove", respelled("__0_0.distcp", "../a.distcp"), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileBelow", respelled("__0_0.distcp", "a/b.distcp"), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileAbsolute", respelled("__0_0.distcp", "/etc/passwd"), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileIsTheFolder", respelled("__0_0.distcp", "."), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileIsTheFolderAbove", respelled("__0_0.distcp", ".."), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileIsEmpty", respelled("__0_0.distcp", ""), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileWithNul", replaced("__0_0.distcp", "__0_0\0distcp"s), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileWithBackslash", respelled("__0_0.distcp", "..\\a.distcp"), kBad, FindingKind::kBadPickle, "no plain file name"},
+    {"FileMissing", respelled("__0_0.distcp", "__3_0.distcp"), ErrorCode::kNotFound, FindingKind::kMissingFile,
      "__3_0.distcp is missing; 2 chunks and objects lie in it"},
-    {"NoMetadata", without(".metadata"), ErrorCode::kNotFound, "missing_file", ".metadata is missing"},
+    {"NoMetadata", without(".metadata"), ErrorCode::kNotFound, FindingKind::kMissingFile, ".metadata is missing"},
     {"MetadataLeftUnfinished",
      [](GoldenDcp& golden) {
        golden.files[".metadata.tmp"] = golden.files[".metadata"];
        golden.files.erase(".metadata");
      },
-     ErrorCode::kNotFound, "missing_file", "the save was stopped"},
-    {"EmptyPickle", [](GoldenDcp& golden) { golden.files[".metadata"].clear(); }, kBad, "bad_pickle", "empty"},
+     ErrorCode::kNotFound, FindingKind::kMissingFile, "the save was stopped"},
+    {"EmptyPickle", [](GoldenDcp& golden) { golden.files[".metadata"].clear(); }, kBad, FindingKind::kBadPickle, "empty"},
 
     // Contradictions between .metadata and items are found when these are located.
-    {"OtherDtype", respelled("float32", "int32"), kBad, "dtype_mismatch", "another dtype than .metadata"},
-    {"ItemIsNoZip", in_items("PK\x03\x04", "XK\x03\x04", 6), kBad, "bad_header", "no torch.save zip"},
-    {"ItemPickleFlipped", in_items("torch._utils\n", "torch._utilz\n"), kBad, "crc_mismatch", "data.pkl"},
+    {"OtherDtype", respelled("float32", "int32"), kBad, FindingKind::kDtypeMismatch, "another dtype than .metadata"},
+    {"ItemIsNoZip", in_items("PK\x03\x04", "XK\x03\x04", 6), kBad, FindingKind::kBadHeader, "no torch.save zip"},
+    {"ItemPickleFlipped", in_items("torch._utils\n", "torch._utilz\n"), kBad, FindingKind::kCrcMismatch, "data.pkl"},
 };
 
 class DcpDamage : public ::testing::TestWithParam<Damage> {};
@@ -244,7 +244,7 @@ TEST(DcpDamages, AChunkOfAnotherShapeThanItsItem) {
   GoldenDcp golden("one_rank");
   for (int nth : {0, 0}) golden.replace(".metadata", "K\x03K\x04\x86", "K\x04K\x03\x86", nth);
   const Error error = test::error_of([&] { golden.open_located(); });
-  EXPECT_EQ(error.kind(), "shape_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kShapeMismatch);
   EXPECT_EQ(error.expected(), "[4, 3]");
   EXPECT_EQ(error.found(), "[3, 4]");
   EXPECT_EQ(error.tensor(), "w");
@@ -257,7 +257,7 @@ TEST(DcpDamages, EveryCutOfTheMetadataIsRefused) {
     GoldenDcp golden("one_rank");
     golden.files[".metadata"].resize(cut);
     const Error error = test::error_of([&] { golden.open(); });
-    EXPECT_EQ(error.kind(), "bad_pickle") << cut;
+    EXPECT_EQ(error.kind(), FindingKind::kBadPickle) << cut;
     EXPECT_EQ(code_name(error.code()), "corruption") << cut;
   }
 }
@@ -270,7 +270,7 @@ TEST(DcpDamages, EveryCutOfTheMetadatasOpcodesIsRefused) {
     GoldenDcp golden("one_rank");
     golden.files[".metadata"].resize(cut);
     golden.replace(".metadata", content.substr(0, 2), content.substr(0, 2));
-    EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), "bad_pickle") << cut;
+    EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), FindingKind::kBadPickle) << cut;
   }
 }
 
@@ -280,7 +280,7 @@ TEST(DcpDamages, EveryCutOfAnItemsFileIsRefused) {
   for (std::size_t cut = 0; cut < size; ++cut) {
     GoldenDcp golden("one_rank");
     golden.files["__0_0.distcp"].resize(cut);
-    EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), "truncated") << cut;
+    EXPECT_EQ(test::error_of([&] { golden.open(); }).kind(), FindingKind::kTruncated) << cut;
   }
 }
 
@@ -325,7 +325,7 @@ TEST(DcpDamages, AnItemThatIsNoZstdStreamIsNamed) {
   golden.replace(".metadata", kPlace,
                  kPlace.substr(0, kPlace.size() - 2) + "\x8c\x15transform_descriptors](\x8c\x0dstream.zstd/1eub");
   const Error error = test::error_of([&] { golden.open_located(); });
-  EXPECT_EQ(error.kind(), "bad_header");
+  EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
   EXPECT_THAT(error.what(), HasSubstr("no zstd stream"));
   EXPECT_EQ(error.tensor(), "w");
 }

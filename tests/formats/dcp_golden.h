@@ -17,8 +17,9 @@
 #include <vector>
 
 #include "formats/dcp/format.h"
-#include "libshard/io/memory_file_system.h"
-#include "libshard/io/reader.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 
 namespace shard::test {
 
@@ -70,11 +71,11 @@ class GoldenDcp {
   }
 
   std::map<std::string, std::string> files;
-  FileSystem& fs() { return *fs_; }
+  LocalDisk& fs() { return *fs_; }
 
  private:
   std::shared_ptr<MemoryState> state_ = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs_ = make_memory_file_system(state_);
+  std::unique_ptr<LocalDisk> fs_ = make_memory_disk(state_);
 };
 
 }  // namespace shard::test

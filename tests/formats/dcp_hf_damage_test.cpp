@@ -27,7 +27,7 @@ struct Change {
   int file;  // 0 or 1.
   std::string from, to;
   ErrorCode code;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* tensor;  // "" where the error is of none.
   const char* words;
 };
@@ -51,28 +51,28 @@ void expect_refused(const Change& change, bool is_recorded) {
 }
 
 const Change kOthers[] = {
-    {"NoShardingInfo", 1, "DCP_SHARDING_INFO", "DCP_SHARDING_INFX", kBad, "bad_header", "", "no DCP_SHARDING_INFO"},
-    {"InfoIsAList", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "[]", kBad, "bad_header", "",
+    {"NoShardingInfo", 1, "DCP_SHARDING_INFO", "DCP_SHARDING_INFX", kBad, FindingKind::kBadHeader, "", "no DCP_SHARDING_INFO"},
+    {"InfoIsAList", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "[]", kBad, FindingKind::kBadHeader, "",
      "text of DCP_SHARDING_INFO"},
-    {"InfoIsCut", 1, "[3, 0]}}", "[3, 0]", kBad, "bad_header", "", "text of DCP_SHARDING_INFO"},
-    {"InfoIsEmptyText", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "\"\"", kBad, "bad_header", "", "expected '{'"},
-    {"InfoIsANumber", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "1", kBad, "bad_header", "", "expected '\"'"},
-    {"InfoGoesOn", 1, "[3, 0]}}", "[3, 0]}} {}", kBad, "bad_header", "", "more text"},
+    {"InfoIsCut", 1, "[3, 0]}}", "[3, 0]", kBad, FindingKind::kBadHeader, "", "text of DCP_SHARDING_INFO"},
+    {"InfoIsEmptyText", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "\"\"", kBad, FindingKind::kBadHeader, "", "expected '{'"},
+    {"InfoIsANumber", 1, R"("{\"w\": {\"saved_offsets\": [3, 0]}}")", "1", kBad, FindingKind::kBadHeader, "", "expected '\"'"},
+    {"InfoGoesOn", 1, "[3, 0]}}", "[3, 0]}} {}", kBad, FindingKind::kBadHeader, "", "more text"},
     {"InfoIsDeep", 1, "[3, 0]}}",
-     "[3, 0]}, \\\"x\\\": {\\\"y\\\": " + std::string(70, '[') + std::string(70, ']') + "}}", kBad, "bad_header", "",
+     "[3, 0]}, \\\"x\\\": {\\\"y\\\": " + std::string(70, '[') + std::string(70, ']') + "}}", kBad, FindingKind::kBadHeader, "",
      "levels deep"},
-    {"EntryIsAList", 1, R"({\"saved_offsets\": [3, 0]})", "[3, 0]", kBad, "bad_header", "", "expected '{'"},
-    {"NoSavedOffsets", 1, "saved_offsets", "sawed_offsets", kBad, "bad_header", "w", "lacks saved_offsets"},
-    {"SavedOffsetsTwice", 1, "[3, 0]", R"([3, 0], \"saved_offsets\": [3, 0])", kBad, "bad_header", "w", "two fields"},
-    {"OffsetsAreAnObject", 1, "[3, 0]", "{}", kBad, "bad_header", "", "expected '['"},
-    {"OffsetIsAText", 1, "[3, 0]", R"([\"3\", 0])", kBad, "bad_header", "", "whole number"},
-    {"OffsetIsNegative", 1, "[3, 0]", "[-3, 0]", kBad, "bad_header", "", "not negative"},
-    {"OffsetIsAFraction", 1, "[3, 0]", "[3.0, 0]", kBad, "bad_header", "", "whole number"},
-    {"OffsetPast63Bits", 1, "[3, 0]", "[9223372036854775808, 0]", kBad, "bad_header", "", "2^63"},
-    {"EndPast63Bits", 1, "[3, 0]", "[9223372036854775807, 0]", kBad, "out_of_bounds", "w", ""},
-    {"WholePast63Bits", 1, "[3, 0]", "[3, 4611686018427387904]", kBad, "", "w", ""},
-    {"TooFewOffsets", 1, "[3, 0]", "[3]", kBad, "shape_mismatch", "w", "1 saved_offsets"},
-    {"TooManyOffsets", 1, "[3, 0]", "[3, 0, 0]", kBad, "shape_mismatch", "w", "3 saved_offsets"},
+    {"EntryIsAList", 1, R"({\"saved_offsets\": [3, 0]})", "[3, 0]", kBad, FindingKind::kBadHeader, "", "expected '{'"},
+    {"NoSavedOffsets", 1, "saved_offsets", "sawed_offsets", kBad, FindingKind::kBadHeader, "w", "lacks saved_offsets"},
+    {"SavedOffsetsTwice", 1, "[3, 0]", R"([3, 0], \"saved_offsets\": [3, 0])", kBad, FindingKind::kBadHeader, "w", "two fields"},
+    {"OffsetsAreAnObject", 1, "[3, 0]", "{}", kBad, FindingKind::kBadHeader, "", "expected '['"},
+    {"OffsetIsAText", 1, "[3, 0]", R"([\"3\", 0])", kBad, FindingKind::kBadHeader, "", "whole number"},
+    {"OffsetIsNegative", 1, "[3, 0]", "[-3, 0]", kBad, FindingKind::kBadHeader, "", "not negative"},
+    {"OffsetIsAFraction", 1, "[3, 0]", "[3.0, 0]", kBad, FindingKind::kBadHeader, "", "whole number"},
+    {"OffsetPast63Bits", 1, "[3, 0]", "[9223372036854775808, 0]", kBad, FindingKind::kBadHeader, "", "2^63"},
+    {"EndPast63Bits", 1, "[3, 0]", "[9223372036854775807, 0]", kBad, FindingKind::kOutOfBounds, "w", ""},
+    {"WholePast63Bits", 1, "[3, 0]", "[3, 4611686018427387904]", kBad, std::nullopt, "w", ""},
+    {"TooFewOffsets", 1, "[3, 0]", "[3]", kBad, FindingKind::kShapeMismatch, "w", "1 saved_offsets"},
+    {"TooManyOffsets", 1, "[3, 0]", "[3, 0, 0]", kBad, FindingKind::kShapeMismatch, "w", "3 saved_offsets"},
     {"SeventyOffsets", 1, "[3, 0]",
      "[3" +
          [] {
@@ -81,31 +81,31 @@ const Change kOthers[] = {
            return zeros;
          }() +
          "]",
-     kBad, "bad_header", "w", "more than 64"},
-    {"NameThatTheFileLacks", 1, R"({\"w\": )", R"({\"v\": {\"saved_offsets\": [0]}, \"w\": )", kBad, "index_mismatch",
+     kBad, FindingKind::kBadHeader, "w", "more than 64"},
+    {"NameThatTheFileLacks", 1, R"({\"w\": )", R"({\"v\": {\"saved_offsets\": [0]}, \"w\": )", kBad, FindingKind::kIndexMismatch,
      "v", "the file does not hold"},
-    {"NameOfTheOtherFile", 1, R"({\"w\": )", R"({\"b\": {\"saved_offsets\": [0]}, \"w\": )", kBad, "index_mismatch",
+    {"NameOfTheOtherFile", 1, R"({\"w\": )", R"({\"b\": {\"saved_offsets\": [0]}, \"w\": )", kBad, FindingKind::kIndexMismatch,
      "b", "the file does not hold"},
-    {"NameThatTheInfoLacks", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "{}", kBad, "index_mismatch", "w",
+    {"NameThatTheInfoLacks", 1, R"({\"w\": {\"saved_offsets\": [3, 0]}})", "{}", kBad, FindingKind::kIndexMismatch, "w",
      "lacks tensor 'w'"},
-    {"NameTwice", 1, R"({\"w\": )", R"({\"w\": {\"saved_offsets\": [3, 0]}, \"w\": )", kBad, "duplicate_name", "w",
+    {"NameTwice", 1, R"({\"w\": )", R"({\"w\": {\"saved_offsets\": [3, 0]}, \"w\": )", kBad, FindingKind::kDuplicateName, "w",
      "twice"},
     {"NameTwiceBySpelling", 1, R"({\"w\": )", R"({\"\\u0077\": {\"saved_offsets\": [3, 0]}, \"w\": )", kBad,
-     "duplicate_name", "w", "twice"},
-    {"TensorTwice", 0, R"("b":{"dtype")", R"("w":{"dtype")", kBad, "duplicate_name", "w", "there twice"},
-    {"OtherVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"2.0")", kNo, "", "", "2.0"},
-    {"GarbledVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"")", kNo, "", "", "DCP_VERSION is ''"},
-    {"OtherDtype", 1, "F32", "I32", kBad, "dtype_mismatch", "w", "int32 here and float32 in shard-00001"},
-    {"OtherDims", 1, R"("shape":[2,2])", R"("shape":[4])", kBad, "shape_mismatch", "w", "2 saved_offsets"},
+     FindingKind::kDuplicateName, "w", "twice"},
+    {"TensorTwice", 0, R"("b":{"dtype")", R"("w":{"dtype")", kBad, FindingKind::kDuplicateName, "w", "there twice"},
+    {"OtherVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"2.0")", kNo, std::nullopt, "", "2.0"},
+    {"GarbledVersion", 1, R"("DCP_VERSION":"1.0")", R"("DCP_VERSION":"")", kNo, std::nullopt, "", "DCP_VERSION is ''"},
+    {"OtherDtype", 1, "F32", "I32", kBad, FindingKind::kDtypeMismatch, "w", "int32 here and float32 in shard-00001"},
+    {"OtherDims", 1, R"("shape":[2,2])", R"("shape":[4])", kBad, FindingKind::kShapeMismatch, "w", "2 saved_offsets"},
     {"OtherDimsInBoth", 1, R"([3, 0]}}","DCP_VERSION":"1.0","format":"pt"},"w":{"dtype":"F32","shape":[2,2])",
-     R"([3]}}","DCP_VERSION":"1.0","format":"pt"},"w":{"dtype":"F32","shape":[4])", kBad, "shape_mismatch", "w",
+     R"([3]}}","DCP_VERSION":"1.0","format":"pt"},"w":{"dtype":"F32","shape":[4])", kBad, FindingKind::kShapeMismatch, "w",
      "dimensions of 1 here and 2 in"},
-    {"AGap", 1, "[3, 0]", "[4, 0]", kBad, "gap", "w", "[3, 0]"},
-    {"AGapAcross", 1, "[3, 0]", "[3, 1]", kBad, "gap", "w", ""},
-    {"AnOverlap", 1, "[3, 0]", "[2, 0]", kBad, "overlap", "w", "[2, 0]"},
+    {"AGap", 1, "[3, 0]", "[4, 0]", kBad, FindingKind::kGap, "w", "[3, 0]"},
+    {"AGapAcross", 1, "[3, 0]", "[3, 1]", kBad, FindingKind::kGap, "w", ""},
+    {"AnOverlap", 1, "[3, 0]", "[2, 0]", kBad, FindingKind::kOverlap, "w", "[2, 0]"},
     {"NothingAtTheOrigin", 0, R"({\"w\": {\"saved_offsets\": [0, 0]})", R"({\"w\": {\"saved_offsets\": [5, 0]})", kBad,
-     "gap", "w", "[0, 0]"},
-    {"WhatWeRecordInOneOnly", 1, "\"format\"", test::kRecorded + "\"format\"", kBad, "mixed_save", "", "two saves"},
+     FindingKind::kGap, "w", "[0, 0]"},
+    {"WhatWeRecordInOneOnly", 1, "\"format\"", test::kRecorded + "\"format\"", kBad, FindingKind::kMixedSave, "", "two saves"},
 };
 
 class DcpHfDamage : public ::testing::TestWithParam<Change> {};
@@ -113,42 +113,42 @@ TEST_P(DcpHfDamage, IsRefused) { expect_refused(GetParam(), false); }
 INSTANTIATE_TEST_SUITE_P(OfOthers, DcpHfDamage, ::testing::ValuesIn(kOthers), label_of);
 
 const Change kRecordedOnes[] = {
-    {"NoWorldSize", 1, "shardctl.world_size", "shardctl.wxrld_size", kBad, "bad_header", "",
+    {"NoWorldSize", 1, "shardctl.world_size", "shardctl.wxrld_size", kBad, FindingKind::kBadHeader, "",
      "'shardctl.world_size' is missing"},
-    {"NoRanks", 1, "shardctl.ranks", "shardctl.rxnks", kBad, "bad_header", "", "'shardctl.ranks' is missing"},
-    {"NoShapes", 1, "shardctl.shapes", "shardctl.shxpes", kBad, "bad_header", "", "'shardctl.shapes' is missing"},
-    {"WorldSizeIsText", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"two")", kBad, "bad_header", "",
+    {"NoRanks", 1, "shardctl.ranks", "shardctl.rxnks", kBad, FindingKind::kBadHeader, "", "'shardctl.ranks' is missing"},
+    {"NoShapes", 1, "shardctl.shapes", "shardctl.shxpes", kBad, FindingKind::kBadHeader, "", "'shardctl.shapes' is missing"},
+    {"WorldSizeIsText", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"two")", kBad, FindingKind::kBadHeader, "",
      "'two'"},
-    {"WorldSizeIsNegative", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"-2")", kBad, "bad_header", "",
+    {"WorldSizeIsNegative", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"-2")", kBad, FindingKind::kBadHeader, "",
      "'-2'"},
-    {"WorldSizeIsZero", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"0")", kBad, "bad_header", "",
+    {"WorldSizeIsZero", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"0")", kBad, FindingKind::kBadHeader, "",
      "'0'"},
     {"WorldSizeIsHuge", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"99999999999999999999")", kBad,
-     "bad_header", "", "number of ranks"},
-    {"WorldSizeIsAList", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"1,2")", kBad, "bad_header", "",
+     FindingKind::kBadHeader, "", "number of ranks"},
+    {"WorldSizeIsAList", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"1,2")", kBad, FindingKind::kBadHeader, "",
      "'1,2'"},
-    {"WorldSizeDiffers", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"3")", kBad, "world_size_mismatch",
+    {"WorldSizeDiffers", 1, R"("shardctl.world_size":"2")", R"("shardctl.world_size":"3")", kBad, FindingKind::kWorldSizeMismatch,
      "", "3 here and 2 in shard-00001"},
-    {"RanksAreEmpty", 1, "\"0-1\"", "\"\"", kBad, "bad_header", "", "list of ranks"},
-    {"RanksRunBackwards", 1, "\"0-1\"", "\"1-0\"", kBad, "bad_header", "", "'1-0'"},
-    {"RanksAreNotInOrder", 1, "\"0-1\"", "\"1,0\"", kBad, "bad_header", "", "'1,0'"},
-    {"RanksPastTheWorld", 1, "\"0-1\"", "\"0-2\"", kBad, "bad_header", "", "of 2 ranks"},
-    {"RanksWithoutEnd", 1, "\"0-1\"", "\"0-\"", kBad, "bad_header", "", "'0-'"},
-    {"RanksDiffer", 1, "\"0-1\"", "\"1\"", kBad, "mixed_save", "", "1 here and 0-1 in"},
-    {"ShapesAreAList", 1, R"({\"w\": [5, 2]})", "[]", kBad, "bad_header", "", "text of shardctl.shapes"},
-    {"ShapesNameAStranger", 1, R"({\"w\": [5, 2]})", R"({\"v\": [5, 2]})", kBad, "index_mismatch", "v",
+    {"RanksAreEmpty", 1, "\"0-1\"", "\"\"", kBad, FindingKind::kBadHeader, "", "list of ranks"},
+    {"RanksRunBackwards", 1, "\"0-1\"", "\"1-0\"", kBad, FindingKind::kBadHeader, "", "'1-0'"},
+    {"RanksAreNotInOrder", 1, "\"0-1\"", "\"1,0\"", kBad, FindingKind::kBadHeader, "", "'1,0'"},
+    {"RanksPastTheWorld", 1, "\"0-1\"", "\"0-2\"", kBad, FindingKind::kBadHeader, "", "of 2 ranks"},
+    {"RanksWithoutEnd", 1, "\"0-1\"", "\"0-\"", kBad, FindingKind::kBadHeader, "", "'0-'"},
+    {"RanksDiffer", 1, "\"0-1\"", "\"1\"", kBad, FindingKind::kMixedSave, "", "1 here and 0-1 in"},
+    {"ShapesAreAList", 1, R"({\"w\": [5, 2]})", "[]", kBad, FindingKind::kBadHeader, "", "text of shardctl.shapes"},
+    {"ShapesNameAStranger", 1, R"({\"w\": [5, 2]})", R"({\"v\": [5, 2]})", kBad, FindingKind::kIndexMismatch, "v",
      "does not hold"},
-    {"ShapesLackAPiece", 1, R"({\"w\": [5, 2]})", "{}", kBad, "index_mismatch", "w", "shardctl.shapes lacks it"},
-    {"ShapesLackThePieceAtTheOrigin", 0, R"({\"w\": [5, 2]})", "{}", kBad, "shape_mismatch", "w",
+    {"ShapesLackAPiece", 1, R"({\"w\": [5, 2]})", "{}", kBad, FindingKind::kIndexMismatch, "w", "shardctl.shapes lacks it"},
+    {"ShapesLackThePieceAtTheOrigin", 0, R"({\"w\": [5, 2]})", "{}", kBad, FindingKind::kShapeMismatch, "w",
      "[5, 2] here and [3, 2] in"},
-    {"ShapeTwice", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5, 2], \"w\": [5, 2]})", kBad, "duplicate_name", "w", "twice"},
-    {"ShapeOfOtherDims", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5]})", kBad, "shape_mismatch", "w",
+    {"ShapeTwice", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5, 2], \"w\": [5, 2]})", kBad, FindingKind::kDuplicateName, "w", "twice"},
+    {"ShapeOfOtherDims", 1, R"({\"w\": [5, 2]})", R"({\"w\": [5]})", kBad, FindingKind::kShapeMismatch, "w",
      "1 in shardctl.shapes"},
-    {"ShapeTooSmall", 1, R"({\"w\": [5, 2]})", R"({\"w\": [4, 2]})", kBad, "out_of_bounds", "w",
+    {"ShapeTooSmall", 1, R"({\"w\": [5, 2]})", R"({\"w\": [4, 2]})", kBad, FindingKind::kOutOfBounds, "w",
      "in a tensor of [4, 2]"},
-    {"ShapeDiffers", 1, R"({\"w\": [5, 2]})", R"({\"w\": [6, 2]})", kBad, "shape_mismatch", "w",
+    {"ShapeDiffers", 1, R"({\"w\": [5, 2]})", R"({\"w\": [6, 2]})", kBad, FindingKind::kShapeMismatch, "w",
      "[6, 2] here and [5, 2]"},
-    {"ShapePast63Bits", 1, R"({\"w\": [5, 2]})", R"({\"w\": [9223372036854775808, 2]})", kBad, "bad_header", "",
+    {"ShapePast63Bits", 1, R"({\"w\": [5, 2]})", R"({\"w\": [9223372036854775808, 2]})", kBad, FindingKind::kBadHeader, "",
      "2^63"},
 };
 
@@ -171,25 +171,25 @@ struct Name {
   const char* label;
   std::string name;
   ErrorCode code;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* words;
 };
 const Name kNames[] = {
-    {"NoPattern", "rank1.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"NoShardNumber", "shard--model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"ShardZero", "shard-00000-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"NegativeShard", "shard--0001-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"ShardPast31Bits", "shard-4294967298-model-00001-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"NoModel", "shard-00002-of-00001.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"NoCount", "shard-00002-model-00001-of-.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"TextAfterTheCount", "shard-00002-model-00001-of-00001x.safetensors", kBad, "rank_mismatch", "which rank"},
-    {"FileZero", "shard-00002-model-00000-of-00001.safetensors", kBad, "index_mismatch", "file 0 of 1"},
-    {"FilePastTheCount", "shard-00002-model-00002-of-00001.safetensors", kBad, "index_mismatch", "file 2 of 1"},
-    {"OtherCount", "shard-00002-model-00001-of-00002.safetensors", kBad, "mixed_save", "-of-2"},
-    {"SameRankAgain", "shard-1-model-1-of-1.safetensors", kBad, "rank_mismatch", "the same file of one rank"},
-    {"NoShard", "model-00001-of-00001.safetensors", kBad, "mixed_save", "is no shard"},
-    {"AHole", "shard-00003-model-00001-of-00001.safetensors", kAbsent, "missing_file", "no file of rank 1"},
-    {"AHugeHole", "shard-2147483647-model-00001-of-00001.safetensors", kAbsent, "missing_file",
+    {"NoPattern", "rank1.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"NoShardNumber", "shard--model-00001-of-00001.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"ShardZero", "shard-00000-model-00001-of-00001.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"NegativeShard", "shard--0001-model-00001-of-00001.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"ShardPast31Bits", "shard-4294967298-model-00001-of-00001.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"NoModel", "shard-00002-of-00001.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"NoCount", "shard-00002-model-00001-of-.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"TextAfterTheCount", "shard-00002-model-00001-of-00001x.safetensors", kBad, FindingKind::kRankMismatch, "which rank"},
+    {"FileZero", "shard-00002-model-00000-of-00001.safetensors", kBad, FindingKind::kIndexMismatch, "file 0 of 1"},
+    {"FilePastTheCount", "shard-00002-model-00002-of-00001.safetensors", kBad, FindingKind::kIndexMismatch, "file 2 of 1"},
+    {"OtherCount", "shard-00002-model-00001-of-00002.safetensors", kBad, FindingKind::kMixedSave, "-of-2"},
+    {"SameRankAgain", "shard-1-model-1-of-1.safetensors", kBad, FindingKind::kRankMismatch, "the same file of one rank"},
+    {"NoShard", "model-00001-of-00001.safetensors", kBad, FindingKind::kMixedSave, "is no shard"},
+    {"AHole", "shard-00003-model-00001-of-00001.safetensors", kAbsent, FindingKind::kMissingFile, "no file of rank 1"},
+    {"AHugeHole", "shard-2147483647-model-00001-of-00001.safetensors", kAbsent, FindingKind::kMissingFile,
      "no file of rank 1, 2, 3 and 2147483642 more"},
 };
 class DcpHfNames : public ::testing::TestWithParam<Name> {};
@@ -216,7 +216,7 @@ TEST(DcpHfTruncation, AtEveryByteOfEitherFileIsRefused) {
       folder.state->put("/d/" + kSecondName, test::as_span(victim == 1 ? whole[1].substr(0, size) : whole[1]));
       const Error error = test::error_of([&] { folder.open(); });
       EXPECT_EQ(code_name(error.code()), "corruption") << size;
-      EXPECT_EQ(error.kind(), "truncated") << size;
+      EXPECT_EQ(error.kind(), FindingKind::kTruncated) << size;
       EXPECT_EQ(error.file(), victim == 0 ? kFirstName : kSecondName) << size;
     }
   }

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "formats/registry.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/safetensors_file.h"
 
@@ -44,7 +45,7 @@ inline std::string recorded(const std::string& header) {
 
 struct DcpHfFolder {
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 
   void put(const std::string& name, const std::string& header, const std::string& data) {
     state->put("/d/" + name, as_span(safetensors_file(header, data)));

@@ -123,7 +123,7 @@ TEST_F(DcpHfReader, AMissingRankBetweenOthersIsNamed) {
   lacking.put_second();
   const Error error = test::error_of([&] { lacking.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_EQ(error.rank(), 0);
   EXPECT_EQ(error.file(), "/d/" + kFirstName);
 }
@@ -148,7 +148,7 @@ TEST_F(DcpHfReader, MoreRanksThanExpectedAreRefused) {
   options.ranks_expected = 1;
   const Error error = test::error_of([&] { folder.open(options); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "world_size_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
   EXPECT_EQ(error.file(), kSecondName);
 }
 
@@ -181,7 +181,7 @@ TEST_F(DcpHfReader, ARecordedWorldSizeIsComparedWithTheExpectedOne) {
   OpenOptions options;
   options.ranks_expected = 2;
   const Error error = test::error_of([&] { folder.open(options); });
-  EXPECT_EQ(error.kind(), "world_size_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
   EXPECT_EQ(error.expected(), "2");
   EXPECT_EQ(error.found(), "4");
 }
@@ -193,7 +193,7 @@ TEST_F(DcpHfReader, ARecordedShapeFindsALostEnd) {
     is_first ? folder.put_first(header) : folder.put_second(header);
   }
   const Error error = test::error_of([&] { folder.open(); });
-  EXPECT_EQ(error.kind(), "gap");
+  EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_EQ(error.tensor(), "w");
 }
 
@@ -292,8 +292,8 @@ TEST_F(DcpHfReader, AFolderWithoutShardsIsNotFound) {
 
 class Collecting final : public Findings {
  public:
-  void report(const Error& finding) override { kinds.push_back(finding.kind()); }
-  std::vector<std::string> kinds;
+  void report(const Error& finding) override { kinds.push_back(finding.kind().value()); }
+  std::vector<FindingKind> kinds;
 };
 
 TEST_F(DcpHfReader, ReportsWhatItCanAndGoesOn) {
@@ -302,7 +302,7 @@ TEST_F(DcpHfReader, ReportsWhatItCanAndGoesOn) {
   options.findings = &findings;
   folder.put("shard-00004-model-00001-of-00001.safetensors", "[]", "");
   const auto reader = folder.open(options);
-  EXPECT_THAT(findings.kinds, ElementsAre("bad_header", "missing_file"));
+  EXPECT_THAT(findings.kinds, ElementsAre(FindingKind::kBadHeader, FindingKind::kMissingFile));
   EXPECT_EQ(text_of(testing::read_content(*reader).at("b")), "1234");
 }
 

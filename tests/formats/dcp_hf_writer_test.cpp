@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "libshard/io/local_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
@@ -40,7 +41,7 @@ class DcpHfWriter : public ::testing::Test {
 
   std::mt19937_64 random{1};
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 TEST_F(DcpHfWriter, WritesTorchsKeysAndItsOwn) {

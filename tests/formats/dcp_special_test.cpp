@@ -116,7 +116,7 @@ struct RankDamage {
   const char* name;
   std::function<void(GoldenDcp&)> make;
   ErrorCode code;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* words;
 };
 void PrintTo(const RankDamage& damage, std::ostream* out) { *out << damage.name; }
@@ -132,47 +132,47 @@ using std::string_literals::operator""s;
 constexpr ErrorCode kBad = ErrorCode::kCorruption, kMissing = ErrorCode::kNotFound;
 
 const RankDamage kRankDamages[] = {
-    {"FirstMissing", [](GoldenDcp& golden) { golden.files.erase("__0.metadata"); }, kMissing, "missing_file",
+    {"FirstMissing", [](GoldenDcp& golden) { golden.files.erase("__0.metadata"); }, kMissing, FindingKind::kMissingFile,
      "__0.metadata is missing"},
-    {"LastMissing", [](GoldenDcp& golden) { golden.files.erase("__1.metadata"); }, kMissing, "missing_file",
+    {"LastMissing", [](GoldenDcp& golden) { golden.files.erase("__1.metadata"); }, kMissing, FindingKind::kMissingFile,
      "__1.metadata is missing"},
     {"AHole",
      [](GoldenDcp& golden) {
        rename(golden, "__1.metadata", "__3.metadata");
        rename(golden, "__1_0.distcp", "__3_0.distcp");
      },
-     kMissing, "missing_file", "__1.metadata is missing"},
+     kMissing, FindingKind::kMissingFile, "__1.metadata is missing"},
     {"LastMissingWithItsItems",
      [](GoldenDcp& golden) {
        golden.files.erase("__1.metadata");
        golden.files.erase("__1_0.distcp");
      },
-     kBad, "gap", "rows"},
-    {"ItemsMissing", [](GoldenDcp& golden) { golden.files.erase("__1_0.distcp"); }, kMissing, "missing_file",
+     kBad, FindingKind::kGap, "rows"},
+    {"ItemsMissing", [](GoldenDcp& golden) { golden.files.erase("__1_0.distcp"); }, kMissing, FindingKind::kMissingFile,
      "__1_0.distcp is missing"},
     {"Twice", [](GoldenDcp& golden) { golden.files["__01.metadata"] = golden.files.at("__1.metadata"); }, kBad,
-     "rank_mismatch", "__01.metadata and __1.metadata are both of rank 1"},
+     FindingKind::kRankMismatch, "__01.metadata and __1.metadata are both of rank 1"},
     {"FilesOfAnother", [](GoldenDcp& golden) { golden.files["__1.metadata"] = golden.files.at("__0.metadata"); }, kBad,
-     "rank_mismatch", "__1.metadata says that its rank's items lie in __0_0.distcp"},
+     FindingKind::kRankMismatch, "__1.metadata says that its rank's items lie in __0_0.distcp"},
     {"OtherDtype",
      in_rank_1("\x8c\x07"
                "float32",
                "\x8c\x07"
                "float16"),
-     kBad, "dtype_mismatch", "__0.metadata and __1.metadata contradict each other: 'rows' has two dtypes"},
-    {"OtherShape", in_rank_1("K\x05K\x03\x86", "K\x06K\x03\x86"), kBad, "shape_mismatch",
+     kBad, FindingKind::kDtypeMismatch, "__0.metadata and __1.metadata contradict each other: 'rows' has two dtypes"},
+    {"OtherShape", in_rank_1("K\x05K\x03\x86", "K\x06K\x03\x86"), kBad, FindingKind::kShapeMismatch,
      "__0.metadata and __1.metadata contradict each other: 'rows' has two shapes"},
     {"ObjectAndTensor",
      [](GoldenDcp& golden) {
        in_rank_1("\x8c\x04rows\x94", "\x8c\x04rowz\x94")(golden);
        in_rank_1("\x8c\x04step\x94", "\x8c\x04rows\x94")(golden);
      },
-     kBad, "", "'rows' has a tensor there and an object here"},
+     kBad, std::nullopt, "'rows' has a tensor there and an object here"},
     {"Overlap",
      [](GoldenDcp& golden) {
        for (int i = 0; i < 2; ++i) in_rank_1("K\x03K\0\x86"s, "K\x02K\0\x86"s)(golden);
      },
-     kBad, "overlap", "__0.metadata has a chunk of [3, 3] at [0, 0], __1.metadata one of [2, 3] at [2, 0]"},
+     kBad, FindingKind::kOverlap, "__0.metadata has a chunk of [3, 3] at [0, 0], __1.metadata one of [2, 3] at [2, 0]"},
 };
 
 class DcpRankDamage : public ::testing::TestWithParam<RankDamage> {};
@@ -215,7 +215,7 @@ TEST(DcpRanksExpected, FewerAreAMissingRank) {
 
 TEST(DcpRanksExpected, MoreAreAContradiction) {
   GoldenDcp golden("four_ranks");
-  EXPECT_EQ(error_expecting(golden, 3).kind(), "world_size_mismatch");
+  EXPECT_EQ(error_expecting(golden, 3).kind(), FindingKind::kWorldSizeMismatch);
 }
 
 TEST(DcpRanksExpected, AnEmptyFileIsARankThatHadNothingToWrite) {
@@ -253,7 +253,7 @@ TEST(DcpZstd, ACutStreamIsNamed) {
   golden.respell("length", "lengtx");  // Items then reach to the next one; the last one loses its end.
   golden.files["__0_0.distcp"].pop_back();
   const Error error = test::error_of([&] { golden.open_located(); });
-  EXPECT_EQ(error.kind(), "truncated");
+  EXPECT_EQ(error.kind(), FindingKind::kTruncated);
   EXPECT_THAT(error.what(), HasSubstr("is cut short inside a zstd frame"));
 }
 
@@ -262,7 +262,7 @@ TEST(DcpZstd, AStreamThatGrowsPastItsTensorIsStopped) {
   // The size 300 x 200, as the tensor's and as its chunk's.
   for (int i = 0; i < 2; ++i) golden.replace(".metadata", "M,\x01K\xc8\x86", "K\x02K\x02\x86");
   const Error error = test::error_of([&] { golden.open_located(); });
-  EXPECT_EQ(error.kind(), "bad_header");
+  EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
   EXPECT_THAT(error.what(), HasSubstr("more than 65552 bytes come out of it"));
   EXPECT_EQ(error.tensor(), "zeros");
 }

@@ -5,6 +5,7 @@
 #include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
+#include "libshard/io/local_disk.h"
 #include "tests/formats/dcp_golden.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
@@ -215,7 +216,7 @@ TEST(DcpMetadata, RankAndNumberComeFromTheFileName) {
 
 struct Written {
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 
   explicit Written(Reader& source, Layout layout) {
     fs->make_folder("/d");

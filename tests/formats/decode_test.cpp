@@ -1,4 +1,4 @@
-#include "formats/decode/decode.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "tests/formats/bytes_file.h"
 #include "tests/support/expect_error.h"
 
-namespace shard::decode {
+namespace shard::decoded_view {
 namespace {
 
 using shard::testing::BytesFile;
@@ -123,7 +123,7 @@ TEST_P(Decompress, FewerBytesAreCorruption) {
   const Opened file = open(GetParam().compress(text), 1001, GetParam().codec);
   const Error error = error_of([&] { read(*file.view, 0, 1001); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "bad_header");
+  EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
   EXPECT_THAT(error.what(), HasSubstr("'data/0'"));
 }
 
@@ -176,7 +176,7 @@ TEST(DecompressAll, GivesEveryFrameWithoutBeingToldItsSize) {
 TEST(DecompressAll, ACutFrameIsTruncated) {
   std::string stored = zstd(sample(700'001));
   stored.pop_back();
-  EXPECT_EQ(error_of([&] { all_of(stored, Codec::kZstd); }).kind(), "truncated");
+  EXPECT_EQ(error_of([&] { all_of(stored, Codec::kZstd); }).kind(), FindingKind::kTruncated);
 }
 
 TEST(DecompressZstd, FramesFollowOneAnother) {
@@ -258,4 +258,4 @@ TEST(Elements, DtypesWithoutASignAreRefused) {
 }
 
 }  // namespace
-}  // namespace shard::decode
+}  // namespace shard::decoded_view

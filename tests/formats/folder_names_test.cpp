@@ -1,9 +1,9 @@
 // What the names in a folder say about parts that are not there.
-#include "formats/hub/folder_names.h"
+#include "formats/parts/hf_index/folder_names.h"
 
 #include <gtest/gtest.h>
 
-namespace shard::hub {
+namespace shard::hf_index {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -43,4 +43,4 @@ TEST(OthersWarning, NamesFiveAndCountsTheRest) {
 }
 
 }  // namespace
-}  // namespace shard::hub
+}  // namespace shard::hf_index

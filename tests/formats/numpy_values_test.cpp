@@ -1,4 +1,4 @@
-#include "formats/pickle/numpy_values.h"
+#include "formats/parts/pickle/numpy_values.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
 
 int main(int argc, char** argv) {
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     std::cout << dumper.finish();
     return 0;
   } catch (const shard::Error& error) {
-    fmt::print(stderr, "{} {}: {}\n", shard::code_name(error.code()), error.kind(), error.what());
+    fmt::print(stderr, "{} {}: {}\n", shard::code_name(error.code()), error.kind() ? shard::kind_name(*error.kind()) : "", error.what());
     return 1;
   }
 }

@@ -153,7 +153,7 @@ TEST(PickleHostile, ForbiddenGlobalHasItsKindAndPlace) {
   const Error error = error_of(
       "\x80\x02"
       "cos\nsystem\n.");
-  EXPECT_EQ(error.kind(), "forbidden_global");
+  EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal);
   EXPECT_EQ(error.found(), "os.system");
   EXPECT_NE(std::string(error.what()).find("byte 2 (GLOBAL)"), std::string::npos) << error.what();
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
 
 namespace shard::testing {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_value_maker.h"

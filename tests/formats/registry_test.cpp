@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/zip/zip.h"
-#include "libshard/io/memory_file_system.h"
+#include "formats/parts/zip/zip.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/safetensors_file.h"
@@ -71,7 +72,7 @@ class DetectFormat : public ::testing::Test {
   const std::string kSafetensors =
       test::safetensors_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x");
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 TEST_F(DetectFormat, SafetensorsByContentWhateverTheName) {
@@ -221,7 +222,7 @@ TEST_F(DetectFormat, DistcpFilesWithoutMetadataAreDcpWhoseReaderNamesTheMissingF
   ASSERT_EQ(detected({"/d"}), "dcp");
   const Error error = test::error_of([&] { detect_format(source).open(source, {}); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_THAT(error.what(), HasSubstr(".metadata"));
 }
 

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/safetensors/format.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/safetensors_file.h"
@@ -24,8 +25,8 @@ std::string tensor_file(const std::string& fields) { return file_of("{\"a\":{" +
 std::unique_ptr<Reader> open_content(const std::string& content) {
   const auto state = std::make_shared<MemoryState>();
   state->put("/f.safetensors", test::as_span(content));
-  static std::vector<std::unique_ptr<FileSystem>> kept;  // Readers refer to theirs.
-  kept.push_back(make_memory_file_system(state));
+  static std::vector<std::unique_ptr<LocalDisk>> kept;  // Readers refer to theirs.
+  kept.push_back(make_memory_disk(state));
   return kSafetensorsFormat.open({kept.back().get(), {"/f.safetensors"}}, {});
 }
 
@@ -33,7 +34,7 @@ struct BadCase {
   const char* name;
   std::string content;
   ErrorCode code;
-  const char* kind;
+  std::optional<FindingKind> kind;
   const char* words;
 };
 
@@ -56,100 +57,112 @@ constexpr ErrorCode kBad = ErrorCode::kCorruption;
 constexpr ErrorCode kNo = ErrorCode::kUnsupported;
 
 const BadCase kFrame[] = {
-    {"NoBytes", "", kBad, "truncated", "file holds 0 bytes"},
-    {"SevenBytes", "1234567", kBad, "truncated", "file holds 7 bytes"},
-    {"LengthZero", length_bytes(0), kBad, "bad_header", "does not begin with '{'"},
-    {"LengthPastTheCap", length_bytes(100'000'001) + "{}", kBad, "bad_header", "100000001 bytes long"},
-    {"LengthOfAllOnes", length_bytes(~std::uint64_t{0}) + "{}", kBad, "bad_header", "18446744073709551615 bytes long"},
-    {"LengthPastTheFile", length_bytes(1000) + "{}", kBad, "truncated", "header ends at byte 1008, file at 10"},
-    {"DataCut", safetensors_file("{\"a\":{" + kGood + "}}", "123"), kBad, "truncated",
+    {"NoBytes", "", kBad, FindingKind::kTruncated, "file holds 0 bytes"},
+    {"SevenBytes", "1234567", kBad, FindingKind::kTruncated, "file holds 7 bytes"},
+    {"LengthZero", length_bytes(0), kBad, FindingKind::kBadHeader, "does not begin with '{'"},
+    {"LengthPastTheCap", length_bytes(100'000'001) + "{}", kBad, FindingKind::kBadHeader, "100000001 bytes long"},
+    {"LengthOfAllOnes", length_bytes(~std::uint64_t{0}) + "{}", kBad, FindingKind::kBadHeader,
+     "18446744073709551615 bytes long"},
+    {"LengthPastTheFile", length_bytes(1000) + "{}", kBad, FindingKind::kTruncated,
+     "header ends at byte 1008, file at 10"},
+    {"DataCut", safetensors_file("{\"a\":{" + kGood + "}}", "123"), kBad, FindingKind::kTruncated,
      "header says 4 bytes of data, file holds 3"},
-    {"BytesAfterTheData", safetensors_file("{\"a\":{" + kGood + "}}", "12345"), kBad, "gap",
+    {"BytesAfterTheData", safetensors_file("{\"a\":{" + kGood + "}}", "12345"), kBad, FindingKind::kGap,
      "header says 4 bytes of data, file holds 5"},
-    {"SpaceBefore", file_of(" {\"a\":{" + kGood + "}}"), kBad, "bad_header",
+    {"SpaceBefore", file_of(" {\"a\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader,
      "does not begin with '{'"},  // 0.8.0 reads it.
-    {"Array", file_of("[]"), kBad, "bad_header", "does not begin with '{'"},
+    {"Array", file_of("[]"), kBad, FindingKind::kBadHeader, "does not begin with '{'"},
 };
 
 const BadCase kJson[] = {
-    {"NotUtf8", file_of("{\"\xff\":{" + kGood + "}}"), kBad, "bad_header", "UTF-8"},
-    {"TextAfter", file_of("{\"a\":{" + kGood + "}}x"), kBad, "bad_header", "more text after"},
-    {"CommaAtTheEnd", file_of("{\"a\":{" + kGood + "},}"), kBad, "bad_header", "expected '\"'"},
-    {"NoEnd", file_of("{\"a\":{" + kGood + "}"), kBad, "bad_header", "expected ','"},
-    {"StringWithoutEnd", file_of("{\"a"), kBad, "bad_header", "does not end"},
-    {"EscapeAtTheEnd", file_of("{\"a\\"), kBad, "bad_header", "does not end"},
-    {"NulInAString", file_of(std::string("{\"a\0\":{", 8) + kGood + "}}"), kBad, "bad_header", "control character"},
-    {"NewlineInAString", file_of("{\"a\n\":{" + kGood + "}}"), kBad, "bad_header", "control character"},
-    {"UnknownEscape", file_of("{\"\\q\":{" + kGood + "}}"), kBad, "bad_header", "escape"},
-    {"LoneHighSurrogate", file_of("{\"\\ud800\":{" + kGood + "}}"), kBad, "bad_header", "surrogate"},
-    {"LoneLowSurrogate", file_of("{\"\\udc00\":{" + kGood + "}}"), kBad, "bad_header", "surrogate"},
-    {"HighSurrogateTwice", file_of("{\"\\ud800\\ud800\":{" + kGood + "}}"), kBad, "bad_header", "surrogate"},
-    {"CutHexEscape", file_of("{\"\\u12\":{" + kGood + "}}"), kBad, "bad_header", "escape"},
-    {"SeventyLevels", tensor_file(kGood + ",\"x\":" + std::string(70, '[') + std::string(70, ']')), kBad, "bad_header",
-     "levels deep"},
-    {"SkippedValueIsChecked", tensor_file(kGood + ",\"x\":01"), kBad, "bad_header", "leading zeros"},
+    {"NotUtf8", file_of("{\"\xff\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "UTF-8"},
+    {"TextAfter", file_of("{\"a\":{" + kGood + "}}x"), kBad, FindingKind::kBadHeader, "more text after"},
+    {"CommaAtTheEnd", file_of("{\"a\":{" + kGood + "},}"), kBad, FindingKind::kBadHeader, "expected '\"'"},
+    {"NoEnd", file_of("{\"a\":{" + kGood + "}"), kBad, FindingKind::kBadHeader, "expected ','"},
+    {"StringWithoutEnd", file_of("{\"a"), kBad, FindingKind::kBadHeader, "does not end"},
+    {"EscapeAtTheEnd", file_of("{\"a\\"), kBad, FindingKind::kBadHeader, "does not end"},
+    {"NulInAString", file_of(std::string("{\"a\0\":{", 8) + kGood + "}}"), kBad, FindingKind::kBadHeader,
+     "control character"},
+    {"NewlineInAString", file_of("{\"a\n\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "control character"},
+    {"UnknownEscape", file_of("{\"\\q\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "escape"},
+    {"LoneHighSurrogate", file_of("{\"\\ud800\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "surrogate"},
+    {"LoneLowSurrogate", file_of("{\"\\udc00\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "surrogate"},
+    {"HighSurrogateTwice", file_of("{\"\\ud800\\ud800\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "surrogate"},
+    {"CutHexEscape", file_of("{\"\\u12\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader, "escape"},
+    {"SeventyLevels", tensor_file(kGood + ",\"x\":" + std::string(70, '[') + std::string(70, ']')), kBad,
+     FindingKind::kBadHeader, "levels deep"},
+    {"SkippedValueIsChecked", tensor_file(kGood + ",\"x\":01"), kBad, FindingKind::kBadHeader, "leading zeros"},
 };
 
 const BadCase kMetadata[] = {
-    {"MetadataNumber", file_of("{\"__metadata__\":{\"a\":1},\"a\":{" + kGood + "}}"), kBad, "bad_header",
+    {"MetadataNumber", file_of("{\"__metadata__\":{\"a\":1},\"a\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader,
      "expected '\"'"},
-    {"MetadataTwice", file_of("{\"__metadata__\":{},\"__metadata__\":{},\"a\":{" + kGood + "}}"), kBad, "bad_header",
-     "twice"},
+    {"MetadataTwice", file_of("{\"__metadata__\":{},\"__metadata__\":{},\"a\":{" + kGood + "}}"), kBad,
+     FindingKind::kBadHeader, "twice"},
     {"MetadataKeyTwice", file_of("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"},\"a\":{" + kGood + "}}"), kBad,
-     "duplicate_name", "'k' twice"},  // 0.8.0 takes the last.
+     FindingKind::kDuplicateName, "'k' twice"},  // 0.8.0 takes the last.
     {"ShardOfDcpHf",
-     file_of(R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"a\":{\"saved_offsets\":[4]}}"},"a":{)" + kGood + "}}"), kNo, "",
-     "dcp-hf"},  // 0.8.0 takes the piece for the whole.
+     file_of(R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"a\":{\"saved_offsets\":[4]}}"},"a":{)" + kGood + "}}"), kNo,
+     std::nullopt, "dcp-hf"},  // 0.8.0 takes the piece for the whole.
 };
 
 const BadCase kTensors[] = {
-    {"TensorNull", file_of("{\"a\":null}"), kBad, "bad_header", "expected '{'"},
-    {"TensorAsList", file_of("{\"a\":[\"U8\",[4],[0,4]]}"), kBad, "bad_header", "expected '{'"},  // 0.8.0 reads it.
+    {"TensorNull", file_of("{\"a\":null}"), kBad, FindingKind::kBadHeader, "expected '{'"},
+    {"TensorAsList", file_of("{\"a\":[\"U8\",[4],[0,4]]}"), kBad, FindingKind::kBadHeader,
+     "expected '{'"},  // 0.8.0 reads it.
     {"TensorTwice",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
              "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
-     kBad, "duplicate_name", "'a' is there twice"},  // 0.8.0 drops one.
+     kBad, FindingKind::kDuplicateName, "'a' is there twice"},  // 0.8.0 drops one.
     {"TensorTwiceBySpelling",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
              "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
-     kBad, "duplicate_name", "'a' is there twice"},
-    {"NoDtype", tensor_file(R"("shape":[4],"data_offsets":[0,4])"), kBad, "bad_header", "'a' lacks dtype"},
-    {"NoShape", tensor_file(R"("dtype":"U8","data_offsets":[0,4])"), kBad, "bad_header", "'a' lacks shape"},
-    {"NoOffsets", tensor_file(R"("dtype":"U8","shape":[4])"), kBad, "bad_header", "'a' lacks data_offsets"},
-    {"FieldTwice", tensor_file(R"("dtype":"U8",)" + kGood), kBad, "bad_header", "two fields dtype"},
-    {"UnknownDtype", tensor_file(R"("dtype":"U9","shape":[4],"data_offsets":[0,4])"), kBad, "bad_header", "'U9'"},
-    {"LowerCaseDtype", tensor_file(R"("dtype":"u8","shape":[4],"data_offsets":[0,4])"), kBad, "bad_header", "'u8'"},
-    {"FractionInShape", tensor_file(R"("dtype":"U8","shape":[4.0],"data_offsets":[0,4])"), kBad, "bad_header", "whole"},
-    {"ExponentInShape", tensor_file(R"("dtype":"U8","shape":[4e0],"data_offsets":[0,4])"), kBad, "bad_header", "whole"},
-    {"NegativeShape", tensor_file(R"("dtype":"U8","shape":[-4],"data_offsets":[0,4])"), kBad, "bad_header", "negative"},
-    {"LeadingZero", tensor_file(R"("dtype":"U8","shape":[04],"data_offsets":[0,4])"), kBad, "bad_header", "zeros"},
+     kBad, FindingKind::kDuplicateName, "'a' is there twice"},
+    {"NoDtype", tensor_file(R"("shape":[4],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader, "'a' lacks dtype"},
+    {"NoShape", tensor_file(R"("dtype":"U8","data_offsets":[0,4])"), kBad, FindingKind::kBadHeader, "'a' lacks shape"},
+    {"NoOffsets", tensor_file(R"("dtype":"U8","shape":[4])"), kBad, FindingKind::kBadHeader, "'a' lacks data_offsets"},
+    {"FieldTwice", tensor_file(R"("dtype":"U8",)" + kGood), kBad, FindingKind::kBadHeader, "two fields dtype"},
+    {"UnknownDtype", tensor_file(R"("dtype":"U9","shape":[4],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader,
+     "'U9'"},
+    {"LowerCaseDtype", tensor_file(R"("dtype":"u8","shape":[4],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader,
+     "'u8'"},
+    {"FractionInShape", tensor_file(R"("dtype":"U8","shape":[4.0],"data_offsets":[0,4])"), kBad,
+     FindingKind::kBadHeader, "whole"},
+    {"ExponentInShape", tensor_file(R"("dtype":"U8","shape":[4e0],"data_offsets":[0,4])"), kBad,
+     FindingKind::kBadHeader, "whole"},
+    {"NegativeShape", tensor_file(R"("dtype":"U8","shape":[-4],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader,
+     "negative"},
+    {"LeadingZero", tensor_file(R"("dtype":"U8","shape":[04],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader,
+     "zeros"},
     {"ShapePast63Bits", tensor_file(R"("dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,4])"), kBad,
-     "bad_header", "2^63"},
-    {"OneOffset", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[4])"), kBad, "bad_header", "two numbers"},
-    {"ThreeOffsets", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[0,4,4])"), kBad, "bad_header",
+     FindingKind::kBadHeader, "2^63"},
+    {"OneOffset", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[4])"), kBad, FindingKind::kBadHeader,
      "two numbers"},
-    {"OffsetsBackwards", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[4,0])"), kBad, "bad_header",
+    {"ThreeOffsets", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[0,4,4])"), kBad, FindingKind::kBadHeader,
+     "two numbers"},
+    {"OffsetsBackwards", tensor_file(R"("dtype":"U8","shape":[4],"data_offsets":[4,0])"), kBad, FindingKind::kBadHeader,
      "run backwards"},
-    {"ShapeAgainstOffsets", tensor_file(R"("dtype":"U8","shape":[5],"data_offsets":[0,4])"), kBad, "shape_mismatch",
-     "takes 5 bytes"},
-    {"DtypeAgainstOffsets", tensor_file(R"("dtype":"F32","shape":[4],"data_offsets":[0,4])"), kBad, "shape_mismatch",
-     "takes 16 bytes"},
+    {"ShapeAgainstOffsets", tensor_file(R"("dtype":"U8","shape":[5],"data_offsets":[0,4])"), kBad,
+     FindingKind::kShapeMismatch, "takes 5 bytes"},
+    {"DtypeAgainstOffsets", tensor_file(R"("dtype":"F32","shape":[4],"data_offsets":[0,4])"), kBad,
+     FindingKind::kShapeMismatch, "takes 16 bytes"},
     {"Hole",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
              "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}"),
-     kBad, "gap", "bytes [2, 3) of the data belong to no tensor"},
-    {"HoleInFront", tensor_file(R"("dtype":"U8","shape":[3],"data_offsets":[1,4])"), kBad, "gap", "bytes [0, 1)"},
+     kBad, FindingKind::kGap, "bytes [2, 3) of the data belong to no tensor"},
+    {"HoleInFront", tensor_file(R"("dtype":"U8","shape":[3],"data_offsets":[1,4])"), kBad, FindingKind::kGap,
+     "bytes [0, 1)"},
     {"Overlap",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
              "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
-     kBad, "overlap", "byte 2"},
+     kBad, FindingKind::kOverlap, "byte 2"},
     {"EmptyTensorInsideAnother",
      file_of("{\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
              "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"),
-     kBad, "overlap", "byte 2"},
-    {"Float4OddElements", tensor_file(R"("dtype":"F4","shape":[7],"data_offsets":[0,4])"), kBad, "shape_mismatch",
-     "end inside a byte"},
-    {"Float4OddLastDimension", tensor_file(R"("dtype":"F4","shape":[8,1],"data_offsets":[0,4])"), kNo, "",
+     kBad, FindingKind::kOverlap, "byte 2"},
+    {"Float4OddElements", tensor_file(R"("dtype":"F4","shape":[7],"data_offsets":[0,4])"), kBad,
+     FindingKind::kShapeMismatch, "end inside a byte"},
+    {"Float4OddLastDimension", tensor_file(R"("dtype":"F4","shape":[8,1],"data_offsets":[0,4])"), kNo, std::nullopt,
      "odd last dimension"},  // 0.8.0 reads the header; safetensors.torch cannot load it.
 };
 

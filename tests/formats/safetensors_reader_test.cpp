@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/safetensors/format.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/safetensors_file.h"
@@ -44,7 +45,7 @@ class SafetensorsReaderTest : public testing::Test {
   }
 
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 TEST_F(SafetensorsReaderTest, OneFileIsACatalogWithPlaces) {
@@ -90,7 +91,7 @@ TEST_F(SafetensorsReaderTest, APartThatTheOthersCountMustBeThereAlsoWithoutIndex
   put("/d/model-00001-of-00002.safetensors", file_with({"a"}));
   const Error error = test::error_of([this] { open({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_EQ(error.file(), "/d/model-00002-of-00002.safetensors");
 }
 
@@ -119,7 +120,7 @@ TEST_F(SafetensorsReaderTest, OneNameInTwoFilesIsCorruption) {
   put("/d/b.safetensors", file_with({"x"}));
   const Error error = test::error_of([&] { open({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "duplicate_name");
+  EXPECT_EQ(error.kind(), FindingKind::kDuplicateName);
   EXPECT_STREQ(error.what(), "tensor 'x' is in a.safetensors and in b.safetensors");
 }
 
@@ -185,7 +186,7 @@ TEST_F(IndexTest, AMissingFileIsNotFoundByName) {
   put_index(R"("a1":"a.safetensors","c":"c.safetensors")");
   const Error error = test::error_of([&] { open({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_EQ(error.file(), "/d/c.safetensors");
 }
 
@@ -193,14 +194,14 @@ TEST_F(IndexTest, ATensorThatItsFileLacksIsAMismatch) {
   put_index(R"("a1":"a.safetensors","a2":"a.safetensors","a3":"a.safetensors","b1":"b.safetensors")");
   const Error error = test::error_of([&] { open({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "index_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kIndexMismatch);
   EXPECT_EQ(error.tensor(), "a3");
 }
 
 TEST_F(IndexTest, ATensorInAnotherFileThanItSaysIsAMismatch) {
   put_index(R"("a1":"b.safetensors","a2":"a.safetensors","b1":"b.safetensors")");
   const Error error = test::error_of([&] { open({"/d"}); });
-  EXPECT_EQ(error.kind(), "index_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kIndexMismatch);
   EXPECT_EQ(error.tensor(), "a1");
 }
 
@@ -230,14 +231,14 @@ TEST_F(IndexTest, FileNamesWithAPathAreRefused) {
 
 TEST_F(IndexTest, ANameTwiceIsRefused) {
   put_index(R"("a1":"a.safetensors","a1":"b.safetensors")");
-  EXPECT_EQ(test::error_of([&] { open({"/d"}); }).kind(), "duplicate_name");
+  EXPECT_EQ(test::error_of([&] { open({"/d"}); }).kind(), FindingKind::kDuplicateName);
 }
 
 TEST_F(IndexTest, BrokenJsonIsRefused) {
   for (const char* text : {"", "{", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{"a":1}})",
                            R"({"weight_map":{},"weight_map":{}})", R"({"weight_map":{}}x)"}) {
     put("/d/model.safetensors.index.json", text);
-    EXPECT_EQ(test::error_of([&] { open({"/d"}); }).kind(), "bad_header") << text;
+    EXPECT_EQ(test::error_of([&] { open({"/d"}); }).kind(), FindingKind::kBadHeader) << text;
   }
 }
 
@@ -256,8 +257,8 @@ TEST_F(IndexTest, TwoUnusualOnesAreRefused) {
 /// Collects instead of throwing, as verify does.
 class Collected : public Findings {
  public:
-  void report(const Error& finding) override { kinds.push_back(finding.kind()); }
-  std::vector<std::string> kinds;
+  void report(const Error& finding) override { kinds.push_back(finding.kind().value()); }
+  std::vector<FindingKind> kinds;
 };
 
 TEST_F(IndexTest, AllFindingsAreReportedToASinkThatCollects) {
@@ -267,7 +268,8 @@ TEST_F(IndexTest, AllFindingsAreReportedToASinkThatCollects) {
   OpenOptions options;
   options.findings = &findings;
   const auto reader = kSafetensorsFormat.open({fs.get(), {"/d"}}, options);
-  EXPECT_THAT(findings.kinds, ElementsAre("truncated", "missing_file", "index_mismatch"));
+  EXPECT_THAT(findings.kinds,
+              ElementsAre(FindingKind::kTruncated, FindingKind::kMissingFile, FindingKind::kIndexMismatch));
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2"));
 }
 

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "formats/safetensors/format.h"
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 
@@ -35,7 +38,7 @@ class Target {
     return *this;
   }
   Catalog& finished() {
-    finish_catalog(catalog);
+    validate_catalog(catalog);
     return catalog;
   }
   Catalog catalog;
@@ -59,7 +62,7 @@ class SafetensorsWriterTest : public testing::Test {
   std::string content(const std::string& path) const { return test::as_text(state->content(path)); }
 
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 // What save_file({'b': zeros(2), 'a': zeros(3, int64), 'é"\n': zeros(())}, metadata={'format': 'pt'}) of safetensors

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "formats/parts/zip/zip.h"
 #include "formats/torch/format.h"
-#include "formats/zip/zip.h"
 #include "libshard/core/digest.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/formats/bytes_file.h"
 
 namespace shard::testing {
@@ -31,12 +32,12 @@ class MemoryFiles {
     const std::vector<std::byte> bytes = state_->content(path);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  FileSystem& fs() { return *fs_; }
+  LocalDisk& fs() { return *fs_; }
   std::vector<std::string> paths() const { return state_->paths(); }
 
  private:
   std::shared_ptr<MemoryState> state_ = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs_ = make_memory_file_system(state_);
+  std::unique_ptr<LocalDisk> fs_ = make_memory_disk(state_);
 };
 
 struct NamedRecord {

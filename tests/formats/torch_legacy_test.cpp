@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/pickle/scan.h"
+#include "formats/parts/pickle/scan.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {
@@ -166,7 +166,7 @@ const std::string kWholeModule = "\x80\x02}(" + text_op("net") + "(" + text_op("
 TEST(TorchLegacy, ClassesOfModulesAreRefusedByName) {
   const Error error = error_of(kHead + kWholeModule + keys({"1"}) + floats({1, 2}));
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "forbidden_global");
+  EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal);
   EXPECT_THAT(error.what(), HasSubstr("__main__.Net"));
   EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
 }
@@ -187,7 +187,7 @@ struct Damage {
   std::string bytes;
   ErrorCode code;
   const char* words;
-  const char* kind;
+  std::optional<FindingKind> kind;
 };
 
 class TorchLegacyDamage : public ::testing::TestWithParam<Damage> {};
@@ -202,34 +202,34 @@ TEST_P(TorchLegacyDamage, IsRefusedByName) {
 
 const Damage kDamage[] = {
     {"protocol", kMagic + "\x80\x02M\xea\x03." + machine(true) + kObject + kTail, ErrorCode::kUnsupported,
-     "another protocol than 1001", ""},
+     "another protocol than 1001", std::nullopt},
     {"machine", kMagic + kProtocol + "\x80\x02K\x01." + kObject + kTail, ErrorCode::kCorruption, "is no dict",
-     "bad_header"},
-    {"no_keys", kHead + kObject, ErrorCode::kCorruption, "the file ends inside the pickle", "truncated"},
-    {"keys_no_list", kHead + kObject + "\x80\x02}.", ErrorCode::kCorruption, "keys are no list", "bad_header"},
+     FindingKind::kBadHeader},
+    {"no_keys", kHead + kObject, ErrorCode::kCorruption, "the file ends inside the pickle", FindingKind::kTruncated},
+    {"keys_no_list", kHead + kObject + "\x80\x02}.", ErrorCode::kCorruption, "keys are no list", FindingKind::kBadHeader},
     {"unknown_key", kHead + kObject + keys({"11", "33"}) + floats({1, 2, 3}) + floats({4, 5}), ErrorCode::kCorruption,
-     "'33' belongs to no tensor", "bad_header"},
+     "'33' belongs to no tensor", FindingKind::kBadHeader},
     {"key_twice", kHead + kObject + keys({"11", "11"}) + floats({1, 2, 3}) + floats({1, 2, 3}), ErrorCode::kCorruption,
-     "'11' is there twice", "bad_header"},
+     "'11' is there twice", FindingKind::kBadHeader},
     {"key_missing", kHead + kObject + keys({"11"}) + floats({1, 2, 3}), ErrorCode::kCorruption, "data/22 is missing",
-     "missing_file"},
+     FindingKind::kMissingFile},
     {"another_count", kHead + kObject + keys({"11", "22"}) + floats({1, 2}) + floats({4, 5, 6}), ErrorCode::kCorruption,
-     "'11' has another size", "shape_mismatch"},
+     "'11' has another size", FindingKind::kShapeMismatch},
     {"negative_count", kHead + kObject + keys({"11", "22"}) + int64(-3), ErrorCode::kCorruption,
-     "'11' has another size", "shape_mismatch"},
+     "'11' has another size", FindingKind::kShapeMismatch},
     {"storage_cut", (kHead + kObject + kTail).substr(0, (kHead + kObject + kTail).size() - 1), ErrorCode::kCorruption,
-     "'22' is cut short", "truncated"},
+     "'22' is cut short", FindingKind::kTruncated},
     {"count_cut", kHead + kObject + keys({"11", "22"}) + "\0\0\0"s, ErrorCode::kCorruption, "past the end",
-     "truncated"},
+     FindingKind::kTruncated},
     {"appended", kHead + kObject + kTail + "x", ErrorCode::kCorruption, "1 bytes follow the last storage",
-     "bad_header"},
+     FindingKind::kBadHeader},
     {"two_sizes",
      kHead + "\x80\x02](" + tensor({.key = "1", .count = 2, .numel = 2}) +
          tensor({.key = "1", .count = 3, .numel = 3}) + "e." + keys({"1"}) + floats({1, 2}),
-     ErrorCode::kCorruption, "storage 1 has different sizes", "shape_mismatch"},
+     ErrorCode::kCorruption, "storage 1 has different sizes", FindingKind::kShapeMismatch},
     {"huge_string", kHead + "\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"s, ErrorCode::kCorruption,
-     "the file ends inside the pickle", "truncated"},
-    {"no_opcode", kHead + "\x80\x02\xff.", ErrorCode::kCorruption, "is no opcode", "bad_pickle"},
+     "the file ends inside the pickle", FindingKind::kTruncated},
+    {"no_opcode", kHead + "\x80\x02\xff.", ErrorCode::kCorruption, "is no opcode", FindingKind::kBadPickle},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchLegacyDamage, ::testing::ValuesIn(kDamage),
                          [](const auto& damage) { return damage.param.name; });

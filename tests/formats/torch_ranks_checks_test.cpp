@@ -27,7 +27,7 @@ TEST(RankChecks, AMissingRankIsNamedWithItsFile) {
   folder.remove(sharded(2));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_THAT(error.what(), HasSubstr("the file of rank 2 is missing"));
   EXPECT_EQ(error.file(), sharded(2));
   EXPECT_EQ(error.rank(), 2);
@@ -50,7 +50,7 @@ TEST(RankChecks, ARankTwiceNamesBothFiles) {
   folder.put(sharded(2), folder.content(sharded(1)));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "rank_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kRankMismatch);
   EXPECT_EQ(error.file(), sharded(2));
   EXPECT_THAT(error.why(), HasSubstr("it and " + sharded(1) + " are both of rank 1"));
   EXPECT_EQ(error.expected(), "each of the ranks 0 to 3 once");
@@ -62,7 +62,7 @@ TEST(RankChecks, MoreFilesThanRanks) {
   folder.put("extra.pt", folder.content(sharded(3)));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "extra_file");
+  EXPECT_EQ(error.kind(), FindingKind::kExtraFile);
   EXPECT_THAT(error.what(), HasSubstr("there are 5 files of a save of 4 ranks"));
   EXPECT_EQ(error.expected(), "4");
   EXPECT_EQ(error.found(), "5");
@@ -82,7 +82,7 @@ TEST(RankChecks, AFileOfASaveOfAnotherSize) {
   folder.put(sharded(1), other.content("rank_1.pt"));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "world_size_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
   EXPECT_EQ(error.file(), sharded(1));
   EXPECT_EQ(error.expected(), "4");
   EXPECT_EQ(error.found(), "2");
@@ -93,7 +93,7 @@ TEST(RankChecks, AFileOfASmallerMesh) {
   folder.put(dtensor(1), other.content(dtensor(1, 2)));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "world_size_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
   EXPECT_EQ(error.file(), dtensor(1));
   EXPECT_EQ(error.expected(), "a mesh of dp=4");
   EXPECT_EQ(error.found(), "a mesh of dp=2");
@@ -107,7 +107,7 @@ TEST(RankChecks, ExpectedRanksAreComparedWithTheFiles) {
   options.ranks_expected = 8;
   const Error error = error_of([&] { folder.open(options); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "world_size_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
   EXPECT_EQ(error.expected(), "8");
   EXPECT_EQ(error.found(), "4");
 }
@@ -120,7 +120,7 @@ TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
   });
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "gap");
+  EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_EQ(error.tensor(), "embed.weight");
   EXPECT_THAT(error.what(), HasSubstr("no file holds the shard of [2, 3] at [2, 0]"));
   EXPECT_THAT(error.why(), HasSubstr("rank 1 has it"));
@@ -130,7 +130,7 @@ TEST(RankChecks, ADTensorThatOneRankLacksIsAGap) {
   RankFolder folder(kDTensors);
   folder.edit(dtensor(2), [](Arena&, Value& root) { root.items = root.items.subspan(2); });
   const Error error = error_of([&] { folder.open(); });
-  EXPECT_EQ(error.kind(), "gap");
+  EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_THAT(error.what(), HasSubstr("rank 2's file lacks the tensor"));
 }
 
@@ -138,7 +138,7 @@ TEST(RankChecks, ShardedHereAndPlainThereIsNoSave) {
   RankFolder folder(kSharded);
   folder.edit(sharded(3), [](Arena& arena, Value& root) { root.items[1] = make_int(arena, 3); });
   const Error error = error_of([&] { folder.open(); });
-  EXPECT_EQ(error.kind(), "mixed_save");
+  EXPECT_EQ(error.kind(), FindingKind::kMixedSave);
   EXPECT_EQ(error.file(), sharded(3));
   EXPECT_EQ(error.expected(), "a ShardedTensor");
   EXPECT_EQ(error.found(), "an object");
@@ -177,7 +177,7 @@ TEST(RanksByNames, ARankPastTheWorldIsRefused) {
   RankFolder folder = plain({"rank1.pt", "rank2.pt"});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "rank_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kRankMismatch);
   EXPECT_EQ(error.file(), "rank2.pt");
   EXPECT_THAT(error.what(), HasSubstr("rank 2 of a save of 2 ranks"));
 }

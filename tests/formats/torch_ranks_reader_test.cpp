@@ -5,6 +5,7 @@
 
 #include "formats/registry.h"
 #include "libshard/catalog/layout.h"
+#include "libshard/io/paths.h"
 #include "tests/formats/rank_files.h"
 #include "tests/support/expect_error.h"
 
@@ -309,7 +310,7 @@ TEST(TorchRanksReader, MeshesOfPartsOfTheWorldAreOneWithReplicas) {
 TEST(TorchRanksReader, MeshesThatHoldDifferentValuesAreRefused) {
   RankFolder folder = two_meshes(5);
   const Error error = error_of([&] { folder.open(); });
-  EXPECT_EQ(error.kind(), "replica_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kReplicaMismatch);
   EXPECT_THAT(error.what(), HasSubstr("the meshes of rank 1 and of rank 3 hold different values"));
 }
 
@@ -373,7 +374,7 @@ TEST(TorchRanksReader, SlicesOfOtherSizesThanTorchChunksAreRefused) {
   folder.put("layout.json", kLayout);
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "shape_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kShapeMismatch);
   EXPECT_EQ(error.file(), "slice.0.pt");
   EXPECT_EQ(error.expected(), "[3]");
   EXPECT_EQ(error.found(), "[2]");

@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "formats/registry.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/sharded_values.h"

@@ -297,7 +297,7 @@ struct Damage {
   std::function<void(std::vector<NamedRecord>&)> mutate;
   ErrorCode code;
   const char* words;
-  const char* kind;
+  std::optional<FindingKind> kind;
 };
 
 std::string& content(std::vector<NamedRecord>& records, const std::string& name) {
@@ -331,40 +331,40 @@ TEST_P(TorchDamage, IsRefusedByName) {
 
 using Records = std::vector<NamedRecord>;
 const Damage kDamage[] = {
-    {"no pickle", [](Records& r) { drop(r, "data.pkl"); }, ErrorCode::kCorruption, "no record data.pkl", "bad_header"},
-    {"pickle cut", [](Records& r) { content(r, "data.pkl").resize(100); }, ErrorCode::kCorruption, "", "bad_pickle"},
-    {"pickle empty", [](Records& r) { content(r, "data.pkl").clear(); }, ErrorCode::kCorruption, "", "bad_pickle"},
+    {"no pickle", [](Records& r) { drop(r, "data.pkl"); }, ErrorCode::kCorruption, "no record data.pkl", FindingKind::kBadHeader},
+    {"pickle cut", [](Records& r) { content(r, "data.pkl").resize(100); }, ErrorCode::kCorruption, "", FindingKind::kBadPickle},
+    {"pickle empty", [](Records& r) { content(r, "data.pkl").clear(); }, ErrorCode::kCorruption, "", FindingKind::kBadPickle},
     {"unknown global",
      [](Records& r) { swap_text(content(r, "data.pkl"), "_rebuild_tensor_v2", "_rebuild_tensor_v9"); },
-     ErrorCode::kCorruption, "_rebuild_tensor_v9", "forbidden_global"},
+     ErrorCode::kCorruption, "_rebuild_tensor_v9", FindingKind::kForbiddenGlobal},
     {"os system", [](Records& r) { swap_text(content(r, "data.pkl"), "ccollections\nOrderedDict", "cos\nsystem"); },
-     ErrorCode::kCorruption, "os.system", "forbidden_global"},
+     ErrorCode::kCorruption, "os.system", FindingKind::kForbiddenGlobal},
     {"unknown storage class", [](Records& r) { swap_text(content(r, "data.pkl"), "FloatStorage", "FloatTensor"); },
-     ErrorCode::kCorruption, "FloatTensor", "bad_pickle"},
+     ErrorCode::kCorruption, "FloatTensor", FindingKind::kBadPickle},
     {"storage key",
      [](Records& r) {
        swap_text(content(r, "data.pkl"), "X\x01" + std::string("\0\0\0", 3) + "0",
                  "X\x01" + std::string("\0\0\0", 3) + "7");
      },
-     ErrorCode::kCorruption, "data/7 is missing", "missing_file"},
+     ErrorCode::kCorruption, "data/7 is missing", FindingKind::kMissingFile},
     {"storage record missing", [](Records& r) { drop(r, "data/1"); }, ErrorCode::kCorruption, "data/1 is missing",
-     "missing_file"},
+     FindingKind::kMissingFile},
     {"storage record short", [](Records& r) { content(r, "data/1").resize(92); }, ErrorCode::kCorruption,
-     "data/1 has 92 bytes, the pickle says 96", "shape_mismatch"},
+     "data/1 has 92 bytes, the pickle says 96", FindingKind::kShapeMismatch},
     {"storage record long", [](Records& r) { content(r, "data/1") += "more"; }, ErrorCode::kCorruption,
-     "data/1 has 100 bytes, the pickle says 96", "shape_mismatch"},
+     "data/1 has 100 bytes, the pickle says 96", FindingKind::kShapeMismatch},
     {"view past its storage", [](Records& r) { swap_text(content(r, "data.pkl"), "K\x06K\x01\x86", "K\x07K\x01\x86"); },
-     ErrorCode::kCorruption, "leaves its storage", "out_of_bounds"},
+     ErrorCode::kCorruption, "leaves its storage", FindingKind::kOutOfBounds},
     {"byte order", [](Records& r) { content(r, "byteorder") = "middle"; }, ErrorCode::kCorruption,
-     "neither little nor big", "bad_header"},
+     "neither little nor big", FindingKind::kBadHeader},
     {"version past torchs", [](Records& r) { content(r, "version") = "11\n"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", "bad_header"},
+     "no version of torch.save's zips", FindingKind::kBadHeader},
     {"version zero", [](Records& r) { content(r, "version") = "0\n"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", "bad_header"},
+     "no version of torch.save's zips", FindingKind::kBadHeader},
     {"version no number", [](Records& r) { content(r, "version") = "abc"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", "bad_header"},
+     "no version of torch.save's zips", FindingKind::kBadHeader},
     {"other version record", [](Records& r) { r.push_back({".data/version", "11"}); }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", "bad_header"},
+     "no version of torch.save's zips", FindingKind::kBadHeader},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchDamage, ::testing::ValuesIn(kDamage), [](const auto& damage) {
   std::string name = damage.param.what;
@@ -426,7 +426,7 @@ TEST_F(TorchFolder, AFileThatTheIndexNamesMustBeThere) {
   put_index(R"("a": ")" + first_ + R"(", "b": ")" + first_ + R"(", "c": "pytorch_model-00003-of-00003.bin")");
   const Error error = error_of(files_, "/hf");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error.kind(), "missing_file");
+  EXPECT_EQ(error.kind(), FindingKind::kMissingFile);
   EXPECT_EQ(error.file(), "/hf/pytorch_model-00003-of-00003.bin");
 }
 
@@ -434,7 +434,7 @@ TEST_F(TorchFolder, ATensorThatTheIndexNamesMustBeInItsFile) {
   put_index(R"("a": ")" + first_ + R"(", "b": ")" + second_ + R"(", "c": ")" + second_ + '"');
   const Error error = error_of(files_, "/hf");
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "index_mismatch");
+  EXPECT_EQ(error.kind(), FindingKind::kIndexMismatch);
   EXPECT_EQ(error.tensor(), "b");
 }
 
@@ -459,7 +459,7 @@ TEST_F(TorchFolder, ATensorInTwoFilesIsRefused) {
   put_index(R"("a": ")" + first_ + R"(", "b": ")" + second_ + '"');
   const Error error = error_of(files_, "/hf");
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_EQ(error.kind(), "duplicate_name");
+  EXPECT_EQ(error.kind(), FindingKind::kDuplicateName);
 }
 
 TEST_F(TorchFolder, FileNamesInTheIndexLeadNowhereElse) {

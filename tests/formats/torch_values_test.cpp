@@ -289,7 +289,7 @@ TEST(TorchUnknownGlobals, AreRefusedWithTheWayOut) {
     FAIL() << "opened";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-    EXPECT_EQ(error.kind(), "forbidden_global");
+    EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal);
     EXPECT_EQ(error.found(), "mylib.config.Config");
     EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
   }

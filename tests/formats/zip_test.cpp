@@ -1,4 +1,4 @@
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "formats/hub/weight_map.h"
+#include "formats/parts/hf_index/weight_map.h"
 #include "tests/fuzz/target.h"
 
 // A Hugging Face index: what it places must be findable, sorted, and in files without a path.
@@ -6,8 +6,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace shard;
   const fuzz::Content content{std::string(fuzz::as_text(data, size)), static_cast<std::int64_t>(size)};
   try {
-    hub::WeightMap map = hub::read_weight_map(fuzz::InputFile(content, "index.json"));
-    for (const hub::WeightMapEntry& entry : map.entries) {
+    hf_index::WeightMap map = hf_index::read_weight_map(fuzz::InputFile(content, "index.json"));
+    for (const hf_index::WeightMapEntry& entry : map.entries) {
       if (map.find(entry.name) != &entry || entry.file >= map.files.size()) __builtin_trap();
     }
     for (const std::string& file : map.files) {

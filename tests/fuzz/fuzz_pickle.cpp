@@ -1,4 +1,4 @@
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
 #include "tests/fuzz/target.h"
 

@@ -1,4 +1,4 @@
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 #include "tests/fuzz/target.h"
 
 // Opens a zip and reads all of its records.

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "libshard/core/error.h"
-#include "libshard/io/file_system.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard::fuzz {
 
@@ -28,7 +29,7 @@ class InputFile final : public RandomReader {
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const auto count = static_cast<std::int64_t>(out.size());
     if (offset_bytes < 0 || offset_bytes > content_.size || count > content_.size - offset_bytes) {
-      throw Error(ErrorCode::kCorruption, "the file ends before").in_file(name_).of_kind("truncated");
+      throw Error(ErrorCode::kCorruption, "the file ends before").in_file(name_).of_kind(FindingKind::kTruncated);
     }
     const auto stored = static_cast<std::int64_t>(content_.bytes.size());
     const std::int64_t copied = std::clamp<std::int64_t>(stored - offset_bytes, 0, count);
@@ -41,7 +42,7 @@ class InputFile final : public RandomReader {
   const Content& content_;
 };
 
-class InputFiles final : public FileSystem {
+class InputFiles final : public LocalDisk {
  public:
   void put(const std::string& name, std::string bytes, std::int64_t zeros = 0) {
     const auto size = static_cast<std::int64_t>(bytes.size()) + zeros;
@@ -71,10 +72,10 @@ class InputFiles final : public FileSystem {
   }
 
   std::unique_ptr<FileWriter> create(const std::string& path) override { read_only(path); }
-  std::unique_ptr<FileWriter> open_made(const std::string& path) override { read_only(path); }
+  std::unique_ptr<FileWriter> open_existing(const std::string& path) override { read_only(path); }
   void make_folder(const std::string& path) override { read_only(path); }
   void sync_folder(const std::string& path) override { read_only(path); }
-  void open_up_folder(const std::string& path) override { read_only(path); }
+  void set_default_mode(const std::string& path) override { read_only(path); }
   void rename_new(const std::string& from, const std::string&) override { read_only(from); }
   bool exchange(const std::string& a, const std::string&) override { read_only(a); }
   void remove_all(const std::string& path) override { read_only(path); }
@@ -86,7 +87,7 @@ class InputFiles final : public FileSystem {
 
  private:
   [[noreturn]] static void absent(const std::string& path) {
-    throw Error(ErrorCode::kNotFound, "no such file").in_file(path).of_kind("missing_file");
+    throw Error(ErrorCode::kNotFound, "no such file").in_file(path).of_kind(FindingKind::kMissingFile);
   }
   [[noreturn]] static void read_only(const std::string& path) {
     throw Error(ErrorCode::kResource, "read only").in_file(path);

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "formats/pickle/pickle.h"
+#include "formats/parts/pickle/pickle.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/zip/zip.h"
+#include "formats/parts/zip/zip.h"
 #include "libshard/core/digest.h"
 
 namespace shard::fuzz {

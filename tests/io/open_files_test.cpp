@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 
 namespace shard {
@@ -14,7 +15,7 @@ class OpenFilesTest : public testing::Test {
     for (const char* name : {"/0", "/1", "/2"}) state->put(name, test::as_span("x"));
   }
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
   OpenFiles files{[this](std::uint32_t index) { return fs->open("/" + std::to_string(index)); }, 2};
 };
 

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "libshard/io/output.h"
 #include "tests/support/bytes.h"
 
@@ -30,7 +31,7 @@ class OutputFailures : public testing::TestWithParam<Case> {
 
   static std::string new_file(const std::string& folder) { return GetParam().folder ? folder + "/a.bin" : folder; }
 
-  static void run(FileSystem& fs) {
+  static void run(LocalDisk& fs) {
     const auto output = begin_output(fs, "/out", {.folder = GetParam().folder, .force = GetParam().force});
     output->file("a.bin", 3).write_at(0, as_span("new"));
     if (GetParam().folder) output->file("sub/b.bin", 3).write_at(0, as_span("new"));
@@ -54,7 +55,7 @@ class OutputFailures : public testing::TestWithParam<Case> {
     const auto state = std::make_shared<MemoryState>();
     state->without_exchange(!GetParam().exchange);
     if (GetParam().force) state->put(new_file("/out"), as_span("old"));
-    const auto fs = make_memory_file_system(state);
+    const auto fs = make_memory_disk(state);
     state->fail_at(failing_call);
     Outcome outcome;
     try {

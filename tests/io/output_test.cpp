@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 
@@ -42,7 +43,7 @@ class OutputTest : public testing::Test {
   }
 
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
 TEST_F(OutputTest, NothingIsVisibleBeforeCommit) {
@@ -63,7 +64,7 @@ TEST_F(OutputTest, CommitSyncsFilesThenFoldersThenRenamesThenSyncsTheParent) {
                                      "make_folder /.out.shardctl-X/out", "create /.out.shardctl-X/out/a.bin",
                                      "allocate /.out.shardctl-X/out/a.bin 3", "write /.out.shardctl-X/out/a.bin 0 3",
                                      "sync /.out.shardctl-X/out/a.bin", "close /.out.shardctl-X/out/a.bin",
-                                     "open_up_folder /.out.shardctl-X/out", "sync_folder /.out.shardctl-X/out",
+                                     "set_default_mode /.out.shardctl-X/out", "sync_folder /.out.shardctl-X/out",
                                      "rename /.out.shardctl-X/out /out", "sync_folder /", "remove /.out.shardctl-X"));
 }
 

@@ -1,6 +1,8 @@
+#include "libshard/io/paths.h"
+
 #include <gtest/gtest.h>
 
-#include "libshard/io/file_system.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard {
 namespace {

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/checkpoint/writer.h"
 #include "libshard/core/error.h"
-#include "libshard/dist/thread_group.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
+#include "libshard/ranks/thread_group.h"
 #include "tests/support/memory_checkpoint.h"
 
 namespace shard {
@@ -41,7 +44,7 @@ class FlatWriter : public Writer {
 
 class CopyJobTest : public ::testing::Test {
  protected:
-  CopyJobTest() : state_(std::make_shared<MemoryState>()), fs_(make_memory_file_system(state_)) {
+  CopyJobTest() : state_(std::make_shared<MemoryState>()), fs_(make_memory_disk(state_)) {
     fs_->make_folder("/d");
     for (const char* name : {"a", "b"}) {
       const std::uint32_t storage = add_storage(source_, 0, 4);
@@ -49,7 +52,7 @@ class CopyJobTest : public ::testing::Test {
     }
     source_.format = "made";
     source_.warnings = {"old"};
-    finish_catalog(source_);
+    validate_catalog(source_);
     for (Tensor& tensor : source_.tensors) tensor.source = kNoIndex;
     std::vector<std::byte> bytes;
     for (int i = 1; i <= 8; ++i) bytes.push_back(static_cast<std::byte>(i));
@@ -81,7 +84,7 @@ class CopyJobTest : public ::testing::Test {
   }
 
   std::shared_ptr<MemoryState> state_;
-  std::unique_ptr<FileSystem> fs_;
+  std::unique_ptr<LocalDisk> fs_;
   Catalog source_;
   std::unique_ptr<MemoryReader> reader_;
   std::int64_t padding_ = 0;
@@ -150,7 +153,7 @@ TEST_F(CopyJobTest, CopiesByOwnerWhatEachRankHolds) {
     source.files[rank].rank = static_cast<int>(rank);
   }
   add_tensor(source, "a", DType::kUint8, {6}, chunks);
-  finish_catalog(source);
+  validate_catalog(source);
   std::vector<std::vector<std::byte>> files;
   for (int rank = 0; rank < 3; ++rank) files.push_back({std::byte(2 * rank + 1), std::byte(2 * rank + 2)});
   const MemoryReader all(source, files);

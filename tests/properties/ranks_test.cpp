@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "libshard/core/error.h"
-#include "libshard/dist/thread_group.h"
-#include "libshard/dist/together.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/ranks/collective_step.h"
+#include "libshard/ranks/thread_group.h"
 #include "tests/support/content.h"
 
 namespace shard {
@@ -38,7 +39,7 @@ MeshLayout mesh_layout() {
 }
 
 /// Paths and bytes of all files below /d/NAME.
-std::map<std::string, std::vector<std::byte>> files_of(const MemoryState& state, const FileSystem& fs,
+std::map<std::string, std::vector<std::byte>> files_of(const MemoryState& state, const LocalDisk& fs,
                                                        const std::string& folder) {
   std::map<std::string, std::vector<std::byte>> files;
   for (const std::string& path : state.paths()) {
@@ -69,7 +70,7 @@ std::vector<Case> cases() {
 
 class Ranks : public ::testing::TestWithParam<Case> {
  protected:
-  Ranks() : state_(std::make_shared<MemoryState>()), fs_(make_memory_file_system(state_)) {
+  Ranks() : state_(std::make_shared<MemoryState>()), fs_(make_memory_disk(state_)) {
     fs_->make_folder("/d");
     const Layout layout = GetParam().from == "dcp" ? Layout(RanksLayout{4, 0}) : Layout(WholeLayout{});
     write_checkpoint(*fs_, *content_reader(content_of(7)),
@@ -84,7 +85,7 @@ class Ranks : public ::testing::TestWithParam<Case> {
       group.set_timeout(std::chrono::seconds(20));
       try {
         std::unique_ptr<Reader> reader;
-        together(group, {}, [&](std::stop_token) { reader = open_checkpoint(*fs_, "/d/source"); });
+        collective_step(group, {}, [&](std::stop_token) { reader = open_checkpoint(*fs_, "/d/source"); });
         write_checkpoint(*fs_, group, *reader,
                          {.format = GetParam().to,
                           .destination = "/d/out",
@@ -102,7 +103,7 @@ class Ranks : public ::testing::TestWithParam<Case> {
   std::map<std::string, std::vector<std::byte>> written() const { return files_of(*state_, *fs_, "/d/out"); }
 
   std::shared_ptr<MemoryState> state_;
-  std::unique_ptr<FileSystem> fs_;
+  std::unique_ptr<LocalDisk> fs_;
 };
 
 TEST_P(Ranks, WriteTheBytesOfOneProcess) {
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Ranks, ::testing::ValuesIn(cases()), [](const 
 
 TEST(RanksThatDiffer, AreRefusedByName) {
   auto state = std::make_shared<MemoryState>();
-  const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+  const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
   fs->make_folder("/d");
   write_checkpoint(*fs, *content_reader(content_of(7)), {.format = "safetensors", .destination = "/d/source"});
   std::vector<std::optional<Error>> failures(3);

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "libshard/io/local_disk.h"
 #include "tests/support/content.h"
 
 namespace shard {
@@ -25,7 +26,8 @@ std::uint64_t seed() {
 }
 
 Layout random_layout(std::mt19937_64& random) {
-  if (random() % 2 == 0) return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), static_cast<int>(random() % 4) - 1};
+  if (random() % 2 == 0)
+    return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), static_cast<int>(random() % 4) - 1};
   MeshLayout layout;
   MeshLayout::Rule rule;
   rule.source = "**";
@@ -43,7 +45,8 @@ Layout random_layout(std::mt19937_64& random) {
 }
 
 /// The bytes of every file below a folder, by relative path.
-std::map<std::string, std::vector<std::byte>> files_below(const MemoryState& state, const FileSystem& fs, const std::string& folder) {
+std::map<std::string, std::vector<std::byte>> files_below(const MemoryState& state, const LocalDisk& fs,
+                                                          const std::string& folder) {
   std::map<std::string, std::vector<std::byte>> files;
   for (const std::string& path : state.paths()) {
     if (path.starts_with(folder + "/") && fs.status(path).kind == FileKind::kFile) {
@@ -59,17 +62,20 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
     SCOPED_TRACE("SHARD_SEED=" + std::to_string(first) + " round " + std::to_string(round));
     std::mt19937_64 random(first + round);
     Content content = random_content(random, 5, 13, kDtypes);
-    content["three.dimensions"] = random_tensor(random, DType::kInt16, {5, 4, 3});  // So that every --dim cuts something.
+    content["three.dimensions"] =
+        random_tensor(random, DType::kInt16, {5, 4, 3});  // So that every --dim cuts something.
     const Layout from = random_layout(random), to = random_layout(random);
     auto state = std::make_shared<MemoryState>();
-    const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+    const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
     fs->make_folder("/d");
     write_checkpoint(*fs, *content_reader(content), {.format = "dcp", .destination = "/d/from", .layout = from});
-    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/from"),
-                     {.format = "dcp", .destination = "/d/direct", .layout = to, .threads = 3, .max_memory_bytes = 1 << 20});
+    write_checkpoint(
+        *fs, *open_checkpoint(*fs, "/d/from"),
+        {.format = "dcp", .destination = "/d/direct", .layout = to, .threads = 3, .max_memory_bytes = 1 << 20});
     write_checkpoint(*fs, *open_checkpoint(*fs, "/d/from"),
                      {.format = "safetensors", .destination = "/d/whole.safetensors", .single_file = true});
-    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/whole.safetensors"), {.format = "dcp", .destination = "/d/cut", .layout = to});
+    write_checkpoint(*fs, *open_checkpoint(*fs, "/d/whole.safetensors"),
+                     {.format = "dcp", .destination = "/d/cut", .layout = to});
     EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/direct")), content);
     EXPECT_EQ(files_below(*state, *fs, "/d/direct"), files_below(*state, *fs, "/d/cut"));
     if (HasFailure()) return;
@@ -77,9 +83,7 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
 }
 
 /// A layout whose cuts a ShardedTensor can hold too.
-Layout without_replicas(std::mt19937_64& random) {
-  return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), 0};
-}
+Layout without_replicas(std::mt19937_64& random) { return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), 0}; }
 
 TEST(Reshard, BetweenRankFilesEqualsGatherThenCutByteForByte) {
   const std::uint64_t first = seed();
@@ -93,7 +97,7 @@ TEST(Reshard, BetweenRankFilesEqualsGatherThenCutByteForByte) {
     const Layout from = round % 2 == 0 ? random_layout(random) : without_replicas(random);
     const RankFiles from_kind = round % 2 == 0 ? RankFiles::kDTensor : static_cast<RankFiles>(round / 2 % 3);
     auto state = std::make_shared<MemoryState>();
-    const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+    const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
     fs->make_folder("/d");
     const auto ranks = [](const std::string& name, const Layout& layout, RankFiles files) {
       return WriteCheckpoint{
@@ -119,11 +123,12 @@ TEST(Convert, RoundTripsOverEveryPairOfFormats) {
       std::mt19937_64 random(first);
       const Content content = random_content(random, 9, 17, kDtypes);
       auto state = std::make_shared<MemoryState>();
-      const std::unique_ptr<FileSystem> fs = make_memory_file_system(state);
+      const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
       fs->make_folder("/d");
       const auto single = [](std::string_view format) { return format != "dcp"; };
       write_checkpoint(*fs, *content_reader(content), {.format = a, .destination = "/d/a", .single_file = single(a)});
-      write_checkpoint(*fs, *open_checkpoint(*fs, "/d/a"), {.format = b, .destination = "/d/b", .single_file = single(b)});
+      write_checkpoint(*fs, *open_checkpoint(*fs, "/d/a"),
+                       {.format = b, .destination = "/d/b", .single_file = single(b)});
       EXPECT_EQ(read_content(*open_checkpoint(*fs, "/d/b")), content);
     }
   }

@@ -7,6 +7,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/paths.h"
 
 namespace shard::testing {
 namespace {
@@ -42,7 +44,7 @@ class ContentReader : public Reader {
       bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
     }
     catalog_.files.push_back({"content", static_cast<std::int64_t>(bytes.size()), -1});
-    finish_catalog(catalog_);
+    validate_catalog(catalog_);
     file_ = std::make_shared<BytesFile>(std::move(bytes));
   }
   const Catalog& catalog() const override { return catalog_; }
@@ -99,11 +101,11 @@ Content read_content(Reader& reader) {
   return content;
 }
 
-CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what) {
+CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what) {
   return write_checkpoint(fs, solo_group(), reader, what);
 }
 
-CopyResult write_checkpoint(FileSystem& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
+CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
   const Format& format = format_named(what.format);
   CopyJob job;
   job.reader = &reader;
@@ -120,7 +122,7 @@ CopyResult write_checkpoint(FileSystem& fs, Group& group, Reader& reader, const 
   return run_copy_job(fs, group, job, progress, {});
 }
 
-std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format) {
+std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format) {
   const Source source{&fs, {path}};
   return (format.empty() ? detect_format(source) : format_named(format)).open(source, {});
 }

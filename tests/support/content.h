@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "formats/registry.h"
-#include "libshard/dist/group.h"
-#include "libshard/io/memory_file_system.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
+#include "libshard/ranks/group.h"
 
 namespace shard::testing {
 
@@ -44,10 +45,10 @@ struct WriteCheckpoint {
   std::optional<RankFiles> rank_files = std::nullopt;  ///< See WriteOptions.
 };
 /// Runs a copy job from `reader`.
-CopyResult write_checkpoint(FileSystem& fs, Reader& reader, const WriteCheckpoint& what);
+CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);
 /// The same by the rank of a group; all ranks call it, each with a reader of its own.
-CopyResult write_checkpoint(FileSystem& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
+CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
 /// Opens by `format`, or by detection when that is empty.
-std::unique_ptr<Reader> open_checkpoint(FileSystem& fs, const std::string& path, const std::string& format = "");
+std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format = "");
 
 }  // namespace shard::testing

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "libshard/dist/group.h"
+#include "libshard/ranks/group.h"
 
 namespace shard::testing {
 

@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "libshard/checkpoint/reader.h"
 #include "libshard/core/error.h"
-#include "libshard/io/reader.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::testing {
 
@@ -24,7 +25,7 @@ class MemoryFile : public RandomReader {
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const auto end = static_cast<std::size_t>(offset_bytes) + out.size();
     if (offset_bytes < 0 || end > bytes_.size()) {
-      throw Error(ErrorCode::kCorruption, "read past the end").in_file(name_).of_kind("truncated");
+      throw Error(ErrorCode::kCorruption, "read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
     }
     std::memcpy(out.data(), bytes_.data() + offset_bytes, out.size());
   }

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "libshard/io/paths.h"
+
 namespace shard::test {
 
 class TempFolder {

@@ -18,7 +18,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "libshard/torch/sharded_tensor/process_group.h"
+#include "shardtorch/sharded_tensor/process_group.h"
 #include "tests/support/distributed/skips.h"
 
 namespace shard::test {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "libshard/torch/sharded_tensor/metadata.h"
-#include "libshard/torch/sharded_tensor/remote_device.h"
+#include "shardtorch/sharded_tensor/metadata.h"
+#include "shardtorch/sharded_tensor/remote_device.h"
 
 namespace shard::test {
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "libshard/torch/sharded_tensor/process_group.h"
+#include "shardtorch/sharded_tensor/process_group.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/rank_processes.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
-#include "libshard/torch/sharded_tensor/process_group.h"
+#include "shardtorch/sharded_tensor/process_group.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/skips.h"
 #include "tests/support/distributed/stack_traces.h"

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "libshard/torch/rpc/rpc.h"
+#include "shardtorch/rpc/rpc.h"
 
 namespace shard::test {
 namespace {

@@ -25,9 +25,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "libshard/torch/sharded_tensor/factories.h"
-#include "libshard/torch/sharded_tensor/modules.h"
-#include "libshard/torch/sharded_tensor/sharded_tensor.h"
+#include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/modules.h"
+#include "shardtorch/sharded_tensor/sharded_tensor.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/tensors.h"

@@ -1,0 +1,60 @@
+/// \file
+/// Format: one format's entry in the registry, and what its functions are given.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/format_traits.h"
+#include "libshard/catalog/layout.h"
+#include "libshard/catalog/placement.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/checkpoint/writer.h"
+#include "libshard/core/findings.h"
+#include "libshard/io/source_store.h"
+
+namespace shard {
+
+/// Where a checkpoint lies: a file, a folder, or several files of one checkpoint.
+struct Source {
+  SourceStore* store = nullptr;
+  std::vector<std::string> paths;
+};
+
+struct OpenOptions {
+  Findings* findings = &throwing_findings();
+  bool opaque_globals = false;  ///< Classes outside the list become opaque values instead of a refusal.
+  /// A look at names and shapes alone: tensors that a format would have to look for inside objects stay unlisted.
+  bool metadata_only = false;
+  /// The number of ranks that must have written the checkpoint, where the user knows it and the format cannot say.
+  std::optional<std::int64_t> ranks_expected;
+  const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
+};
+
+struct WriteOptions {
+  bool single_file = false;             ///< DST is one file, not a folder.
+  std::string base_name{};              ///< DST's last component, for formats that store it.
+  std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
+};
+
+struct Format {
+  FormatTraits traits;
+  std::span<const std::string_view> suffixes;  ///< Of single-file DSTs: ".safetensors"; empty: folders only.
+  /// True when the content says that it is this format; never by suffix alone. Reads at most a few KiB.
+  bool (*detect)(const Source& source);
+  /// \throws Error kCorruption, kNotFound, kUnsupported
+  std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
+  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);
+  /// The traits under these options, where they depend on them; null: always `traits`.
+  FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
+};
+
+/// What `format` can hold when it is written with `options`.
+FormatTraits traits_of(const Format& format, const WriteOptions& options);
+
+}  // namespace shard

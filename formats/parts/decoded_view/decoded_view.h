@@ -1,0 +1,70 @@
+/// \file
+/// Views of a file's bytes as plain little-endian elements: compression, byte order, conj and neg bits are undone.
+///
+/// A view is a RandomReader, so that planner and executor need to know nothing of it. Views stack: the big-endian
+/// elements of a deflated record are `as_elements(decompressed(...))`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "libshard/core/dtype.h"
+#include "libshard/io/source_store.h"
+
+namespace shard::decoded_view {
+
+enum class Codec { kDeflate, kZstd };
+
+/// Compressed bytes of one file.
+struct Compressed {
+  std::shared_ptr<const RandomReader> file;
+  std::int64_t offset = 0;         ///< Of the first compressed byte in the file.
+  std::int64_t stored_bytes = 0;   ///< Compressed.
+  std::int64_t bytes = 0;          ///< What must come out, exactly.
+  Codec codec = Codec::kDeflate;
+  std::string shown;               ///< The record or item, for messages.
+  /// Told how many bytes came out each time, those too that come out again for a read backwards; may throw. Or empty.
+  std::function<void(std::int64_t bytes)> on_decoded = {};
+};
+
+/// The decompressed bytes. Reads that go forward stream through one decoder. A read behind its window begins again: for
+/// deflate at the nearest of up to 64 copies that were made of the decoder on the way, for zstd at a frame's begin.
+///
+/// \throws Error kCorruption (kind bad_header)  from read_at: not such a stream, or more or fewer bytes come out, or
+///   bytes follow it. kUnsupported  a zstd window above 128 MiB.
+/// Threads: safe; readers take turns. Memory: up to 8 MiB of output, 40 KiB for each copy, and what zstd's window takes.
+/// Cost: linear for reads in order; nothing is read before the first read.
+std::shared_ptr<const RandomReader> decompressed(Compressed from);
+
+/// Decompresses all of it once, front to back, for streams of which nobody says how much comes out: `from.bytes` is not
+/// looked at. `each` gets the bytes in blocks, valid during the call; it may throw to end it.
+/// \throws Error  as `decompressed`; kind truncated where the stream is cut short.
+/// Memory: 320 KiB, and zstd's window.
+void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each);
+
+/// How stored elements differ from plain ones.
+struct ElementCode {
+  int swap_bytes = 1;   ///< Bytes are reversed in groups of this many: 2, 4, 8 (complex: half an element); 1: not.
+  DType dtype{};        ///< Of the view; conj and neg need it.
+  bool conj = false;    ///< Imaginary parts are stored with the other sign.
+  bool neg = false;     ///< Elements are stored with the other sign.
+
+  bool is_plain() const { return swap_bytes == 1 && !conj && !neg; }  ///< Nothing is to be done.
+  friend bool operator==(const ElementCode&, const ElementCode&) = default;
+};
+
+/// The groups of bytes that a change of byte order reverses in elements of `dtype`: ElementCode::swap_bytes.
+int swapped_bytes(DType dtype);
+
+/// Bytes [offset, offset + bytes) of `file`, as plain elements; byte 0 of the view is that at `offset`. Reads may begin
+/// and end anywhere.
+/// \throws Error kUnsupported  conj or neg of a dtype that has no sign.
+/// Threads: safe. Cost: one copy.
+std::shared_ptr<const RandomReader> as_elements(std::shared_ptr<const RandomReader> file, std::int64_t offset,
+                                                std::int64_t bytes, const ElementCode& code);
+
+}  // namespace shard::decoded_view

@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "formats/parts/decoded_view/decoded_view.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::decoded_view {
+
+namespace {
+
+constexpr std::size_t kInput = 64 << 10, kBlock = 256 << 10;
+constexpr std::size_t kWindow = 8 << 20;  // Of output that is kept, so that threads may read in turns.
+constexpr std::size_t kMaxPoints = 64;
+constexpr std::int64_t kFirstSpacing = 1 << 20;
+constexpr int kMaxZstdWindowLog = 27;
+
+Error damaged(const Compressed& from, std::string_view what) {
+  return Error(ErrorCode::kCorruption, fmt::format("'{}' {}", from.shown, what))
+      .in_file(from.file->name())
+      .of_kind(FindingKind::kBadHeader);
+}
+
+/// The compressed bytes, read front to back.
+class Input {
+ public:
+  explicit Input(const Compressed& from, std::int64_t at = 0) : from_(from), at_(at) {}
+  /// The bytes that are read and not taken; more of them if there were none. Empty at the end.
+  std::span<const std::byte> ahead() {
+    if (rest_.empty() && at_ < from_.stored_bytes) {
+      buffer_.resize(static_cast<std::size_t>(std::min<std::int64_t>(kInput, from_.stored_bytes - at_)));
+      from_.file->read_at(from_.offset + at_, buffer_);
+      at_ += static_cast<std::int64_t>(buffer_.size());
+      rest_ = buffer_;
+    }
+    return rest_;
+  }
+  void take(std::size_t bytes) { rest_ = rest_.subspan(bytes); }
+  std::int64_t position() const { return at_ - static_cast<std::int64_t>(rest_.size()); }
+
+ private:
+  const Compressed& from_;
+  std::int64_t at_;
+  std::vector<std::byte> buffer_;
+  std::span<const std::byte> rest_;
+};
+
+/// A decoder and its place in the input.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// Fills the front of `out`; 0 only at the end of the input.
+  virtual std::size_t produce(std::span<std::byte> out) = 0;
+  /// A decoder that goes on from here, or null where none can begin.
+  virtual std::unique_ptr<Stream> copy() const = 0;
+};
+
+class Inflater final : public Stream {
+ public:
+  explicit Inflater(const Compressed& from) : from_(from), input_(from) {
+    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw Error(ErrorCode::kResource, "no memory to inflate a record");
+  }
+  Inflater(const Inflater& other) : Stream(), from_(other.from_), input_(other.from_, other.input_.position()) {
+    if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) {
+      throw Error(ErrorCode::kResource, "no memory to inflate a record");
+    }
+  }
+  Inflater& operator=(const Inflater&) = delete;
+  ~Inflater() override { inflateEnd(&stream_); }
+
+  std::size_t produce(std::span<std::byte> out) override {
+    stream_.next_out = reinterpret_cast<Bytef*>(out.data());
+    stream_.avail_out = static_cast<uInt>(out.size());
+    while (!ended_ && stream_.avail_out == out.size()) {
+      const std::span<const std::byte> ahead = input_.ahead();
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(ahead.data()));
+      stream_.avail_in = static_cast<uInt>(ahead.size());
+      const int status = ::inflate(&stream_, Z_NO_FLUSH);
+      input_.take(ahead.size() - stream_.avail_in);
+      if (status != Z_OK && status != Z_STREAM_END) throw damaged(from_, "is no deflate stream, or is cut short");
+      ended_ = status == Z_STREAM_END;
+    }
+    if (ended_ && !input_.ahead().empty()) throw damaged(from_, "has bytes behind its deflate stream");
+    return out.size() - stream_.avail_out;
+  }
+  std::unique_ptr<Stream> copy() const override { return ended_ ? nullptr : std::make_unique<Inflater>(*this); }
+
+ private:
+  const Compressed& from_;
+  Input input_;
+  z_stream stream_{};
+  bool ended_ = false;
+};
+
+class ZstdStream final : public Stream {
+ public:
+  explicit ZstdStream(const Compressed& from, std::int64_t at = 0)
+      : from_(from), input_(from, at), context_(ZSTD_createDCtx(), &ZSTD_freeDCtx) {
+    if (context_ == nullptr) throw Error(ErrorCode::kResource, "no memory to decompress an item");
+    ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxZstdWindowLog);
+  }
+
+  /// Ends at the end of a frame, so that a copy may be made there.
+  std::size_t produce(std::span<std::byte> out) override {
+    ZSTD_outBuffer target{out.data(), out.size(), 0};
+    while (target.pos == 0) {
+      const std::span<const std::byte> ahead = input_.ahead();
+      if (ahead.empty() && between_frames_) return 0;
+      ZSTD_inBuffer source{ahead.data(), ahead.size(), 0};
+      const std::size_t status = ZSTD_decompressStream(context_.get(), &target, &source);
+      check(status);
+      input_.take(source.pos);
+      if (ahead.empty() && target.pos == 0) {
+        throw damaged(from_, "is cut short inside a zstd frame").of_kind(FindingKind::kTruncated);
+      }
+      between_frames_ = status == 0;
+    }
+    return target.pos;
+  }
+  std::unique_ptr<Stream> copy() const override {
+    return between_frames_ ? std::make_unique<ZstdStream>(from_, input_.position()) : nullptr;
+  }
+
+ private:
+  void check(std::size_t status) const {
+    if (ZSTD_isError(status) == 0) return;
+    if (ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' needs a zstd window above 128 MiB", from_.shown))
+          .in_file(from_.file->name());
+    }
+    throw damaged(from_, fmt::format("is no zstd stream: {}", ZSTD_getErrorName(status)));
+  }
+
+  const Compressed& from_;
+  Input input_;
+  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context_;
+  bool between_frames_ = true;
+};
+
+std::unique_ptr<Stream> make_stream(const Compressed& from) {
+  if (from.codec == Codec::kDeflate) return std::make_unique<Inflater>(from);
+  return std::make_unique<ZstdStream>(from);
+}
+
+/// Output is kept in a window behind the decoder; decoders are copied now and then, to begin again at the copies.
+class Decompressed final : public RandomReader {
+ public:
+  explicit Decompressed(Compressed from) : from_(std::move(from)), stream_(make_stream(from_)) {
+    name_ = from_.file->name();
+  }
+  std::int64_t size() const override { return from_.bytes; }
+
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > from_.bytes) {
+      throw damaged(from_, fmt::format("is shorter than {} bytes", offset + static_cast<std::int64_t>(out.size())))
+          .found(from_.bytes)
+          .of_kind(FindingKind::kTruncated);
+    }
+    const std::scoped_lock lock(mutex_);
+    while (!out.empty()) {
+      if (offset < window_begin_ || offset > position_) seek(offset);
+      if (offset == position_) decode_block();
+      if (offset >= position_) continue;
+      const std::span<const std::byte> ready =
+          std::span<const std::byte>(window_).subspan(static_cast<std::size_t>(offset - window_begin_));
+      const std::size_t bytes = std::min(ready.size(), out.size());
+      std::ranges::copy(ready.first(bytes), out.begin());
+      out = out.subspan(bytes);
+      offset += static_cast<std::int64_t>(bytes);
+    }
+  }
+
+ private:
+  struct Point {
+    std::int64_t position;
+    std::unique_ptr<Stream> stream;  ///< Stands there; never moved, only copied.
+  };
+
+  /// Begins again at the last point before `offset` if that is nearer, then decodes until `offset` is in the window or
+  /// next.
+  void seek(std::int64_t offset) const {
+    const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
+    const bool has_point = after != points_.begin();
+    if (offset < window_begin_ || (has_point && std::prev(after)->position > position_)) {
+      stream_ = has_point ? std::prev(after)->stream->copy() : make_stream(from_);
+      position_ = window_begin_ = has_point ? std::prev(after)->position : 0;
+      window_.clear();
+    }
+    while (position_ < offset) decode_block();
+  }
+
+  /// After a failure the next read begins again, and fails as well.
+  void decode_block() const {
+    try {
+      extend_window();
+    } catch (...) {
+      position_ = window_begin_ = 0;
+      window_.clear();
+      points_.clear();
+      stream_ = make_stream(from_);
+      throw;
+    }
+  }
+
+  void extend_window() const {
+    if (window_.size() + kBlock > kWindow) {
+      const std::size_t dropped = window_.size() / 2;
+      window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(dropped));
+      window_begin_ += static_cast<std::int64_t>(dropped);
+    }
+    const std::size_t kept = window_.size();
+    // One byte of room past the end shows an excess.
+    const auto room = static_cast<std::size_t>(std::min<std::int64_t>(kBlock, from_.bytes - position_ + 1));
+    window_.resize(kept + room);
+    const std::size_t produced = stream_->produce(std::span(window_).subspan(kept));
+    window_.resize(kept + produced);
+    position_ += static_cast<std::int64_t>(produced);
+    if (from_.on_decoded) from_.on_decoded(static_cast<std::int64_t>(produced));
+    if (produced == 0 || position_ > from_.bytes) fail_size();
+    if (position_ == from_.bytes) check_end();
+    remember();
+  }
+
+  void check_end() const {
+    std::byte more[1];
+    if (stream_->produce(more) != 0) {
+      ++position_;
+      fail_size();
+    }
+  }
+
+  [[noreturn]] void fail_size() const {
+    throw damaged(from_, "does not decompress to its size")
+        .expected(from_.bytes)
+        .found(position_ > from_.bytes ? fmt::format("more than {}", from_.bytes) : fmt::format("{}", position_));
+  }
+
+  void remember() const {
+    const std::int64_t last = points_.empty() ? 0 : points_.back().position;
+    if (position_ - last < spacing_ || position_ == from_.bytes) return;
+    std::unique_ptr<Stream> copy = stream_->copy();
+    if (copy == nullptr) return;
+    points_.push_back({position_, std::move(copy)});
+    if (points_.size() < kMaxPoints) return;
+    for (std::size_t i = 0; i < points_.size() / 2; ++i) points_[i] = std::move(points_[2 * i + 1]);
+    points_.resize(points_.size() / 2);
+    spacing_ *= 2;
+  }
+
+  const Compressed from_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Stream> stream_;
+  mutable std::int64_t position_ = 0, window_begin_ = 0;  ///< The window holds what lies between.
+  mutable std::vector<std::byte> window_;
+  mutable std::vector<Point> points_;
+  mutable std::int64_t spacing_ = kFirstSpacing;
+};
+
+}  // namespace
+
+std::shared_ptr<const RandomReader> decompressed(Compressed from) {
+  return std::make_shared<Decompressed>(std::move(from));
+}
+
+void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each) {
+  const std::unique_ptr<Stream> stream = make_stream(from);
+  std::vector<std::byte> block(kBlock);
+  while (const std::size_t produced = stream->produce(block)) {
+    if (from.on_decoded) from.on_decoded(static_cast<std::int64_t>(produced));
+    each(std::span<const std::byte>(block).first(produced));
+  }
+}
+
+}  // namespace shard::decoded_view

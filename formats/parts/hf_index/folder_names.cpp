@@ -1,0 +1,84 @@
+#include "formats/parts/hf_index/folder_names.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+namespace shard::hf_index {
+
+namespace {
+
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kOf = "-of-";
+constexpr std::size_t kMostDigits = 9;
+constexpr std::size_t kFew = 5;
+
+struct PartName {
+  std::string_view base;  ///< With the dash before the number.
+  std::string_view number;
+  std::string_view count;
+};
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.size() <= kMostDigits && text.find_first_not_of(kDigits) == std::string_view::npos;
+}
+
+std::int64_t value_of(std::string_view digits) {
+  std::int64_t value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+std::optional<PartName> parse_part_name(std::string_view name, std::string_view suffix) {
+  if (name.starts_with('.') || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  const std::size_t of = name.rfind(kOf);
+  if (of == std::string_view::npos) return std::nullopt;
+  const std::string_view front = name.substr(0, of);
+  const std::size_t base = front.rfind('-') + 1;  // 0 where there is no dash.
+  const PartName part{front.substr(0, base), front.substr(base), name.substr(of + kOf.size())};
+  return base > 0 && is_number(part.number) && is_number(part.count) ? std::optional(part) : std::nullopt;
+}
+
+}  // namespace
+
+std::string missing_part(const std::vector<std::string>& names, std::string_view suffix) {
+  std::map<std::pair<std::string_view, std::string_view>, std::set<std::int64_t>> found;
+  std::map<std::string_view, std::size_t> widths;
+  for (const std::string& name : names) {
+    const std::optional<PartName> part = parse_part_name(name, suffix);
+    if (!part) continue;
+    found[{part->base, part->count}].insert(value_of(part->number));
+    widths.emplace(part->base, part->number.size());
+  }
+  for (const auto& [key, numbers] : found) {
+    const auto& [base, count] = key;
+    const std::int64_t first = *numbers.begin() == 0 ? 0 : 1;
+    for (std::int64_t number = first; number < first + value_of(count); ++number) {
+      if (!numbers.contains(number)) {
+        return fmt::format("{}{:0{}}{}{}{}", base, number, widths.at(base), kOf, count, suffix);
+      }
+    }
+  }
+  return {};
+}
+
+std::string first_few(const std::vector<std::string>& names) {
+  const auto few = std::span(names).first(std::min(names.size(), kFew));
+  const std::size_t more = names.size() - few.size();
+  return fmt::format("{}{}", fmt::join(few, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
+std::string others_warning(const std::vector<std::string>& names) {
+  return fmt::format("other files of the folder are not read or copied: {}", first_few(names));
+}
+
+}  // namespace shard::hf_index

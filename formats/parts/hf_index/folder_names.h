@@ -1,0 +1,23 @@
+/// \file
+/// What the names in a checkpoint's folder say: which part is missing, and which files are no part of it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard::hf_index {
+
+/// The first part (model-00002-of-00003.safetensors) that is not among `names` though another part's name counts it, or
+/// empty. Parts count from 1, or from 0 where a part of that number is there. Names of another form, or without `suffix`
+/// (".safetensors"), say nothing.
+/// Cost: n log n in names, whatever number they give.
+std::string missing_part(const std::vector<std::string>& names, std::string_view suffix);
+
+/// "a, b, c, d, e and 3 more".
+std::string first_few(const std::vector<std::string>& names);
+
+/// The warning about files that are no part of the checkpoint.
+std::string others_warning(const std::vector<std::string>& names);
+
+}  // namespace shard::hf_index

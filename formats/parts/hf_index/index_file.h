@@ -1,0 +1,24 @@
+/// \file
+/// Where Hugging Face's index of a folder is: the same rules for safetensors and torch checkpoints.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/io/source_store.h"
+
+namespace shard::hf_index {
+
+/// True for a visible name that ends in `suffix` (".safetensors.index.json", ".bin.index.json").
+bool is_index_name(std::string_view name, std::string_view suffix);
+
+/// The index among a folder's `names`, or empty; of several the one called `usual`.
+/// \throws Error kCorruption  several, none of them the usual one.
+std::string choose_index(const std::string& folder, const std::vector<std::string>& names, std::string_view suffix,
+                         std::string_view usual);
+
+/// True when the file's front reads as an index whose files end in `data_suffix` (".safetensors", ".bin").
+bool is_index_file(const RandomReader& file, std::string_view data_suffix);
+
+}  // namespace shard::hf_index

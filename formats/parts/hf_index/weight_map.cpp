@@ -1,0 +1,109 @@
+#include "formats/parts/hf_index/weight_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <unordered_map>
+
+#include "formats/parts/json/json_cursor.h"
+#include "libshard/core/error.h"
+
+namespace shard::hf_index {
+
+namespace {
+
+constexpr std::int64_t kMaxIndexBytes = std::int64_t{1} << 30;
+
+bool is_safe_component(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+/// Gives files numbers in the order in which they are met.
+class FileNumbers {
+ public:
+  std::uint32_t number(const std::string& name) {
+    const auto [entry, is_new] = numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+    if (is_new) names_.push_back(name);
+    return entry->second;
+  }
+  /// Sorts the names. \returns where each number went.
+  std::vector<std::uint32_t> sort(std::vector<std::string>& sorted) {
+    sorted = names_;
+    std::ranges::sort(sorted);
+    std::vector<std::uint32_t> to(names_.size());
+    for (std::size_t i = 0; i < sorted.size(); ++i) to[numbers_[sorted[i]]] = static_cast<std::uint32_t>(i);
+    return to;
+  }
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+  std::vector<std::string> names_;
+};
+
+void read_entries(JsonCursor& json, const std::string& file, WeightMap& map, FileNumbers& numbers) {
+  json.enter_object();
+  bool is_first = true;
+  std::string_view key;
+  while (json.next_key(key, is_first)) {
+    if (json.has_escapes()) key = map.arena->copy(json.decode(key));
+    const std::string_view raw = json.string();
+    const std::string name = json.has_escapes() ? json.decode(raw) : std::string(raw);
+    if (!is_safe_component(name)) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in '{}'", key, name))
+          .in_file(file)
+          .of_tensor(key)
+          .because("file names must be names in the folder of the index, without a path");
+    }
+    map.entries.push_back({key, numbers.number(name)});
+  }
+}
+
+void check_names(const WeightMap& map, const std::string& file) {
+  const auto twice = std::ranges::adjacent_find(map.entries, {}, &WeightMapEntry::name);
+  if (twice == map.entries.end()) return;
+  throw Error(ErrorCode::kCorruption, fmt::format("the index lists '{}' twice", twice->name))
+      .in_file(file)
+      .of_tensor(twice->name)
+      .of_kind(FindingKind::kDuplicateName);
+}
+
+}  // namespace
+
+WeightMapEntry* WeightMap::find(std::string_view name) {
+  const auto at = std::ranges::lower_bound(entries, name, {}, &WeightMapEntry::name);
+  return at != entries.end() && at->name == name ? &*at : nullptr;
+}
+
+WeightMap read_weight_map(const RandomReader& file) {
+  const std::vector<std::byte> raw = read_whole(file, kMaxIndexBytes);
+  const std::shared_ptr<char[]> text = std::make_shared_for_overwrite<char[]>(raw.size() + 1);
+  std::transform(raw.begin(), raw.end(), text.get(), [](std::byte b) { return std::to_integer<char>(b); });
+  text[raw.size()] = '\0';
+
+  WeightMap map;
+  map.arena->adopt(text);
+  FileNumbers numbers;
+  JsonCursor json(text.get(), text.get() + raw.size(), file.name(), FindingKind::kBadHeader);
+  json.enter_object();
+  bool is_first = true, has_map = false;
+  std::string_view key;
+  while (json.next_key(key, is_first)) {
+    if (key != "weight_map") {
+      json.skip();
+      continue;
+    }
+    if (std::exchange(has_map, true)) json.fail("weight_map is there twice");
+    read_entries(json, file.name(), map, numbers);
+  }
+  json.finish();
+  if (!has_map) json.fail("the index has no weight_map");
+
+  std::ranges::sort(map.entries, {}, &WeightMapEntry::name);
+  check_names(map, file.name());
+  const std::vector<std::uint32_t> to = numbers.sort(map.files);
+  for (WeightMapEntry& entry : map.entries) entry.file = to[entry.file];
+  return map;
+}
+
+}  // namespace shard::hf_index

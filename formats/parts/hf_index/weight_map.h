@@ -1,0 +1,37 @@
+/// \file
+/// Hugging Face's index of a sharded checkpoint: `{"metadata": {...}, "weight_map": {"<tensor>": "<file>"}}`.
+///
+/// Only weight_map is read: `total_size` means bytes to some writers and parameters times two to others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/core/arena.h"
+#include "libshard/io/source_store.h"
+
+namespace shard::hf_index {
+
+struct WeightMapEntry {
+  std::string_view name;
+  std::uint32_t file = 0;  ///< Index into WeightMap::files.
+  bool seen = false;       ///< For the caller: the file holds it.
+};
+
+struct WeightMap {
+  std::vector<WeightMapEntry> entries;                       ///< By name, each once.
+  std::vector<std::string> files;                            ///< Sorted; each one safe path component.
+  std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Holds the names.
+
+  /// The entry of that name, or null.
+  WeightMapEntry* find(std::string_view name);
+};
+
+/// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file name that is
+///   not a single path component.
+WeightMap read_weight_map(const RandomReader& file);
+
+}  // namespace shard::hf_index

@@ -1,0 +1,248 @@
+#include "formats/parts/json/json_cursor.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+/// True for bytes that a string runs over without a look: all but control characters, the quote and the backslash.
+constexpr std::array<bool, 256> make_plain_bytes() {
+  std::array<bool, 256> plain{};
+  for (std::size_t c = 0x20; c < plain.size(); ++c) plain[c] = c != '"' && c != '\\';
+  return plain;
+}
+constexpr std::array<bool, 256> kPlain = make_plain_bytes();
+
+bool is_plain(char c) { return kPlain[static_cast<unsigned char>(c)]; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+void append_utf8(std::uint32_t code, std::string& out) {
+  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
+  if (code < 0x80) {
+    byte(code);
+  } else if (code < 0x800) {
+    byte(0xC0 | (code >> 6));
+    byte(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    byte(0xE0 | (code >> 12));
+    byte(0x80 | ((code >> 6) & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  } else {
+    byte(0xF0 | (code >> 18));
+    byte(0x80 | ((code >> 12) & 0x3F));
+    byte(0x80 | ((code >> 6) & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  }
+}
+
+}  // namespace
+
+JsonCursor::JsonCursor(const char* begin, const char* end, std::string file, FindingKind kind)
+    : begin_(begin), end_(end), at_(begin), file_(std::move(file)), kind_(kind) {
+  if (!simdjson::validate_utf8(begin, static_cast<std::size_t>(end - begin))) {
+    throw Error(ErrorCode::kCorruption, "the JSON text is not valid UTF-8").in_file(file_).of_kind(kind_);
+  }
+}
+
+void JsonCursor::fail(const std::string& what) const {
+  throw Error(ErrorCode::kCorruption, fmt::format("bad JSON at byte {}: {}", position(), what))
+      .in_file(file_)
+      .of_kind(kind_);
+}
+
+void JsonCursor::expect(char wanted) {
+  skip_space();
+  if (*at_ != wanted || at_ == end_) fail(fmt::format("expected '{}'", wanted));
+  ++at_;
+}
+
+void JsonCursor::enter_object() {
+  expect('{');
+  if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
+}
+
+bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
+  skip_space();
+  if (*at_ == '}') {
+    ++at_;
+    --depth_;
+    return false;
+  }
+  if (!is_first) expect(',');
+  is_first = false;
+  key = string();
+  const bool key_has_escapes = has_escapes_;
+  expect(':');
+  has_escapes_ = key_has_escapes;
+  return true;
+}
+
+bool JsonCursor::next_name(std::string_view& name, std::string& decoded, bool& is_first) {
+  if (!next_key(name, is_first)) return false;
+  if (has_escapes_) name = decoded = decode(name);
+  return true;
+}
+
+void JsonCursor::enter_array() {
+  expect('[');
+  if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
+}
+
+bool JsonCursor::next_element(bool& is_first) {
+  skip_space();
+  if (*at_ == ']') {
+    ++at_;
+    --depth_;
+    return false;
+  }
+  if (!is_first) expect(',');
+  is_first = false;
+  return true;
+}
+
+std::string_view JsonCursor::string() {
+  expect('"');
+  const char* begin = at_;
+  has_escapes_ = false;
+  for (;;) {
+    while (is_plain(*at_)) ++at_;
+    if (*at_ == '"') break;
+    if (*at_ != '\\') fail(at_ == end_ ? "a string does not end" : "a control character in a string");
+    has_escapes_ = true;
+    if (++at_ == end_) fail("a string does not end");
+    ++at_;  // Whatever it is; decode() looks closer.
+  }
+  return {begin, static_cast<std::size_t>(at_++ - begin)};
+}
+
+std::uint32_t JsonCursor::read_hex(const char*& at, const char* end) const {
+  if (end - at < 4) fail("a cut \\u escape");
+  std::uint32_t code = 0;
+  for (int i = 0; i < 4; ++i) {
+    const char c = *at++;
+    const char lower = static_cast<char>(c | 0x20);
+    if (!is_digit(c) && (lower < 'a' || lower > 'f')) fail("a bad \\u escape");
+    code = code * 16 + static_cast<std::uint32_t>(is_digit(c) ? c - '0' : lower - 'a' + 10);
+  }
+  return code;
+}
+
+void JsonCursor::read_escape(const char*& at, const char* end, std::string& out) const {
+  constexpr std::string_view kLetters = "\"\\/bfnrt";
+  constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
+  const char c = *at++;
+  if (const std::size_t i = kLetters.find(c); i != std::string_view::npos) {
+    out += kMeanings[i];
+    return;
+  }
+  if (c != 'u') fail("an unknown escape in a string");
+  std::uint32_t code = read_hex(at, end);
+  if (code >= 0xD800 && code < 0xDC00 && end - at >= 6 && at[0] == '\\' && at[1] == 'u') {
+    at += 2;
+    const std::uint32_t low = read_hex(at, end);
+    if (low < 0xDC00 || low > 0xDFFF) fail("a lone surrogate in a string");
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+  } else if (code >= 0xD800 && code <= 0xDFFF) {
+    fail("a lone surrogate in a string");
+  }
+  append_utf8(code, out);
+}
+
+std::string JsonCursor::decode(std::string_view raw) const {
+  std::string out;
+  out.reserve(raw.size());
+  const char* at = raw.data();
+  const char* end = at + raw.size();
+  for (;;) {
+    const char* escape = std::find(at, end, '\\');
+    out.append(at, escape);
+    if (escape == end) break;
+    at = escape + 1;
+    read_escape(at, end, out);
+  }
+  return out;
+}
+
+std::int64_t JsonCursor::integer() {
+  skip_space();
+  const char* begin = at_;
+  std::int64_t value = 0;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (; is_digit(*at_); ++at_) {
+    const int digit = *at_ - '0';
+    if (value > (kMost - digit) / 10) fail("a number of 2^63 or more");
+    value = value * 10 + digit;
+  }
+  if (at_ == begin || *at_ == '.' || *at_ == 'e' || *at_ == 'E') fail("expected a whole number that is not negative");
+  if (*begin == '0' && at_ - begin > 1) fail("a number with leading zeros");
+  return value;
+}
+
+bool JsonCursor::take_word(std::string_view word) {
+  if (static_cast<std::size_t>(end_ - at_) < word.size() || std::string_view(at_, word.size()) != word) return false;
+  at_ += word.size();
+  return true;
+}
+
+bool JsonCursor::take_null() {
+  skip_space();
+  return take_word("null");
+}
+
+void JsonCursor::skip_number() {
+  const auto digits = [this] {
+    if (!is_digit(*at_)) fail("expected a value");
+    while (is_digit(*at_)) ++at_;
+  };
+  if (*at_ == '-') ++at_;
+  const char* begin = at_;
+  digits();
+  if (*begin == '0' && at_ - begin > 1) fail("a number with leading zeros");
+  if (*at_ == '.') {
+    ++at_;
+    digits();
+  }
+  if (*at_ == 'e' || *at_ == 'E') {
+    ++at_;
+    if (*at_ == '+' || *at_ == '-') ++at_;
+    digits();
+  }
+}
+
+void JsonCursor::skip() {
+  skip_space();
+  bool is_first = true;
+  std::string_view key;
+  if (*at_ == '{') {
+    enter_object();
+    while (next_key(key, is_first)) {
+      if (has_escapes_) decode(key);
+      skip();
+    }
+  } else if (*at_ == '[') {
+    enter_array();
+    while (next_element(is_first)) skip();
+  } else if (*at_ == '"') {
+    const std::string_view raw = string();
+    if (has_escapes_) decode(raw);
+  } else if (!take_word("true") && !take_word("false") && !take_word("null")) {
+    skip_number();
+  }
+}
+
+void JsonCursor::finish() {
+  skip_space();
+  if (at_ != end_) fail("more text after the value");
+}
+
+}  // namespace shard

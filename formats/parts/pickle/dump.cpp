@@ -1,0 +1,383 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+
+#include "formats/parts/pickle/node_table.h"
+#include "formats/parts/pickle/opcodes.h"
+#include "formats/parts/pickle/pickle.h"
+#include "libshard/core/error.h"
+
+namespace shard::pickle {
+
+namespace {
+
+constexpr std::size_t kBatch = 1000;  // As CPython's pickler.
+
+std::string_view old_builtin(std::string_view name) {
+  if (name == "str") return "unicode";
+  if (name == "range") return "xrange";
+  return name == "int" ? "long" : name;
+}
+
+/// Protocol 2 knows no bytes: each becomes the character of its number.
+std::string latin1_to_utf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xC0 | (byte >> 6));
+      text += static_cast<char>(0x80 | (byte & 0x3F));
+    }
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kUnsupported, what); }
+
+}  // namespace
+
+struct Dumper::Impl {
+  explicit Impl(DumpOptions dump_options) : options(std::move(dump_options)) {
+    op(kOpProto);
+    byte(static_cast<std::uint64_t>(options.protocol));
+  }
+
+  bool modern() const { return options.protocol >= 4; }
+  void op(std::uint8_t opcode) { out += static_cast<char>(opcode); }
+  void byte(std::uint64_t number) { fixed(number, 1); }
+  void fixed(std::uint64_t number, std::size_t bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    char raw[8];
+    std::memcpy(raw, &number, 8);
+    out.append(raw, bytes);
+  }
+  void counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8, std::string_view bytes);
+
+  void memoize(std::uint32_t index);
+  std::uint32_t memoize() { return memoize(memo_size), memo_size++; }
+  void get(std::uint32_t index);
+  bool get_known(const Value& value);
+  void remember(const Value& value) { values.add(value, memoize()); }
+
+  void value(const Value& value);
+  void write(const Value& value);
+  void atom(const Value& value);
+  void text(const Value& value);
+  std::uint32_t string(std::string_view text);  ///< \returns its place in the memo.
+  void integer(std::int64_t number);
+  void long_integer(std::string_view bytes);
+  void global(std::string_view module, std::string_view name);
+  void bytes(std::string_view text);
+  void byte_array(std::string_view text);
+  void tuple(std::span<Value* const> items);
+  void tuple_value(const Value& value);
+  void settle(const Value& value);
+  void list_call(std::string_view name, const Value& value);
+  void pairs(std::span<Value* const> items);
+  void batches(std::span<Value* const> items, std::uint8_t one, std::uint8_t many);
+  void set(const Value& value);
+  void frozen_set(const Value& value);
+  void call(const Value& value);
+
+  DumpOptions options;
+  Dumper* self = nullptr;
+  std::string out;
+  int depth = 0;
+  std::int64_t visits = 0;
+  std::uint32_t memo_size = 0;
+  NodeTable values;
+  std::unordered_map<std::string, std::uint32_t> strings, globals;
+};
+
+void Dumper::Impl::counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8, std::string_view bytes) {
+  if (op1 != 0 && bytes.size() <= 0xFF) {
+    op(op1);
+    byte(bytes.size());
+  } else if (bytes.size() <= 0xFFFFFFFF) {
+    op(op4);
+    fixed(bytes.size(), 4);
+  } else {
+    if (op8 == 0) refuse("a text of more than 4 GiB needs a newer pickle protocol than 2");
+    op(op8);
+    fixed(bytes.size(), 8);
+  }
+  out += bytes;
+}
+
+void Dumper::Impl::memoize(std::uint32_t index) {
+  if (modern()) {
+    op(kOpMemoize);
+  } else {
+    op(index <= 0xFF ? kOpBinPut : kOpLongBinPut);
+    fixed(index, index <= 0xFF ? 1 : 4);
+  }
+}
+
+void Dumper::Impl::get(std::uint32_t index) {
+  op(index <= 0xFF ? kOpBinGet : kOpLongBinGet);
+  fixed(index, index <= 0xFF ? 1 : 4);
+}
+
+bool Dumper::Impl::get_known(const Value& value) {
+  const std::optional<std::uint32_t> known = values.find(value);
+  if (!known) return false;
+  get(*known);
+  return true;
+}
+
+void Dumper::Impl::value(const Value& value) {
+  if (++depth > kMaxValueDepth) refuse(fmt::format("values nested deeper than {} cannot be written", kMaxValueDepth));
+  if (++visits > kMaxValueVisits) refuse(fmt::format("more than {} values cannot be written", kMaxValueVisits));
+  write(value);
+  --depth;
+}
+
+void Dumper::Impl::write(const Value& value) {
+  switch (value.kind) {
+    case ValueKind::kGlobal:
+      return global(value.module(), value.text);
+    case ValueKind::kString:
+      return text(value);
+    case ValueKind::kTuple:
+      return tuple_value(value);
+    case ValueKind::kList:
+      if (get_known(value)) return;
+      op(kOpEmptyList);
+      remember(value);  // Before the items, which may hold the list itself.
+      return batches(value.items, kOpAppend, kOpAppends);
+    case ValueKind::kDict:
+      if (get_known(value)) return;
+      op(kOpEmptyDict);
+      remember(value);
+      return pairs(value.items);
+    case ValueKind::kSet:
+      return get_known(value) ? void() : set(value);
+    case ValueKind::kFrozenSet:
+      return get_known(value) ? void() : frozen_set(value);
+    case ValueKind::kCall:
+      return get_known(value) ? void() : call(value);
+    case ValueKind::kPersid:
+      if (get_known(value)) return;
+      this->value(*value.items[0]);
+      op(kOpBinPersid);
+      return remember(value);
+    case ValueKind::kTensor:
+      if (get_known(value)) return;
+      if (!options.tensor) refuse("a tensor where only plain values can be written");
+      options.tensor(*self, value);
+      return remember(value);
+    case ValueKind::kBytes:
+    case ValueKind::kByteArray:
+      if (get_known(value)) return;
+      value.kind == ValueKind::kBytes ? bytes(value.text) : byte_array(value.text);
+      return remember(value);
+    case ValueKind::kOpaque:
+      refuse(fmt::format("an object of {}.{} is opaque and cannot be written", value.module(), value.text));
+    default:
+      return atom(value);
+  }
+}
+
+void Dumper::Impl::atom(const Value& value) {
+  switch (value.kind) {
+    case ValueKind::kBool:
+      return op(value.boolean ? kOpNewTrue : kOpNewFalse);
+    case ValueKind::kInt:
+      return integer(value.number);
+    case ValueKind::kLong:
+      return long_integer(value.text);
+    case ValueKind::kFloat:
+      op(kOpBinFloat);
+      return fixed(__builtin_bswap64(std::bit_cast<std::uint64_t>(value.real)), 8);
+    default:
+      return op(kOpNone);
+  }
+}
+
+void Dumper::Impl::integer(std::int64_t number) {
+  if (number >= 0 && number <= 0xFF) {
+    op(kOpBinInt1);
+    fixed(static_cast<std::uint64_t>(number), 1);
+  } else if (number >= 0 && number <= 0xFFFF) {
+    op(kOpBinInt2);
+    fixed(static_cast<std::uint64_t>(number), 2);
+  } else if (number == static_cast<std::int32_t>(number)) {
+    op(kOpBinInt);
+    fixed(static_cast<std::uint64_t>(number), 4);
+  } else {
+    const auto raw = std::bit_cast<std::array<char, 8>>(number);
+    std::size_t size = 8;
+    const auto sign = [&](std::size_t i) { return static_cast<signed char>(raw[i]) < 0 ? '\xFF' : '\0'; };
+    while (raw[size - 1] == sign(size - 2)) --size;
+    long_integer({raw.data(), size});
+  }
+}
+
+void Dumper::Impl::long_integer(std::string_view bytes) { counted(kOpLong1, kOpLong4, 0, bytes); }
+
+std::uint32_t Dumper::Impl::string(std::string_view text) {
+  const auto [known, is_new] = strings.try_emplace(std::string(text), memo_size);
+  if (is_new) {
+    counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
+    memoize();
+  } else {
+    get(known->second);
+  }
+  return known->second;
+}
+
+/// A long text that is met often is not looked at again each time.
+void Dumper::Impl::text(const Value& value) {
+  constexpr std::size_t kShort = 256;
+  if (value.text.size() > kShort && get_known(value)) return;
+  const std::uint32_t place = string(value.text);
+  if (value.text.size() > kShort) values.add(value, place);
+}
+
+void Dumper::Impl::global(std::string_view module, std::string_view name) {
+  if (!modern() && module == "builtins") module = "__builtin__", name = old_builtin(name);
+  if (!modern() && module == "copyreg") module = "copy_reg";
+  std::string key = fmt::format("{}\n{}\n", module, name);
+  if (const auto known = globals.find(key); known != globals.end()) return get(known->second);
+  if (modern()) {
+    string(module);
+    string(name);
+    op(kOpStackGlobal);
+  } else {
+    op(kOpGlobal);
+    out += key;
+  }
+  globals.emplace(std::move(key), memoize());
+}
+
+void Dumper::Impl::bytes(std::string_view text) {
+  if (modern()) return counted(kOpShortBinBytes, kOpBinBytes, kOpBinBytes8, text);
+  global("_codecs", "encode");
+  string(latin1_to_utf8(text));
+  string("latin1");
+  op(kOpTuple2);
+  op(kOpReduce);
+}
+
+void Dumper::Impl::byte_array(std::string_view text) {
+  global("builtins", "bytearray");
+  bytes(text);
+  op(kOpTuple1);
+  op(kOpReduce);
+}
+
+void Dumper::Impl::tuple(std::span<Value* const> items) {
+  constexpr std::uint8_t kSmall[] = {kOpEmptyTuple, kOpTuple1, kOpTuple2, kOpTuple3};
+  const bool is_small = items.size() < std::size(kSmall);
+  if (!is_small) op(kOpMark);
+  for (const Value* item : items) value(*item);
+  op(is_small ? kSmall[items.size()] : std::uint8_t{kOpTuple});
+}
+
+void Dumper::Impl::tuple_value(const Value& value) {
+  if (value.items.empty()) return op(kOpEmptyTuple);
+  if (get_known(value)) return;
+  tuple(value.items);
+  settle(value);
+}
+
+/// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
+/// it.
+void Dumper::Impl::settle(const Value& value) {
+  if (!values.find(value)) return remember(value);
+  op(kOpPop);
+  get_known(value);
+}
+
+void Dumper::Impl::batches(std::span<Value* const> items, std::uint8_t one, std::uint8_t many) {
+  while (!items.empty()) {
+    const std::span<Value* const> batch = items.first(std::min(items.size(), kBatch));
+    items = items.subspan(batch.size());
+    const bool is_single = batch.size() == 1 && one != 0;
+    if (!is_single) op(kOpMark);
+    for (const Value* item : batch) value(*item);
+    op(is_single ? one : many);
+  }
+}
+
+void Dumper::Impl::pairs(std::span<Value* const> items) {
+  while (!items.empty()) {
+    const std::span<Value* const> batch = items.first(std::min(items.size(), 2 * kBatch));
+    items = items.subspan(batch.size());
+    if (batch.size() > 2) op(kOpMark);
+    for (const Value* item : batch) value(*item);
+    op(batch.size() > 2 ? kOpSetItems : kOpSetItem);
+  }
+}
+
+void Dumper::Impl::list_call(std::string_view name, const Value& value) {
+  global("builtins", name);
+  op(kOpEmptyList);
+  batches(value.items, kOpAppend, kOpAppends);
+  op(kOpTuple1);
+  op(kOpReduce);
+  settle(value);
+}
+
+void Dumper::Impl::set(const Value& value) {
+  if (!modern()) return list_call("set", value);
+  op(kOpEmptySet);
+  remember(value);
+  batches(value.items, 0, kOpAddItems);
+}
+
+void Dumper::Impl::frozen_set(const Value& value) {
+  if (!modern()) return list_call("frozenset", value);
+  op(kOpMark);
+  for (const Value* item : value.items) this->value(*item);
+  op(kOpFrozenSet);
+  settle(value);
+}
+
+void Dumper::Impl::call(const Value& value) {
+  const CallExtra none;
+  const CallExtra& extra = value.extra != nullptr ? *value.extra : none;
+  this->value(*value.callee);
+  tuple(value.items);
+  if (extra.kwargs != nullptr) {
+    if (!modern()) refuse("an object made with keyword arguments needs a newer pickle protocol than 2");
+    this->value(*extra.kwargs);
+    op(kOpNewObjEx);
+  } else {
+    op(extra.is_new ? kOpNewObj : kOpReduce);
+  }
+  if (values.find(value)) return settle(value);
+  remember(value);  // Before what was added later, which may refer to the object.
+  batches(extra.list_items, kOpAppend, kOpAppends);
+  pairs(extra.dict_items);
+  if (extra.state == nullptr) return;
+  this->value(*extra.state);
+  op(kOpBuild);
+}
+
+Dumper::Dumper(DumpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) { impl_->self = this; }
+Dumper::~Dumper() = default;
+void Dumper::value(const Value& value) { impl_->value(value); }
+void Dumper::global(std::string_view module, std::string_view name) { impl_->global(module, name); }
+void Dumper::string(std::string_view text) { impl_->string(text); }
+void Dumper::integer(std::int64_t number) { impl_->integer(number); }
+void Dumper::boolean(bool value) { impl_->op(value ? kOpNewTrue : kOpNewFalse); }
+void Dumper::none() { impl_->op(kOpNone); }
+void Dumper::empty_tuple() { impl_->op(kOpEmptyTuple); }
+void Dumper::mark() { impl_->op(kOpMark); }
+void Dumper::tuple() { impl_->op(kOpTuple); }
+void Dumper::op(std::uint8_t opcode) { impl_->op(opcode); }
+
+std::string Dumper::finish() {
+  impl_->op(kOpStop);
+  return std::move(impl_->out);
+}
+
+}  // namespace shard::pickle

@@ -1,0 +1,259 @@
+#include <array>
+#include <bit>
+#include <charconv>
+
+#include "formats/parts/pickle/machine.h"
+#include "formats/parts/pickle/opcodes.h"
+
+namespace shard::pickle {
+
+namespace {
+
+constexpr std::size_t kMaxLongBytes = 64 << 10;
+constexpr int kMaxProtocol = 5;
+
+}  // namespace
+
+void Machine::fail(const std::string& what, ErrorCode code) const {
+  const auto op = op_at_ < data_.size() ? static_cast<std::uint8_t>(data_[op_at_]) : std::uint8_t{0};
+  const std::string_view name = op_at_ < data_.size() ? op_name(op) : "the end";
+  const std::string opcode = name.empty() ? fmt::format("0x{:02x}", op) : std::string(name);
+  throw Error(code, fmt::format("pickle, byte {} ({}): {}", op_at_, opcode, what))
+      .in_file(options_.file)
+      .of_kind(FindingKind::kBadPickle);
+}
+
+void Machine::fail_short(std::size_t count) const {
+  fail(fmt::format("wants {} bytes, but only {} are left", count, data_.size() - at_));
+}
+
+void Machine::fail_shallow(std::size_t count) const {
+  fail(fmt::format("needs {} values, finds {}", count, stack_.size() - floor()));
+}
+
+std::string_view Machine::line() {
+  const std::size_t end = data_.find('\n', at_);
+  if (end == std::string_view::npos) fail("a line without an end");
+  const std::string_view text = take(end - at_);
+  ++at_;
+  return text;
+}
+
+std::int64_t Machine::decimal(std::string_view text) const {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) fail("its line is no 64-bit decimal number");
+  return number;
+}
+
+std::size_t Machine::marked() {
+  if (marks_.empty()) fail("no mark is on the stack");
+  const std::size_t count = stack_.size() - marks_.back();
+  marks_.pop_back();
+  return count;
+}
+
+Value* Machine::run() {
+  try {
+    return run_opcodes();
+  } catch (const BudgetSpent&) {
+    fail("needs more memory than a pickle of this size may");
+  }
+}
+
+Value* Machine::run_opcodes() {
+  if (data_.empty()) fail("the pickle is empty");
+  const auto first = static_cast<std::uint8_t>(data_[0]);
+  if (first != kOpProto) {
+    const bool is_opcode = !op_name(first).empty();
+    fail("does not begin with PROTO: a pickle of protocol 0 or 1, or none",
+         is_opcode ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
+  }
+  at_ = 1;
+  protocol_ = unsigned_field(1);
+  if (protocol_ < 2 || protocol_ > kMaxProtocol) {
+    fail(fmt::format("protocol {}; known are 2 to {}", protocol_, kMaxProtocol), ErrorCode::kUnsupported);
+  }
+  for (;;) {
+    op_at_ = at_;
+    const auto op = static_cast<std::uint8_t>(take(1)[0]);
+    if (op == kOpStop) break;
+    execute(op);
+  }
+  need(1);
+  if (stack_.size() != 1 || !marks_.empty())
+    fail(fmt::format("{} values are left below the result", stack_.size() - 1));
+  for (Value* owner : paired_) {
+    drop_repeated_keys(owner->kind == ValueKind::kDict ? owner->items : owner->extra->dict_items);
+  }
+  return stack_[0];
+}
+
+void Machine::execute(std::uint8_t op) {
+  switch (op) {
+    case kOpMemoize:
+      return put(memo_count_);
+    case kOpBinPut:
+      return put(unsigned_field(1));
+    case kOpLongBinPut:
+      return put(unsigned_field(4));
+    case kOpPut:
+      return put(static_cast<std::uint64_t>(decimal(line())));
+    case kOpBinGet:
+      return get(unsigned_field(1));
+    case kOpLongBinGet:
+      return get(unsigned_field(4));
+    case kOpGet:
+      return get(static_cast<std::uint64_t>(decimal(line())));
+
+    case kOpNone:
+      return push(nodes_.none());
+    case kOpNewTrue:
+      return push(nodes_.boolean(true));
+    case kOpNewFalse:
+      return push(nodes_.boolean(false));
+    case kOpBinInt1:
+      return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(1))));
+    case kOpBinInt2:
+      return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(2))));
+    case kOpBinInt:
+      return push(nodes_.integer(static_cast<std::int32_t>(unsigned_field(4))));
+    case kOpInt:
+      return push_int_line();
+    case kOpLong1:
+      return push_long(counted(1));
+    case kOpLong4:
+      return push_long(counted(4));
+    case kOpBinFloat:
+      return push_float();
+
+    case kOpShortBinUnicode:
+      return push_string(counted(1));
+    case kOpBinUnicode:
+      return push_string(counted(4));
+    case kOpBinUnicode8:
+      return push_string(counted(8));
+    case kOpShortBinString:
+      return push_old_string(counted(1));
+    case kOpBinString:
+      return push_old_string(counted(4));
+    case kOpShortBinBytes:
+      return push(nodes_.make_text(ValueKind::kBytes, counted(1)));
+    case kOpBinBytes:
+      return push(nodes_.make_text(ValueKind::kBytes, counted(4)));
+    case kOpBinBytes8:
+      return push(nodes_.make_text(ValueKind::kBytes, counted(8)));
+    case kOpByteArray8:
+      return push(nodes_.make_text(ValueKind::kByteArray, counted(8)));
+
+    case kOpMark:
+      return marks_.push_back(stack_.size());
+    case kOpEmptyTuple:
+      return push(nodes_.empty_tuple());
+    case kOpEmptyList:
+      return push(nodes_.make(ValueKind::kList));
+    case kOpEmptyDict:
+      return push(nodes_.make(ValueKind::kDict));
+    case kOpEmptySet:
+      return push(nodes_.make(ValueKind::kSet));
+    case kOpTuple1:
+      return push_collection(ValueKind::kTuple, 1);
+    case kOpTuple2:
+      return push_collection(ValueKind::kTuple, 2);
+    case kOpTuple3:
+      return push_collection(ValueKind::kTuple, 3);
+    case kOpTuple:
+      return push_collection(ValueKind::kTuple, marked());
+    case kOpList:
+      return push_collection(ValueKind::kList, marked());
+    case kOpDict:
+      return push_collection(ValueKind::kDict, marked());
+    case kOpFrozenSet:
+      return push_collection(ValueKind::kFrozenSet, marked());
+    case kOpAppend:
+      return append(1);
+    case kOpAppends:
+      return append(marked());
+    case kOpSetItem:
+      return set_items(2);
+    case kOpSetItems:
+      return set_items(marked());
+    case kOpAddItems:
+      return add_items(marked());
+
+    case kOpGlobal:
+      return global_line();
+    case kOpStackGlobal:
+      return stack_global();
+    case kOpBinPersid:
+      return persistent_id();
+    case kOpReduce:
+      return reduce();
+    case kOpNewObj:
+      return new_object(nullptr);
+    case kOpNewObjEx:
+      return new_object_with_keywords();
+    case kOpBuild:
+      return build();
+
+    case kOpPop:
+      return pop_value_or_mark();
+    case kOpPopMark:
+      return drop(marked());
+    case kOpDup:
+      return push(&below(0));
+    case kOpFrame:
+      return check_frame(unsigned_field(8));
+    default:
+      fail(op_name(op).empty() ? "no opcode of Python's" : "an opcode that no checkpoint needs; it is refused");
+  }
+}
+
+void Machine::check_frame(std::uint64_t length) const {
+  if (length > data_.size() - at_)
+    fail(fmt::format("a frame of {} bytes, but {} are left", length, data_.size() - at_));
+}
+
+void Machine::push_float() {
+  Value* value = nodes_.make(ValueKind::kFloat);
+  value->real = std::bit_cast<double>(__builtin_bswap64(unsigned_field(8)));
+  push(value);
+}
+
+/// Python 2 wrote integers between 32 and 64 bits, and older bools, as text.
+void Machine::push_int_line() {
+  const std::string_view digits = line();
+  const bool is_bool = digits == "00" || digits == "01";
+  push(is_bool ? nodes_.boolean(digits == "01") : nodes_.integer(decimal(digits)));
+}
+
+void Machine::push_long(std::string_view bytes) {
+  if (bytes.size() > kMaxLongBytes)
+    fail(fmt::format("an integer of {} bytes; the limit is {}", bytes.size(), kMaxLongBytes));
+  const auto sign_of = [](char byte) { return static_cast<std::int8_t>(byte) < 0 ? '\xFF' : '\0'; };
+  while (bytes.size() > 8 && bytes.back() == sign_of(bytes[bytes.size() - 2])) bytes.remove_suffix(1);
+  if (bytes.size() > 8) return push(nodes_.make_text(ValueKind::kLong, bytes));
+  std::array<char, 8> full;
+  full.fill(bytes.empty() ? '\0' : sign_of(bytes.back()));
+  std::ranges::copy(bytes, full.begin());
+  push(nodes_.integer(std::bit_cast<std::int64_t>(full)));
+}
+
+/// Python 2's str: text, as torch decodes it, or else bytes.
+void Machine::push_old_string(std::string_view bytes) {
+  push(nodes_.make_text(is_python_utf8(bytes) ? ValueKind::kString : ValueKind::kBytes, bytes));
+}
+
+void Machine::push_string(std::string_view bytes) {
+  if (!is_python_utf8(bytes)) fail("a string that is no UTF-8");
+  push(nodes_.make_text(ValueKind::kString, bytes));
+}
+
+Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed) {
+  Machine machine(arena, data, options);
+  Value* root = machine.run();
+  if (consumed != nullptr) *consumed = machine.position();
+  return root;
+}
+
+}  // namespace shard::pickle

@@ -1,0 +1,304 @@
+// What the machine does to containers, the memo, and objects.
+
+#include <algorithm>
+#include <optional>
+
+#include "formats/parts/pickle/machine.h"
+#include "formats/parts/pickle/opcodes.h"
+
+namespace shard::pickle {
+
+namespace {
+
+constexpr std::size_t kMaxGlobalBytes = 1024;  // A long one, named again and again, would be compared each time.
+
+/// What Python 2 called modules and names, as far as such pickles hold data.
+std::string_view modern_module(std::string_view module) {
+  if (module == "__builtin__") return "builtins";
+  return module == "copy_reg" ? "copyreg" : module;
+}
+std::string_view modern_builtin(std::string_view name) {
+  if (name == "unicode") return "str";
+  if (name == "xrange") return "range";
+  return name == "long" ? "int" : name;
+}
+
+/// The class of which a call makes an object, where the callee or an argument of it names one; else the callee.
+const Value& class_made(const Value& callee, std::span<Value* const> arguments) {
+  const bool names_first = callee.is_global("builtins", "getattr") || callee.is_global("copyreg", "_reconstructor");
+  if (names_first && !arguments.empty()) return *arguments[0];
+  // A subclass of torch.Tensor: (function, class, arguments, state).
+  const bool names_second = callee.is_global("torch._tensor", "_rebuild_from_type_v2") ||
+                            callee.is_global("torch._tensor", "_rebuild_from_type");
+  return names_second && arguments.size() > 1 ? *arguments[1] : callee;
+}
+
+bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
+
+/// True for what REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
+bool is_callable(const Value& value) {
+  return value.kind == ValueKind::kGlobal || value.kind == ValueKind::kOpaque || is_getattr_call(value);
+}
+
+/// The bytes of a text whose characters are their numbers: protocol 2 spells bytes so. `bytes` is as long as the text;
+/// the length used, or nothing if a character is past 255.
+std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char> bytes) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0x80) {
+      bytes[count++] = text[i];
+    } else if (first <= 0xC3 && i + 1 < text.size()) {
+      bytes[count++] = static_cast<char>((first & 0x03) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return count;
+}
+
+bool is_latin1(const Value& value) { return value.is_string() && (value.text == "latin1" || value.text == "latin-1"); }
+
+/// The class in a persistent id ('module', class, file, source) of torch before 1.6, or null.
+Value* module_class(const Value& id) {
+  const bool names_class = id.kind == ValueKind::kTuple && id.items.size() == 4 && id.items[0]->is_string() &&
+                           id.items[0]->text == "module";
+  if (!names_class) return nullptr;
+  const ValueKind kind = id.items[1]->kind;
+  return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items[1] : nullptr;
+}
+
+/// True for an object that took or may take items and state: a call, but not one that only looks up a name.
+bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !is_getattr_call(value); }
+
+}  // namespace
+
+void Machine::push_collection(ValueKind kind, std::size_t count) {
+  need(count);
+  if (kind == ValueKind::kDict && count % 2 != 0) fail("a key without a value");
+  Value* made = nodes_.make(kind);
+  if (kind == ValueKind::kTuple || kind == ValueKind::kFrozenSet) {
+    made->items = nodes_.fixed(last(count));
+  } else {
+    nodes_.append(made->items, last(count));
+  }
+  if (kind == ValueKind::kDict) paired_.push_back(made);
+  drop(count);
+  push(made);
+}
+
+void Machine::append(std::size_t count) {
+  Value& target = below(count);
+  if (target.kind == ValueKind::kList) {
+    nodes_.append(target.items, last(count));
+  } else if (is_object(target)) {
+    nodes_.append(nodes_.extra_of(target).list_items, last(count));
+  } else if (target.kind != ValueKind::kOpaque) {
+    fail("appends to what is no list");
+  }
+  drop(count);
+}
+
+void Machine::set_items(std::size_t count) {
+  Value& target = below(count);
+  if (count % 2 != 0) fail("a key without a value");
+  if (target.kind != ValueKind::kOpaque) {
+    if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of what is no dict");
+    std::span<Value*>& pairs = target.kind == ValueKind::kDict ? target.items : nodes_.extra_of(target).dict_items;
+    if (pairs.empty() && count != 0) paired_.push_back(&target);
+    nodes_.append(pairs, last(count));
+  }
+  drop(count);
+}
+
+void Machine::add_items(std::size_t count) {
+  Value& target = below(count);
+  if (target.kind != ValueKind::kSet) fail("adds items to what is no set");
+  nodes_.append(target.items, last(count));
+  drop(count);
+}
+
+void Machine::put(std::uint64_t index) {
+  // Picklers count up, so an index past the bytes read so far is damage; this bounds the table by the input.
+  if (index > at_) fail(fmt::format("memo index {} is out of turn", index));
+  if (index >= memo_.size()) memo_.resize(static_cast<std::size_t>(index) + 1, nullptr);
+  Value*& entry = memo_[static_cast<std::size_t>(index)];
+  if (entry == nullptr) ++memo_count_;
+  entry = &below(0);
+}
+
+void Machine::get(std::uint64_t index) {
+  if (index >= memo_.size() || memo_[static_cast<std::size_t>(index)] == nullptr) {
+    fail(fmt::format("memo index {} holds nothing", index));
+  }
+  push(memo_[static_cast<std::size_t>(index)]);
+}
+
+/// Of a mark, if that is what lies on top.
+void Machine::pop_value_or_mark() {
+  if (!marks_.empty() && stack_.size() == marks_.back()) {
+    marks_.pop_back();
+  } else {
+    need(1);
+    drop(1);
+  }
+}
+
+void Machine::persistent_id() {
+  need(1);
+  if (Value* named = module_class(below(0)); named != nullptr) {
+    stack_.back() = named;
+    return;
+  }
+  Value* id = nodes_.make(ValueKind::kPersid);
+  id->items = nodes_.fixed(last(1));
+  stack_.back() = id;
+  if (options_.persistent_ids != nullptr) options_.persistent_ids->push_back(id);
+}
+
+void Machine::global_line() {
+  const std::string_view module = line();
+  push_global(module, line());
+}
+
+void Machine::stack_global() {
+  const Value& name = below(0);
+  const Value& module = below(1);
+  if (!name.is_string() || !module.is_string()) fail("module and name are no strings");
+  drop(2);
+  push_global(module.text, name.text);
+}
+
+void Machine::push_global(std::string_view module, std::string_view name) {
+  if (protocol_ < 3) {
+    module = modern_module(module);
+    if (module == "builtins") name = modern_builtin(name);
+  }
+  if (module.size() + name.size() > kMaxGlobalBytes) {
+    fail(fmt::format("a global's name of {} bytes; the limit is {}", module.size() + name.size(), kMaxGlobalBytes));
+  }
+  std::string key = fmt::format("{}\n{}", module, name);
+  if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
+  if (!is_python_utf8(key)) fail("a global's name that is no UTF-8");
+  const bool allowed = options_.allow && options_.allow(module, name);
+  if (!allowed && !options_.opaque_unknown) forbid(module, name);
+  Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
+  globals_.emplace(std::move(key), global);
+  push(global);
+}
+
+void Machine::forbid(std::string_view module, std::string_view name) const {
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("pickle, byte {} ({}): names {}.{}, which is not on the list of what a checkpoint may hold",
+                          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name))
+      .in_file(options_.file)
+      .of_kind(FindingKind::kForbiddenGlobal)
+      .found(fmt::format("{}.{}", module, name))
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
+      .hint(options_.hint);
+}
+
+void Machine::reduce() {
+  const Value& callee = below(1);
+  const Value& arguments = below(0);
+  if (arguments.kind != ValueKind::kTuple) fail("arguments that are no tuple");
+  if (!is_callable(callee)) fail("calls what is no class or function by name");
+  if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
+  Value* data = plain_data(callee, arguments.items);
+  if (data == nullptr) return push_call(false, nullptr);
+  drop(2);
+  push(data);
+}
+
+/// The bytes, bytearray, set or frozenset that a call of an older protocol spells, so that what a value is does not
+/// depend on the protocol; null for other calls.
+Value* Machine::plain_data(const Value& callee, std::span<Value* const> arguments) {
+  const std::size_t count = arguments.size();
+  const bool is_latin1_text = count == 2 && arguments[0]->is_string() && is_latin1(*arguments[1]);
+  if (callee.is_global("_codecs", "encode")) {
+    return is_latin1_text ? latin1_bytes(ValueKind::kBytes, arguments[0]->text) : nullptr;
+  }
+  if (callee.kind != ValueKind::kGlobal || callee.module() != "builtins" || count > 2) return nullptr;
+  if (callee.text == "bytes" && count == 0) return nodes_.make(ValueKind::kBytes);
+  if (callee.text == "bytearray") {
+    if (is_latin1_text) return latin1_bytes(ValueKind::kByteArray, arguments[0]->text);
+    const bool has_bytes = count == 1 && arguments[0]->kind == ValueKind::kBytes;
+    if (has_bytes || count == 0) return nodes_.make_text(ValueKind::kByteArray, has_bytes ? arguments[0]->text : "");
+  }
+  const bool is_set = callee.text == "set";
+  if ((!is_set && callee.text != "frozenset") || count != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
+  Value* set = nodes_.make(is_set ? ValueKind::kSet : ValueKind::kFrozenSet);
+  nodes_.append(set->items, arguments[0]->items);
+  return set;
+}
+
+/// Bytes from their protocol 2 spelling; null if a character is no byte.
+Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
+  const bool is_ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (is_ascii) return nodes_.make_text(kind, text);
+  const std::span<char> bytes = nodes_.characters(text.size());
+  const std::optional<std::size_t> size = bytes_of_latin1(text, bytes);
+  return size ? nodes_.make_text(kind, std::string_view(bytes.data(), *size)) : nullptr;
+}
+
+/// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else
+/// is accepted: not of values, not of another getattr, no methods.
+void Machine::check_getattr(const Value& arguments) const {
+  const bool two = arguments.items.size() == 2 && arguments.items[1]->is_string();
+  if (!two) fail("getattr without a class and a name");
+  const ValueKind of = arguments.items[0]->kind;
+  if (of == ValueKind::kOpaque) return;
+  if (of != ValueKind::kGlobal) fail("getattr of what is no class by name");
+  const std::string_view name = arguments.items[1]->text;
+  const auto is_word = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  };
+  const bool is_member = !name.empty() && name[0] >= 'A' && name[0] <= 'Z' && std::ranges::all_of(name, is_word);
+  if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
+}
+
+void Machine::new_object_with_keywords() {
+  Value* kwargs = &below(0);
+  if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are no dict");
+  drop(1);
+  new_object(kwargs);
+}
+
+void Machine::new_object(Value* kwargs) {
+  if (below(0).kind != ValueKind::kTuple) fail("arguments that are no tuple");
+  if (!is_callable(below(1))) fail("makes an object of what is no class by name");
+  if (below(1).is_global("builtins", "getattr")) fail("getattr is no class");
+  push_call(true, kwargs);
+}
+
+/// Replaces callee and arguments, the last two values, by the call; an opaque class makes opaque objects.
+void Machine::push_call(bool is_new, Value* kwargs) {
+  Value* callee = &below(1);
+  const std::span<Value*> arguments = below(0).items;
+  const Value& made = class_made(*callee, arguments);
+  drop(2);
+  if (made.kind == ValueKind::kOpaque) {
+    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text);
+    opaque->module_bytes = made.module_bytes;
+    return push(opaque);
+  }
+  Value* call = nodes_.make(ValueKind::kCall);
+  call->callee = callee;
+  call->items = arguments;
+  if (is_new) nodes_.extra_of(*call).is_new = true;
+  if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
+  push(call);
+}
+
+void Machine::build() {
+  Value& target = below(1);
+  if (target.kind != ValueKind::kOpaque) {
+    if (!is_object(target)) fail("sets the state of what is no object");
+    Value*& state = nodes_.extra_of(target).state;
+    if (state != nullptr) fail("sets the state of an object twice");
+    state = &below(0);
+  }
+  drop(1);
+}
+
+}  // namespace shard::pickle

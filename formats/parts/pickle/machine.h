@@ -1,0 +1,118 @@
+/// \file
+/// The pickle machine: a stack, marks and a memo. Private to this folder; see pickle.h.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/parts/pickle/nodes.h"
+#include "formats/parts/pickle/pickle.h"
+#include "libshard/core/error.h"
+
+namespace shard::pickle {
+
+/// The machine of one pickle. Every opcode checks what it takes before it takes it.
+/// Cost: linear in the input; no recursion.
+class Machine {
+ public:
+  Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
+      : data_(reinterpret_cast<const char*>(data.data()), data.size()),
+        options_(options),
+        nodes_(arena, options.max_bytes != 0 ? options.max_bytes : std::max<std::size_t>(data.size() * 128, 1 << 20)) {}
+
+  Value* run();
+  std::size_t position() const { return at_; }
+  [[noreturn]] void fail(const std::string& what, ErrorCode code = ErrorCode::kCorruption) const;
+
+ private:
+  // Bytes of the input.
+  std::string_view take(std::size_t count) {
+    if (count > data_.size() - at_) fail_short(count);
+    const std::string_view taken = data_.substr(at_, count);
+    at_ += count;
+    return taken;
+  }
+  std::uint64_t unsigned_field(std::size_t bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    std::uint64_t number = 0;
+    std::memcpy(&number, take(bytes).data(), bytes);
+    return number;
+  }
+  std::string_view counted(std::size_t length_bytes) { return take(unsigned_field(length_bytes)); }
+  [[noreturn]] void fail_short(std::size_t count) const;
+  std::string_view line();
+  std::int64_t decimal(std::string_view text) const;
+
+  // The stack.
+  void push(Value* value) { stack_.push_back(value); }
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  void need(std::size_t count) const {
+    if (stack_.size() - floor() < count) fail_shallow(count);
+  }
+  [[noreturn]] void fail_shallow(std::size_t count) const;
+  std::size_t marked();  ///< Removes the last mark; the number of values above it, which stay.
+  std::span<Value* const> last(std::size_t count) const { return std::span(stack_).last(count); }
+  void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
+  Value& below(std::size_t count) const {  ///< The value under the last `count`.
+    need(count + 1);
+    return *stack_[stack_.size() - count - 1];
+  }
+
+  Value* run_opcodes();
+  void execute(std::uint8_t op);
+  void check_frame(std::uint64_t length) const;
+
+  void push_float();
+  void push_int_line();
+  void push_long(std::string_view bytes);
+  void push_string(std::string_view bytes);
+  void push_old_string(std::string_view bytes);
+
+  void push_collection(ValueKind kind, std::size_t count);
+  void append(std::size_t count);
+  void set_items(std::size_t count);
+  void add_items(std::size_t count);
+
+  void put(std::uint64_t index);
+  void get(std::uint64_t index);
+  void pop_value_or_mark();
+
+  void push_global(std::string_view module, std::string_view name);
+  [[noreturn]] void forbid(std::string_view module, std::string_view name) const;
+  void global_line();
+  void stack_global();
+  void persistent_id();
+  void reduce();
+  void new_object(Value* kwargs);  ///< Null: none.
+  void new_object_with_keywords();
+  void push_call(bool is_new, Value* kwargs);
+  void check_getattr(const Value& arguments) const;
+  Value* plain_data(const Value& callee, std::span<Value* const> arguments);
+  Value* latin1_bytes(ValueKind kind, std::string_view text);
+  void build();
+
+  std::string_view data_;
+  const LoadOptions& options_;
+  Nodes nodes_;
+  std::size_t at_ = 0;     ///< The next byte.
+  std::size_t op_at_ = 0;  ///< The opcode in execution, for messages.
+  std::uint64_t protocol_ = 0;
+  std::vector<Value*> stack_;
+  std::vector<std::size_t> marks_;  ///< Stack sizes.
+  std::vector<Value*> memo_;        ///< Null where nothing was put.
+  std::size_t memo_count_ = 0;
+  std::unordered_map<std::string, Value*> globals_;  ///< By "module\nname".
+  std::vector<Value*> paired_;                       ///< Dicts and calls that received keys.
+};
+
+}  // namespace shard::pickle

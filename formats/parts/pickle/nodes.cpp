@@ -1,0 +1,224 @@
+#include "formats/parts/pickle/nodes.h"
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace shard::pickle {
+
+namespace {
+
+/// A key's value as a number and a text; 1 and True are one key in Python.
+struct KeyText {
+  bool comparable = false;
+  ValueKind kind = ValueKind::kNone;
+  std::int64_t number = 0;
+  std::string_view text;
+
+  explicit KeyText(const Value& key) {
+    switch (key.kind) {
+      case ValueKind::kNone:
+        comparable = true;
+        break;
+      case ValueKind::kBool:
+        comparable = true, kind = ValueKind::kInt, number = key.boolean ? 1 : 0;
+        break;
+      case ValueKind::kInt:
+        comparable = true, kind = ValueKind::kInt, number = key.number;
+        break;
+      case ValueKind::kString:
+      case ValueKind::kBytes:
+        comparable = true, kind = key.kind, text = key.text;
+        break;
+      default:
+        break;
+    }
+  }
+  friend auto operator<=>(const KeyText&, const KeyText&) = default;
+  std::size_t hash() const {
+    if (kind == ValueKind::kInt) return static_cast<std::size_t>(number);
+    return std::hash<std::string_view>{}(text) + static_cast<std::size_t>(kind);
+  }
+};
+
+struct HashedPair {
+  std::size_t hash;
+  std::size_t pair;
+};
+
+/// Pairs in an order that brings equal keys together. Sorted, not looked up in a hash table, because a file could be
+/// made such that all its keys collide.
+std::vector<HashedPair> by_key(std::span<Value* const> pairs) {
+  std::vector<HashedPair> order;
+  order.reserve(pairs.size() / 2);
+  for (std::size_t i = 0; i < pairs.size() / 2; ++i) {
+    const KeyText key(*pairs[2 * i]);
+    if (key.comparable) order.push_back({key.hash(), i});
+  }
+  std::ranges::sort(order, [&](const HashedPair& a, const HashedPair& b) {
+    if (a.hash != b.hash) return a.hash < b.hash;
+    const auto keys = KeyText(*pairs[2 * a.pair]) <=> KeyText(*pairs[2 * b.pair]);
+    return keys != 0 ? keys < 0 : a.pair < b.pair;
+  });
+  return order;
+}
+
+/// True when no key repeats, found by comparing a few with each other.
+bool few_keys_differ(std::span<Value* const> pairs) {
+  for (std::size_t i = 2; i < pairs.size(); i += 2) {
+    const KeyText key(*pairs[i]);
+    for (std::size_t j = 0; key.comparable && j < i; j += 2) {
+      if (KeyText(*pairs[j]) == key) return false;
+    }
+  }
+  return true;
+}
+
+constexpr std::size_t kLeastBytes = 4096;  // Enough for the shared nodes.
+
+bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+
+/// The length of the character at `at`, 0 if it is malformed.
+std::size_t character_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+  const unsigned first = byte(0), second = byte(1);
+  const auto continued = [&](std::size_t n) {
+    for (std::size_t i = 1; i < n; ++i) {
+      if (!is_continuation(static_cast<unsigned char>(byte(i)))) return false;
+    }
+    return true;
+  };
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return continued(2) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) return continued(3) && !(first == 0xE0 && second < 0xA0) ? 3 : 0;
+  if (first < 0xF0 || first > 0xF4 || !continued(4)) return 0;
+  return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
+}
+
+/// Small arrays take what they need, rounded up to a pair: most never grow. Others double.
+std::size_t capacity_of(std::size_t size) { return size <= 16 ? size + size % 2 : std::bit_ceil(size); }
+
+}  // namespace
+
+Nodes::Nodes(Arena& arena, std::size_t max_bytes) : arena_(arena), left_(std::max(max_bytes, kLeastBytes)) {
+  none_ = make(ValueKind::kNone);
+  true_ = make(ValueKind::kBool);
+  true_->boolean = true;
+  false_ = make(ValueKind::kBool);
+  empty_tuple_ = make(ValueKind::kTuple);
+}
+
+void Nodes::charge(std::size_t bytes) {
+  if (bytes > left_) throw BudgetSpent{};
+  left_ -= bytes;
+}
+
+void Nodes::refill(std::size_t bytes) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const std::size_t wanted = std::max(bytes, block_bytes_);
+  charge(wanted);
+  block_ = {static_cast<std::byte*>(arena_.allocate(wanted, alignof(Value*))), wanted};
+  block_bytes_ = std::min(block_bytes_ * 2, kMostBytes);
+}
+
+Value* Nodes::make(ValueKind kind) {
+  Value* value = std::construct_at(room_for<Value>(1));
+  value->kind = kind;
+  return value;
+}
+
+Value* Nodes::make_text(ValueKind kind, std::string_view text) {
+  Value* value = make(kind);
+  value->text = text;
+  return value;
+}
+
+std::span<char> Nodes::characters(std::size_t count) {
+  charge(count);
+  return arena_.array<char>(count);
+}
+
+Value* Nodes::make_global(ValueKind kind, std::string_view module, std::string_view name) {
+  charge(sizeof(Value) + module.size() + name.size() + 1);
+  Value* value = shard::make_global(arena_, module, name);
+  value->kind = kind;
+  return value;
+}
+
+Value* Nodes::integer(std::int64_t number) {
+  const std::uint64_t hash = static_cast<std::uint64_t>(number) * 0x9E3779B97F4A7C15;
+  Value*& recent = recent_ints_[hash >> 54];
+  if (recent == nullptr || recent->number != number) {
+    recent = make(ValueKind::kInt);
+    recent->number = number;
+  }
+  return recent;
+}
+
+CallExtra& Nodes::extra_of(Value& call) {
+  if (call.extra == nullptr) call.extra = std::construct_at(room_for<CallExtra>(1));
+  return *call.extra;
+}
+
+std::span<Value*> Nodes::fixed(std::span<Value* const> items) {
+  Value** copy = room_for<Value*>(items.size());
+  std::ranges::copy(items, copy);
+  return {copy, items.size()};
+}
+
+void Nodes::append(std::span<Value*>& array, std::span<Value* const> items) {
+  const std::size_t size = array.size() + items.size();
+  Value** data = array.data();
+  if (size > capacity_of(array.size())) {
+    data = room_for<Value*>(capacity_of(size));
+    std::ranges::copy(array, data);
+  }
+  std::ranges::copy(items, data + array.size());
+  array = {data, size};
+}
+
+void drop_repeated_keys(std::span<Value*>& pairs) {
+  constexpr std::size_t kFew = 2 * 8;
+  if (pairs.size() <= kFew && few_keys_differ(pairs)) return;
+  const std::vector<HashedPair> order = by_key(pairs);
+  std::vector<bool> repeats(pairs.size() / 2, false);
+  for (std::size_t i = 1, first = 0; i < order.size(); ++i) {
+    const bool same = order[i].hash == order[first].hash &&
+                      KeyText(*pairs[2 * order[i].pair]) == KeyText(*pairs[2 * order[first].pair]);
+    if (!same) {
+      first = i;
+      continue;
+    }
+    repeats[order[i].pair] = true;
+    pairs[2 * order[first].pair + 1] = pairs[2 * order[i].pair + 1];
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < pairs.size() / 2; ++i) {
+    if (repeats[i]) continue;
+    pairs[2 * kept] = pairs[2 * i];
+    pairs[2 * kept + 1] = pairs[2 * i + 1];
+    ++kept;
+  }
+  pairs = pairs.first(2 * kept);
+}
+
+bool is_python_utf8(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    for (std::uint64_t word; at + sizeof(word) <= text.size(); at += sizeof(word)) {
+      std::memcpy(&word, text.data() + at, sizeof(word));
+      if ((word & 0x8080808080808080) != 0) break;
+    }
+    if (at == text.size()) break;
+    const std::size_t length = character_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+}  // namespace shard::pickle

@@ -1,0 +1,122 @@
+#include "formats/parts/pickle/numpy_values.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace shard::pickle {
+
+namespace {
+
+using Kind = NumpyValue::Kind;
+
+bool is_numpy_call(const Value& value, std::string_view module, std::string_view name) {
+  if (value.kind != ValueKind::kCall || value.callee == nullptr || value.callee->kind != ValueKind::kGlobal)
+    return false;
+  const Value& callee = *value.callee;
+  if (callee.text != name) return false;
+  const auto is_in = [&](std::string_view package) {
+    return callee.module().starts_with(package) && callee.module().substr(package.size()) == module;
+  };
+  return is_in("numpy.core.") || is_in("numpy._core.");
+}
+
+const Value* state_of(const Value& call) { return call.extra != nullptr ? call.extra->state : nullptr; }
+
+/// numpy.dtype('f8', False, True), BUILD (3, '<', ...).
+bool read_dtype(const Value& value, NumpyValue& out) {
+  if (!value.is_call_of("numpy", "dtype") || value.items.empty() || !value.items[0]->is_string()) return false;
+  out.code = value.items[0]->text;
+  const Value* state = state_of(value);
+  if (state == nullptr) return true;
+  const bool has_order = state->kind == ValueKind::kTuple && state->items.size() >= 2 && state->items[1]->is_string();
+  if (has_order) out.big_endian = state->items[1]->text == ">";
+  return has_order;
+}
+
+bool read_shape(const Value& value, NumpyValue& out) {
+  if (value.kind != ValueKind::kTuple) return false;
+  for (const Value* side : value.items) {
+    if (side->kind != ValueKind::kInt || side->number < 0) return false;
+    out.shape.push_back(side->number);
+  }
+  return true;
+}
+
+bool read_bytes(const Value& value, NumpyValue& out) {
+  if (value.kind == ValueKind::kBytes || value.kind == ValueKind::kByteArray) out.bytes = value.text;
+  return out.bytes.has_value() || value.kind == ValueKind::kList;
+}
+
+/// scalar(dtype, bytes)
+bool read_scalar(const Value& call, NumpyValue& out) {
+  if (call.items.size() != 2 || !read_dtype(*call.items[0], out)) return false;
+  read_bytes(*call.items[1], out);
+  return true;
+}
+
+/// _reconstruct(ndarray, (0,), b'b'), BUILD (1, shape, dtype, is column-major, bytes or list)
+bool read_array(const Value& call, NumpyValue& out) {
+  const Value* state = state_of(call);
+  if (state == nullptr || state->kind != ValueKind::kTuple || state->items.size() != 5) return false;
+  const std::span<Value* const> parts = state->items;
+  out.column_major = parts[3]->kind == ValueKind::kBool && parts[3]->boolean;
+  return read_shape(*parts[1], out) && read_dtype(*parts[2], out) && read_bytes(*parts[4], out);
+}
+
+/// _frombuffer(bytes, dtype, shape, 'C' or 'F'), as protocol 5 writes arrays
+bool read_buffer(const Value& call, NumpyValue& out) {
+  if (call.items.size() != 4 || !call.items[3]->is_string()) return false;
+  out.column_major = call.items[3]->text == "F";
+  return read_bytes(*call.items[0], out) && read_dtype(*call.items[1], out) && read_shape(*call.items[2], out);
+}
+
+}  // namespace
+
+std::optional<NumpyValue> as_numpy(const Value& value) {
+  NumpyValue found;
+  bool is_read = false;
+  if (is_numpy_call(value, "multiarray", "scalar")) {
+    is_read = read_scalar(value, found);
+  } else if (is_numpy_call(value, "multiarray", "_reconstruct")) {
+    found.kind = Kind::kArray;
+    is_read = read_array(value, found);
+  } else if (is_numpy_call(value, "numeric", "_frombuffer")) {
+    found.kind = Kind::kArray;
+    is_read = read_buffer(value, found);
+  } else {
+    found.kind = Kind::kDType;
+    is_read = read_dtype(value, found);
+  }
+  return is_read ? std::optional(std::move(found)) : std::nullopt;
+}
+
+std::string numpy_dtype_name(std::string_view code) {
+  static constexpr auto kNames = std::to_array<std::pair<std::string_view, std::string_view>>({
+      {"b1", "bool"},    {"i1", "int8"},    {"i2", "int16"},       {"i4", "int32"},       {"i8", "int64"},
+      {"u1", "uint8"},   {"u2", "uint16"},  {"u4", "uint32"},      {"u8", "uint64"},      {"f2", "float16"},
+      {"f4", "float32"}, {"f8", "float64"}, {"f16", "longdouble"}, {"c8", "complex64"},   {"c16", "complex128"},
+      {"O", "object"},   {"O8", "object"},  {"M8", "datetime64"},  {"m8", "timedelta64"},
+  });
+  const auto* known = std::ranges::find(kNames, code, &std::pair<std::string_view, std::string_view>::first);
+  return std::string(known != kNames.end() ? known->second : code);
+}
+
+std::string numpy_type_name(const NumpyValue& value) {
+  if (value.kind == Kind::kArray) return "numpy.ndarray";
+  if (value.kind == Kind::kDType) return "numpy.dtype";
+  if (value.code.starts_with("U")) return "numpy.str_";
+  if (value.code.starts_with("S")) return "numpy.bytes_";
+  if (value.code.starts_with("V")) return "numpy.void";
+  return "numpy." + numpy_dtype_name(value.code);
+}
+
+std::string numpy_summary(const NumpyValue& value) {
+  const std::string name = numpy_dtype_name(value.code);
+  return value.kind == Kind::kArray ? fmt::format("{}[{}]", name, fmt::join(value.shape, ", ")) : name;
+}
+
+}  // namespace shard::pickle

@@ -1,0 +1,113 @@
+#include "formats/parts/zip/directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/parts/zip/bytes.h"
+
+namespace shard::zip {
+namespace {
+
+// Deflate options (bits 1 and 2), descriptor, UTF-8. All others change how the bytes are to be read.
+constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
+constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
+constexpr std::int64_t kDeflateRatio = 1032;  // Deflate cannot do better.
+
+// The content of extra field `id`, or an empty span.
+std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id) {
+  while (extra.size() >= 4) {
+    const std::size_t bytes = load<std::uint16_t>(extra, 2);
+    if (bytes > extra.size() - 4) throw damaged(FindingKind::kBadHeader, "an extra field leaves its header");
+    if (load<std::uint16_t>(extra, 0) == id) return extra.subspan(4, bytes);
+    extra = extra.subspan(4 + bytes);
+  }
+  return {};
+}
+
+void check_name(std::string_view name) {
+  const auto bad = [&](std::string_view why) {
+    return damaged(FindingKind::kBadHeader, fmt::format("record name '{}' {}", name, why))
+        .because("names must not lead elsewhere");
+  };
+  if (name.empty()) throw damaged(FindingKind::kBadHeader, "a record has no name");
+  if (name.front() == '/') throw bad("is absolute");
+  if (name.find('\\') != name.npos) throw bad("holds a backslash");
+  if (name.find('\0') != name.npos) throw damaged(FindingKind::kBadHeader, "a record name holds a NUL byte");
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    if (name.substr(begin, end - begin) == "..") throw bad("holds '..'");
+    begin = end + 1;
+  }
+}
+
+void check_flags(std::uint16_t flags, std::string_view name) {
+  if ((flags & kEncryptionFlags) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' is encrypted", name));
+  }
+  if ((flags & ~kKnownFlags) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags));
+  }
+}
+
+}  // namespace
+
+Error damaged(FindingKind kind, const std::string& message) {
+  return Error(ErrorCode::kCorruption, "zip: " + message).of_kind(kind);
+}
+
+std::int64_t to_size(std::uint64_t number, std::string_view field) {
+  if (number > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw damaged(FindingKind::kBadHeader, fmt::format("{} {} does not fit 63 bits", field, number));
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+std::int64_t Zip64::value(std::uint32_t field, std::string_view what) {
+  if (field != kMax32) return field;
+  if (!found_) rest_ = find_extra(extra_, kZip64Extra);
+  found_ = true;
+  if (rest_.size() < 8) throw damaged(FindingKind::kBadHeader, fmt::format("the zip64 field lacks the {}", what));
+  const std::uint64_t number = load<std::uint64_t>(rest_, 0);
+  rest_ = rest_.subspan(8);
+  return to_size(number, what);
+}
+
+Record take_entry(std::span<const std::byte>& rest) {
+  if (rest.size() < kDirectoryBytes) throw damaged(FindingKind::kBadHeader, "the directory ends inside an entry");
+  if (load<std::uint32_t>(rest, 0) != kDirectorySignature) {
+    throw damaged(FindingKind::kBadHeader, "a directory entry has no signature");
+  }
+  const std::size_t name_bytes = load<std::uint16_t>(rest, 28), extra_bytes = load<std::uint16_t>(rest, 30),
+                    comment_bytes = load<std::uint16_t>(rest, 32);
+  const std::size_t fixed = kDirectoryBytes, all = fixed + name_bytes + extra_bytes + comment_bytes;
+  if (all > rest.size()) throw damaged(FindingKind::kBadHeader, "the directory ends inside an entry");
+  Record record;
+  record.name.assign(reinterpret_cast<const char*>(rest.data()) + fixed, name_bytes);
+  check_name(record.name);
+  record.flags = load<std::uint16_t>(rest, 8);
+  check_flags(record.flags, record.name);
+  record.method = load<std::uint16_t>(rest, 10);
+  record.crc32 = load<std::uint32_t>(rest, 16);
+  Zip64 wide(rest.subspan(fixed + name_bytes, extra_bytes));
+  record.bytes = wide.value(load<std::uint32_t>(rest, 24), "size");
+  record.stored_bytes = wide.value(load<std::uint32_t>(rest, 20), "compressed size");
+  record.header_offset = wide.value(load<std::uint32_t>(rest, 42), "header offset");
+  if (load<std::uint16_t>(rest, 34) != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' lies on another disk", record.name));
+  }
+  if (record.method == 0 && record.bytes != record.stored_bytes) {
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' is stored with two sizes", record.name))
+        .expected(record.bytes)
+        .found(record.stored_bytes);
+  }
+  if (record.method == kDeflated && record.bytes / kDeflateRatio > record.stored_bytes) {
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' of {} compressed bytes cannot hold {}", record.name,
+                                            record.stored_bytes, record.bytes))
+        .because("deflate makes data at most 1032 times smaller");
+  }
+  rest = rest.subspan(all);
+  return record;
+}
+
+}  // namespace shard::zip

@@ -1,0 +1,43 @@
+/// \file
+/// Entries of a zip's central directory and its zip64 fields, checked as they are read. Private to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/parts/zip/zip.h"
+#include "libshard/core/error.h"
+
+namespace shard::zip {
+
+inline constexpr std::uint16_t kDeflated = 8;
+
+/// A kCorruption of that kind.
+Error damaged(FindingKind kind, const std::string& message);
+
+/// A number of a header as a size. \throws Error kCorruption (kind bad_header)  it does not fit 63 bits.
+std::int64_t to_size(std::uint64_t number, std::string_view field);
+
+/// Takes 64-bit numbers from a zip64 extra field, one for each 32-bit field that says that it is there, in the order of
+/// the fields.
+class Zip64 {
+ public:
+  /// Ownership: a view of a header's extra fields.
+  explicit Zip64(std::span<const std::byte> extra) : extra_(extra) {}
+  /// \throws Error kCorruption (kind bad_header)  the number is not there.
+  std::int64_t value(std::uint32_t field, std::string_view what);
+
+ private:
+  std::span<const std::byte> extra_, rest_;
+  bool found_ = false;
+};
+
+/// The directory entry at the front of `rest`, all but its `limit`; moves `rest` past it.
+/// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be.
+/// \throws Error kUnsupported  encryption, unknown flags, another disk.
+Record take_entry(std::span<const std::byte>& rest);
+
+}  // namespace shard::zip

@@ -1,0 +1,318 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "formats/parts/decoded_view/decoded_view.h"
+#include "formats/parts/zip/bytes.h"
+#include "formats/parts/zip/directory.h"
+#include "formats/parts/zip/zip.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+
+namespace shard::zip {
+namespace {
+
+constexpr std::int64_t kReadWhole = 8192;           // Zips up to this size are read at once.
+constexpr std::int64_t kWindow = 4096;              // Of larger ones the front and the end.
+constexpr std::int64_t kUsualExtra = 128;           // Read along with a local header; torch's padding is shorter.
+constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Of a directory; one that lies about its size costs no memory.
+constexpr std::size_t kLongestEntry = kDirectoryBytes + 3 * 0xFFFF;
+
+/// Memory grows with what really comes out, not with what the directory promises.
+std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
+  constexpr std::int64_t kStep = 1 << 20;
+  const auto view = decoded_view::decompressed(from);
+  std::vector<std::byte> content;
+  for (std::int64_t at = 0; at < from.bytes; at += kStep) {
+    content.resize(static_cast<std::size_t>(std::min(from.bytes, at + kStep)));
+    view->read_at(at, std::span(content).subspan(static_cast<std::size_t>(at)));
+  }
+  return content;
+}
+
+}  // namespace
+
+ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes)
+    : file_(std::move(file)), begin_(begin), bytes_(bytes) {
+  try {
+    if (begin < 0 || bytes < 0 || checked_add(begin, bytes) > file_->size()) {
+      throw damaged(FindingKind::kTruncated, fmt::format("bytes [{}, {}) leave the file", begin, begin + bytes))
+          .found(file_->size());
+    }
+    tail_.begin = bytes <= kReadWhole ? 0 : bytes - kWindow;
+    tail_.bytes.resize(static_cast<std::size_t>(bytes - tail_.begin));
+    file_->read_at(begin + tail_.begin, tail_.bytes);
+    const End end = read_end();
+    if (tail_.begin > 0) {
+      head_.bytes.resize(static_cast<std::size_t>(kWindow));
+      file_->read_at(begin, head_.bytes);
+    }
+    read_directory(end);
+    check_places(end.directory);
+    index_names();
+  } catch (Error& error) {
+    throw error.in_file(file_->name());
+  }
+}
+
+std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t count,
+                                           std::vector<std::byte>& scratch) const {
+  if (offset < 0 || count < 0 || offset > bytes_ || count > bytes_ - offset) {
+    throw damaged(FindingKind::kOutOfBounds, fmt::format("{} bytes at {} leave the zip of {} bytes", count, offset, bytes_))
+        .in_file(file_->name());
+  }
+  for (const Window* window : {&head_, &tail_}) {
+    const std::int64_t size = static_cast<std::int64_t>(window->bytes.size());
+    if (offset >= window->begin && offset - window->begin + count <= size) {
+      return std::span(window->bytes)
+          .subspan(static_cast<std::size_t>(offset - window->begin), static_cast<std::size_t>(count));
+    }
+  }
+  scratch.resize(static_cast<std::size_t>(count));
+  file_->read_at(begin_ + offset, scratch);
+  return scratch;
+}
+
+std::int64_t ZipReader::find_end() const {
+  if (bytes_ < kEndBytes) throw damaged(FindingKind::kTruncated, fmt::format("{} bytes are too few for a zip", bytes_));
+  std::vector<std::byte> scratch;
+  const auto is_end = [](std::span<const std::byte> bytes) {
+    return load<std::uint32_t>(bytes, 0) == kEndSignature &&
+           kEndBytes + load<std::uint16_t>(bytes, 20) == static_cast<std::int64_t>(bytes.size());
+  };
+  if (is_end(view(bytes_ - kEndBytes, kEndBytes, scratch))) return bytes_ - kEndBytes;
+  const std::int64_t begin = std::max<std::int64_t>(0, bytes_ - kEndBytes - 0xFFFF);
+  const std::span<const std::byte> tail = view(begin, bytes_ - begin, scratch);
+  for (std::int64_t at = bytes_ - begin - kEndBytes; at-- > 0;) {
+    if (is_end(tail.subspan(static_cast<std::size_t>(at)))) return begin + at;
+  }
+  Error error = damaged(FindingKind::kTruncated, "there is no end record at the end");
+  if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
+    throw error.because("it does not begin as a zip either: this is another kind of file");
+  }
+  throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
+}
+
+ZipReader::End ZipReader::read_end() const {
+  std::vector<std::byte> scratch;
+  const std::int64_t at = find_end();
+  const std::span<const std::byte> record = view(at, kEndBytes, scratch);
+  const std::uint16_t disk = load<std::uint16_t>(record, 4), directory_disk = load<std::uint16_t>(record, 6);
+  if (disk != 0 || directory_disk != 0 || load<std::uint16_t>(record, 8) != load<std::uint16_t>(record, 10)) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  End end{load<std::uint16_t>(record, 10), load<std::uint32_t>(record, 16), load<std::uint32_t>(record, 12)};
+  std::int64_t directory_end = at;
+  const std::int64_t locator = at - kLocatorBytes;
+  if (locator >= kZip64EndBytes && load<std::uint32_t>(view(locator, 4, scratch), 0) == kLocatorSignature) {
+    end = read_zip64_end(locator, end);
+    directory_end = locator - kZip64EndBytes;
+  }
+  if (end.directory > directory_end || directory_end - end.directory != end.directory_bytes) {
+    throw damaged(FindingKind::kBadHeader, "the directory does not end where the end record begins")
+        .expected(directory_end)
+        .found(fmt::format("{} + {}", end.directory, end.directory_bytes));
+  }
+  if (end.entries > end.directory_bytes / kDirectoryBytes) {
+    throw damaged(FindingKind::kBadHeader,
+                  fmt::format("{} records cannot be in a directory of {} bytes", end.entries, end.directory_bytes));
+  }
+  return end;
+}
+
+ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classic) const {
+  std::vector<std::byte> scratch;
+  const std::span<const std::byte> at = view(locator, kLocatorBytes, scratch);
+  const std::uint64_t record_offset = load<std::uint64_t>(at, 8);
+  if (load<std::uint32_t>(at, 4) != 0 || load<std::uint32_t>(at, 16) != 1) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  if (record_offset != static_cast<std::uint64_t>(locator - kZip64EndBytes)) {
+    throw damaged(FindingKind::kBadHeader, "the zip64 locator does not point at the record before it")
+        .expected(locator - kZip64EndBytes)
+        .found(std::to_string(record_offset));
+  }
+  const std::span<const std::byte> record = view(locator - kZip64EndBytes, kZip64EndBytes, scratch);
+  if (load<std::uint32_t>(record, 0) != kZip64EndSignature ||
+      load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
+    throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or another size");
+  }
+  if (load<std::uint64_t>(record, 16) != 0 || load<std::uint64_t>(record, 24) != load<std::uint64_t>(record, 32)) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  const End end{to_size(load<std::uint64_t>(record, 32), "record count"),
+                to_size(load<std::uint64_t>(record, 48), "directory offset"),
+                to_size(load<std::uint64_t>(record, 40), "directory size")};
+  const auto agree = [](std::int64_t narrow, std::int64_t wide, std::int64_t limit) {
+    return narrow == wide || narrow == limit;
+  };
+  if (!agree(classic.entries, end.entries, 0xFFFF) || !agree(classic.directory, end.directory, kMax32) ||
+      !agree(classic.directory_bytes, end.directory_bytes, kMax32)) {
+    throw damaged(FindingKind::kBadHeader, "the zip64 end record contradicts the end record");
+  }
+  return end;
+}
+
+void ZipReader::read_directory(const End& end) {
+  std::vector<std::byte> scratch;
+  std::span<const std::byte> rest;
+  const std::int64_t directory_end = end.directory + end.directory_bytes;
+  std::int64_t next = end.directory;  // Behind `rest`.
+  for (std::int64_t i = 0; i < end.entries; ++i) {
+    if (rest.size() < kLongestEntry && next < directory_end) {
+      next -= static_cast<std::int64_t>(rest.size());
+      rest = view(next, std::min(kDirectoryWindow, directory_end - next), scratch);
+      next += static_cast<std::int64_t>(rest.size());
+    }
+    records_.push_back(take_entry(rest));
+    has_checksums_ = has_checksums_ || records_.back().crc32 != 0;
+  }
+  const std::int64_t left = directory_end - next + static_cast<std::int64_t>(rest.size());
+  if (left != 0) {
+    throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes follow the directory's {} entries", left, end.entries));
+  }
+  if (records_.empty()) return;
+  const std::string& first = records_.front().name;
+  if (const std::size_t slash = first.find('/'); slash != first.npos) folder_ = first.substr(0, slash);
+}
+
+void ZipReader::check_places(std::int64_t directory) {
+  std::vector<std::uint32_t> order(records_.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto before = [&](std::uint32_t a, std::uint32_t b) {
+    return records_[a].header_offset < records_[b].header_offset;
+  };
+  if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+  const std::int64_t front = order.empty() ? directory : records_[order.front()].header_offset;
+  if (front != 0) throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes lie before the first record", front)).expected(0);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Record& record = records_[order[i]];
+    const bool last = i + 1 == order.size();
+    record.limit = last ? directory : records_[order[i + 1]].header_offset;
+    const std::int64_t least = kLocalBytes + static_cast<std::int64_t>(record.name.size());
+    if (checked_add(record.stored_bytes, least) > record.limit - record.header_offset) {
+      throw damaged(last ? FindingKind::kOutOfBounds : FindingKind::kOverlap,
+                    fmt::format("record '{}' of {} bytes at {} reaches past {}", record.name, record.stored_bytes,
+                                record.header_offset, last ? "the directory" : "the next record"))
+          .expected(fmt::format("an end up to {}", record.limit));
+    }
+  }
+}
+
+void ZipReader::index_names() {
+  by_name_.reserve(records_.size());
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    by_name_.push_back({std::hash<std::string_view>{}(records_[i].name), static_cast<std::uint32_t>(i)});
+  }
+  std::sort(by_name_.begin(), by_name_.end(), [&](const NameKey& a, const NameKey& b) {
+    return a.hash != b.hash ? a.hash < b.hash : records_[a.record].name < records_[b.record].name;
+  });
+  for (std::size_t i = 1; i < by_name_.size(); ++i) {
+    const NameKey &a = by_name_[i - 1], &b = by_name_[i];
+    if (a.hash == b.hash && records_[a.record].name == records_[b.record].name) {
+      throw damaged(FindingKind::kDuplicateName, fmt::format("two records are named '{}'", records_[a.record].name));
+    }
+  }
+}
+
+const Record* ZipReader::find(std::string_view name) const {
+  std::string full = folder_;
+  full.append("/").append(name);
+  const std::uint64_t hash = std::hash<std::string_view>{}(full);
+  const auto found = std::partition_point(by_name_.begin(), by_name_.end(), [&](const NameKey& key) {
+    return key.hash != hash ? key.hash < hash : records_[key.record].name < full;
+  });
+  if (found == by_name_.end() || found->hash != hash || records_[found->record].name != full) return nullptr;
+  return &records_[found->record];
+}
+
+/// Behind the data nothing lies but the descriptor. Were the local header's lengths not what they were, the data would
+/// be taken from another place, and this is what shows it.
+void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra) const {
+  bool fits = gap == 0;
+  if ((record.flags & kDescriptorFlag) != 0) {
+    const bool is_wide = record.bytes >= kMax32 || record.stored_bytes >= kMax32;
+    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide one, others the narrow one.
+    fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || lies_far));
+    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Without the signature, as some others write it.
+  }
+  if (fits) return;
+  throw damaged(FindingKind::kBadHeader,
+                fmt::format("record '{}': {} bytes lie between its data and what follows", record.name, gap))
+      .in_file(file_->name())
+      .because("the lengths in its local header are not what they were");
+}
+
+std::int64_t ZipReader::data_offset(const Record& record) const {
+  std::vector<std::byte> scratch;
+  const std::int64_t name_bytes = static_cast<std::int64_t>(record.name.size());
+  const auto wrong = [&](std::string_view what) {
+    return damaged(FindingKind::kBadHeader,
+                   fmt::format("record '{}': the local header's {} is not the directory's", record.name, what))
+        .in_file(file_->name());
+  };
+  const std::int64_t usual = kLocalBytes + name_bytes + kUsualExtra;
+  const std::span<const std::byte> header =
+      view(record.header_offset, std::min(usual, record.limit - record.header_offset), scratch);
+  if (load<std::uint32_t>(header, 0) != kLocalSignature) throw wrong("signature");
+  if (load<std::uint16_t>(header, 6) != record.flags) throw wrong("flags");
+  if (load<std::uint16_t>(header, 8) != record.method) throw wrong("method");
+  if (load<std::uint16_t>(header, 26) != name_bytes ||
+      std::memcmp(header.data() + kLocalBytes, record.name.data(), record.name.size()) != 0) {
+    throw wrong("name");
+  }
+  const std::uint32_t crc = load<std::uint32_t>(header, 14), stored = load<std::uint32_t>(header, 18),
+                      bytes = load<std::uint32_t>(header, 22);
+  const std::int64_t extra_offset = record.header_offset + kLocalBytes + name_bytes;
+  const std::int64_t extra_bytes = load<std::uint16_t>(header, 28);
+  // With a descriptor the local numbers are zeros, as torch writes them, and the descriptor's count.
+  const bool deferred = (record.flags & kDescriptorFlag) != 0 && crc == 0 && stored == 0 && bytes == 0;
+  if (!deferred) {
+    if (crc != record.crc32) throw wrong("CRC");
+    std::vector<std::byte> extra;
+    Zip64 wide(bytes == kMax32 || stored == kMax32 ? view(extra_offset, extra_bytes, extra)
+                                                   : std::span<const std::byte>());
+    if (wide.value(bytes, "size") != record.bytes) throw wrong("size");
+    if (wide.value(stored, "compressed size") != record.stored_bytes) throw wrong("compressed size");
+  }
+  const std::int64_t data = extra_offset + extra_bytes;
+  if (record.stored_bytes > record.limit - data) {
+    throw damaged(FindingKind::kOverlap, fmt::format("record '{}' of {} bytes at {} reaches past {}", record.name,
+                                         record.stored_bytes, data, record.limit))
+        .in_file(file_->name());
+  }
+  check_gap(record, record.limit - data - record.stored_bytes, extra_bytes > 0);
+  return begin_ + data;
+}
+
+std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_bytes) const {
+  if (record.bytes > limit_bytes) {
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes, more than the {} that make sense", record.name,
+                                            record.bytes, limit_bytes))
+        .in_file(file_->name());
+  }
+  const std::int64_t data = data_offset(record);
+  std::vector<std::byte> content;
+  if (record.method == 0) {
+    const std::span<const std::byte> stored = view(data - begin_, record.stored_bytes, content);
+    if (stored.data() != content.data()) content.assign(stored.begin(), stored.end());
+  } else if (record.method == kDeflated) {
+    content = inflated({file_, data, record.stored_bytes, record.bytes, decoded_view::Codec::kDeflate, record.name});
+  } else {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
+        .in_file(file_->name());
+  }
+  if (has_checksums_ && crc32(content) != record.crc32) {
+    throw damaged(FindingKind::kCrcMismatch, fmt::format("record '{}' does not match its checksum", record.name))
+        .in_file(file_->name())
+        .expected(fmt::format("{:08x}", record.crc32))
+        .found(fmt::format("{:08x}", crc32(content)))
+        .because("its bytes were changed after it was written");
+  }
+  return content;
+}
+
+}  // namespace shard::zip

@@ -1,0 +1,23 @@
+/// \file
+/// FormatTraits: what a format can hold.
+#pragma once
+
+#include <string_view>
+
+namespace shard {
+
+/// What a format can hold; each format has one constant of these.
+struct FormatTraits {
+  std::string_view name;
+  bool pieces = false;            ///< Boxes of tensors, not only whole ones.
+  bool one_box_per_item = false;  ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
+  bool keeps_replicas = false;    ///< Each rank stores its copy; else the lowest rank's only.
+  bool keeps_empty = false;       ///< Empty pieces are written.
+  bool uncut_on_all = false;      ///< Uncut tensors and objects in every rank's file; else on rank 0.
+  bool objects = false;           ///< Non-tensor values.
+  bool sharing = false;           ///< Shared storages, strides, views (torch).
+  bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
+  bool many_files = true;         ///< --shards and --max-shard-size.
+};
+
+}  // namespace shard

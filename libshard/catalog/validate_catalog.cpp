@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "libshard/catalog/bounds.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/coverage.h"
+#include "libshard/catalog/visited.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+// --- Order ---
+
+/// What a tensor is sorted by, close together: sorting whole entries, or indices into them, misses the cache. `head` is
+/// the first bytes past what all names have in common, as a number that compares as they do; mostly it decides.
+struct SortKey {
+  std::uint64_t head;
+  std::string_view name;
+  std::int32_t rank;
+  std::uint32_t index;
+};
+
+bool operator<(const SortKey& a, const SortKey& b) {
+  if (a.head != b.head) return a.head < b.head;
+  if (const int order = a.name.compare(b.name)) return order < 0;
+  return a.rank != b.rank ? a.rank < b.rank : a.index < b.index;
+}
+
+std::uint64_t head_of(std::string_view name) {
+  std::uint64_t head = 0;
+  for (std::size_t i = 0; i < sizeof(head); ++i) {
+    head = head << 8 | (i < name.size() ? static_cast<unsigned char>(name[i]) : 0U);
+  }
+  return head;
+}
+
+template <class Entry>
+std::size_t common_prefix(const std::vector<Entry>& entries) {
+  std::string_view common = entries.front().name;
+  for (const Entry& entry : entries) {
+    const auto differ = std::ranges::mismatch(common, entry.name).in1;
+    common = common.substr(0, static_cast<std::size_t>(differ - common.begin()));
+  }
+  return common.size();
+}
+
+/// The positions of `entries` in order of name and rank; nothing when they lie in that order already.
+template <class Entry>
+std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
+  const auto key_less = [](const Entry& a, const Entry& b) {
+    const int order = a.name.compare(b.name);
+    return order != 0 ? order < 0 : a.rank < b.rank;
+  };
+  if (std::ranges::is_sorted(entries, key_less)) return {};
+  std::vector<SortKey> keys;
+  const std::size_t common = common_prefix(entries);
+  keys.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    const std::string_view rest = entry.name.substr(common);
+    keys.push_back({head_of(rest), rest, entry.rank, static_cast<std::uint32_t>(keys.size())});
+  }
+  std::ranges::sort(keys, [](const SortKey& a, const SortKey& b) { return a < b; });
+  std::vector<std::uint32_t> order;
+  order.reserve(keys.size());
+  for (const SortKey& key : keys) order.push_back(key.index);
+  return order;  // Without the keys, which would take their room while entries are moved.
+}
+
+template <class Entry>
+void reorder(std::vector<Entry>& entries, const std::vector<std::uint32_t>& order) {
+  std::vector<Entry> ordered;
+  ordered.reserve(entries.size());
+  for (const std::uint32_t index : order) ordered.push_back(entries[index]);
+  entries = std::move(ordered);
+}
+
+/// Gives kTensor values their tensors' new numbers, each node once however often it is shared.
+class Renumbering {
+ public:
+  explicit Renumbering(const std::vector<std::uint32_t>& order) : new_index_(order.size()) {
+    for (std::uint32_t i = 0; i < order.size(); ++i) new_index_[order[i]] = i;
+  }
+
+  void visit(Value* value, int depth = 0) {
+    if (value == nullptr || !visited_.insert(value)) return;
+    check_walk(depth, visited_.size());
+    if (value->kind == ValueKind::kTensor) {
+      value->number = new_index_.at(static_cast<std::size_t>(value->number));
+      return;
+    }
+    for (Value* item : value->items) visit(item, depth + 1);
+    visit(value->callee, depth + 1);
+    if (value->extra == nullptr) return;
+    for (Value* item : value->extra->list_items) visit(item, depth + 1);
+    for (Value* item : value->extra->dict_items) visit(item, depth + 1);
+    visit(value->extra->state, depth + 1);
+    visit(value->extra->kwargs, depth + 1);
+  }
+
+ private:
+  std::vector<std::uint32_t> new_index_;
+  VisitedSet visited_;
+};
+
+void sort_entries(Catalog& catalog) {
+  const std::vector<std::uint32_t> objects = sorted_order(catalog.objects);
+  if (!objects.empty()) reorder(catalog.objects, objects);
+  const std::vector<std::uint32_t> tensors = sorted_order(catalog.tensors);
+  if (tensors.empty()) return;
+  reorder(catalog.tensors, tensors);
+  Renumbering renumbering(tensors);
+  renumbering.visit(catalog.root);
+  for (const Object& object : catalog.objects) renumbering.visit(object.value);
+}
+
+void sort_chunks(Catalog& catalog) {
+  const auto less = [&](const Chunk& a, const Chunk& b) {
+    const auto order =
+        std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
+    return order != 0 ? order < 0 : catalog.stored[a.stored].rank < catalog.stored[b.stored].rank;
+  };
+  for (const Tensor& tensor : catalog.tensors) {
+    if (tensor.chunk_count < 2) continue;
+    const auto chunks = std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
+    if (!std::ranges::is_sorted(chunks, less)) std::ranges::stable_sort(chunks, less);
+  }
+}
+
+// --- Aliases ---
+
+/// Finds equal views by an open hash table of tensor indices. A storage that one tensor uses needs no look.
+class AliasFinder {
+ public:
+  explicit AliasFinder(Catalog& catalog) : catalog_(catalog), uses_(catalog.storages.size()) {
+    for (const StoredTensor& stored : catalog.stored) ++uses_[stored.storage];
+  }
+
+  void run() {
+    std::size_t candidates = 0;
+    for (const Tensor& tensor : catalog_.tensors) candidates += is_candidate(tensor) ? 1 : 0;
+    if (candidates == 0) return;
+    table_.assign(std::bit_ceil(2 * candidates), kNoIndex);
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      if (is_candidate(catalog_.tensors[i])) catalog_.tensors[i].alias_of = find_or_insert(i);
+    }
+  }
+
+ private:
+  const Chunk& chunk(const Tensor& tensor) const { return catalog_.chunks[tensor.first_chunk]; }
+  std::uint32_t storage(const Tensor& tensor) const { return catalog_.stored[chunk(tensor).stored].storage; }
+  bool is_candidate(const Tensor& tensor) const { return tensor.chunk_count > 0 && uses_[storage(tensor)] > 1; }
+
+  std::size_t hash(const Tensor& tensor) const {
+    std::uint64_t hash = storage(tensor);
+    const auto mix = [&](std::int64_t value) {
+      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15;
+      hash ^= hash >> 32;
+    };
+    mix(chunk(tensor).first);
+    mix(static_cast<std::int64_t>(tensor.dtype));
+    for (const std::int64_t n : tensor.shape) mix(n);
+    for (const std::int64_t n : chunk(tensor).strides) mix(n);
+    return static_cast<std::size_t>(hash);
+  }
+
+  /// Of a tensor in pieces every one must be the same.
+  bool same_view(const Tensor& a, const Tensor& b) const {
+    const auto same_chunk = [this](const Chunk& x, const Chunk& y) {
+      return catalog_.stored[x.stored].storage == catalog_.stored[y.stored].storage && x.first == y.first &&
+             x.strides == y.strides && x.sizes == y.sizes && x.offsets == y.offsets;
+    };
+    return a.dtype == b.dtype && a.shape == b.shape &&
+           std::ranges::equal(catalog_.chunks_of(a), catalog_.chunks_of(b), same_chunk);
+  }
+
+  /// The earlier tensor of the same view, or kNoIndex after noting this one as the first.
+  std::uint32_t find_or_insert(std::uint32_t index) {
+    const std::size_t mask = table_.size() - 1;
+    for (std::size_t slot = hash(catalog_.tensors[index]) & mask;; slot = (slot + 1) & mask) {
+      if (table_[slot] == kNoIndex) {
+        table_[slot] = index;
+        return kNoIndex;
+      }
+      if (same_view(catalog_.tensors[table_[slot]], catalog_.tensors[index])) return table_[slot];
+    }
+  }
+
+  Catalog& catalog_;
+  std::vector<std::uint32_t> uses_;
+  std::vector<std::uint32_t> table_;
+};
+
+// --- Checks ---
+
+[[noreturn]] void refuse_box(const Tensor& tensor, const Chunk& chunk, FindingKind kind, const char* why) {
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("tensor '{}': chunk at {} of {} in a tensor of {}", tensor.name, to_string(chunk.offsets),
+                          to_string(chunk.sizes), to_string(tensor.shape)))
+      .of_tensor(tensor.name)
+      .of_kind(kind)
+      .because(why);
+}
+
+void check_box(const Tensor& tensor, const Chunk& chunk) {
+  const int dims = tensor.shape.size();
+  if (chunk.offsets.size() != dims || chunk.sizes.size() != dims || chunk.strides.size() != dims) {
+    refuse_box(tensor, chunk, FindingKind::kShapeMismatch, "chunk and tensor differ in their number of dimensions");
+  }
+  bool empty = false, inside = true;
+  for (int d = 0; d < dims; ++d) {
+    if (chunk.offsets[d] < 0 || chunk.sizes[d] < 0) {
+      refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "sizes and offsets are never negative");
+    }
+    empty = empty || chunk.sizes[d] == 0;
+    inside = inside && chunk.sizes[d] <= tensor.shape[d] && chunk.offsets[d] <= tensor.shape[d] - chunk.sizes[d];
+  }
+  if (!inside && !empty) refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "the chunk reaches past the tensor's end");
+}
+
+bool is_whole(const Tensor& tensor, const Chunk& chunk) {
+  return chunk.sizes == tensor.shape && std::ranges::all_of(chunk.offsets, [](std::int64_t n) { return n == 0; });
+}
+
+void check_tensor(const Catalog& catalog, const Tensor& tensor) {
+  if (tensor.shape.size() > kMaxDims) {
+    throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions", tensor.name, tensor.shape.size()))
+        .of_tensor(tensor.name)
+        .because(fmt::format("no tensor has more than {}", kMaxDims));
+  }
+  try {
+    checked_bytes(checked_numel(tensor.shape), tensor.dtype);
+  } catch (Error& error) {
+    throw error.of_tensor(tensor.name);
+  }
+  const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
+  for (const Chunk& chunk : chunks) {
+    check_box(tensor, chunk);
+    check_view(tensor.name, chunk.sizes, chunk.strides, chunk.first, tensor.dtype,
+               catalog.storages[catalog.stored[chunk.stored].storage]);
+  }
+  if (chunks.size() == 1 && is_whole(tensor, chunks[0])) return;
+  check_coverage(tensor.name, tensor.shape, chunks);
+}
+
+/// Views may name an element many times over (a stride of 0, many names for one storage). A file of a few bytes that
+/// says terabytes so is made to keep its readers busy.
+void check_proportion(const Catalog& catalog) {
+  constexpr double kAlways = std::int64_t{1} << 30, kTimes = 256;
+  double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
+  for (const Tensor& tensor : catalog.tensors) {
+    named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+  }
+  for (const Storage& storage : catalog.storages) stored += static_cast<double>(storage.bytes);
+  if (named <= std::max(kAlways, kTimes * stored)) return;
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("tensors of {:.0f} bytes look into {:.0f} bytes of storage", named, stored))
+      .because("more than 256 times; no checkpoint does, a file that is made to keep its readers busy may")
+      .of_kind(FindingKind::kOutOfBounds);
+}
+
+}  // namespace
+
+void validate_catalog(Catalog& catalog) {
+  sort_entries(catalog);
+  sort_chunks(catalog);
+  for (const Tensor& tensor : catalog.tensors) check_tensor(catalog, tensor);
+  check_proportion(catalog);
+  AliasFinder(catalog).run();
+}
+
+}  // namespace shard

@@ -1,0 +1,160 @@
+#include "libshard/exec/piece_reader.h"
+
+#include <algorithm>
+
+#include "libshard/core/error.h"
+#include "libshard/exec/runs.h"
+#include "libshard/exec/strided_copy.h"
+#include "libshard/plan/order.h"
+
+namespace shard {
+
+namespace {
+
+std::span<const std::int64_t> sizes_of(const Box& box) {
+  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
+}
+
+/// Whether a box lies in one run without gaps or elements that share a place.
+bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
+  const Order order = order_of(strides);
+  std::int64_t run = 1;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    const auto d = static_cast<std::size_t>(order[i]);
+    if (sizes[d] != 1 && strides[d] != run) return false;
+    run *= sizes[d];
+  }
+  return true;
+}
+
+/// Calls `each` with boxes of at most `elements` that make up `box`, in the order of `strides`.
+template <class Each>
+void for_each_block(const Box& box, std::span<const std::int64_t> strides, std::int64_t elements, const Each& each) {
+  const Order order = order_of(strides);
+  Numbers sides;
+  fill_slab(sizes_of(box), order, elements, sides);
+  Box block = box;
+  const auto clip = [&](std::size_t d) {
+    block.size[d] = std::min(sides[d], box.offset[d] + box.size[d] - block.offset[d]);
+  };
+  const auto dims = static_cast<std::size_t>(box.dims);
+  for (std::size_t d = 0; d < dims; ++d) clip(d);
+  for (;;) {
+    each(block);
+    std::size_t i = dims;
+    while (i-- > 0) {
+      const auto d = static_cast<std::size_t>(order[i]);
+      block.offset[d] += sides[d];
+      const bool is_inside = block.offset[d] < box.offset[d] + box.size[d];
+      if (!is_inside) block.offset[d] = box.offset[d];
+      clip(d);
+      if (is_inside) break;
+      if (i == 0) return;
+    }
+    if (dims == 0) return;
+  }
+}
+
+}  // namespace
+
+struct PieceReader::Request {
+  const Piece& piece;
+  const Box& box;
+  std::int64_t element_bytes;
+  std::span<const Place> places;
+  std::span<std::byte> staging;
+
+  std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements * element_bytes); }
+  /// The number in the storage of the element at `offset`.
+  std::int64_t element_at(const std::int64_t* offset) const {
+    return piece.first + distance(piece.offsets.begin(), offset, piece.strides.span());
+  }
+  std::byte* landing(const Place& place, const std::int64_t* offset) const {
+    return place.data + distance(place.offsets.data(), offset, place.strides) * element_bytes;
+  }
+};
+
+const RandomReader& PieceReader::bytes_of(std::uint32_t index) {
+  const Storage& storage = source_.storages[index];
+  if (open_storage_ != kNoIndex) {
+    const Storage& open = source_.storages[open_storage_];
+    if (index == open_storage_ || (storage.plain && open.plain && storage.file == open.file)) return *open_file_;
+  }
+  open_file_ = reader_.bytes_of(index);
+  open_storage_ = index;
+  return *open_file_;
+}
+
+void PieceReader::read(const Request& request, std::int64_t element, std::span<std::byte> out) {
+  check_stop(stop_);
+  const Storage& storage = source_.storages[request.piece.storage];
+  const std::int64_t offset = element * request.element_bytes;
+  bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
+  checks_.add(request.piece.storage, offset, out);
+  progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
+  progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
+}
+
+/// True when every element of the box lands at the same distance from its place in the file.
+bool PieceReader::read_directly(const Request& request) {
+  const std::span<const std::int64_t> strides = request.piece.strides.span();
+  const Box& box = request.box;
+  if (!is_one_run(sizes_of(box), strides)) return false;
+  std::byte* begin = nullptr;
+  std::int64_t covered = 0;
+  for (const Place& place : request.places) {
+    const Box common = intersect(box, place.box());
+    const std::int64_t elements = common.numel();
+    if (elements == 0) continue;
+    for (std::size_t d = 0; d < strides.size(); ++d) {
+      if (common.size[d] > 1 && strides[d] != place.strides[d]) return false;
+    }
+    std::byte* const here = request.landing(place, common.offset.data()) -
+                            distance(box.offset.data(), common.offset.data(), strides) * request.element_bytes;
+    if (begin != nullptr && here != begin) return false;
+    begin = here;
+    covered += elements;
+  }
+  if (covered != box.numel()) return false;
+  read(request, request.element_at(box.offset.data()), {begin, request.bytes(covered)});
+  return true;
+}
+
+void PieceReader::read_block(const Request& request, const Box& block) {
+  const std::span<const std::int64_t> sizes = sizes_of(block);
+  const std::span<const std::int64_t> strides = request.piece.strides.span();
+  const std::int64_t first = request.element_at(block.offset.data());
+  const std::int64_t elements = block.numel(), span = span_of(sizes, strides);
+  Numbers staged;
+  if (span <= elements + elements / 100 && request.bytes(span) <= request.staging.size()) {
+    std::ranges::copy(strides, staged.begin());
+    read(request, first, request.staging.first(request.bytes(span)));
+  } else {
+    pack(sizes, strides, staged);
+    walk_runs(sizes, strides, std::span(staged).first(sizes.size()),
+              [&](std::int64_t in_file, std::int64_t in_memory, std::int64_t run) {
+                read(request, first + in_file, request.staging.subspan(request.bytes(in_memory), request.bytes(run)));
+              });
+  }
+  const std::span<const std::int64_t> steps = std::span(staged).first(sizes.size());
+  for (const Place& place : request.places) {
+    const Box common = intersect(block, place.box());
+    if (common.empty()) continue;
+    const std::int64_t skipped = distance(block.offset.data(), common.offset.data(), steps);
+    strided_copy(sizes_of(common), request.staging.data() + skipped * request.element_bytes, steps,
+                 request.landing(place, common.offset.data()), place.strides,
+                 static_cast<std::size_t>(request.element_bytes));
+  }
+}
+
+void PieceReader::gather(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const Place> places,
+                      std::span<std::byte> staging) {
+  const Request request{piece, box, static_cast<std::int64_t>(element_bytes), places, staging};
+  if (read_directly(request)) return;
+  auto elements = static_cast<std::int64_t>(staging.size() / element_bytes);
+  // Leaves room for gaps, so that a block with few of them can be read in one piece.
+  if (!is_one_run(sizes_of(box), piece.strides.span())) elements -= elements / 64;
+  for_each_block(box, piece.strides.span(), elements, [&](const Box& block) { read_block(request, block); });
+}
+
+}  // namespace shard

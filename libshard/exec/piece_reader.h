@@ -1,0 +1,50 @@
+/// \file
+/// Reads boxes of source pieces into memory, whatever the strides on either side. Inside libshard/exec only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <stop_token>
+
+#include "libshard/exec/execute.h"
+
+namespace shard {
+
+/// A box of the unit and where its elements shall lie in memory. Ownership: a view.
+struct Place {
+  std::span<const std::int64_t> offsets, sizes;
+  std::span<const std::int64_t> strides;  ///< Elements.
+  std::byte* data = nullptr;              ///< The element at `offsets`.
+
+  Box box() const { return Box(offsets, sizes); }
+};
+
+/// Threads: one each; the reader and the counters are shared.
+class PieceReader {
+ public:
+  PieceReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress, std::stop_token stop)
+      : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
+
+  /// Fills the part of `places` that lies in `box`, a box within `piece`. The places do not overlap and cover it.
+  /// One read where all of it is one run and lands as one; else reads of up to `staging` that are scattered from there.
+  void gather(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const Place> places,
+              std::span<std::byte> staging);
+
+ private:
+  struct Request;
+  void read(const Request& request, std::int64_t element, std::span<std::byte> out);
+  bool read_directly(const Request& request);
+  void read_block(const Request& request, const Box& block);
+  const RandomReader& bytes_of(std::uint32_t storage);
+
+  const Catalog& source_;
+  const Reader& reader_;
+  SourceChecks& checks_;
+  Progress& progress_;
+  std::stop_token stop_;
+  std::uint32_t open_storage_ = kNoIndex;
+  std::shared_ptr<const RandomReader> open_file_;  ///< Where it is read.
+};
+
+}  // namespace shard

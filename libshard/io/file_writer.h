@@ -1,0 +1,26 @@
+/// \file
+/// A new file that takes positioned writes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shard {
+
+/// Threads: write_at may be called by several at once on disjoint ranges.
+/// \throws Error kResource  from every member: the file cannot be written.
+class FileWriter {
+ public:
+  virtual ~FileWriter() = default;  ///< Releases; does not sync.
+  virtual void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) = 0;
+  /// Reserves space so that later writes cannot run out of it; falls back to setting the size where not supported.
+  virtual void allocate(std::int64_t bytes) = 0;
+  /// Forces data and metadata to disk. A failed sync must never be retried on the same file.
+  virtual void sync() = 0;
+  virtual void close() = 0;  ///< Explicit, may throw.
+  /// The kernel's descriptor for reflinks, or -1.
+  virtual int descriptor() const { return -1; }
+};
+
+}  // namespace shard

@@ -1,0 +1,378 @@
+#include "libshard/io/memory_disk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+struct Node;
+using NodePtr = std::shared_ptr<Node>;
+
+struct Node {
+  bool is_folder = false;
+  std::uint64_t inode = 0;
+  std::vector<std::byte> content;
+  std::map<std::string, NodePtr> entries;
+  std::weak_ptr<void> lock;
+};
+
+/// The parts of a path with "." and ".." resolved as text.
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    if (part == ".." && !parts.empty()) parts.pop_back();
+    if (!part.empty() && part != "." && part != "..") parts.push_back(part);
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string normal(const std::string& path) {
+  std::string text;
+  for (const std::string& part : parts_of(path)) text += '/' + part;
+  return text.empty() ? "/" : text;
+}
+
+[[noreturn]] void fail(ErrorCode code, const std::string& path, const std::string& what) {
+  throw Error(code, what).in_file(path);
+}
+
+void collect(const std::string& folder, const Node& node, std::vector<std::string>& out) {
+  for (const auto& [name, entry] : node.entries) {
+    const std::string path = folder + "/" + name;
+    out.push_back(path);
+    collect(path, *entry, out);
+  }
+}
+
+}  // namespace
+
+struct MemoryState::Impl {
+  mutable std::mutex mutex;
+  NodePtr root = std::make_shared<Node>(Node{true, 1, {}, {}, {}});
+  std::uint64_t last_inode = 1;
+  std::int64_t calls = 0, fail_call = -1;
+  bool persistent = false, no_exchange = false;
+  std::vector<std::string> log;
+  std::atomic<int> open_files{0};
+
+  /// Counts a call and fails it when it is its turn.
+  void tick(ErrorCode code, const std::string& path, const std::string& line) {
+    const std::int64_t call = calls++;
+    log.push_back(line);
+    if (fail_call >= 0 && (call == fail_call || (persistent && call > fail_call))) {
+      fail(code, path, fmt::format("injected failure of call {} ({})", call, line));
+    }
+  }
+
+  NodePtr find(const std::string& path) const {
+    NodePtr node = root;
+    for (const std::string& part : parts_of(path)) {
+      const auto entry = node->entries.find(part);
+      if (entry == node->entries.end()) return nullptr;
+      node = entry->second;
+    }
+    return node;
+  }
+
+  /// The folder that holds `path`. \throws Error kResource  there is none.
+  NodePtr parent_of(const std::string& path) const {
+    const NodePtr parent = find(parent_path(normal(path)));
+    if (parent == nullptr || !parent->is_folder) fail(ErrorCode::kResource, path, "no such folder");
+    return parent;
+  }
+
+  NodePtr add(const std::string& path, bool is_folder) {
+    const NodePtr parent = parent_of(path);
+    const auto [entry, is_new] = parent->entries.try_emplace(base_name(normal(path)));
+    if (!is_new) fail(ErrorCode::kExists, path, "it exists already");
+    entry->second = std::make_shared<Node>(Node{is_folder, ++last_inode, {}, {}, {}});
+    return entry->second;
+  }
+};
+
+namespace {
+
+using Impl = MemoryState::Impl;
+using StatePtr = std::shared_ptr<MemoryState>;
+
+/// Counts itself as open while it lives.
+class Handle {
+ public:
+  Handle(StatePtr state, NodePtr node, std::string path)
+      : state_(std::move(state)), node_(std::move(node)), path_(std::move(path)) {
+    ++impl().open_files;
+  }
+  ~Handle() { --impl().open_files; }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  Impl& impl() const { return *state_->impl; }
+  Node& node() const { return *node_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  StatePtr state_;
+  NodePtr node_;
+  std::string path_;
+};
+
+class MemoryReader final : public RandomReader {
+ public:
+  MemoryReader(StatePtr state, NodePtr node, const std::string& path)
+      : handle_(std::move(state), std::move(node), path),
+        size_(static_cast<std::int64_t>(handle_.node().content.size())) {
+    name_ = path;
+  }
+
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    handle_.impl().tick(ErrorCode::kNotFound, name_, fmt::format("read {} {} {}", name_, offset_bytes, out.size()));
+    const std::vector<std::byte>& content = handle_.node().content;
+    const auto from = static_cast<std::size_t>(offset_bytes);
+    if (from > content.size() || out.size() > content.size() - from) {
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("file ends at byte {}, bytes up to {} are needed", content.size(), from + out.size()))
+          .in_file(name_)
+          .expected(static_cast<std::int64_t>(from + out.size()))
+          .found(static_cast<std::int64_t>(content.size()))
+          .of_kind(FindingKind::kTruncated);
+    }
+    std::copy_n(content.begin() + offset_bytes, out.size(), out.begin());
+  }
+
+  std::int64_t size() const override { return size_; }
+
+ private:
+  Handle handle_;
+  std::int64_t size_;
+};
+
+class MemoryWriter final : public FileWriter {
+ public:
+  MemoryWriter(StatePtr state, NodePtr node, const std::string& path)
+      : handle_(std::move(state), std::move(node), path) {}
+
+  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    tick(fmt::format("write {} {} {}", handle_.path(), offset_bytes, data.size()));
+    std::vector<std::byte>& content = handle_.node().content;
+    const std::size_t end = static_cast<std::size_t>(offset_bytes) + data.size();
+    if (content.size() < end) content.resize(end);
+    std::copy(data.begin(), data.end(), content.begin() + offset_bytes);
+  }
+  void allocate(std::int64_t bytes) override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    tick(fmt::format("allocate {} {}", handle_.path(), bytes));
+    handle_.node().content.resize(static_cast<std::size_t>(bytes));
+  }
+  void sync() override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    tick(fmt::format("sync {}", handle_.path()));
+  }
+  void close() override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    tick(fmt::format("close {}", handle_.path()));
+  }
+
+ private:
+  void tick(const std::string& line) { handle_.impl().tick(ErrorCode::kResource, handle_.path(), line); }
+  Handle handle_;
+};
+
+class MemoryDisk final : public LocalDisk {
+ public:
+  explicit MemoryDisk(StatePtr state) : state_(std::move(state)) {}
+
+  FileStatus status(const std::string& path) const override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kNotFound, path, "status " + normal(path));
+    const NodePtr node = impl().find(path);
+    if (node == nullptr) return {};
+    return {node->is_folder ? FileKind::kFolder : FileKind::kFile, static_cast<std::int64_t>(node->content.size()), 1,
+            node->inode};
+  }
+
+  std::vector<std::string> list(const std::string& folder) const override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kNotFound, folder, "list " + normal(folder));
+    const NodePtr node = impl().find(folder);
+    if (node == nullptr || !node->is_folder) fail(ErrorCode::kNotFound, folder, "no such folder");
+    std::vector<std::string> names;
+    for (const auto& entry : node->entries) names.push_back(entry.first);
+    return names;
+  }
+
+  std::unique_ptr<RandomReader> open(const std::string& path) const override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kNotFound, path, "open " + normal(path));
+    const NodePtr node = impl().find(path);
+    if (node == nullptr) {
+      throw Error(ErrorCode::kNotFound, "cannot open: no such file").in_file(path).of_kind(FindingKind::kMissingFile);
+    }
+    if (node->is_folder) fail(ErrorCode::kNotFound, path, "is a folder, not a file");
+    return std::make_unique<MemoryReader>(state_, node, path);
+  }
+
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
+    const std::string inside = join_path("/", relative);
+    if (relative.empty() || relative.front() == '/' || normal(inside) != inside) {
+      fail(ErrorCode::kCorruption, folder,
+           fmt::format("the file name '{}' leads out of the checkpoint's folder", relative));
+    }
+    return open(join_path(folder, relative));
+  }
+
+  std::unique_ptr<FileWriter> create(const std::string& path) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("create", path);
+    return std::make_unique<MemoryWriter>(state_, impl().add(path, false), normal(path));
+  }
+  std::unique_ptr<FileWriter> open_existing(const std::string& path) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("open_existing", path);
+    const NodePtr node = impl().find(path);
+    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path, "no such file");
+    return std::make_unique<MemoryWriter>(state_, node, normal(path));
+  }
+  void make_folder(const std::string& path) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("make_folder", path);
+    impl().add(path, true);
+  }
+  void sync_folder(const std::string& path) override { expect_folder("sync_folder", path); }
+  void set_default_mode(const std::string& path) override { expect_folder("set_default_mode", path); }
+
+  void rename_new(const std::string& from, const std::string& to) override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kResource, to, fmt::format("rename {} {}", normal(from), normal(to)));
+    const NodePtr node = impl().find(from);
+    if (node == nullptr) fail(ErrorCode::kResource, from, "no such file or folder");
+    if (impl().find(to) != nullptr) fail(ErrorCode::kExists, to, "it exists already");
+    impl().parent_of(to)->entries[base_name(normal(to))] = node;
+    impl().parent_of(from)->entries.erase(base_name(normal(from)));
+  }
+
+  bool exchange(const std::string& a, const std::string& b) override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kResource, b, fmt::format("exchange {} {}", normal(a), normal(b)));
+    if (impl().no_exchange) return false;
+    if (impl().find(a) == nullptr || impl().find(b) == nullptr) fail(ErrorCode::kResource, b, "no such file or folder");
+    std::swap(impl().parent_of(a)->entries[base_name(normal(a))], impl().parent_of(b)->entries[base_name(normal(b))]);
+    return true;
+  }
+
+  void remove_all(const std::string& path) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("remove", path);
+    const NodePtr parent = impl().find(parent_path(normal(path)));
+    if (parent != nullptr) parent->entries.erase(base_name(normal(path)));
+  }
+
+  std::shared_ptr<void> try_lock(const std::string& folder) override {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick("lock", folder);
+    const NodePtr node = impl().find(folder);
+    if (node == nullptr || !node->lock.expired()) return nullptr;
+    const auto handle = std::make_shared<Handle>(state_, node, folder);
+    node->lock = handle;
+    return handle;
+  }
+
+  std::int64_t free_bytes(const std::string& folder) const override {
+    const std::scoped_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kResource, folder, "free_bytes " + normal(folder));
+    return std::int64_t{1} << 40;
+  }
+
+  bool clone_range(const RandomReader&, std::int64_t, FileWriter&, std::int64_t, std::int64_t) override {
+    return false;
+  }
+
+ private:
+  Impl& impl() const { return *state_->impl; }
+  void write_tick(const char* what, const std::string& path) {
+    impl().tick(ErrorCode::kResource, path, fmt::format("{} {}", what, normal(path)));
+  }
+  void expect_folder(const char* what, const std::string& path) {
+    const std::scoped_lock lock(impl().mutex);
+    write_tick(what, path);
+    const NodePtr node = impl().find(path);
+    if (node == nullptr || !node->is_folder) fail(ErrorCode::kResource, path, "no such folder");
+  }
+
+  StatePtr state_;
+};
+
+}  // namespace
+
+MemoryState::MemoryState() : impl(std::make_unique<Impl>()) {}
+MemoryState::~MemoryState() = default;
+
+void MemoryState::fail_at(std::int64_t call, bool persistent) {
+  const std::scoped_lock lock(impl->mutex);
+  impl->fail_call = call;
+  impl->persistent = persistent;
+}
+
+std::int64_t MemoryState::calls() const {
+  const std::scoped_lock lock(impl->mutex);
+  return impl->calls;
+}
+
+std::vector<std::string> MemoryState::log() const {
+  const std::scoped_lock lock(impl->mutex);
+  return impl->log;
+}
+
+std::vector<std::string> MemoryState::paths() const {
+  const std::scoped_lock lock(impl->mutex);
+  std::vector<std::string> all;
+  collect("", *impl->root, all);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::vector<std::byte> MemoryState::content(const std::string& path) const {
+  const std::scoped_lock lock(impl->mutex);
+  const NodePtr node = impl->find(path);
+  if (node == nullptr || node->is_folder) fail(ErrorCode::kNotFound, path, "no such file");
+  return node->content;
+}
+
+void MemoryState::put(const std::string& path, std::span<const std::byte> content) {
+  const std::scoped_lock lock(impl->mutex);
+  NodePtr node = impl->root;
+  for (const std::string& part : parts_of(path)) {
+    NodePtr& entry = node->entries[part];
+    if (entry == nullptr) entry = std::make_shared<Node>(Node{true, ++impl->last_inode, {}, {}, {}});
+    node = entry;
+  }
+  node->is_folder = false;
+  node->content.assign(content.begin(), content.end());
+}
+
+int MemoryState::open_files() const { return impl->open_files; }
+
+void MemoryState::without_exchange(bool missing) {
+  const std::scoped_lock lock(impl->mutex);
+  impl->no_exchange = missing;
+}
+
+std::unique_ptr<LocalDisk> make_memory_disk(std::shared_ptr<MemoryState> state) {
+  return std::make_unique<MemoryDisk>(std::move(state));
+}
+
+}  // namespace shard

@@ -1,0 +1,37 @@
+#include "libshard/io/paths.h"
+
+#include <algorithm>
+
+namespace shard {
+
+namespace {
+
+/// Without slashes at the end, but "/" stays "/".
+std::string_view without_slashes(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
+}
+
+}  // namespace
+
+std::string join_path(std::string_view folder, std::string_view name) {
+  if (folder.empty() || (!name.empty() && name.front() == '/')) return std::string(name);
+  std::string joined(folder);
+  if (joined.back() != '/') joined += '/';
+  return joined.append(name);
+}
+
+std::string base_name(std::string_view path) {
+  path = without_slashes(path);
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos || path.size() == 1 ? path : path.substr(slash + 1));
+}
+
+std::string parent_path(std::string_view path) {
+  path = without_slashes(path);
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  return std::string(without_slashes(path.substr(0, std::max<std::size_t>(slash, 1))));
+}
+
+}  // namespace shard

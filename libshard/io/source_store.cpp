@@ -1,0 +1,22 @@
+#include "libshard/io/source_store.h"
+
+#include <fmt/format.h>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes) {
+  if (file.size() > limit_bytes) {
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("file holds {} bytes, {} are the most that are read", file.size(), limit_bytes))
+        .in_file(file.name())
+        .expected(fmt::format("at most {}", limit_bytes))
+        .found(file.size());
+  }
+  std::vector<std::byte> content(static_cast<std::size_t>(file.size()));
+  file.read_at(0, content);
+  return content;
+}
+
+}  // namespace shard

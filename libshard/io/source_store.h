@@ -1,0 +1,67 @@
+/// \file
+/// The narrow door to what is read: everything that a format needs of the place where a checkpoint lies.
+///
+/// Paths are as the process sees them, separated by '/'. Errors are Error with the path in `file`: kNotFound where a
+/// path is absent or unreadable (EIO too).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shard {
+
+/// One of several ranges of a file to read.
+struct RangedRead {
+  std::int64_t offset_bytes;
+  std::span<std::byte> out;
+};
+
+/// A file open for positioned reads. Threads: all members may be called by several at once.
+class RandomReader {
+ public:
+  virtual ~RandomReader() = default;
+  /// Fills `out` from `offset_bytes`. \throws Error kCorruption (kind truncated) when the file ends before.
+  virtual void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const = 0;
+  /// Fills every range. A store with a long round trip overrides it to have all of them under way at once.
+  /// \throws Error as read_at, for the first range that fails
+  virtual void read_many(std::span<const RangedRead> ranges) const {
+    for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
+  }
+  virtual std::int64_t size() const = 0;             ///< Bytes, as of the open.
+  const std::string& name() const { return name_; }  ///< For messages.
+  /// The kernel's descriptor for reflinks, or -1.
+  virtual int descriptor() const { return -1; }
+
+ protected:
+  std::string name_;
+};
+
+enum class FileKind { kAbsent, kFile, kFolder, kOther };
+
+struct FileStatus {
+  FileKind kind = FileKind::kAbsent;
+  std::int64_t bytes = 0;
+  std::uint64_t device = 0, inode = 0;  ///< Identity: equal for two names of one file.
+};
+
+/// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.
+class SourceStore {
+ public:
+  virtual ~SourceStore() = default;
+  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent rather than an error.
+  /// Names in a folder, sorted bytewise, without "." and "..".
+  virtual std::vector<std::string> list(const std::string& folder) const = 0;
+  virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;
+  /// Opens `relative` below `folder`: refuses absolute paths, "..", and folders on the way that are links which lead
+  /// out (kCorruption). The file itself may be a link to a regular file anywhere, as in Hugging Face caches.
+  virtual std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const = 0;
+};
+
+/// The whole file, no larger than `limit_bytes`. \throws Error kCorruption  it is larger.
+std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes);
+
+}  // namespace shard

@@ -1,0 +1,95 @@
+// Which pieces meet which boxes.
+#include <algorithm>
+
+#include "libshard/plan/pieces.h"
+
+namespace shard {
+
+namespace {
+
+/// The first dimension in which sorted pieces differ; all of them begin at the same place in those before it.
+int first_cut(std::span<const Piece> pieces) {
+  const Piece& first = pieces.front();
+  const Piece& last = pieces.back();
+  int d = 0;
+  while (d < first.offsets.size() && first.offsets[d] == last.offsets[d]) ++d;
+  return d;
+}
+
+bool meets(const Piece& a, const Piece& b) {
+  for (int d = 0; d < a.offsets.size(); ++d) {
+    if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
+  }
+  return true;
+}
+
+/// Where the pieces begin in each dimension, if they form a grid, else nothing.
+std::vector<std::vector<std::int64_t>> grid_of(std::span<const Piece> pieces) {
+  std::vector<std::vector<std::int64_t>> begins(static_cast<std::size_t>(pieces.front().offsets.size()));
+  std::size_t cells = 1;
+  for (std::size_t d = 0; d < begins.size(); ++d) {
+    for (const Piece& piece : pieces) begins[d].push_back(piece.offsets[static_cast<int>(d)]);
+    std::ranges::sort(begins[d]);
+    const auto repeated = std::ranges::unique(begins[d]);
+    begins[d].erase(repeated.begin(), repeated.end());
+    cells *= begins[d].size();
+    if (cells > pieces.size()) return {};
+  }
+  return begins;  // The pieces cover the tensor once, so as many pieces as cells means one cell each.
+}
+
+std::int64_t cells_met(const std::vector<std::vector<std::int64_t>>& begins, const Piece& piece) {
+  std::int64_t cells = 1;
+  for (std::size_t d = 0; d < begins.size(); ++d) {
+    const auto dim = static_cast<int>(d);
+    const auto first = std::ranges::upper_bound(begins[d], piece.offsets[dim]);
+    const auto last = std::ranges::lower_bound(begins[d], piece.offsets[dim] + piece.sizes[dim]);
+    cells *= last - first + 1;
+  }
+  return cells;
+}
+
+}  // namespace
+
+void set_reach(std::span<Piece> pieces) {
+  if (pieces.empty()) return;
+  const int d = first_cut(pieces);
+  if (d == pieces.front().offsets.size()) return;  // One box, or replicas of one: nothing to search in.
+  std::int64_t reach = 0;
+  for (Piece& piece : pieces) {
+    reach = std::max(reach, piece.offsets[d] + piece.sizes[d]);
+    piece.reach = reach;
+  }
+}
+
+std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces, const Box& box) {
+  const auto count = static_cast<std::uint32_t>(pieces.size());
+  if (pieces.size() < 2) return {0, count};
+  const int d = first_cut(pieces);
+  if (d == box.dims) return {0, count};
+  const std::int64_t begin = box.offset[static_cast<std::size_t>(d)];
+  const std::int64_t end = begin + box.size[static_cast<std::size_t>(d)];
+  const auto first = std::ranges::partition_point(pieces, [&](const Piece& piece) { return piece.reach <= begin; });
+  const auto last =
+      std::partition_point(first, pieces.end(), [&](const Piece& piece) { return piece.offsets[d] < end; });
+  return {static_cast<std::uint32_t>(first - pieces.begin()), static_cast<std::uint32_t>(last - pieces.begin())};
+}
+
+std::int64_t count_overlaps(std::span<const Piece> from, std::span<const Piece> to) {
+  if (from.size() == 1) return static_cast<std::int64_t>(to.size());
+  if (to.size() == 1) return static_cast<std::int64_t>(from.size());
+  const std::vector<std::vector<std::int64_t>> grid = grid_of(from);
+  std::int64_t pairs = 0;
+  for (const Piece& piece : to) {
+    if (!grid.empty()) {
+      pairs += cells_met(grid, piece);
+      continue;
+    }
+    const auto [first, last] = candidates(from, Box(piece.offsets, piece.sizes));
+    pairs +=
+        std::count_if(from.begin() + first, from.begin() + last, [&](const Piece& each) { return meets(each, piece); });
+  }
+  return pairs;
+}
+
+}  // namespace shard

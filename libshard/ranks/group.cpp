@@ -1,0 +1,82 @@
+#include "libshard/ranks/group.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace shard {
+
+namespace {
+
+class SoloGroup final : public Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string_view backend() const override { return "none"; }
+  void barrier() override {}
+  void broadcast(std::span<std::byte>, int) override {}
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    std::ranges::copy(own, all.begin());
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    std::ranges::copy(to[0], from[0].begin());
+  }
+  void set_timeout(std::chrono::milliseconds) override {}
+  void abort() noexcept override {}
+};
+
+std::vector<std::uint64_t> all_sizes(Group& group, std::size_t own) {
+  const std::uint64_t mine = own;
+  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(sizes)));
+  return sizes;
+}
+
+}  // namespace
+
+Group& solo_group() {
+  static SoloGroup group;
+  return group;
+}
+
+std::vector<Bytes> gather(Group& group, std::span<const std::byte> own, int root) {
+  const std::vector<std::uint64_t> sizes = all_sizes(group, own.size());
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::span<const std::byte>> to(ranks);
+  to[static_cast<std::size_t>(root)] = own;
+  std::vector<Bytes> pieces;
+  std::vector<std::span<std::byte>> from(ranks);
+  if (group.rank() == root) {
+    pieces.resize(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) {
+      pieces[i].resize(sizes[i]);
+      from[i] = pieces[i];
+    }
+  }
+  group.exchange(to, from);
+  return pieces;
+}
+
+std::vector<Bytes> all_gather(Group& group, std::span<const std::byte> own) {
+  const std::vector<std::uint64_t> sizes = all_sizes(group, own.size());
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const std::vector<std::span<const std::byte>> to(ranks, own);
+  std::vector<Bytes> pieces(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  for (std::size_t i = 0; i < ranks; ++i) {
+    pieces[i].resize(sizes[i]);
+    from[i] = pieces[i];
+  }
+  group.exchange(to, from);
+  return pieces;
+}
+
+Bytes broadcast(Group& group, std::span<const std::byte> own, int root) {
+  std::uint64_t size = own.size();
+  group.broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
+  Bytes bytes(size);
+  if (group.rank() == root) std::ranges::copy(own, bytes.begin());
+  group.broadcast(bytes, root);
+  return bytes;
+}
+
+}  // namespace shard

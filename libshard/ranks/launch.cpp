@@ -1,0 +1,310 @@
+#include "libshard/ranks/launch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <initializer_list>
+#include <vector>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr int kFirstPort = 20'000, kPorts = 20'000;  // Where ports that are derived from a job's number lie.
+
+Error wrong(const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, what)
+      .hint("--launcher none ignores the launcher's variables; 'shardctl env' shows what was found");
+}
+
+/// One launcher's variables, read with its name for messages.
+class Variables {
+ public:
+  explicit Variables(const Environment& environment) : environment_(environment) {}
+
+  std::optional<std::string> text(std::string_view name) const {
+    std::optional<std::string> value = environment_ ? environment_(name) : std::nullopt;
+    return value && value->empty() ? std::nullopt : value;
+  }
+  bool has(std::string_view name) const { return text(name).has_value(); }
+  bool has_any(std::initializer_list<std::string_view> names) const {
+    return std::ranges::any_of(names, [&](std::string_view name) { return has(name); });
+  }
+
+  /// \throws Error kInvalidArgument  some are there and some are not.
+  void require_all(std::initializer_list<std::string_view> names) const {
+    std::vector<std::string_view> there, missing;
+    for (const std::string_view name : names) (has(name) ? there : missing).push_back(name);
+    if (missing.empty()) return;
+    throw wrong(fmt::format("{} {} set, but not {}", fmt::join(there, ", "), there.size() == 1 ? "is" : "are",
+                            fmt::join(missing, ", ")));
+  }
+
+  int number(std::string_view name, int least, int most) const {
+    const std::string value = text(name).value_or("");
+    int number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < least || number > most) {
+      throw wrong(fmt::format("{} is '{}'", name, value)).expected(fmt::format("{} to {}", least, most)).found(value);
+    }
+    return number;
+  }
+  int number_or(std::string_view name, int least, int most, int otherwise) const {
+    return has(name) ? number(name, least, most) : otherwise;
+  }
+
+  void read_rank(Launch& launch, std::string_view rank, std::string_view size) const {
+    launch.size = number(size, 1, kMaxWorld);
+    launch.rank = number(rank, 0, kMaxWorld);
+    if (launch.rank >= launch.size) {
+      throw wrong(fmt::format("{}={} contradicts {}={}", rank, launch.rank, size, launch.size));
+    }
+  }
+  void read_local(Launch& launch, std::string_view rank, std::string_view size) const {
+    launch.local_size = number_or(size, 1, kMaxWorld, 1);
+    launch.local_rank = number_or(rank, 0, kMaxWorld, 0);
+    if (has(size) && launch.local_rank >= launch.local_size) {
+      throw wrong(fmt::format("{}={} contradicts {}={}", rank, launch.local_rank, size, launch.local_size));
+    }
+    if (launch.local_size > launch.size) {
+      throw wrong(fmt::format("{}={} contradicts a world of {}", size, launch.local_size, launch.size));
+    }
+  }
+  /// MASTER_ADDR and MASTER_PORT, where a user passes them on.
+  void read_address(Launch& launch) const {
+    if (has_any({"MASTER_ADDR", "MASTER_PORT"})) require_all({"MASTER_ADDR", "MASTER_PORT"});
+    launch.address = text("MASTER_ADDR").value_or("");
+    launch.port = number_or("MASTER_PORT", 0, 65535, 0);
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+Launch torchrun(const Variables& variables) {
+  variables.require_all({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
+  Launch launch;
+  launch.launcher = Launcher::kTorchrun;
+  variables.read_rank(launch, "RANK", "WORLD_SIZE");
+  variables.read_local(launch, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  variables.read_address(launch);
+  launch.agent_hosts_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  // A restarted job may find the same store with the words of the dead ranks in it.
+  launch.job = fmt::format("{}/{}", variables.text("TORCHELASTIC_RUN_ID").value_or("none"),
+                           variables.text("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+  launch.error_file = variables.text("TORCHELASTIC_ERROR_FILE").value_or("");
+  return launch;
+}
+
+/// Variables that were set by hand or left in a shell, under a launcher of MPI that says something else. A torchrun may
+/// well be one rank of another launcher's.
+void check_set_by_hand(const Variables& variables) {
+  constexpr std::array<std::array<std::string_view, 2>, 3> kOthers{{{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                                    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                                                    {"PMI_RANK", "PMI_SIZE"}}};
+  if (variables.has("TORCHELASTIC_RUN_ID")) return;
+  const std::string rank = *variables.text("RANK"), size = *variables.text("WORLD_SIZE");
+  for (const auto& [other_rank, other_size] : kOthers) {
+    const auto there = variables.text(other_rank), of = variables.text(other_size);
+    if (!there || !of || (*there == rank && *of == size)) continue;
+    throw wrong(
+        fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, other_rank, *there, other_size, *of))
+        .hint("unset RANK and WORLD_SIZE, or say whose variables count: --launcher");
+  }
+}
+
+/// What the launchers of MPI have in common.
+Launch of_mpi(const Variables& variables, Launcher launcher, std::string_view rank, std::string_view size,
+              std::string_view local_rank, std::string_view local_size) {
+  variables.require_all({rank, size});
+  Launch launch;
+  launch.launcher = launcher;
+  variables.read_rank(launch, rank, size);
+  variables.read_local(launch, local_rank, local_size);
+  variables.read_address(launch);
+  return launch;
+}
+
+Launch open_mpi(const Variables& variables) {
+  Launch launch = of_mpi(variables, Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  launch.job = variables.text("PMIX_NAMESPACE").value_or("ompi");
+  launch.session_folder = variables.text("OMPI_MCA_orte_jobfam_session_dir").value_or("");
+  return launch;
+}
+
+Launch mvapich(const Variables& variables) {
+  Launch launch = of_mpi(variables, Launcher::kMvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                         "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
+  launch.job = "mvapich";
+  return launch;
+}
+
+Launch pmi(const Variables& variables) {
+  Launch launch = of_mpi(variables, Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+  launch.job = variables.text("PMI_ID").value_or("pmi");
+  return launch;
+}
+
+/// Tasks on node number `node` by Slurm's "2(x3),1": 2, 2, 2, 1. 0 where it does not say.
+int tasks_on_node(std::string_view text, int node) {
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    int tasks = 0, times = 1;
+    const char* const end = part.data() + part.size();
+    const auto [after, error] = std::from_chars(part.data(), end, tasks);
+    if (error != std::errc()) return 0;
+    if (end - after > 2 && after[0] == '(' && after[1] == 'x') std::from_chars(after + 2, end, times);
+    if (node < times) return tasks;
+    node -= times;
+  }
+  return 0;
+}
+
+Launch slurm(const Variables& variables) {
+  const bool has_step_size = variables.has("SLURM_STEP_NUM_TASKS");
+  const std::string_view size = has_step_size ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  variables.require_all({"SLURM_STEP_ID", "SLURM_PROCID", size});
+  Launch launch;
+  launch.launcher = Launcher::kSlurm;
+  variables.read_rank(launch, "SLURM_PROCID", size);
+  const std::string tasks =
+      variables.text("SLURM_STEP_TASKS_PER_NODE").value_or(variables.text("SLURM_TASKS_PER_NODE").value_or(""));
+  launch.local_rank = variables.number_or("SLURM_LOCALID", 0, kMaxWorld, 0);
+  launch.local_size =
+      std::max(launch.local_rank + 1, tasks_on_node(tasks, variables.number_or("SLURM_NODEID", 0, kMaxWorld, 0)));
+  const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
+  launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
+  variables.read_address(launch);
+  if (!launch.address.empty()) return launch;
+  launch.address = first_host(variables.text("SLURM_STEP_NODELIST").value_or("localhost"));
+  const std::size_t mixed = std::hash<std::string>{}(launch.job);
+  launch.port = kFirstPort + static_cast<int>(mixed % kPorts);
+  return launch;
+}
+
+struct Kind {
+  std::string_view name;
+  bool (*is_there)(const Variables& variables);
+  Launch (*read)(const Variables& variables);
+};
+constexpr std::array kKinds{
+    Kind{"torchrun",
+         [](const Variables& v) {
+           return v.has_any({"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"});
+         },
+         torchrun},
+    Kind{"ompi",
+         [](const Variables& v) {
+           return v.has_any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
+         },
+         open_mpi},
+    Kind{"mvapich",
+         [](const Variables& v) {
+           return v.has_any({"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"});
+         },
+         mvapich},
+    Kind{"pmi",
+         [](const Variables& v) {
+           return v.has_any({"PMI_RANK", "PMI_SIZE"});
+         },
+         pmi},
+    Kind{"slurm",
+         [](const Variables& v) {
+           return v.has("SLURM_STEP_ID") &&
+                  v.text("SLURM_STEP_NUM_TASKS").value_or(v.text("SLURM_NTASKS").value_or("1")) != "1";
+         },
+         slurm},
+};
+
+Launch by_hand(const LaunchOptions& options) {
+  if (!options.rank || !options.world_size) throw wrong("--rank and --world-size belong together");
+  Launch launch;
+  launch.launcher = Launcher::kManual;
+  launch.rank = *options.rank;
+  launch.size = *options.world_size;
+  if (launch.size < 1 || launch.size > kMaxWorld || launch.rank < 0 || launch.rank >= launch.size) {
+    throw wrong(fmt::format("--rank {} contradicts --world-size {}", launch.rank, launch.size));
+  }
+  if (launch.size > 1 && options.rdzv.empty()) {
+    throw wrong("--world-size without --rdzv").hint("say where rank 0 can be found: --rdzv HOST:PORT");
+  }
+  launch.job = "manual";
+  return launch;
+}
+
+/// "HOST:PORT", "[::1]:PORT"
+void use_rdzv(Launch& launch, const std::string& rdzv) {
+  const std::size_t colon = rdzv.rfind(':');
+  const std::string_view digits =
+      colon == std::string::npos ? std::string_view() : std::string_view(rdzv).substr(colon + 1);
+  int port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (colon == std::string::npos || colon == 0 || error != std::errc() || end != digits.data() + digits.size() ||
+      port < 1 || port > 65535) {
+    throw wrong(fmt::format("--rdzv '{}' is not HOST:PORT", rdzv)).expected("HOST:PORT").found(rdzv);
+  }
+  launch.address = rdzv.substr(0, colon);
+  if (launch.address.starts_with('[') && launch.address.ends_with(']')) {
+    launch.address = launch.address.substr(1, launch.address.size() - 2);
+  }
+  launch.port = port;
+  launch.agent_hosts_store = false;
+}
+
+Launch find(const LaunchOptions& options, const Variables& variables) {
+  if (options.rank || options.world_size) return by_hand(options);
+  if (options.launcher == "none") return {};
+  if (options.launcher != "auto") {
+    const auto* kind = std::ranges::find(kKinds, options.launcher, &Kind::name);
+    if (kind == kKinds.end()) throw wrong(fmt::format("unknown launcher '{}'", options.launcher));
+    if (kind->is_there(variables)) return kind->read(variables);
+    throw wrong(fmt::format("--launcher {}: its variables are not set", options.launcher));
+  }
+  for (const Kind& kind : kKinds) {
+    if (!kind.is_there(variables)) continue;
+    const Launch launch = kind.read(variables);
+    if (launch.launcher == Launcher::kTorchrun) check_set_by_hand(variables);
+    return launch;
+  }
+  if (variables.has("PMIX_RANK")) {
+    throw wrong("PMIX_RANK is set, but no variable says how many ranks there are")
+        .hint("say it: --rank $PMIX_RANK --world-size N --rdzv HOST:PORT; or --launcher none");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view launcher_name(Launcher launcher) {
+  constexpr std::array<std::string_view, 7> kNames{"none", "manual", "torchrun", "ompi", "mvapich", "pmi", "slurm"};
+  return kNames[static_cast<std::size_t>(launcher)];
+}
+
+std::string first_host(std::string_view node_list) {
+  const std::size_t bracket = node_list.find('['), comma = node_list.find(',');
+  if (bracket == std::string_view::npos || comma < bracket) return std::string(node_list.substr(0, comma));
+  const std::string_view inside = node_list.substr(bracket + 1);
+  const std::size_t end = inside.find_first_of(",-]");
+  if (end == 0 || end == std::string_view::npos) throw wrong(fmt::format("'{}' is no list of nodes", node_list));
+  return fmt::format("{}{}", node_list.substr(0, bracket), inside.substr(0, end));
+}
+
+Launch detect_launch(const LaunchOptions& options, const Environment& environment) {
+  Launch launch = find(options, Variables(environment));
+  if (options.rdzv.empty()) return launch;
+  if (launch.launcher == Launcher::kNone) {
+    throw wrong("--rdzv, but no launcher started this process")
+        .hint("start it by torchrun, mpirun or srun, or give every process --rank and --world-size");
+  }
+  use_rdzv(launch, options.rdzv);
+  return launch;
+}
+
+}  // namespace shard

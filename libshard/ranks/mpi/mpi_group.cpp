@@ -1,0 +1,207 @@
+// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a silent rank is missed within the
+// timeout, one of this host that ended at once, and a waiting rank leaves its core to those that copy.
+#include <fmt/format.h>
+
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/ranks/mpi/peer_watch.h"
+#include "libshard/ranks/plugin.h"
+
+namespace shard {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMessage = std::size_t{1} << 30;  // Counts are ints.
+
+void check(int result, const char* doing) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(ErrorCode::kPeer, fmt::format("MPI failed in {}", doing)).because(text);
+}
+
+MPI_Comm init_and_dup() {
+  int provided = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  MPI_Comm own = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &own), "MPI_Comm_dup");
+  return own;
+}
+
+/// MPI waits for absent ranks for ever; this does not, and leaves the thread that does behind.
+MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
+  std::packaged_task<MPI_Comm()> task(init_and_dup);
+  std::future<MPI_Comm> comm = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (comm.wait_for(timeout) == std::future_status::ready) return comm.get();
+  throw Error(ErrorCode::kPeer,
+              fmt::format("the ranks did not meet within {:.1f} s", std::chrono::duration<double>(timeout).count()));
+}
+
+class MpiGroup final : public Group {
+ public:
+  explicit MpiGroup(const GroupRequest& request) : timeout_(request.timeout) {
+    comm_ = begin_mpi(request.timeout);
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+    if (rank_ != request.launch.rank || size_ != request.launch.size) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_,
+                                                       size_, request.launch.rank, request.launch.size))
+          .because("the launcher belongs to another MPI than the one this build is for")
+          .hint("use --backend gloo");
+    }
+    watch_peers();
+  }
+  ~MpiGroup() override {
+    try {
+      barrier();  // MPI_Finalize waits for ever.
+    } catch (const Error&) {
+      return;  // Requests are pending: only the end of the process ends them, with its own exit code.
+    }
+    MPI_Comm_free(&comm_);
+    MPI_Finalize();
+  }
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "mpi"; }
+
+  void barrier() override {
+    MPI_Request request;
+    check(MPI_Ibarrier(comm(), &request), "a barrier");
+    wait({&request, 1}, "a barrier");
+  }
+
+  void broadcast(std::span<std::byte> data, int root) override {
+    for (std::size_t done = 0; done < data.size(); done += kMessage) {
+      const std::size_t count = std::min(kMessage, data.size() - done);
+      MPI_Request request;
+      check(MPI_Ibcast(data.data() + done, static_cast<int>(count), MPI_BYTE, root, comm(), &request), "a broadcast");
+      wait({&request, 1}, "a broadcast");
+    }
+  }
+
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    if (all.size() > kMessage) return all_gather_large(own, all);
+    const int count = static_cast<int>(own.size());
+    MPI_Request request;
+    check(MPI_Iallgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm(), &request), "an all-gather");
+    wait({&request, 1}, "an all-gather");
+  }
+
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    std::vector<MPI_Request> requests;
+    for (int i = 0; i < size_; ++i) {
+      const int sender = (rank_ + size_ - i) % size_;
+      const std::span<std::byte> piece = from[static_cast<std::size_t>(sender)];
+      for_each_message(piece, [&](std::span<std::byte> message, int tag) {
+        check(MPI_Irecv(message.data(), static_cast<int>(message.size()), MPI_BYTE, sender, tag, comm(),
+                        &requests.emplace_back()),
+              "an exchange");
+      });
+    }
+    for (int i = 0; i < size_; ++i) {
+      const int receiver = (rank_ + i) % size_;
+      const std::span<const std::byte> piece = to[static_cast<std::size_t>(receiver)];
+      for_each_message(piece, [&](std::span<const std::byte> message, int tag) {
+        check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, receiver, tag, comm(),
+                        &requests.emplace_back()),
+              "an exchange");
+      });
+    }
+    wait(requests, "an exchange");
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    timeout_since_ = Clock::now();
+    timeout_ = timeout;
+  }
+  /// The others see it when this process ends.
+  void abort() noexcept override { broken_ = true; }
+
+ private:
+  template <class Span, class Each>
+  static void for_each_message(Span piece, const Each& each) {
+    int tag = 0;
+    for (std::size_t done = 0; done < piece.size(); done += kMessage) {
+      each(piece.subspan(done, std::min(kMessage, piece.size() - done)), tag++);
+    }
+  }
+
+  void all_gather_large(std::span<const std::byte> own, std::span<std::byte> all) {
+    const auto ranks = static_cast<std::size_t>(size_);
+    const std::vector<std::span<const std::byte>> to(ranks, own);
+    std::vector<std::span<std::byte>> from(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) from[i] = all.subspan(i * own.size(), own.size());
+    exchange(to, from);
+  }
+
+  /// \throws Error kPeer  requests of an operation that failed may be pending, in buffers that are gone: MPI must not
+  ///   be called any more.
+  MPI_Comm comm() const {
+    if (broken_) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+    return comm_;
+  }
+
+  void watch_peers() {
+    const ProcessIdentity own = own_identity();
+    std::vector<ProcessIdentity> all(static_cast<std::size_t>(size_));
+    all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+    peers_.watch(all, rank_);
+  }
+
+  bool is_done(std::span<MPI_Request> requests, const char* doing) {
+    int done = 0;
+    const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (result != MPI_SUCCESS) broken_ = true;
+    check(result, doing);
+    return done != 0;
+  }
+
+  [[noreturn]] void break_up(const std::string& why, const char* doing) {
+    broken_ = true;
+    throw Error(ErrorCode::kPeer, fmt::format("{}, in {}", why, doing));
+  }
+
+  void wait(std::span<MPI_Request> requests, const char* doing) {
+    const Clock::time_point begin = Clock::now();
+    for (std::chrono::microseconds pause{0}; !is_done(requests, doing);) {
+      const Clock::time_point now = Clock::now();
+      const std::chrono::milliseconds timeout = timeout_;
+      if (now - std::max(begin, timeout_since_.load()) > timeout) {
+        break_up(fmt::format("no word from a rank within {:.1f} s", std::chrono::duration<double>(timeout).count()),
+                 doing);
+      }
+      if (now - begin < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
+      const std::optional<int> ended = peers_.wait(pause);
+      if (ended && !is_done(requests, doing)) break_up(fmt::format("rank {} has ended", *ended), doing);
+      pause = std::min(pause + std::chrono::microseconds(10), std::chrono::microseconds(500));
+    }
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  PeerWatch peers_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<Clock::time_point> timeout_since_{Clock::time_point::min()};
+  std::atomic<bool> broken_{false};
+};
+
+}  // namespace
+
+}  // namespace shard
+
+extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) { return new shard::MpiGroup(request); }

@@ -1,0 +1,90 @@
+#include "libshard/ranks/open_group.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+struct Plugin {
+  std::string_view backend, library, needs;
+};
+constexpr std::array kPlugins{
+    Plugin{"mpi", "libshard_mpi.so", "Open MPI (libopenmpi3)"},
+    Plugin{"gloo", "libshard_torch.so", "LibTorch 2.11 (pip install torch==2.11.0)"},
+    Plugin{"nccl", "libshard_nccl.so", "LibTorch 2.11 with CUDA and a GPU (pip install torch==2.11.0)"},
+};
+
+/// The folder of this library's own file.
+std::string own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return ".";
+  const std::string path = info.dli_fname;
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+/// Never closed again: its library's threads may live on.
+void* entry_of(const Plugin& plugin, const char* entry) {
+  const std::string path = own_folder() + "/" + std::string(plugin.library);
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    throw Error(ErrorCode::kUnsupported, fmt::format("the backend {} is not here", plugin.backend))
+        .because(why == nullptr ? "its plug-in cannot be opened" : why)
+        .hint(fmt::format("it needs {} beside {}", plugin.needs, plugin.library));
+  }
+  if (void* const address = dlsym(library, entry); address != nullptr) return address;
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} is of another version of shardctl", plugin.library))
+      .in_file(path);
+}
+
+MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }
+
+const Plugin& plugin_of(std::string_view backend) {
+  for (const Plugin& plugin : kPlugins) {
+    if (plugin.backend == backend) return plugin;
+  }
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("unknown backend '{}'", backend))
+      .expected("auto, gloo, nccl or mpi");
+}
+
+MakeGroup load_auto(const Launch& launch) {
+  if (launch.launcher == Launcher::kOpenMpi) {
+    try {
+      return load(plugin_of("mpi"));
+    } catch (const Error&) {
+      return load(plugin_of("gloo"));  // mpirun without MPI here: ranks meet over TCP.
+    }
+  }
+  return load(plugin_of("gloo"));
+}
+
+}  // namespace
+
+std::vector<std::string> backends_here() {
+  std::vector<std::string> found;
+  for (const Plugin& plugin : kPlugins) {
+    try {
+      load(plugin);
+      found.emplace_back(plugin.backend);
+    } catch (const Error&) {
+      continue;  // Not here: that is the answer.
+    }
+  }
+  return found;
+}
+
+void* plugin_entry(const std::string& backend, const char* entry) { return entry_of(plugin_of(backend), entry); }
+
+std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend) {
+  const MakeGroup make = backend == "auto" ? load_auto(request.launch) : load(plugin_of(backend));
+  return std::unique_ptr<Group>(make(request));
+}
+
+}  // namespace shard

@@ -1,0 +1,22 @@
+/// \file
+/// Ranks as threads of one process: pieces are copied from memory to memory, once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// The groups of `size` ranks that stand for threads; each is for one thread. A group that is destroyed while others wait
+/// for it breaks the group for them.
+/// Ownership: they share what they meet in; any may outlive the others.
+std::vector<std::unique_ptr<Group>> make_thread_groups(int size);
+
+/// Runs `body` on `size` threads at once, each with its rank's group, and waits for all of them.
+/// \throws  what the lowest rank threw, an Error other than kPeer before all others.
+void run_as_threads(int size, const std::function<void(Group&)>& body);
+
+}  // namespace shard

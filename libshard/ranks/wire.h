@@ -1,0 +1,54 @@
+/// \file
+/// Numbers, texts and errors as bytes between ranks. Both ends are the same build, which the first words between them
+/// make sure of (together.h); reading is checked all the same.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "libshard/core/error.h"
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// The same bytes as text: a view.
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+/// A copy of the text's bytes.
+inline Bytes to_bytes(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+class WireWriter {
+ public:
+  void number(std::int64_t value);
+  void real(double value);
+  void text(std::string_view value);
+  void error(const Error& value);
+  Bytes take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+};
+
+class WireReader {
+ public:
+  explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  /// \throws Error kPeer  here and below: the bytes end too early or say what cannot be.
+  std::int64_t number();
+  std::int64_t number_below(std::int64_t end);  ///< In [0, end).
+  double real();
+  std::string text();
+  Error error();
+  bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::span<const std::byte> take(std::uint64_t count);
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace shard

@@ -1,0 +1,163 @@
+#include "shardtorch/c10d/c10d_group.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::size_t kMessage = std::size_t{1} << 30;  // Well below what any transport counts in.
+
+template <class Span, class Each>
+void for_each_message(Span piece, const Each& each) {
+  for (std::size_t done = 0; done < piece.size(); done += kMessage) {
+    each(piece.subspan(done, std::min(kMessage, piece.size() - done)));
+  }
+}
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+}  // namespace
+
+void as_errors(const char* doing, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kPeer, std::string("a rank is lost or silent, in ") + doing)
+        .because(first_line(error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kPeer, std::string("a rank is lost or silent, in ") + doing)
+        .because(first_line(error.what()));
+  }
+}
+
+C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
+                     std::chrono::milliseconds timeout)
+    : backend_(std::move(backend)),
+      rank_(backend_->getRank()),
+      size_(backend_->getSize()),
+      name_(std::move(name)),
+      device_(device),
+      timeout_(timeout) {}
+
+at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
+  // c10d does not write to what it sends; its tensors just do not know const.
+  const at::Tensor host = at::from_blob(const_cast<std::byte*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())},
+                                        at::TensorOptions(at::kByte));
+  return device_.is_cpu() ? host : host.to(device_);
+}
+
+at::Tensor C10dGroup::incoming(std::span<std::byte> bytes) const {
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  if (device_.is_cpu()) return at::from_blob(bytes.data(), {count}, at::TensorOptions(at::kByte));
+  return at::empty({count}, at::TensorOptions(at::kByte).device(device_));
+}
+
+void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const {
+  if (device_.is_cpu() || bytes.empty()) return;  // It landed in place.
+  at::from_blob(bytes.data(), {tensor.numel()}, at::TensorOptions(at::kByte)).copy_(tensor);
+}
+
+void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) const { work->wait(timeout_); }
+
+void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
+  const std::scoped_lock lock(mutex_);
+  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+  try {
+    as_errors(doing, operation);
+  } catch (const Error&) {
+    close();  // While the caller's buffers are still there.
+    throw;
+  }
+}
+
+void C10dGroup::barrier() {
+  run("a barrier", [&] {
+    c10d::BarrierOptions options;
+    options.timeout = timeout_;
+    finish(backend_->barrier(options));
+  });
+}
+
+void C10dGroup::broadcast(std::span<std::byte> data, int root) {
+  run("a broadcast", [&] {
+    for_each_message(data, [&](std::span<std::byte> message) {
+      std::vector<at::Tensor> tensors{rank() == root ? outgoing(message) : incoming(message)};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      options.timeout = timeout_;
+      finish(backend_->broadcast(tensors, options));
+      if (rank() != root) land(tensors[0], message);
+    });
+  });
+}
+
+void C10dGroup::all_gather(std::span<const std::byte> own, std::span<std::byte> all) {
+  if (own.empty()) return;
+  run("an all-gather", [&] {
+    at::Tensor in = outgoing(own), out = incoming(all);
+    c10d::AllgatherOptions options;
+    options.timeout = timeout_;
+    finish(backend_->_allgather_base(out, in, options));
+    land(out, all);
+  });
+}
+
+void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) {
+  run("an exchange", [&] {
+    const auto own = static_cast<std::size_t>(rank());
+    if (!to[own].empty()) std::memcpy(from[own].data(), to[own].data(), to[own].size());
+    struct Landing {
+      at::Tensor tensor;
+      std::span<std::byte> bytes;
+    };
+    std::vector<Landing> landings;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    // NCCL needs one group around sends and receives that wait for one another.
+    if (backend_->supportsCoalescing()) backend_->startCoalescing();
+    for (int i = 1; i < size(); ++i) {
+      const int sender = (rank() + size() - i) % size(), receiver = (rank() + i) % size();
+      for_each_message(from[static_cast<std::size_t>(sender)], [&](std::span<std::byte> message) {
+        landings.push_back({incoming(message), message});
+        std::vector<at::Tensor> tensors{landings.back().tensor};
+        works.push_back(backend_->recv(tensors, sender, 0));
+      });
+      for_each_message(to[static_cast<std::size_t>(receiver)], [&](std::span<const std::byte> message) {
+        std::vector<at::Tensor> tensors{outgoing(message)};
+        works.push_back(backend_->send(tensors, receiver, 0));
+      });
+    }
+    if (backend_->supportsCoalescing()) works = {backend_->endCoalescing()};
+    for (const auto& work : works) {
+      if (work != nullptr) finish(work);
+    }
+    for (const Landing& landing : landings) land(landing.tensor, landing.bytes);
+  });
+}
+
+void C10dGroup::set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+void C10dGroup::close() noexcept {
+  const c10::intrusive_ptr<c10d::Backend> backend = std::move(backend_);
+  if (backend == nullptr) return;
+  try {
+    backend->abort();
+  } catch (const std::exception&) {
+    return;  // A backend that cannot: to let go of it does the same.
+  }
+}
+
+void C10dGroup::abort() noexcept {
+  const std::scoped_lock lock(mutex_);
+  close();
+}
+
+}  // namespace shard

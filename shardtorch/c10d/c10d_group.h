@@ -1,0 +1,62 @@
+/// \file
+/// A Group over any c10d process group. Everything travels as bytes (uint8), which every backend takes.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "libshard/ranks/group.h"
+#include "libshard/ranks/launch.h"
+
+namespace shard {
+
+class C10dGroup final : public Group {
+ public:
+  /// `device` is where the backend wants its tensors: on the CPU bytes are moved in place, else through copies there.
+  C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
+            std::chrono::milliseconds timeout);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return name_; }
+  void barrier() override;
+  void broadcast(std::span<std::byte> data, int root) override;
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override;
+  void exchange(std::span<const std::span<const std::byte>> to,
+                std::span<const std::span<std::byte>> from) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  /// Waits for a pending operation of this rank.
+  void abort() noexcept override;
+
+ private:
+  /// Runs an operation, after whose failure the group is broken.
+  void run(const char* doing, const std::function<void()>& operation);
+  /// Closes the connections: so the others know, and nothing arrives any more.
+  void close() noexcept;
+  at::Tensor outgoing(std::span<const std::byte> bytes) const;
+  at::Tensor incoming(std::span<std::byte> bytes) const;
+  void land(const at::Tensor& tensor, std::span<std::byte> bytes) const;
+  void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
+
+  std::mutex mutex_;                           ///< Held by operations.
+  c10::intrusive_ptr<c10d::Backend> backend_;  ///< Null once the group is broken.
+  int rank_, size_;
+  std::string name_;
+  at::Device device_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+};
+
+/// Where the ranks of a launch find one another: torchrun's store, or a TCP store of rank 0's. Keys are the job's own.
+/// \throws Error kPeer, kInvalidArgument  several hosts and no address
+c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
+
+/// Runs `body`; what torch and Gloo throw becomes Error kPeer without their backtraces.
+void as_errors(const char* doing, const std::function<void()>& body);
+
+}  // namespace shard

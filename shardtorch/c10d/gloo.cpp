@@ -1,0 +1,53 @@
+// Gloo groups, and libshard_torch.so's entry, which makes one for a launch.
+#include "shardtorch/c10d/gloo.h"
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "libshard/ranks/plugin.h"
+#include "shardtorch/c10d/c10d_group.h"
+
+namespace shard {
+
+namespace {
+
+/// Gloo multiplies the timeout by five while it connects.
+constexpr int kConnectFactor = 5;
+
+}  // namespace
+
+std::shared_ptr<::gloo::transport::Device> gloo_device(bool is_one_host) {
+  if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0') {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  return is_one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                     : c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
+std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                       std::shared_ptr<::gloo::transport::Device> device,
+                                       std::chrono::milliseconds timeout) {
+  std::unique_ptr<Group> group;
+  as_errors("the rendezvous", [&] {
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout / kConnectFactor);
+    options->devices.push_back(std::move(device));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, options);
+    group = std::make_unique<C10dGroup>(gloo, "gloo", at::kCPU, timeout);
+    group->barrier();  // A rank that ends at once would be missed by one that still connects to others.
+  });
+  return group;
+}
+
+}  // namespace shard
+
+extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
+  const shard::Launch& launch = request.launch;
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // Its warnings repeat what our errors say.
+  c10::initLogging();
+  std::unique_ptr<shard::Group> group;
+  shard::as_errors("the rendezvous", [&] {
+    group = shard::make_gloo_group(shard::make_store(launch, request.timeout), launch.rank, launch.size,
+                                   shard::gloo_device(launch.local_size >= launch.size), request.timeout);
+  });
+  return group.release();
+}

@@ -1,0 +1,19 @@
+/// \file
+/// libshard_nccl.so's second entry: groups for a program that has a store of its own.
+#pragma once
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// The name of the entry; its number changes with the type below or Group.
+inline constexpr char kNcclEntry[] = "shard_make_nccl_group_1";
+/// Forms the group of the ranks that meet in `store`, on the calling thread's current CUDA device; all call it.
+/// Ownership: the caller deletes it. \throws Error kPeer  a rank does not come, or there is no GPU.
+using MakeNcclGroup = Group* (*)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                 std::chrono::milliseconds timeout);
+
+}  // namespace shard

@@ -1,0 +1,280 @@
+#include "shardtorch/checkpoint/loading.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "formats/registry.h"
+#include "libshard/catalog/tree_walk.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "shardtorch/checkpoint/saved_state.h"
+#include "shardtorch/sharded_tensor/transfer.h"
+#include "shardtorch/state/dtypes.h"
+#include "shardtorch/state/values.h"
+
+namespace shard::checkpoint {
+
+namespace {
+
+bool holds_tensor(const c10::IValue& value) {
+  bool found = false;
+  value.visit([&](const c10::IValue& each) { return found = found || each.isTensor(); });
+  return found;
+}
+
+/// The leaves of a state dict: dicts, lists and tuples are entered where they hold a tensor.
+class Wants {
+ public:
+  explicit Wants(StateDict& state) {
+    for (auto& item : state) {
+      enter({.key = item.key()}, item.value(), [&item](c10::IValue value) { item.value() = std::move(value); });
+    }
+  }
+
+  std::vector<WantedTensor> tensors;
+  std::vector<WantedValue> values;
+
+ private:
+  using Assign = std::function<void(c10::IValue)>;
+
+  void enter(const PathPart& part, const c10::IValue& value, Assign assign) {
+    position_.push(part);
+    visit(value, std::move(assign));
+    position_.pop();
+  }
+
+  void visit(const c10::IValue& value, Assign assign) {
+    std::string name(position_.name());
+    if (value.isTensor()) {
+      tensors.push_back({std::move(name), value.toTensor()});
+    } else if (!holds_tensor(value)) {
+      const bool is_empty_dict = value.isGenericDict() && value.toGenericDict().empty();
+      values.push_back({std::move(name), is_empty_dict, std::move(assign)});
+    } else if (value.isGenericDict()) {
+      visit_dict(value.toGenericDict());
+    } else if (value.isList()) {
+      visit_list(value.toList());
+    } else {
+      visit_tuple(value.toTuple());
+    }
+  }
+
+  void visit_dict(const c10::impl::GenericDict& dict) {
+    Arena arena;
+    for (const auto& entry : dict) {
+      const c10::IValue& key = entry.key();
+      enter(key_part(arena, *to_value(arena, key, nullptr)), entry.value(),
+            [dict, key](c10::IValue value) { dict.insert_or_assign(key, std::move(value)); });
+    }
+  }
+
+  void visit_list(const c10::List<c10::IValue>& list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      enter(index_part(i), list.get(i), [list, i](c10::IValue value) { list.set(i, std::move(value)); });
+    }
+  }
+
+  void visit_tuple(const c10::intrusive_ptr<c10::ivalue::Tuple>& tuple) {
+    for (std::size_t i = 0; i < tuple->size(); ++i) {
+      enter(index_part(i), tuple->elements()[i],
+            [tuple, i](c10::IValue value) { tuple->unsafeSetElement(i, std::move(value)); });
+    }
+  }
+
+  TreePosition position_;
+};
+
+/// Values of a checkpoint by name: objects, and containers as a whole.
+class FoundValues {
+ public:
+  FoundValues(const Catalog& catalog, const std::vector<WantedValue>& wanted, int rank) {
+    for (const WantedValue& each : wanted) values_.emplace(each.name, nullptr);
+    for (const Object& object : catalog.objects) {
+      if (object.rank < 0 || object.rank == rank) note(object.name, *object.value);
+    }
+    const bool is_complete = std::ranges::none_of(values_, [](const auto& each) { return each.second == nullptr; });
+    if (!is_complete && catalog.root != nullptr) visit(*catalog.root);
+  }
+
+  const Value* find(const std::string& name) const { return values_.at(name); }
+
+ private:
+  void note(std::string_view name, const Value& value) {
+    const auto known = values_.find(std::string(name));
+    if (known != values_.end() && known->second == nullptr) known->second = &value;
+  }
+
+  void visit(const Value& value) {
+    if (!position_.parts().empty()) note(position_.name(), value);
+    if (!is_container(value)) return;
+    const std::span<Value*> items = container_items(value);
+    const std::size_t step = is_mapping(value) ? 2 : 1;
+    for (std::size_t i = 0; i + step <= items.size(); i += step) {
+      position_.push(step == 2 ? key_part(arena_, *items[i]) : index_part(i));
+      visit(*items[i + step - 1]);
+      position_.pop();
+    }
+  }
+
+  std::unordered_map<std::string, const Value*> values_;  ///< Null until it is found.
+  TreePosition position_;
+  Arena arena_;
+};
+
+/// \throws Error  `tensor` has no elements that could be filled one by one.
+void check_fillable(const at::Tensor& tensor) {
+  check_storable(tensor);
+  if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
+  throw Error(ErrorCode::kInvalidArgument, "several elements of a tensor lie in one place: it cannot be filled");
+}
+
+Error mismatch(const std::string& name, const std::string& what, std::string_view expected, std::string_view found) {
+  Error error(ErrorCode::kInvalidArgument, c10::str("tensor '", name, "' has another ", what, " in the checkpoint"));
+  error.expected(expected).found(found);
+  return error;
+}
+
+}  // namespace
+
+void Loading::prepare(const std::string& path) {
+  const Source source{&posix_disk(), {path}};
+  reader_ = detect_format(source).open(source, {});
+  target_.files.push_back({memory_.name(), 0, -1});
+  Wants wants(state_);
+  for (const WantedTensor& wanted : wants.tensors) want_tensor(wanted);
+  if (!wants.values.empty()) find_values(std::move(wants.values));
+  check_missing();
+  std::vector<std::uint32_t> sources;
+  for (const Tensor& tensor : target_.tensors) sources.push_back(tensor.source);
+  std::ranges::sort(sources);
+  reader_->locate(sources);
+  plan_ = plan_copies(reader_->catalog(), target_,
+                      {.max_memory_bytes = options_.max_memory_bytes, .threads = options_.threads});
+}
+
+void Loading::want_tensor(const WantedTensor& wanted) {
+  if (!wanted.tensor.defined()) {
+    throw Error(ErrorCode::kInvalidArgument, c10::str("'", wanted.name, "' is undefined: there is nothing to fill"))
+        .of_tensor(wanted.name);
+  }
+  const Tensor* found = find_tensor(wanted.name);
+  if (found == nullptr) return result_.missing.push_back(wanted.name);
+  try {
+    add_target(wanted, *found);
+  } catch (Error& error) {
+    throw error.of_tensor(wanted.name);
+  }
+}
+
+const Tensor* Loading::find_tensor(const std::string& name) const {
+  const auto entries = std::ranges::equal_range(reader_->catalog().tensors, std::string_view(name), {}, &Tensor::name);
+  const auto own = std::ranges::find(entries, rank_, &Tensor::rank);
+  if (own != entries.end()) return &*own;
+  if (entries.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument, c10::str("the checkpoint has several tensors '", name, "'"))
+        .of_tensor(name)
+        .found(std::ssize(entries));
+  }
+  return entries.empty() ? nullptr : &entries.front();
+}
+
+void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
+  const at::Tensor& tensor = wanted.tensor;
+  const DType dtype = dtype_of(tensor.scalar_type());
+  if (dtype != found.dtype) throw mismatch(wanted.name, "dtype", dtype_name(dtype), dtype_name(found.dtype));
+  if (!std::ranges::equal(tensor.sizes(), found.shape)) {
+    throw mismatch(wanted.name, "shape", to_string(tensor.sizes()), to_string(found.shape));
+  }
+  Tensor target;
+  target.name = target_.arena->copy(wanted.name);
+  target.shape = found.shape;
+  target.dtype = dtype;
+  target.source = static_cast<std::uint32_t>(&found - reader_->catalog().tensors.data());
+  target.first_chunk = static_cast<std::uint32_t>(target_.chunks.size());
+  target_.tensors.push_back(target);
+  const ShardedTensor sharded = ShardedTensor::of(tensor);
+  if (sharded.defined()) {
+    for (const Shard& shard : sharded.local_shards()) {
+      check_storable(shard, sharded.dtype());
+      add_box(shard.tensor, shard.metadata.shard_offsets);
+    }
+  } else {
+    add_box(tensor, Sizes(static_cast<std::size_t>(tensor.dim())));
+  }
+  const auto chunks = std::span(target_.chunks).subspan(target.first_chunk);
+  std::ranges::sort(
+      chunks, [](Dims a, Dims b) { return std::ranges::lexicographical_compare(a, b); }, &Chunk::offsets);
+  target_.tensors.back().chunk_count = static_cast<std::uint32_t>(chunks.size());
+}
+
+void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
+  check_fillable(local);
+  if (local.numel() == 0) return;
+  const auto storage = static_cast<std::uint32_t>(target_.storages.size());
+  target_.storages.push_back(
+      {.offset = memory_.add(memory_for(local)), .bytes = static_cast<std::int64_t>(local.nbytes())});
+  add_packed_chunk(target_, offsets, local.sizes(),
+                   {.shape = {}, .strides = {}, .storage = storage, .dtype = target_.tensors.back().dtype});
+}
+
+/// The tensor itself where its elements lie packed in this host's memory and no other name fills them.
+at::Tensor Loading::memory_for(const at::Tensor& local) {
+  if (is_packed_on_host(local) && filled_.insert(local.const_data_ptr()).second) return local;
+  staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));
+  return staged_.back().second;
+}
+
+void Loading::find_values(std::vector<WantedValue> wanted) {
+  reader_->load_objects();
+  const FoundValues values(reader_->catalog(), wanted, rank_);
+  for (WantedValue& each : wanted) {
+    const Value* value = values.find(each.name);
+    if (find_tensor(each.name) != nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, c10::str("'", each.name, "' is a tensor in the checkpoint"))
+          .of_tensor(each.name)
+          .expected("a tensor to fill");
+    }
+    if (value == nullptr) {
+      if (!each.is_empty_dict) result_.missing.push_back(each.name);
+      continue;
+    }
+    try {
+      c10::IValue found = to_ivalue(*value);
+      found_.emplace_back(std::move(each), std::move(found));
+    } catch (Error& error) {
+      throw error.of_tensor(each.name);
+    }
+  }
+}
+
+void Loading::check_missing() const {
+  if (!options_.strict || result_.missing.empty()) return;
+  const std::string& first = result_.missing.front();
+  const std::size_t more = result_.missing.size() - 1;
+  throw Error(ErrorCode::kNotFound, more == 0
+                                        ? c10::str("the checkpoint lacks '", first, "'")
+                                        : c10::str("the checkpoint lacks '", first, "' and ", more, " more names"))
+      .of_tensor(first);
+}
+
+void Loading::read(const std::stop_token& stop) {
+  const at::NoGradGuard no_grad;
+  FileWriter* const memory[] = {&memory_};
+  Progress progress;
+  execute(plan_, reader_->catalog(), *reader_, target_, memory,
+          {.threads = options_.threads, .max_memory_bytes = options_.max_memory_bytes, .stop = stop}, progress);
+  for (const auto& [tensor, content] : staged_) tensor.copy_(content);
+  result_.bytes_read = progress.bytes_read;
+}
+
+LoadResult Loading::finish() {
+  for (const auto& [wanted, value] : found_) wanted.assign(value);
+  return std::move(result_);
+}
+
+}  // namespace shard::checkpoint

@@ -1,0 +1,282 @@
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+
+#include "formats/parts/pickle/pickle.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/catalog/tree_walk.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "shardtorch/checkpoint/saved_state.h"
+
+namespace shard::checkpoint {
+
+namespace {
+
+Error contradiction(std::string_view name, const std::string& message, int rank) {
+  Error error(ErrorCode::kInvalidArgument, "ranks contradict one another: " + message);
+  error.of_tensor(name).of_rank(rank);
+  return error;
+}
+
+bool holds_tensor(const Value& value) {
+  if (value.kind == ValueKind::kTensor) return true;
+  return std::ranges::any_of(container_items(value), [](const Value* item) { return holds_tensor(*item); });
+}
+
+/// Joins the trees of ranks.
+class TreeMerger {
+ public:
+  struct Holder {
+    int rank;
+    std::uint32_t tensor;  ///< Of that rank's state.
+    friend bool operator==(const Holder&, const Holder&) = default;
+  };
+
+  TreeMerger(Arena& arena, const std::vector<RankState>& ranks) : arena_(arena), ranks_(ranks) {}
+
+  Value* run() {
+    Value* root = parse(ranks_[0]);
+    for (rank_ = 1; rank_ < std::ssize(ranks_); ++rank_) {
+      const RankState& state = ranks_[static_cast<std::size_t>(rank_)];
+      if (state.tree != ranks_[0].tree) {
+        merge(*root, *parse(state));
+      } else {
+        for (std::uint32_t i = 0; i < state.tensors.size(); ++i) holders.at(i).push_back({rank_, i});
+      }
+    }
+    return root;
+  }
+
+  /// Of each kTensor value that was ever parsed, by its number; by rank. Numbers of rank 0 are those of its state.
+  std::vector<std::vector<Holder>> holders;
+
+ private:
+  Value* parse(const RankState& state) {
+    std::vector<Value*> ids;
+    pickle::LoadOptions options;
+    options.file = "a rank's state";
+    options.allow = [](std::string_view, std::string_view) { return false; };
+    options.persistent_ids = &ids;
+    const auto tree = std::make_shared<const std::string>(state.tree);
+    arena_.adopt(tree);
+    Value* root = pickle::load(arena_, std::as_bytes(std::span(*tree)), options);
+    for (Value* id : ids) *id = *make_tensor(arena_, std::ssize(holders) + id->items[0]->number);
+    for (std::uint32_t i = 0; i < state.tensors.size(); ++i) holders.push_back({{rank_, i}});
+    return root;
+  }
+
+  void merge(Value& into, Value& from) {
+    if (into.kind == ValueKind::kTensor && from.kind == ValueKind::kTensor) {
+      add_holder(into, from);
+    } else if (is_mapping(into) && is_mapping(from)) {
+      merge_dicts(into, from);
+    } else if (is_container(into) && into.kind == from.kind && into.items.size() == from.items.size()) {
+      for (std::size_t i = 0; i < into.items.size(); ++i) merge_at(index_part(i), *into.items[i], *from.items[i]);
+    } else if (holds_tensor(into) || holds_tensor(from)) {
+      throw contradiction(position_.name(), "a value holds tensors here and is something else there", rank_)
+          .expected(type_name(into))
+          .found(type_name(from));
+    }
+  }
+
+  void merge_at(const PathPart& part, Value& into, Value& from) {
+    position_.push(part);
+    merge(into, from);
+    position_.pop();
+  }
+
+  /// Keys that `into` lacks are added at its end.
+  void merge_dicts(Value& into, Value& from) {
+    std::unordered_map<std::string, Value*> known;
+    for (std::size_t i = 0; i < into.items.size(); i += 2) known.emplace(label(*into.items[i]), into.items[i + 1]);
+    std::vector<Value*> items(into.items.begin(), into.items.end());
+    for (std::size_t i = 0; i < from.items.size(); i += 2) {
+      Value &key = *from.items[i], &value = *from.items[i + 1];
+      const auto [entry, is_new] = known.emplace(label(key), &value);
+      if (is_new) {
+        items.insert(items.end(), {&key, &value});
+      } else {
+        merge_at(key_part(arena_, key), *entry->second, value);
+      }
+    }
+    if (items.size() != into.items.size()) into.items = make_list(arena_, ValueKind::kDict, items)->items;
+  }
+
+  std::string label(const Value& key) {
+    const PathPart part = key_part(arena_, key);
+    return part.is_index ? c10::str(part.index) : c10::str("'", part.key);
+  }
+
+  /// Values of several names are met several times.
+  void add_holder(const Value& into, const Value& from) {
+    std::vector<Holder>& known = holders.at(static_cast<std::size_t>(into.number));
+    const Holder holder = holders.at(static_cast<std::size_t>(from.number)).front();
+    if (known.back() == holder) return;
+    if (known.back().rank == rank_) {
+      throw contradiction(position_.name(), "two names are one tensor here and two tensors there", rank_);
+    }
+    known.push_back(holder);
+  }
+
+  Arena& arena_;
+  const std::vector<RankState>& ranks_;
+  int rank_ = 0;
+  TreePosition position_;
+};
+
+class CatalogMaker {
+ public:
+  CatalogMaker(const std::vector<RankState>& ranks, int own_rank) : ranks_(ranks), own_rank_(own_rank) {}
+
+  MergedState run() {
+    Catalog& catalog = merged_.catalog;
+    catalog.format = "memory";
+    catalog.world_size = std::ssize(ranks_);
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+      catalog.files.push_back({c10::str("memory of rank ", rank), 0, rank});
+    }
+    TreeMerger trees(*catalog.arena, ranks_);
+    catalog.root = trees.run();
+    visit_leaves(
+        *catalog.arena, *catalog.root, [](const Value& value) { return value.kind == ValueKind::kTensor; },
+        [&](const TreeLeaf& leaf) { add_leaf(leaf, trees.holders); });
+    for (const auto& [value, index] : tensors_) value->number = index;
+    finish();
+    return std::move(merged_);
+  }
+
+ private:
+  using Holder = TreeMerger::Holder;
+
+  const TensorInfo& info(const Holder& holder) const {
+    return ranks_[static_cast<std::size_t>(holder.rank)].tensors.at(holder.tensor);
+  }
+
+  void add_leaf(const TreeLeaf& leaf, const std::vector<std::vector<Holder>>& holders) {
+    if (leaf.value == merged_.catalog.root) return;  // An empty state.
+    const Path path = compact_path(leaf.path, leaf.name);
+    if (leaf.value->kind != ValueKind::kTensor) {
+      merged_.catalog.objects.push_back({leaf.name, path, leaf.value, -1});
+      return;
+    }
+    const auto index = static_cast<std::uint32_t>(merged_.catalog.tensors.size());
+    const auto [known, is_new] = tensors_.emplace(leaf.value, index);
+    if (!is_new) return add_again(leaf.name, path, known->second);
+    add_tensor(leaf.name, path, holders.at(static_cast<std::size_t>(leaf.value->number)));
+  }
+
+  /// Another name for a tensor: the same storages.
+  void add_again(std::string_view name, Path path, std::uint32_t first) {
+    Catalog& catalog = merged_.catalog;
+    Tensor tensor = catalog.tensors[first];
+    tensor.name = name;
+    tensor.path = path;
+    tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
+    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
+      Chunk chunk = catalog.chunks[catalog.tensors[first].first_chunk + i];
+      catalog.stored.push_back(StoredTensor(catalog.stored[chunk.stored]));
+      chunk.stored = static_cast<std::uint32_t>(catalog.stored.size() - 1);
+      catalog.chunks.push_back(chunk);
+    }
+    catalog.tensors.push_back(tensor);
+  }
+
+  void add_tensor(std::string_view name, Path path, const std::vector<Holder>& holders) {
+    Catalog& catalog = merged_.catalog;
+    const TensorInfo& first = info(holders.front());
+    Tensor tensor;
+    tensor.name = name;
+    tensor.path = path;
+    tensor.shape = catalog.arena->dims(first.shape);
+    tensor.dtype = first.dtype;
+    tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
+    for (const Holder& holder : holders) check_alike(name, first, info(holder), holder.rank);
+    const std::size_t sources = first.is_sharded ? holders.size() : 1;
+    for (const Holder& holder : std::span(holders).first(sources)) add_boxes(holder);
+    tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
+    catalog.tensors.push_back(tensor);
+  }
+
+  static void check_alike(std::string_view name, const TensorInfo& a, const TensorInfo& b, int rank) {
+    const auto check = [&](bool is_same, const std::string& what, std::string_view expected, std::string_view found) {
+      if (is_same) return;
+      throw contradiction(name, c10::str("'", name, "' has ", what), rank).expected(expected).found(found);
+    };
+    const auto kind = [](const TensorInfo& info) { return info.is_sharded ? "a ShardedTensor" : "a plain tensor"; };
+    check(a.is_sharded == b.is_sharded, "two kinds", kind(a), kind(b));
+    check(a.dtype == b.dtype, "two dtypes", dtype_name(a.dtype), dtype_name(b.dtype));
+    check(a.shape == b.shape, "two shapes", to_string(a.shape), to_string(b.shape));
+  }
+
+  void add_boxes(const Holder& holder) {
+    const TensorInfo& held = info(holder);
+    for (std::uint32_t i = 0; i < held.boxes.size(); ++i) {
+      add_box(held, held.boxes[i], holder.rank);
+      if (holder.rank == own_rank_) merged_.held.push_back({holder.tensor, i});
+    }
+  }
+
+  void add_box(const TensorInfo& held, const HeldBox& box, int rank) {
+    const std::int64_t bytes = checked_bytes(checked_numel(box.sizes), held.dtype);
+    add_packed_chunk(merged_.catalog, box.offsets, box.sizes,
+                     {.shape = {},
+                      .strides = {},
+                      .storage = add_storage(held, bytes, rank),
+                      .rank = rank,
+                      .dtype = held.dtype,
+                      .requires_grad = held.requires_grad});
+  }
+
+  std::uint32_t add_storage(const TensorInfo& held, std::int64_t bytes, int rank) {
+    Catalog& catalog = merged_.catalog;
+    const auto location = std::ranges::find(catalog.locations, held.location) - catalog.locations.begin();
+    if (location == std::ssize(catalog.locations)) catalog.locations.push_back(held.location);
+    File& file = catalog.files[static_cast<std::size_t>(rank)];
+    catalog.storages.push_back({.offset = file.bytes,
+                                .bytes = bytes,
+                                .file = static_cast<std::uint32_t>(rank),
+                                .location = static_cast<std::uint16_t>(location)});
+    file.bytes = checked_add(file.bytes, bytes);
+    return static_cast<std::uint32_t>(catalog.storages.size() - 1);
+  }
+
+  /// What would be damage in a file is a mistake of the ranks here.
+  void finish() {
+    try {
+      validate_catalog(merged_.catalog);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kInvalidArgument, error.what())
+          .of_tensor(error.tensor())
+          .of_kind(error.kind())
+          .because(error.why().empty() ? "the shards of all ranks make one tensor" : error.why());
+    }
+  }
+
+  const std::vector<RankState>& ranks_;
+  const int own_rank_;
+  MergedState merged_;
+  std::unordered_map<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
+};
+
+}  // namespace
+
+void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+                      StoredTensor stored) {
+  Sizes strides(sizes.size());
+  row_major_strides(sizes, strides);
+  stored.shape = catalog.arena->dims(sizes);
+  stored.strides = catalog.arena->dims(strides);
+  catalog.chunks.push_back({.offsets = catalog.arena->dims(offsets),
+                            .sizes = stored.shape,
+                            .strides = stored.strides,
+                            .stored = static_cast<std::uint32_t>(catalog.stored.size())});
+  catalog.stored.push_back(stored);
+}
+
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank) {
+  return CatalogMaker(ranks, own_rank).run();
+}
+
+}  // namespace shard::checkpoint

@@ -1,0 +1,165 @@
+#include "shardtorch/checkpoint/saved_state.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "formats/parts/pickle/opcodes.h"
+#include "formats/parts/pickle/pickle.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/ranks/wire.h"
+#include "shardtorch/state/dtypes.h"
+#include "shardtorch/state/values.h"
+
+namespace shard::checkpoint {
+
+namespace {
+
+class Collector {
+ public:
+  OwnState run(const StateDict& state) {
+    const Value* root = to_value(arena_, state, [this](const at::Tensor& tensor) { return value_of(tensor); });
+    pickle::Dumper dumper({.protocol = 4, .tensor = [](pickle::Dumper& out, const Value& value) {
+                             out.integer(value.number);
+                             out.op(pickle::kOpBinPersid);
+                           }});
+    dumper.value(*root);
+    own_.tree = dumper.finish();
+    return std::move(own_);
+  }
+
+ private:
+  /// A tensor of several names is one node.
+  Value* value_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return make_value(arena_, ValueKind::kNone);
+    Value*& known = known_[tensor.unsafeGetTensorImpl()];
+    if (known != nullptr) return known;
+    const ShardedTensor sharded = ShardedTensor::of(tensor);
+    sharded.defined() ? add_shards(sharded) : add_plain(tensor);
+    return known = make_tensor(arena_, std::ssize(own_.tensors) - 1);
+  }
+
+  void add_plain(const at::Tensor& tensor) {
+    check_storable(tensor);
+    TensorInfo& info = add_info(tensor.scalar_type(), tensor.requires_grad(), tensor.sizes());
+    info.location = tensor.device().str();
+    info.boxes.push_back({Sizes(info.shape.size()), info.shape});
+    own_.local.back().push_back(tensor);
+  }
+
+  void add_shards(const ShardedTensor& tensor) {
+    TensorInfo& info = add_info(tensor.dtype(), tensor.requires_grad(), tensor.sizes());
+    info.is_sharded = true;
+    info.location = "cpu";
+    for (const Shard& shard : tensor.local_shards()) {
+      check_storable(shard, tensor.dtype());
+      info.location = shard.tensor.device().str();
+      info.boxes.push_back({shard.metadata.shard_offsets, shard.metadata.shard_sizes});
+      own_.local.back().push_back(shard.tensor);
+    }
+  }
+
+  TensorInfo& add_info(at::ScalarType type, bool requires_grad, at::IntArrayRef shape) {
+    if (shape.size() > kMaxDims) {
+      throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of so many dimensions")
+          .expected(c10::str("at most ", kMaxDims))
+          .found(std::ssize(shape));
+    }
+    own_.local.emplace_back();
+    own_.tensors.push_back({dtype_of(type), requires_grad, false, shape.vec(), {}, {}});
+    return own_.tensors.back();
+  }
+
+  Arena arena_;
+  OwnState own_;
+  std::unordered_map<const c10::TensorImpl*, Value*> known_;  ///< The state keeps them alive.
+};
+
+void write_numbers(WireWriter& out, std::span<const std::int64_t> numbers) {
+  for (const std::int64_t number : numbers) out.number(number);
+}
+
+Sizes read_numbers(WireReader& in, std::int64_t count) {
+  Sizes numbers;
+  for (; count > 0; --count) numbers.push_back(in.number());
+  return numbers;
+}
+
+/// \throws Error kPeer  it is not 0 ... most.
+std::int64_t read_count(WireReader& in, std::int64_t most) {
+  const std::int64_t count = in.number();
+  if (count >= 0 && count <= most) return count;
+  throw Error(ErrorCode::kPeer, "a rank describes its state in words that make no sense").found(count);
+}
+
+void write_info(WireWriter& out, const TensorInfo& info) {
+  out.number(static_cast<std::int64_t>(info.dtype));
+  out.number(info.requires_grad);
+  out.number(info.is_sharded);
+  out.text(info.location);
+  out.number(std::ssize(info.shape));
+  write_numbers(out, info.shape);
+  out.number(std::ssize(info.boxes));
+  for (const HeldBox& box : info.boxes) {
+    write_numbers(out, box.offsets);
+    write_numbers(out, box.sizes);
+  }
+}
+
+TensorInfo read_info(WireReader& in) {
+  TensorInfo info;
+  info.dtype = static_cast<DType>(read_count(in, kDTypeCount - 1));
+  info.requires_grad = in.number() != 0;
+  info.is_sharded = in.number() != 0;
+  info.location = in.text();
+  const std::int64_t dims = read_count(in, kMaxDims);
+  info.shape = read_numbers(in, dims);
+  for (std::int64_t boxes = in.number(); boxes > 0; --boxes) {
+    Sizes offsets = read_numbers(in, dims), sizes = read_numbers(in, dims);
+    info.boxes.push_back({std::move(offsets), std::move(sizes)});
+  }
+  return info;
+}
+
+}  // namespace
+
+void check_storable(const at::Tensor& tensor) {
+  if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta() && !tensor.is_nested()) return;
+  throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of this kind")
+      .expected("a strided tensor with elements")
+      .found(tensor.toString());
+}
+
+void check_storable(const Shard& shard, at::ScalarType dtype) {
+  check_storable(shard.tensor);
+  const auto check = [&shard](bool is_as_said, const std::string& expected, const std::string& found) {
+    if (is_as_said) return;
+    throw Error(ErrorCode::kInvalidArgument, "a local tensor is another than its metadata says")
+        .because(c10::str(shard.metadata))
+        .expected(expected)
+        .found(found);
+  };
+  const Sizes& sizes = shard.metadata.shard_sizes;
+  check(shard.tensor.scalar_type() == dtype, c10::toString(dtype), c10::toString(shard.tensor.scalar_type()));
+  check(shard.tensor.sizes() == at::IntArrayRef(sizes), to_string(sizes), to_string(shard.tensor.sizes()));
+}
+
+OwnState own_state(const StateDict& state) { return Collector().run(state); }
+
+Bytes to_bytes(const RankState& state) {
+  WireWriter out;
+  out.text(state.tree);
+  out.number(std::ssize(state.tensors));
+  for (const TensorInfo& info : state.tensors) write_info(out, info);
+  return out.take();
+}
+
+RankState rank_state(std::span<const std::byte> bytes) {
+  WireReader in(bytes);
+  RankState state;
+  state.tree = in.text();
+  for (std::int64_t tensors = in.number(); tensors > 0; --tensors) state.tensors.push_back(read_info(in));
+  return state;
+}
+
+}  // namespace shard::checkpoint

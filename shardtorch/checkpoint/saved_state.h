@@ -1,0 +1,74 @@
+/// \file
+/// The state dicts of all ranks as one catalog. Inside shardtorch/checkpoint only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/ranks/group.h"
+#include "shardtorch/state/state_dict.h"
+
+namespace shard::checkpoint {
+
+/// A box of a tensor, in elements.
+struct HeldBox {
+  Sizes offsets, sizes;
+};
+
+/// What a rank says of one of its tensors.
+struct TensorInfo {
+  DType dtype{};
+  bool requires_grad = false;
+  bool is_sharded = false;
+  Sizes shape;           ///< Of the whole tensor.
+  std::string location;  ///< The device: "cpu", "cuda:0".
+  std::vector<HeldBox> boxes;  ///< That this rank holds; of a plain tensor all of it.
+};
+
+/// A rank's state: its tree, and its tensors by the numbers of the tree's kTensor values.
+struct RankState {
+  std::string tree;  ///< A pickle in which persistent ids stand for tensors.
+  std::vector<TensorInfo> tensors;
+};
+
+/// This rank's, with the local tensors themselves.
+struct OwnState : RankState {
+  std::vector<std::vector<at::Tensor>> local;  ///< By tensor and box. Shared with the state dict.
+};
+
+/// \throws Error kUnsupported  a tensor without elements of its own that lie in strides: sparse, quantized, meta, ...
+void check_storable(const at::Tensor& tensor);
+/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that is not what the metadata says: torch lets
+///   programs that make a ShardedTensorBase, or resize a local tensor, say one thing and hold another.
+void check_storable(const Shard& shard, at::ScalarType dtype);
+
+/// \throws Error kUnsupported  a value that no checkpoint holds, naming it; kInvalidArgument  see check_storable.
+OwnState own_state(const StateDict& state);
+
+/// For the way to other ranks and back. \throws Error kPeer  bytes that `to_bytes` did not make.
+Bytes to_bytes(const RankState& state);
+RankState rank_state(std::span<const std::byte> bytes);
+
+/// Adds a box whose elements lie packed, row-major, in a storage of their own: `stored` says storage, dtype and rank.
+void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+                      StoredTensor stored);
+
+/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor; a
+/// plain tensor is that of the lowest rank that has it, and so is an object.
+struct MergedState {
+  Catalog catalog;
+  struct Held {
+    std::uint32_t tensor, box;  ///< Of the rank's own state.
+  };
+  std::vector<Held> held;  ///< What lies in the file of the asking rank, in its order.
+};
+
+/// \throws Error kInvalidArgument  ranks contradict one another: other kinds, dtypes or shapes, shards that overlap or
+///   leave gaps.
+/// Cost: n log n in tensors and boxes; ranks whose trees are equal bytes are parsed once.
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank);
+
+}  // namespace shard::checkpoint

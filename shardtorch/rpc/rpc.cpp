@@ -1,0 +1,291 @@
+// Torch's TensorPipe agent moves the messages; the only request that is served here is torch's fetch of an RRef, whose
+// number names a published shard. Torch's own callback would run any operator for anyone, and keep who asks for a shard
+// that is gone waiting for the whole timeout.
+#include "shardtorch/rpc/rpc.h"
+
+#include <ATen/ATen.h>
+#include <pthread.h>
+#include <torch/csrc/distributed/rpc/request_callback.h>
+#include <torch/csrc/distributed/rpc/rref_proto.h>
+#include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
+#include <torch/csrc/distributed/rpc/utils.h>
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <unordered_map>
+
+#include "libshard/ranks/wire.h"
+#include "shardtorch/rpc/meeting.h"
+
+namespace shard {
+
+namespace {
+
+namespace torch_rpc = ::torch::distributed::rpc;
+using torch_rpc::JitFuture;
+using torch_rpc::Message;
+
+constexpr int kThreads = 4;  // They serve fetches, which copy.
+
+float seconds(std::chrono::milliseconds time) { return static_cast<float>(time.count()) / 1000; }
+
+/// Without a backtrace, on one line.
+std::string text_of(const std::exception& error) {
+  const auto* const c10_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// Shards that others may fetch, by number. Threads: any.
+class Shelf {
+ public:
+  std::int64_t put(const Shard& shard) {
+    const std::lock_guard lock(mutex_);
+    shards_.emplace(++last_, shard);
+    return last_;
+  }
+  /// \throws c10::Error  there is no such shard any more.
+  Shard look_up(std::int64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = shards_.find(number);
+    TORCH_CHECK(found != shards_.end(), "no shard is published as number ", number);
+    return found->second;
+  }
+  void take(std::int64_t number) {
+    const std::lock_guard lock(mutex_);
+    shards_.erase(number);
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    shards_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::int64_t last_ = 0;
+  std::unordered_map<std::int64_t, Shard> shards_;
+};
+
+/// A shard as an RRef's value: its tensor, on the CPU, and its metadata as text.
+at::IValue to_value(const Shard& shard) {
+  const ShardedTensorMetadata metadata{
+      {shard.metadata}, shard.metadata.shard_sizes, TensorProperties::of(shard.tensor)};
+  return c10::ivalue::Tuple::create({shard.tensor.detach().cpu(), serialize(metadata)});
+}
+
+Shard from_value(const at::IValue& value) {
+  const auto& elements = value.toTupleRef().elements();
+  const ShardedTensorMetadata metadata = deserialize_metadata(elements.at(1).toStringRef());
+  const ShardMetadata& box = metadata.shards_metadata.at(0);
+  const at::Tensor tensor = elements.at(0).toTensor().set_requires_grad(metadata.tensor_properties.requires_grad);
+  Shard shard(tensor, ShardMetadata(box.shard_offsets, box.shard_sizes));
+  shard.metadata.placement = box.placement;  // Where it lives, which is not here.
+  return shard;
+}
+
+/// Answers fetches from the shelf, on the agent's threads.
+class FetchCallback final : public torch_rpc::RequestCallback {
+ public:
+  explicit FetchCallback(std::shared_ptr<const Shelf> shelf) : shelf_(std::move(shelf)) {}
+
+ private:
+  c10::intrusive_ptr<JitFuture> processMessage(Message& request, std::vector<c10::Stream> /*streams*/) const override {
+    auto future = c10::make_intrusive<JitFuture>(at::getCustomClassType<c10::intrusive_ptr<Message>>());
+    c10::intrusive_ptr<Message> answer = answer_or_error(request);
+    auto storages = answer->getStorages();
+    future->markCompleted(std::move(answer), std::move(storages));
+    return future;
+  }
+
+  c10::intrusive_ptr<Message> answer_or_error(const Message& request) const {
+    try {
+      TORCH_CHECK(request.type() == torch_rpc::SCRIPT_RREF_FETCH_CALL, "only shards can be fetched here");
+      const auto call = torch_rpc::ScriptRRefFetchCall::fromMessage(request);
+      const Shard shard = shelf_->look_up(call->rrefId().localId_);
+      auto answer = torch_rpc::ScriptRRefFetchRet({to_value(shard)}).toMessage();
+      answer->setId(request.id());
+      return answer;
+    } catch (const std::exception& error) {
+      return torch_rpc::createExceptionResponse(text_of(error), request.id());
+    }
+  }
+
+  std::shared_ptr<const Shelf> shelf_;
+};
+
+/// Threads that are made while it lives never get SIGPIPE: writing to a dead worker is an error, not the writer's end.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  }
+  ~WithoutSigpipe() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+std::vector<Worker> gather_workers(Meeting& meeting, const std::string& own_name) {
+  std::vector<Worker> workers;
+  for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(own_name)))) {
+    const int id = static_cast<int>(workers.size());
+    workers.push_back({id, std::string(as_text(name))});
+  }
+  return workers;
+}
+
+void end_agent(torch_rpc::RpcAgent& agent) {
+  agent.shutdown();
+  torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
+}
+
+/// Torch's current agent, once it runs; where it cannot start there is none.
+std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, const RpcOptions& options,
+                                                        std::shared_ptr<const Shelf> shelf) {
+  const WithoutSigpipe in_all_its_threads;
+  torch_rpc::TensorPipeRpcBackendOptions backend(kThreads, std::vector<std::string>{"uv"},
+                                                 std::vector<std::string>{"basic"}, seconds(options.timeout), "");
+  auto agent = std::make_shared<torch_rpc::TensorPipeAgent>(
+      meeting.store(), options.name, static_cast<torch_rpc::worker_id_t>(options.rank), options.world_size,
+      std::move(backend), std::unordered_map<std::string, torch_rpc::DeviceMap>{}, std::vector<c10::Device>{},
+      std::make_unique<FetchCallback>(std::move(shelf)));
+  agent->setTypeResolver(
+      std::make_shared<torch_rpc::TypeResolver>([](const c10::QualifiedName& name) -> c10::StrongTypePtr {
+        TORCH_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is no shard");
+      }));
+  torch_rpc::RpcAgent::setCurrentRpcAgent(agent);  // Torch unpickles messages with the current agent's resolver.
+  try {
+    agent->start();
+  } catch (...) {
+    end_agent(*agent);
+    throw;
+  }
+  return agent;
+}
+
+class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this<TensorPipeRpc> {
+ public:
+  TensorPipeRpc(c10d::Store& store, const RpcOptions& options)
+      : options_(options),
+        meeting_(store, options.rank, options.world_size, options.timeout),
+        workers_(gather_workers(meeting_, options.name)),
+        agent_(start_agent(meeting_, options, shelf_)) {}
+  /// A program that ends without shutdown_rpc.
+  ~TensorPipeRpc() override { stop(); }
+  TensorPipeRpc(const TensorPipeRpc&) = delete;
+  TensorPipeRpc& operator=(const TensorPipeRpc&) = delete;
+
+  Worker self() const override { return workers_[static_cast<std::size_t>(options_.rank)]; }
+  const std::vector<Worker>& workers() const override { return workers_; }
+  std::vector<Bytes> all_gather(const Bytes& own) override { return meeting_.all_gather(own); }
+  Bytes publish(const Shard& shard) override;
+  void withdraw(const Bytes& published) noexcept override;
+  RemoteShard remote_shard(int owner, const Bytes& published) override;
+
+  Shard fetch(const Worker& owner, std::int64_t number) const;
+  /// With all workers. \throws c10::Error  one does not come; the agent is ended all the same.
+  void shut_down();
+
+ private:
+  at::IValue request(const Worker& owner, std::int64_t number) const;
+  void stop();
+
+  RpcOptions options_;
+  Meeting meeting_;
+  std::vector<Worker> workers_;
+  std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();
+  std::shared_ptr<torch_rpc::TensorPipeAgent> agent_;
+  std::atomic<bool> stopped_ = false;
+};
+
+/// A shard at another worker; it may outlive the time in which it can be fetched.
+class Fetch final : public RemoteShard::Source {
+ public:
+  Fetch(std::shared_ptr<const TensorPipeRpc> rpc, Worker owner, std::int64_t number)
+      : rpc_(std::move(rpc)), owner_(std::move(owner)), number_(number) {}
+  Shard fetch() override { return rpc_->fetch(owner_, number_); }
+
+ private:
+  std::shared_ptr<const TensorPipeRpc> rpc_;
+  Worker owner_;
+  std::int64_t number_;
+};
+
+Bytes TensorPipeRpc::publish(const Shard& shard) {
+  WireWriter out;
+  out.number(shelf_->put(shard));
+  return out.take();
+}
+
+void TensorPipeRpc::withdraw(const Bytes& published) noexcept { shelf_->take(WireReader(published).number()); }
+
+RemoteShard TensorPipeRpc::remote_shard(int owner, const Bytes& published) {
+  TORCH_CHECK_VALUE(owner >= 0 && owner < options_.world_size, "RPC: there is no worker ", owner);
+  const Worker& worker = workers_[static_cast<std::size_t>(owner)];
+  return {worker, std::make_shared<Fetch>(shared_from_this(), worker, WireReader(published).number())};
+}
+
+at::IValue TensorPipeRpc::request(const Worker& owner, std::int64_t number) const {
+  const auto owner_id = static_cast<torch_rpc::worker_id_t>(owner.id);
+  torch_rpc::ScriptRRefFetchCall call(static_cast<torch_rpc::worker_id_t>(options_.rank), {owner_id, number});
+  const auto future =
+      agent_->send(agent_->getWorkerInfo(owner_id), std::move(call).toMessage(), seconds(options_.timeout));
+  future->waitAndThrow();
+  const auto answer = future->constValue().toCustomClass<Message>();
+  return torch_rpc::ScriptRRefFetchRet::fromMessage(*answer)->values().at(0);
+}
+
+Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
+  TORCH_CHECK(!stopped_, "RPC: the shard of ", owner.name, " is out of reach: RPC has been shut down here");
+  try {
+    return from_value(request(owner, number));
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, "RPC: the shard of ", owner.name, " cannot be fetched (timeout ", options_.timeout.count(),
+                " ms): ", text_of(error));
+  }
+}
+
+void TensorPipeRpc::shut_down() {
+  try {
+    meeting_.barrier();  // Says who is missing, which torch's own does not; nobody fetches any more after it.
+    agent_->join(true);
+    meeting_.leave();
+  } catch (...) {
+    stop();
+    throw;
+  }
+  stop();
+}
+
+void TensorPipeRpc::stop() {
+  if (stopped_.exchange(true)) return;
+  end_agent(*agent_);
+  shelf_->clear();
+}
+
+}  // namespace
+
+std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const RpcOptions& options) {
+  TORCH_CHECK(!current_rpc_agent() && !torch_rpc::RpcAgent::isCurrentRpcAgentSet(), "RPC is initialized already");
+  TORCH_CHECK_VALUE(options.rank >= 0 && options.rank < options.world_size, "RPC: rank ", options.rank, " is none of ",
+                    options.world_size);
+  TORCH_CHECK_VALUE(!options.name.empty(), "RPC: a worker needs a name");
+  auto rpc = std::make_shared<TensorPipeRpc>(*store, options);
+  set_current_rpc_agent(rpc);
+  return rpc;
+}
+
+void shutdown_rpc() {
+  const auto rpc = std::dynamic_pointer_cast<TensorPipeRpc>(current_rpc_agent());
+  TORCH_CHECK(rpc, "RPC is not initialized");
+  set_current_rpc_agent(nullptr);
+  rpc->shut_down();
+}
+
+}  // namespace shard

@@ -1,0 +1,41 @@
+/// \file
+/// Remote shards over torch's TensorPipe RPC: libshard_rpc.so. Processes only: torch's RPC is one per process.
+///
+/// Order: init_rpc before init_process_group or after, on all workers; at the end a barrier, then shutdown_rpc, then
+/// destroy_process_group. A program that ends without shutdown_rpc ends, with warnings of torch's on stderr.
+///
+/// What a fetch brings is what the tensor holds at that moment: owners should not write meanwhile. Shards on CUDA
+/// arrive on the CPU; their placement still says where they live. A shard is within reach until its owner's
+/// ShardedTensor dies; a fetch after that, or from a dead worker, is an error within the timeout, mostly at once.
+///
+/// Messages are TensorPipe's, over TCP, for a network that is trusted; nothing but fetches of published shards is
+/// served, on four threads of the agent's own.
+/// Sources: torch/csrc/distributed/rpc/tensorpipe_agent.h and rref_proto.h (torch 2.11).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "shardtorch/sharded_tensor/rpc.h"
+
+namespace shard {
+
+struct RpcOptions {
+  std::string name;  ///< "worker0"; every worker's is its own.
+  int rank = 0, world_size = 1;
+  std::chrono::milliseconds timeout{60'000};  ///< For each fetch, and for workers to come.
+};
+
+/// Starts this process's agent and makes it the current one (set_current_rpc_agent). All workers call it; they meet in
+/// `store`, whose keys should be a prefix's own; the same store may be met in again after shutdown_rpc. Threads: one at
+/// a time calls init_rpc and shutdown_rpc. After an error there is no agent, and it may be called again.
+/// \throws c10::Error  there is an agent already; a worker does not come. c10::ValueError  rank, size or name
+std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const RpcOptions& options);
+/// Waits for all workers, then ends the agent. Published shards that are left are withdrawn.
+/// \throws c10::Error  a worker does not come within the timeout, named; the agent is ended all the same. There is no
+///   agent.
+void shutdown_rpc();
+
+}  // namespace shard

@@ -1,0 +1,127 @@
+#include "shardtorch/sharded_tensor/agree.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+#include "libshard/ranks/wire.h"
+#include "shardtorch/sharded_tensor/errors.h"
+
+namespace shard {
+
+namespace {
+
+enum class Answer : std::int64_t { kData, kValue, kIndex, kType, kNotImplemented, kAttribute, kRuntime, kShard };
+
+void write(WireWriter& out, Answer answer, std::string_view text) {
+  out.number(static_cast<std::int64_t>(answer));
+  out.text(text);
+}
+
+Bytes data_message(std::span<const std::byte> bytes) {
+  WireWriter out;
+  write(out, Answer::kData, as_text(bytes));
+  return out.take();
+}
+
+Bytes failure_message(const std::exception_ptr& failure) {
+  WireWriter out;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    write(out, Answer::kShard, "");
+    out.error(error);
+  } catch (const c10::ValueError& error) {
+    write(out, Answer::kValue, error.msg());
+  } catch (const c10::IndexError& error) {
+    write(out, Answer::kIndex, error.msg());
+  } catch (const c10::TypeError& error) {
+    write(out, Answer::kType, error.msg());
+  } catch (const c10::NotImplementedError& error) {
+    write(out, Answer::kNotImplemented, error.msg());
+  } catch (const AttributeError& error) {
+    write(out, Answer::kAttribute, error.msg());
+  } catch (const c10::Error& error) {
+    write(out, Answer::kRuntime, error.msg());
+  } catch (const std::exception& error) {
+    write(out, Answer::kRuntime, error.what());
+  } catch (...) {
+    write(out, Answer::kRuntime, "an exception that is no std::exception");
+  }
+  return out.take();
+}
+
+/// The data of a message; what a failing rank wrote is thrown.
+Bytes data_of(std::span<const std::byte> message) {
+  WireReader in(message);
+  const auto answer = static_cast<Answer>(in.number());
+  const std::string text = in.text();
+  TORCH_CHECK_VALUE(answer != Answer::kValue, text);
+  TORCH_CHECK_INDEX(answer != Answer::kIndex, text);
+  TORCH_CHECK_TYPE(answer != Answer::kType, text);
+  TORCH_CHECK_NOT_IMPLEMENTED(answer != Answer::kNotImplemented, text);
+  SHARD_CHECK_ATTRIBUTE(answer != Answer::kAttribute, text);
+  if (answer == Answer::kShard) throw in.error();
+  TORCH_CHECK(answer == Answer::kData, text);
+  return to_bytes(text);
+}
+
+using Words = std::vector<std::string>;
+
+Bytes message_of(const Words& words) {
+  WireWriter out;
+  for (const std::string& word : words) out.text(word);
+  return out.take();
+}
+
+Bytes digest_of(const Words& words) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(message_of(words));
+  return to_bytes(hasher.finish_hex());
+}
+
+void expect_same_words(const Words& own, int own_rank, const Bytes& message, std::size_t rank) {
+  WireReader in(message);
+  for (const std::string& word : own) {
+    const std::string other = in.text();
+    TORCH_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
+  }
+}
+
+}  // namespace
+
+std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make) {
+  Bytes own;
+  try {
+    own = data_message(make());
+  } catch (...) {
+    own = failure_message(std::current_exception());
+  }
+  std::vector<Bytes> all = all_gather(group, own);
+  for (Bytes& message : all) message = data_of(message);
+  return all;
+}
+
+void agree(Group& group, const std::function<void()>& step) {
+  all_gather_or_throw(group, [&] {
+    step();
+    return Bytes();
+  });
+}
+
+void agree_on(Group& group, const std::function<Words()>& step) {
+  Words own;
+  const std::vector<Bytes> digests = all_gather_or_throw(group, [&] {
+    own = step();
+    return digest_of(own);
+  });
+  if (std::ranges::adjacent_find(digests, std::ranges::not_equal_to()) == digests.end()) return;
+  const std::vector<Bytes> messages = all_gather(group, message_of(own));
+  for (std::size_t i = 0; i < messages.size(); ++i) expect_same_words(own, group.rank(), messages[i], i);
+}
+
+}  // namespace shard

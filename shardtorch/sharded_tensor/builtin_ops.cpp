@@ -1,0 +1,206 @@
+#include "shardtorch/sharded_tensor/builtin_ops.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
+
+namespace shard {
+namespace {
+
+using Args = at::ArrayRef<c10::IValue>;
+
+template <class Verdict>
+bool true_on_all_ranks(Group& group, const Verdict& verdict) {
+  const Bytes yes{std::byte{1}};
+  const auto verdicts = all_gather_or_throw(group, [&] { return verdict() ? yes : Bytes(); });
+  return std::ranges::all_of(verdicts, [&](const Bytes& one) { return one == yes; });
+}
+
+/// Local shards are in their maker's order, which may differ between tensors of equal metadata.
+std::vector<const Shard*> by_box(const std::vector<Shard>& shards) {
+  std::vector<const Shard*> sorted;
+  for (const Shard& shard : shards) sorted.push_back(&shard);
+  std::ranges::sort(sorted, {}, [](const Shard* shard) {
+    return std::tie(shard->metadata.shard_offsets, shard->metadata.shard_sizes);
+  });
+  return sorted;
+}
+
+bool same_box(const Shard* one, const Shard* other) {
+  return one->metadata.shard_offsets == other->metadata.shard_offsets &&
+         one->metadata.shard_sizes == other->metadata.shard_sizes;
+}
+
+template <class SameData>
+bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, const SameData& same_data) {
+  return a.metadata == b.metadata &&
+         std::ranges::equal(by_box(a.local_shards), by_box(b.local_shards), [&](const Shard* one, const Shard* other) {
+           return one->metadata == other->metadata && same_data(one->tensor, other->tensor);
+         });
+}
+
+template <class SameData>
+bool compare(const ShardedTensor& a, const ShardedTensor& b, const SameData& same_data) {
+  const ShardedTensorImpl &one = impl_of(a), &other = impl_of(b);
+  if (one.group != other.group) return false;
+  const auto verdict = [&] { return same_local_shards(one, other, same_data); };
+  if (!one.group) return verdict();
+  return !one.group->is_member() || true_on_all_ranks(one.group->group(), verdict);
+}
+
+/// A tensor as `like` is, of these local shards.
+template <class Change>
+ShardedTensor with_local_tensors(const ShardedTensor& like, const Change& change, bool requires_grad) {
+  const ShardedTensorImpl& old = impl_of(like);
+  ShardedTensorMetadata metadata = old.metadata;
+  metadata.tensor_properties.requires_grad = requires_grad;
+  auto impl = c10::make_intrusive<ShardedTensorImpl>(old.spec, std::move(metadata));
+  impl->group = old.group;
+  impl->init_rrefs = old.init_rrefs;
+  for (const auto& shard : old.local_shards) impl->local_shards.emplace_back(change(shard.tensor), shard.metadata);
+  init_remote_shards(impl);
+  return ShardedTensor::of(at::Tensor(std::move(impl)));
+}
+
+// --- Operators of the dispatcher ------------------------------------------------------------------------------------
+
+ShardedTensor sharded(Args args, std::size_t index) {
+  return index < args.size() && args[index].isTensor() ? ShardedTensor::of(args[index].toTensor()) : ShardedTensor();
+}
+
+const c10::IValue& arg_or(Args args, std::size_t index, const c10::IValue& otherwise) {
+  return index < args.size() && !args[index].isNone() ? args[index] : otherwise;
+}
+
+std::pair<ShardedTensor, ShardedTensor> both_sharded(Args args, std::string_view op) {
+  TORCH_CHECK_VALUE(args.size() >= 2, "Expected two arguments for torch.", op);
+  std::pair tensors(sharded(args, 0), sharded(args, 1));
+  TORCH_CHECK_TYPE(tensors.first.defined() && tensors.second.defined(), "Both arguments to torch.", op,
+                   " need to be of type ShardedTensor");
+  return tensors;
+}
+
+std::optional<c10::IValue> run_equal(Args args) {
+  const auto [a, b] = both_sharded(args, "equal");
+  return equal(a, b);
+}
+
+std::optional<c10::IValue> run_allclose(Args args) {
+  const auto [a, b] = both_sharded(args, "allclose");
+  return allclose(a, b, arg_or(args, 2, 1e-5).toDouble(), arg_or(args, 3, 1e-8).toDouble(),
+                  arg_or(args, 4, false).toBool());
+}
+
+std::optional<c10::IValue> run_clone(Args args) {
+  TORCH_CHECK(arg_or(args, 1, at::MemoryFormat::Preserve).toMemoryFormat() == at::MemoryFormat::Preserve,
+              "Only support torch.preserve_format for ShardedTensor!");
+  return clone(sharded(args, 0)).as_tensor();
+}
+
+std::optional<c10::IValue> run_detach(Args args) { return detach(sharded(args, 0)).as_tensor(); }
+
+std::optional<c10::IValue> run_requires_grad(Args args) {
+  return requires_grad_(sharded(args, 0), arg_or(args, 1, true).toBool()).as_tensor();
+}
+
+std::optional<c10::IValue> run_copy(Args args) {
+  const auto to = sharded(args, 0), from = sharded(args, 1);
+  if (!to.defined() || !from.defined()) return std::nullopt;
+  return copy_(to, from, arg_or(args, 2, false).toBool()).as_tensor();
+}
+
+std::optional<c10::IValue> run_type_as(Args args) {
+  const auto tensor = sharded(args, 0);
+  if (!tensor.defined() || args.size() < 2) return std::nullopt;
+  return tensor.to(args[1].toTensor().scalar_type()).as_tensor();
+}
+
+/// The elements of a wrapper, which has none, cannot be exchanged (Tensor::set_data).
+std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args) { return false; }
+
+}  // namespace
+
+BuiltinOp builtin_op(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, BuiltinOp>, 8> kOps{{
+      {"_has_compatible_shallow_copy_type", run_has_compatible_shallow_copy_type},
+      {"allclose", run_allclose},
+      {"clone", run_clone},
+      {"copy_", run_copy},
+      {"detach", run_detach},
+      {"equal", run_equal},
+      {"requires_grad_", run_requires_grad},
+      {"type_as", run_type_as},
+  }};
+  const auto found = std::ranges::find(kOps, name, &std::pair<std::string_view, BuiltinOp>::first);
+  return found == kOps.end() ? nullptr : found->second;
+}
+
+void check_same_group(at::ArrayRef<ShardedTensor> tensors) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(impl_of(tensor).group == impl_of(tensors.front()).group,
+                "All distributed tensors should use the same ProcessGroup if used together in an op.");
+  }
+}
+
+bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking) {
+  const auto targets = by_box(to.local_shards()), sources = by_box(from.local_shards());
+  if (!std::ranges::equal(targets, sources, same_box)) return false;
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i]->tensor.copy_(sources[i]->tensor, non_blocking);
+  return true;
+}
+
+bool equal(const ShardedTensor& a, const ShardedTensor& b) {
+  return compare(a, b, [](const at::Tensor& one, const at::Tensor& other) { return at::equal(one, other); });
+}
+
+bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol, double atol, bool equal_nan) {
+  return compare(a, b, [&](const at::Tensor& one, const at::Tensor& other) {
+    return at::allclose(one, other, rtol, atol, equal_nan);
+  });
+}
+
+ShardedTensor clone(const ShardedTensor& tensor) {
+  const bool requires_grad = tensor.requires_grad() && at::GradMode::is_enabled();
+  return with_local_tensors(
+      tensor, [](const at::Tensor& local) { return local.clone(); }, requires_grad);
+}
+
+ShardedTensor deepcopy(const ShardedTensor& tensor) {
+  const auto copy = [](const at::Tensor& local) {
+    return local.detach().clone().set_requires_grad(local.requires_grad());
+  };
+  return with_local_tensors(tensor, copy, tensor.requires_grad());
+}
+
+ShardedTensor detach(const ShardedTensor& tensor) {
+  return with_local_tensors(
+      tensor, [](const at::Tensor& local) { return local.detach(); }, false);
+}
+
+ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad) {
+  ShardedTensorImpl& impl = impl_of(tensor);
+  impl.set_requires_grad(requires_grad);
+  for (auto& shard : impl.local_shards) shard.tensor.requires_grad_(requires_grad);
+  impl.metadata.tensor_properties.requires_grad = requires_grad;
+  return tensor;
+}
+
+ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking) {
+  check_same_group({to, from});
+  const ShardedTensorMetadata &target = to.metadata(), &source = from.metadata();
+  TORCH_CHECK(target.size == source.size && target.shards_metadata == source.shards_metadata &&
+                  copy_local_shards(to, from, non_blocking),
+              "inplace copy can only happen between two ShardedTensor with same metadata!");
+  return to;
+}
+
+ShardedTensor type_as(const ShardedTensor& tensor, const ShardedTensor& other) { return tensor.to(other.dtype()); }
+
+}  // namespace shard

@@ -1,0 +1,79 @@
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+
+#include <map>
+#include <utility>
+
+#include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
+#include "shardtorch/sharded_tensor/transfer.h"
+
+namespace shard {
+
+namespace {
+
+/// \throws c10::ValueError  `out` is not as the destination's, or another rank's, must be.
+void check_out(const std::optional<at::Tensor>& out, bool is_destination, int destination, at::IntArrayRef size) {
+  if (!is_destination) {
+    TORCH_CHECK_VALUE(!out.has_value(), "Argument ``dst_tensor`` must NOT be specified on non-destination ranks.");
+    return;
+  }
+  TORCH_CHECK_VALUE(out.has_value() && out->defined(), "Argument ``dst_tensor`` must be specified on destination rank ",
+                    destination);
+  TORCH_CHECK_VALUE(out->sizes() == size, "Argument ``dst_tensor`` have size ", out->sizes(), ",but should be ", size);
+  TORCH_CHECK_VALUE(!out->is_meta(), "Argument ``dst_tensor`` is a meta tensor: it has no elements to write");
+  at::assert_no_internal_overlap(*out);
+}
+
+/// This rank's shards by the place where they begin; those without elements are left out.
+std::map<Sizes, at::Tensor> own_by_offsets(const std::vector<Shard>& shards) {
+  std::map<Sizes, at::Tensor> found;
+  for (const Shard& shard : shards) {
+    if (shard.tensor.numel() > 0) found.emplace(shard.metadata.shard_offsets, shard.tensor);
+  }
+  return found;
+}
+
+const at::Tensor& tensor_of(const std::map<Sizes, at::Tensor>& own, const ShardMetadata& shard) {
+  const auto found = own.find(shard.shard_offsets);
+  TORCH_CHECK(found != own.end() && found->second.sizes() == at::IntArrayRef(shard.shard_sizes),
+              "This rank has no local shard for ", shard);
+  return found->second;
+}
+
+/// `out` is undefined but on the destination.
+Transfer plan_gather(const ShardedTensorImpl& tensor, at::ScalarType travel_as, int destination,
+                     const at::Tensor& out) {
+  const ProcessGroup& group = *tensor.group;
+  const std::map<Sizes, at::Tensor> own = own_by_offsets(tensor.local_shards);
+  Transfer plan(group.size(), travel_as);
+  plan.arguments = {c10::str("dst=", destination)};
+  for (const ShardMetadata& shard : tensor.metadata.shards_metadata) {
+    if (c10::multiply_integers(shard.shard_sizes) == 0) continue;
+    const std::size_t owner = owner_in(group, shard);
+    if (owner == static_cast<std::size_t>(group.rank()))
+      plan.to[static_cast<std::size_t>(destination)].push_back(tensor_of(own, shard));
+    if (out.defined()) plan.from[owner].push_back(narrow_tensor(out, shard));
+  }
+  return plan;
+}
+
+}  // namespace
+
+void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const {
+  if (options.enforce_dtype) {
+    TORCH_WARN_ONCE("`enforce_dtype` is deprecated. Please use `dtype` instead.");
+  }
+  const ProcessGroupPtr& group = impl().checked_group();
+  const at::ScalarType own_dtype = dtype();
+  const at::ScalarType travel_as = options.enforce_dtype ? own_dtype : options.dtype.value_or(own_dtype);
+  const bool is_destination = group->is_member() && group->rank() == dst;
+  if (!group->is_member()) return check_out(out, is_destination, dst, sizes());
+  transfer(group->group(), [&] {
+    TORCH_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
+                      group->size());
+    check_out(out, is_destination, dst, sizes());
+    return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
+  });
+}
+
+}  // namespace shard

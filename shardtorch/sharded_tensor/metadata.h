@@ -1,0 +1,87 @@
+/// \file
+/// What a ShardedTensor is, without its elements: global size, properties, and every rank's shards.
+///
+/// Source: torch/distributed/_shard/metadata.py and _shard/sharded_tensor/metadata.py (torch 2.11).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/remote_device.h"
+
+namespace shard {
+
+using Sizes = std::vector<std::int64_t>;  ///< One number a dimension, in elements.
+
+/// One shard's box in the whole tensor and where it lives. Size 0 is legal; an empty shard may lie past the end.
+struct ShardMetadata {
+  ShardMetadata() = default;
+  /// \throws c10::ValueError  other numbers of dimensions, a negative number.
+  ShardMetadata(Sizes offsets, Sizes sizes, std::optional<RemoteDevice> where = std::nullopt);
+
+  Sizes shard_offsets, shard_sizes;
+  std::optional<RemoteDevice> placement;
+
+  friend bool operator==(const ShardMetadata&, const ShardMetadata&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const ShardMetadata& shard);
+
+/// The order of fields counts: it may be initialised by position.
+struct TensorProperties {
+  at::ScalarType dtype = c10::get_default_dtype_as_scalartype();
+  at::Layout layout = at::kStrided;
+  bool requires_grad = false;
+  at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
+  bool pin_memory = false;
+
+  /// dtype, layout, requires_grad and pinned as of `tensor`; memory format contiguous.
+  static TensorProperties of(const at::Tensor& tensor);
+
+  friend bool operator==(const TensorProperties&, const TensorProperties&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const TensorProperties& properties);
+
+/// The number of a memory format in files (MEM_FORMAT_ENCODING): 0 contiguous, 1 channels_last, 2 preserve. Nothing for
+/// any other format, or number.
+std::optional<std::int64_t> memory_format_number(at::MemoryFormat format);
+std::optional<at::MemoryFormat> memory_format_of(std::int64_t number);
+
+struct ShardedTensorMetadata {
+  std::vector<ShardMetadata> shards_metadata;
+  Sizes size;
+  TensorProperties tensor_properties;
+
+  friend bool operator==(const ShardedTensorMetadata&, const ShardedTensorMetadata&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const ShardedTensorMetadata& metadata);
+
+/// Bytes that hold all of it, for ranks to exchange and programs to keep. The memory format is written as its number,
+/// dtype and layout as torch numbers them.
+/// \throws c10::Error  "Invalid torch.memory_format: ..."  any other memory format.
+std::string serialize(const ShardedTensorMetadata& metadata);
+/// \throws c10::Error  "Invalid torch.memory_format encoding: ..."; bytes that `serialize` did not write.
+ShardedTensorMetadata deserialize_metadata(const std::string& bytes);
+
+/// An empty shard holds no element and overlaps none, wherever it lies.
+/// \throws c10::ValueError  "Shards ... and ... overlap"; "Found inconsistent ranks for shards: ...".
+/// Cost: n log n in the number of shards that differ in one or two dimensions; each further one costs another log n.
+void check_no_overlap(const std::vector<ShardMetadata>& shards);
+
+/// Shards must lie inside a tensor of that size (but for offsets where a shard has no elements) and cover it by volume.
+/// \throws c10::ValueError  a negative number, "Rank of tensor is ...", "Shard offset ... exceeds tensor dim", "... do
+///   not cover the entire tensor".
+void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size);
+
+}  // namespace shard
+
+template <>
+struct std::hash<shard::ShardMetadata> {
+  std::size_t operator()(const shard::ShardMetadata& shard) const noexcept;
+};

@@ -1,0 +1,239 @@
+#include "shardtorch/sharded_tensor/ops.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "shardtorch/sharded_tensor/builtin_ops.h"
+#include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
+
+namespace shard {
+namespace {
+
+using Handler = std::shared_ptr<const ShardedOp>;
+using TableAndOp = std::pair<std::string, std::string>;
+
+/// Handlers that are registered; the last one of an op is in force.
+class OpTables {
+ public:
+  void add(const TableAndOp& key, const Handler& handler) {
+    const std::lock_guard lock(mutex_);
+    handlers_[key].push_back(handler);
+  }
+
+  void remove(const TableAndOp& key, const Handler& handler) {
+    const std::lock_guard lock(mutex_);
+    std::erase(handlers_[key], handler);
+  }
+
+  /// Null where there is none. The handler outlives its registration while somebody runs it.
+  Handler find(std::string_view table, std::string_view op) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = handlers_.find(TableAndOp(table, op));
+    return found == handlers_.end() || found->second.empty() ? nullptr : found->second.back();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<TableAndOp, std::vector<Handler>> handlers_;
+};
+
+/// Shared with registrations, which may be static objects of the program that end later than this.
+const std::shared_ptr<OpTables>& op_tables() {
+  static const auto tables = std::make_shared<OpTables>();
+  return tables;
+}
+
+/// Of lists, tuples and dicts too, at any depth, in order.
+void append_sharded_tensors(const c10::IValue& value, std::vector<ShardedTensor>& tensors) {
+  if (value.isTensor()) {
+    if (auto tensor = ShardedTensor::of(value.toTensor()); tensor.defined()) tensors.push_back(std::move(tensor));
+  } else if (value.isList()) {
+    for (const auto& element : value.toListRef()) append_sharded_tensors(element, tensors);
+  } else if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements()) append_sharded_tensors(element, tensors);
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) append_sharded_tensors(entry.value(), tensors);
+  }
+}
+
+std::vector<ShardedTensor> sharded_tensors(at::ArrayRef<c10::IValue> args) {
+  std::vector<ShardedTensor> tensors;
+  for (const auto& arg : args) append_sharded_tensors(arg, tensors);
+  return tensors;
+}
+
+/// Tensors by what they are, not by their elements: an IValue's own text would run operators on a ShardedTensor.
+void print(std::ostream& out, const c10::IValue& value);
+
+void print_tensor(std::ostream& out, const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    out << "None";
+  } else {
+    out << (ShardedTensor::of(tensor).defined() ? "ShardedTensor" : "Tensor") << "(size=" << tensor.sizes()
+        << ", dtype=" << tensor.scalar_type() << ')';
+  }
+}
+
+template <class Values>
+void print_values(std::ostream& out, const Values& values) {
+  const char* separator = "";
+  for (const auto& value : values) {
+    out << std::exchange(separator, ", ");
+    print(out, value);
+  }
+}
+
+void print_dict(std::ostream& out, const c10::Dict<c10::IValue, c10::IValue>& dict) {
+  const char* separator = "";
+  for (const auto& entry : dict) {
+    out << std::exchange(separator, ", ") << entry.key() << ": ";
+    print(out, entry.value());
+  }
+}
+
+void print(std::ostream& out, const c10::IValue& value) {
+  if (value.isTensor()) {
+    print_tensor(out, value.toTensor());
+  } else if (value.isList()) {
+    print_values(out << '[', value.toListRef());
+    out << ']';
+  } else if (value.isTuple()) {
+    print_values(out << '(', value.toTupleRef().elements());
+    out << ')';
+  } else if (value.isGenericDict()) {
+    print_dict(out << '{', value.toGenericDict());
+    out << '}';
+  } else {
+    out << value;
+  }
+}
+
+/// An operator's call: its name, its arguments and, where it is known, what the schema says of them.
+struct Call {
+  std::string_view op;
+  at::ArrayRef<c10::IValue> args;
+  const c10::FunctionSchema* schema = nullptr;
+};
+
+std::string str(const Call& call) {
+  std::ostringstream args, kwargs;
+  const char* args_separator = "";
+  const char* kwargs_separator = "";
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    if (call.schema && call.schema->arguments()[i].kwarg_only()) {
+      kwargs << std::exchange(kwargs_separator, ", ") << '\'' << call.schema->arguments()[i].name() << "': ";
+      print(kwargs, call.args[i]);
+    } else {
+      args << std::exchange(args_separator, ", ");
+      print(args, call.args[i]);
+    }
+  }
+  return c10::str("torch function '", call.op, "', with args: (", args.str(), ") and kwargs: {", kwargs.str(), "}");
+}
+
+Handler custom_op(const ShardingSpec& spec, std::string_view op) {
+  auto handler = op_tables()->find("", op);
+  return handler ? handler : op_tables()->find(spec.class_name(), op);
+}
+
+/// Nothing where no op is for these tensors.
+std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTensor>& tensors) {
+  if (tensors.empty()) return std::nullopt;
+  const ShardedTensor& first = tensors.front();
+  if (const auto handler = custom_op(*first.sharding_spec(), call.op)) {
+    check_same_group(tensors);
+    return (*handler)(call.op, call.args, first.process_group());
+  }
+  const auto builtin = builtin_op(call.op);
+  return builtin ? builtin(call.args) : std::nullopt;
+}
+
+c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
+  auto result = try_run(call, tensors);
+  TORCH_CHECK(result, str(call), " not supported for ShardedTensor!");
+  return std::move(*result);
+}
+
+std::string_view name_of(const c10::FunctionSchema& schema) {
+  std::string_view name = schema.name();
+  constexpr std::string_view kTorch = "aten::";
+  if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());
+  return name;
+}
+
+void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack) {
+  const std::size_t count = call.schema->returns().size();
+  if (count == 1) stack.push_back(std::move(result));
+  if (count <= 1) return;
+  TORCH_CHECK_TYPE(result.isTuple() && result.toTupleRef().elements().size() == count, "Op '", call.op, "' has ", count,
+                   " results: its handler must return a tuple of as many, but returned ", result.tagKind());
+  for (const auto& element : result.toTupleRef().elements()) stack.push_back(element);
+}
+
+/// Every operator that meets a ShardedTensor comes here, before autograd and all kernels.
+void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::vector<c10::IValue> args = torch::jit::pop(*stack, schema.arguments().size());
+  const Call call{name_of(schema), args, &schema};
+  push_results(call, run(call, sharded_tensors(args)), *stack);
+}
+
+}  // namespace
+
+struct OpRegistration::Entry {
+  std::shared_ptr<OpTables> tables;
+  TableAndOp key;
+  Handler handler;
+
+  ~Entry() { tables->remove(key, handler); }
+};
+
+OpRegistration::OpRegistration(std::unique_ptr<Entry> entry) : entry_(std::move(entry)) {}
+OpRegistration::OpRegistration(OpRegistration&&) noexcept = default;
+OpRegistration& OpRegistration::operator=(OpRegistration&&) noexcept = default;
+OpRegistration::~OpRegistration() = default;
+
+OpRegistration register_op(std::string table, std::string op, ShardedOp handler) {
+  TORCH_CHECK_TYPE(handler,
+                   "Custom sharded op function expects signature: (op, args, process_group), but received "
+                   "no function for '",
+                   op, "'");
+  auto entry = std::make_unique<OpRegistration::Entry>();
+  entry->tables = op_tables();
+  entry->key = {std::move(table), std::move(op)};
+  entry->handler = std::make_shared<const ShardedOp>(std::move(handler));
+  entry->tables->add(entry->key, entry->handler);
+  return OpRegistration(std::move(entry));
+}
+
+bool has_custom_op(const ShardingSpec& spec, std::string_view op) {
+  return op_tables()->find(spec.class_name(), op) != nullptr;
+}
+
+c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at::ArrayRef<c10::IValue> args,
+                               const ProcessGroupPtr& group) {
+  const auto handler = op_tables()->find(spec.class_name(), op);
+  TORCH_CHECK(handler, "Custom op: ", op, " not registered for ", spec.class_name());
+  return (*handler)(op, args, group);
+}
+
+c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args) {
+  TORCH_CHECK_VALUE(!args.empty(), " No input for '", op, "'!");
+  const Call call{op, args};
+  const auto tensors = sharded_tensors(args);
+  TORCH_CHECK_TYPE(!tensors.empty(), str(call), " are called without any distributed tensor!");
+  return run(call, tensors);
+}
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
+  static_assert(ShardedTensorImpl::kDispatchKey == c10::DispatchKey::DeferredInit);
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+
+}  // namespace shard

@@ -1,0 +1,102 @@
+/// \file
+/// Operators on ShardedTensors: which one runs when torch's dispatcher meets one.
+///
+/// In this order: the op that the program registered, the op for the class of the sharding spec, the built-in one
+/// (equal, allclose, clone, detach, copy_, type_as, ...), else c10::Error "torch function '...', with args: ... and
+/// kwargs: ... not supported for ShardedTensor!". `at::asin(sharded.as_tensor())` runs what is registered for "asin".
+///
+/// torch::nn::functional::linear is no operator but C++ that calls t(), matmul and addmm; at::linear is one.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shardtorch/sharded_tensor/sharded_tensor.h"
+
+namespace shard {
+
+/// `args` by position, as the operator's schema has them, defaults filled in. Returns the result; an operator with
+/// several gets a tuple's elements.
+using ShardedOp = std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args,
+                                            const ProcessGroupPtr& group)>;
+
+/// What can be registered: a handler with other parameters does not compile.
+template <class Handler>
+concept ShardedOpHandler =
+    std::invocable<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&> &&
+    std::convertible_to<
+        std::invoke_result_t<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&>,
+        c10::IValue>;
+
+/// Ends a registration when it dies; what was registered before is in force again.
+class OpRegistration {
+ public:
+  OpRegistration(OpRegistration&&) noexcept;
+  OpRegistration& operator=(OpRegistration&&) noexcept;
+  ~OpRegistration();
+
+ private:
+  friend OpRegistration register_op(std::string table, std::string op, ShardedOp handler);
+  struct Entry;
+  explicit OpRegistration(std::unique_ptr<Entry> entry);
+  std::unique_ptr<Entry> entry_;
+};
+/// `table` is "" for all tensors, or the class name of a spec. Threads: any; process-wide.
+/// \throws c10::TypeError  "Custom sharded op function expects signature: ...": the handler is empty.
+[[nodiscard]] OpRegistration register_op(std::string table, std::string op, ShardedOp handler);
+
+/// `op` is the operator's name without "aten::" ("asin", "linear"); overloads share it.
+template <ShardedOpHandler Handler>
+[[nodiscard]] OpRegistration custom_sharded_op_impl(std::string op, Handler handler) {
+  return register_op("", std::move(op), std::move(handler));
+}
+/// For tensors whose spec's class_name() is `spec_class`.
+template <ShardedOpHandler Handler>
+[[nodiscard]] OpRegistration custom_sharding_spec_op(std::string spec_class, std::string op, Handler handler) {
+  return register_op(std::move(spec_class), std::move(op), std::move(handler));
+}
+/// Whether one is registered for the class of `spec`.
+bool has_custom_op(const ShardingSpec& spec, std::string_view op);
+/// Runs that one. For handlers that leave a part of their work to the spec's.
+/// \throws c10::Error  "Custom op: linear not registered for ChunkShardingSpec"
+c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at::ArrayRef<c10::IValue> args,
+                               const ProcessGroupPtr& group);
+
+/// Runs `op` as the dispatcher would. \throws c10::ValueError  " No input for 'op'!"
+/// \throws c10::TypeError  none of `args` (lists included) is a ShardedTensor
+/// \throws c10::Error  ShardedTensors of different groups; an op that is not supported.
+c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args);
+
+/// True on all members when shards (in any local order), metadata and data are equal on all of them; a collective (some
+/// bytes a rank). Processes outside the group see true; tensors of different groups are not equal, which is said
+/// without communication.
+/// \throws  on all members, what one of them threw that could not compare.
+bool equal(const ShardedTensor& a, const ShardedTensor& b);
+/// The same with torch::allclose on the data.
+bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false);
+
+/// The three below: same spec, metadata and group. They are collective (RPC) where `tensor` has init_rrefs.
+/// Copies of the local shards, which autograd sees; without gradients where the thread's mode is NoGrad.
+ShardedTensor clone(const ShardedTensor& tensor);
+/// Copies which are leaves, with the requires_grad of the originals.
+ShardedTensor deepcopy(const ShardedTensor& tensor);
+/// Shares the local shards' elements; no requires_grad.
+ShardedTensor detach(const ShardedTensor& tensor);
+
+/// Of the wrapper, its metadata and the local shards; returns `tensor`. Tensor::requires_grad_ is no operator of the
+/// dispatcher: on as_tensor() it changes the wrapper alone. \throws c10::Error  torch's, of dtypes without gradients.
+ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad = true);
+/// Copies elements, shard by shard of the same box, also to another dtype. Returns `to`.
+/// \throws c10::Error  "inplace copy can only happen between two ShardedTensor with same metadata!": sizes or shards
+///   differ; different groups.
+ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking = false);
+/// With the dtype of `other`; this very tensor where it has it.
+ShardedTensor type_as(const ShardedTensor& tensor, const ShardedTensor& other);
+
+}  // namespace shard

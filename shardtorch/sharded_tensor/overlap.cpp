@@ -1,0 +1,136 @@
+// check_no_overlap: a search for one pair of boxes that intersect, without comparing all pairs.
+//
+// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000), which stops here at the first
+// pair. Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a
+// tree over the begins splits the boxes: an interval that covers all begins below a node needs no look at that
+// dimension any more and meets them in the dimensions that are left; one that covers some of them goes down. The last
+// dimension is a sweep.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/metadata.h"
+
+namespace shard {
+
+namespace {
+
+using Boxes = std::vector<const ShardMetadata*>;
+using Pair = std::optional<std::pair<const ShardMetadata*, const ShardMetadata*>>;
+
+bool is_empty(const ShardMetadata& shard) { return std::ranges::find(shard.shard_sizes, 0) != shard.shard_sizes.end(); }
+
+class OverlapSearch {
+ public:
+  /// `dims` are those in which boxes differ; in all others all boxes are the same.
+  explicit OverlapSearch(std::vector<std::size_t> dims) : dims_(std::move(dims)) {}
+
+  Pair find(Boxes boxes) const {
+    std::ranges::sort(boxes, [this](const auto* a, const auto* b) { return comes_before(a, b); });
+    return find(boxes, boxes, dims_.size() - 1);
+  }
+
+ private:
+  std::int64_t begin(const ShardMetadata* box, std::size_t level) const { return box->shard_offsets[dims_[level]]; }
+  /// An end past 63 bits is no reason to miss an overlap.
+  std::int64_t end(const ShardMetadata* box, std::size_t level) const {
+    std::int64_t sum = 0;
+    const std::int64_t size = box->shard_sizes[dims_[level]];
+    return __builtin_add_overflow(begin(box, level), size, &sum) ? INT64_MAX : sum;
+  }
+  /// The order of the sweep. Boxes of one list have addresses that can be compared.
+  bool comes_before(const ShardMetadata* a, const ShardMetadata* b) const {
+    return std::pair(begin(a, 0), a) < std::pair(begin(b, 0), b);
+  }
+
+  /// A box of `intervals` that contains the begin of another one, of `points`, in dimension `level` and meets it in
+  /// those below. Both are in the order of the sweep, and meet already in the dimensions above.
+  Pair find(const Boxes& intervals, const Boxes& points, std::size_t level) const {
+    if (intervals.empty() || points.empty()) return std::nullopt;
+    if (level == 0) return sweep(intervals, points);
+    std::vector<std::int64_t> begins;
+    for (const auto* point : points) begins.push_back(begin(point, level));
+    const auto [first, last] = std::ranges::minmax(begins);
+    Boxes covering, partial;
+    for (const auto* box : intervals) {
+      if (end(box, level) <= first || begin(box, level) > last) continue;
+      (begin(box, level) <= first && end(box, level) > last ? covering : partial).push_back(box);
+    }
+    if (const Pair pair = find(covering, points, level - 1)) return pair;
+    if (const Pair pair = find(points, covering, level - 1)) return pair;
+    return partial.empty() ? std::nullopt : find_in_halves(partial, points, level, middle(begins, first));
+  }
+
+  Pair find_in_halves(const Boxes& intervals, const Boxes& points, std::size_t level, std::int64_t middle) const {
+    Boxes low, high;
+    for (const auto* point : points) (begin(point, level) < middle ? low : high).push_back(point);
+    if (const Pair pair = find(intervals, low, level)) return pair;
+    return find(intervals, high, level);
+  }
+
+  /// The median, or the next number where that is the smallest: both halves then hold some. \pre not all are equal
+  static std::int64_t middle(std::vector<std::int64_t>& numbers, std::int64_t first) {
+    const auto half = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+    std::ranges::nth_element(numbers, half);
+    if (*half != first) return *half;
+    const auto rest = std::ranges::partition(numbers, [first](std::int64_t number) { return number == first; });
+    return std::ranges::min(rest);
+  }
+
+  /// Of the intervals that begin before a point the one that ends last decides.
+  Pair sweep(const Boxes& intervals, const Boxes& points) const {
+    const ShardMetadata* longest = nullptr;
+    auto next = intervals.begin();
+    for (const auto* point : points) {
+      for (; next != intervals.end() && comes_before(*next, point); ++next) {
+        if (longest == nullptr || end(*next, 0) > end(longest, 0)) longest = *next;
+      }
+      if (longest != nullptr && end(longest, 0) > begin(point, 0)) return std::pair(longest, point);
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::size_t> dims_;
+};
+
+/// The dimensions in which some box differs from the first one.
+std::vector<std::size_t> differing_dims(const Boxes& boxes) {
+  std::vector<std::size_t> dims;
+  for (std::size_t d = 0; d < boxes.front()->shard_sizes.size(); ++d) {
+    const auto differs = [&](const ShardMetadata* box) {
+      return box->shard_offsets[d] != boxes.front()->shard_offsets[d] ||
+             box->shard_sizes[d] != boxes.front()->shard_sizes[d];
+    };
+    if (std::ranges::any_of(boxes, differs)) dims.push_back(d);
+  }
+  return dims;
+}
+
+Pair find_overlap(const Boxes& boxes) {
+  if (boxes.size() < 2) return std::nullopt;
+  std::vector<std::size_t> dims = differing_dims(boxes);
+  if (dims.empty()) return std::pair(boxes[0], boxes[1]);
+  return OverlapSearch(std::move(dims)).find(boxes);
+}
+
+}  // namespace
+
+void check_no_overlap(const std::vector<ShardMetadata>& shards) {
+  Boxes boxes;
+  for (const ShardMetadata& shard : shards) {
+    TORCH_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
+                      "Found inconsistent ranks for shards: ", shards.front().shard_offsets.size(), " and ",
+                      shard.shard_offsets.size());
+    if (!is_empty(shard)) boxes.push_back(&shard);
+  }
+  const Pair pair = find_overlap(boxes);
+  if (!pair.has_value()) return;
+  const auto [one, other] = std::minmax(pair->first, pair->second);
+  TORCH_CHECK_VALUE(false, "Shards ", *one, " and ", *other, " overlap");
+}
+
+}  // namespace shard

@@ -1,0 +1,190 @@
+#include "shardtorch/sharded_tensor/process_group.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "shardtorch/c10d/c10d_group.h"
+
+namespace shard {
+
+namespace {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(rank);
+  }
+  return text;
+}
+
+/// A world that is some default, and the names that its groups have had. All members count alike, so they name alike.
+class Default {
+ public:
+  explicit Default(std::shared_ptr<World> world)
+      : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()), "")) {}
+
+  const ProcessGroupPtr& group() const { return group_; }
+
+  ProcessGroupPtr make_numbered_group(std::vector<int> ranks, const std::string& backend) {
+    const std::string name = "group-" + std::to_string(count());
+    return make_group(name, std::move(ranks), backend);
+  }
+  /// Ranks that are not members do not count it: the name tells it from groups of others.
+  ProcessGroupPtr make_local_group(std::vector<int> ranks, const std::string& backend) {
+    const std::string name = "ranks-" + joined(ranks);
+    return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), backend);
+  }
+  void check_ranks(const std::vector<int>& ranks) const {
+    TORCH_CHECK_VALUE(!ranks.empty(), "a group needs a rank");
+    TORCH_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < world_->size(),
+                      "the ranks of a group should be within 0 to ", world_->size() - 1, ", found ", joined(ranks));
+    TORCH_CHECK_VALUE(std::ranges::adjacent_find(ranks) == ranks.end(), "a rank is named twice: ", joined(ranks));
+  }
+
+ private:
+  int count() {
+    const std::scoped_lock lock(mutex_);
+    return ++made_;
+  }
+  int count_locally(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    return ++made_locally_[name];
+  }
+  ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const std::string& backend) const {
+    const bool is_member = std::ranges::find(ranks, world_->rank()) != ranks.end();
+    auto group = is_member ? world_->make_group(name, ranks, backend) : nullptr;
+    return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), name);
+  }
+
+  std::shared_ptr<World> world_;
+  std::mutex mutex_;
+  int made_ = 0;
+  std::map<std::string, int> made_locally_;
+  ProcessGroupPtr group_;
+};
+
+using DefaultPtr = std::shared_ptr<Default>;
+
+/// The process's default and a lock for it. Torch's API has one a process; everything else asks for a group.
+struct OfProcess {
+  std::mutex mutex;
+  DefaultPtr current;
+};
+OfProcess& of_process() {
+  static OfProcess instance;
+  return instance;
+}
+DefaultPtr& of_thread() {
+  thread_local DefaultPtr instance;
+  return instance;
+}
+
+DefaultPtr default_of_process() {
+  const std::scoped_lock lock(of_process().mutex);
+  return of_process().current;
+}
+
+DefaultPtr current_default() { return of_thread() != nullptr ? of_thread() : default_of_process(); }
+
+DefaultPtr need_default() {
+  DefaultPtr current = current_default();
+  TORCH_CHECK_VALUE(current != nullptr,
+                    "Default process group has not been initialized, please make sure to call init_process_group.");
+  return current;
+}
+
+void check_not_set(const DefaultPtr& current) {
+  TORCH_CHECK(current == nullptr, "trying to initialize the default process group twice!");
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks, std::string name)
+    : group_(std::move(group)), ranks_(std::move(ranks)), name_(std::move(name)) {
+  int member = 0;
+  for (const int rank : ranks_) group_ranks_.emplace(rank, member++);
+}
+
+int ProcessGroup::global_rank_of(int group_rank) const {
+  TORCH_CHECK_VALUE(group_rank >= 0 && static_cast<std::size_t>(group_rank) < ranks_.size(), "Group rank ", group_rank,
+                    " is not part of group ", name_, " of ", ranks_.size(), " ranks");
+  return ranks_[static_cast<std::size_t>(group_rank)];
+}
+
+int ProcessGroup::group_rank_of(int global_rank) const {
+  const auto member = group_ranks_.find(global_rank);
+  return member == group_ranks_.end() ? -1 : member->second;
+}
+
+std::string_view ProcessGroup::backend() const { return group_ != nullptr ? group_->backend() : "none"; }
+
+at::Device ProcessGroup::preferred_device() const {
+  return backend() == "nccl" ? current_cuda_device() : at::Device(at::kCPU);
+}
+
+at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice(); }
+
+ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
+                                   std::vector<int> ranks) {
+  if (ranks.empty()) ranks = all_ranks(backend->getSize());
+  TORCH_CHECK_VALUE(std::ssize(ranks) == backend->getSize(), "group ", name, " has ", backend->getSize(),
+                    " ranks, but ", ranks.size(), " are named");
+  auto group = std::make_shared<C10dGroup>(backend, backend->getBackendName(), device, kBackendDefaultTimeout);
+  return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), std::move(name));
+}
+
+ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
+  check_not_set(default_of_process());
+  const auto made = std::make_shared<Default>(std::move(world));  // Waits for all ranks, without the lock.
+  const std::scoped_lock lock(of_process().mutex);
+  check_not_set(of_process().current);
+  of_process().current = made;
+  return made->group();
+}
+
+ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world) {
+  check_not_set(of_thread());
+  of_thread() = std::make_shared<Default>(std::move(world));
+  return of_thread()->group();
+}
+
+void destroy_process_group() {
+  if (of_thread() != nullptr) {
+    of_thread().reset();
+    return;
+  }
+  DefaultPtr dropped;  // Ends after the lock: a group's end takes time.
+  const std::scoped_lock lock(of_process().mutex);
+  dropped.swap(of_process().current);
+}
+
+bool has_default_group() { return current_default() != nullptr; }
+
+ProcessGroupPtr default_group() { return need_default()->group(); }
+
+ProcessGroupPtr group_or_default(ProcessGroupPtr group) {
+  return group != nullptr ? std::move(group) : default_group();
+}
+
+ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization, const std::string& backend) {
+  const DefaultPtr current = need_default();
+  std::ranges::sort(ranks);
+  current->check_ranks(ranks);
+  return local_synchronization ? current->make_local_group(std::move(ranks), backend)
+                               : current->make_numbered_group(std::move(ranks), backend);
+}
+
+}  // namespace shard

@@ -1,0 +1,110 @@
+/// \file
+/// Ranks that share a tensor: a Group (libshard/ranks) that knows which ranks of the world its members are.
+///
+/// Every process has one default group, the world. A process that is no member of a group holds an object for it too,
+/// with rank -1 and size -1.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// Threads: as Group.
+class ProcessGroup {
+ public:
+  /// `group` is null in a process that is no member. `ranks[i]` is the world's rank of member i.
+  ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks, std::string name);
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int rank() const { return group_ ? group_->rank() : -1; }  ///< In this group; -1 for a process outside.
+  int size() const { return group_ ? group_->size() : -1; }  ///< -1 for a process outside.
+  bool is_member() const { return group_ != nullptr; }
+  const std::vector<int>& global_ranks() const { return ranks_; }
+  /// \throws c10::ValueError  no such member.
+  int global_rank_of(int group_rank) const;
+  /// -1 where that rank of the world is no member.
+  int group_rank_of(int global_rank) const;
+  const std::string& name() const { return name_; }  ///< "default_pg", "group-1", ...
+  std::string_view backend() const;                  ///< "gloo", "nccl", "threads", ...; "none" for a process outside.
+  /// Where collectives want their tensors: the current CUDA device for nccl, else the CPU.
+  at::Device preferred_device() const;
+  /// \pre is_member()
+  Group& group() const { return *group_; }
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::vector<int> ranks_;
+  std::unordered_map<int, int> group_ranks_;  ///< By rank of the world.
+  std::string name_;
+};
+
+using ProcessGroupPtr = std::shared_ptr<ProcessGroup>;
+
+/// \throws c10::Error  this program has no CUDA.
+at::Device current_cuda_device();
+
+/// The world of a program: makes groups of some of its ranks.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// A Group of these ranks, for its members only; all members call it, with the same name and backend ("": the world's
+  /// own). \throws c10::ValueError  this rank is no member; c10::Error  the backend is not here.
+  virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                            const std::string& backend) = 0;
+};
+
+/// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
+/// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
+/// `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch 2.11's flight
+/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set.
+/// \throws c10::Error  the backend is not here; Error kPeer  a rank does not come.
+std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
+                                       int size, std::chrono::milliseconds timeout);
+
+/// Threads of one process, by rank; no sockets. The only backend is "threads".
+std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
+
+/// A process group that the program has already, as a group of ours.
+/// Ownership: shared. `ranks` may be empty: all ranks of the world in order.
+ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
+                                   std::vector<int> ranks = {});
+
+/// Makes `world` the process's default, once all ranks have come; all call it. Other threads see none until then.
+/// \throws c10::Error  there is one already.
+ProcessGroupPtr init_process_group(std::shared_ptr<World> world);
+/// The same, for the calling thread only (ranks as threads); its default hides the process's.
+ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world);
+/// Undoes the calling thread's, else the process's default group and the groups made from it; tensors that use them
+/// keep them alive. Nothing happens where there is none.
+void destroy_process_group();
+
+bool has_default_group();
+/// \throws c10::ValueError  "Default process group has not been initialized, please make sure to call
+///   init_process_group."
+ProcessGroupPtr default_group();
+/// `group`, or the default group where it is null.
+ProcessGroupPtr group_or_default(ProcessGroupPtr group);
+
+/// A group of some ranks of the world, which are its members in ascending order. All ranks of the world call it, in the
+/// same order; with `local_synchronization` only its members do. `backend` "": the world's; "gloo" in a world of NCCL
+/// makes a group for shards on the CPU.
+/// \throws c10::ValueError  no ranks, ranks that are not of the world, or named twice; c10::Error  members: a backend
+///   that is not here.
+ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization = false, const std::string& backend = "");
+
+}  // namespace shard

@@ -1,0 +1,23 @@
+/// \file
+/// Shard: a local tensor and its place in the whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "shardtorch/sharded_tensor/metadata.h"
+
+namespace shard {
+
+/// The tensor is shared, not copied.
+struct Shard {
+  /// Layout and contiguity are looked at later, when a ShardedTensor is made of it.
+  /// \throws c10::ValueError  tensor and metadata differ in size, or in device where the metadata has a placement.
+  Shard(at::Tensor tensor, ShardMetadata metadata);
+  /// Sizes and device of the tensor; placement "rank:<rank>/<device>".
+  static Shard from_tensor_and_offsets(at::Tensor tensor, Sizes offsets, int rank);
+
+  at::Tensor tensor;
+  ShardMetadata metadata;
+};
+
+}  // namespace shard

@@ -1,0 +1,233 @@
+/// \file
+/// ShardedTensor: one tensor whose parts live on the ranks of a process group.
+///
+/// Handles are shared references, as at::Tensor's are: copying one copies nothing, and two are the same tensor when
+/// `is_same` says so. Inside is a c10::TensorImpl without storage: `as_tensor()` is the same object as an at::Tensor,
+/// which a module can hold as a parameter and a state dict as a value. Every operator that meets it comes to ops.h,
+/// never to an ordinary kernel: it runs the op registered for it or throws "... not supported for ShardedTensor!".
+///
+/// Unless it says otherwise nothing here communicates. What does is SPMD: all members of the group call it alike.
+/// Collectives agree on errors: where a rank alone is wrong, all throw its error, and where arguments differ between
+/// ranks, all throw a c10::ValueError that names them. With init_rrefs it is otherwise, see CreateOptions. Threads: one
+/// at a time per tensor.
+///
+/// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/sharded_tensor/metadata.h"
+#include "shardtorch/sharded_tensor/process_group.h"
+#include "shardtorch/sharded_tensor/rpc.h"
+#include "shardtorch/sharded_tensor/shard.h"
+#include "shardtorch/sharded_tensor/sharding_spec.h"
+
+namespace shard {
+
+class ShardedTensorImpl;  // sharded_tensor_impl.h
+
+/// For all factories. A dtype that is not given is torch's default dtype.
+struct CreateOptions {
+  std::optional<at::ScalarType> dtype{};
+  at::Layout layout = at::kStrided;
+  bool requires_grad = false;
+  bool pin_memory = false;  ///< CPU shards only; needs CUDA.
+  at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
+  ProcessGroupPtr process_group{};  ///< Null: the default group.
+  /// Makes remote_shards(): all workers of the RPC construct together. What goes wrong on one worker before its local
+  /// shards are there, it throws alone; the others wait for it in the RPC and throw a c10::Error at its timeout. This
+  /// holds for the constructor and its factories, the moves, clone and the loading of state.
+  bool init_rrefs = false;
+};
+
+/// What needs no process group: metadata, properties, and local shards of any ranks.
+class ShardedTensorBase {
+ public:
+  ShardedTensorBase() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
+  /// Nothing is compared between ranks. Local tensors are taken as they are, also when they are not contiguous.
+  /// `spec` null: inferred. The result's metadata is made anew from the spec.
+  /// \throws c10::ValueError  "shards_metadata must not be empty!", a layout other than strided, overlap, gaps.
+  static ShardedTensorBase init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
+                                                                      const ShardedTensorMetadata& metadata,
+                                                                      ShardingSpecPtr spec = nullptr);
+
+  bool defined() const { return tensor_.defined(); }
+  bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
+
+  const ShardedTensorMetadata& metadata() const;  ///< Of the whole tensor, the same on every rank.
+  /// Of this rank; may be empty. In the order in which the program gave them, else in the metadata's.
+  const std::vector<Shard>& local_shards() const;
+  const ShardingSpecPtr& sharding_spec() const;
+  /// Says how the tensor is cut, where it is known better than by inference. \pre it describes the same shards
+  void set_sharding_spec(ShardingSpecPtr spec);
+
+  at::IntArrayRef sizes() const;
+  at::IntArrayRef size() const { return sizes(); }
+  at::IntArrayRef shape() const { return sizes(); }
+  /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)", or none.
+  std::int64_t size(std::int64_t dim) const;
+  std::int64_t dim() const { return static_cast<std::int64_t>(sizes().size()); }
+  std::int64_t ndim() const { return dim(); }
+  std::int64_t numel() const;
+  at::ScalarType dtype() const;
+  at::Layout layout() const;
+  bool requires_grad() const;
+  bool is_contiguous() const { return true; }
+  bool is_floating_point() const;
+  bool is_pinned() const;  ///< By the metadata.
+  bool is_leaf() const;
+  at::Tensor grad() const;
+  std::shared_ptr<torch::autograd::Node> grad_fn() const;  ///< Null of a leaf.
+  /// \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!".
+  void set_requires_grad(bool requires_grad);
+
+  /// The same object as a tensor without storage. Its device() is the CPU, wherever shards are; torch::nn::Module::to
+  /// throws where a module has it as a parameter (assign what ShardedTensor::to returns).
+  const at::Tensor& as_tensor() const { return tensor_; }
+  std::string str() const;  ///< "ShardedTensor(ShardedTensorMetadata(...))".
+
+ protected:
+  /// \pre its impl is a ShardedTensorImpl
+  explicit ShardedTensorBase(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  ShardedTensorImpl& impl() const;
+
+ private:
+  at::Tensor tensor_{};
+};
+
+class ShardedTensor : public ShardedTensorBase {
+ public:
+  ShardedTensor() = default;
+  /// This rank's shards, not initialised. All placements are checked on all ranks, in the metadata's order.
+  /// \throws c10::ValueError  the spec does not fit the size; a layout other than strided; a memory format other than
+  ///   contiguous; a placement outside the group or at an unknown worker. c10::Error  RPC is needed and not there.
+  ShardedTensor(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
+
+  /// What `tensor` is if it came from as_tensor(), of either class's objects; undefined where it is an ordinary tensor.
+  static ShardedTensor of(const at::Tensor& tensor);
+
+  /// Shards of the same tensor on all ranks become one: local metadata is gathered, merged (in the order of group
+  /// ranks) and validated. A rank may have no shards. A collective: a rank that alone is wrong makes all throw, also
+  /// with init_rrefs.
+  /// \throws c10::ValueError  see local_metadata.h; c10::Error
+  static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
+                                              ProcessGroupPtr group = nullptr, bool init_rrefs = false);
+  /// As the above, where every rank knows the whole metadata: nothing is compared between ranks, no collective, and
+  /// errors are this rank's own (with init_rrefs see CreateOptions).
+  static ShardedTensor init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
+                                                                  const ShardedTensorMetadata& metadata,
+                                                                  ProcessGroupPtr group = nullptr,
+                                                                  bool init_rrefs = false,
+                                                                  ShardingSpecPtr spec = nullptr);
+  /// `local_tensor` becomes this rank's part of a tensor that is cut as `spec` says. No collective; errors as above.
+  /// Deprecated by torch, of which it warns once.
+  /// \throws c10::ValueError  "local_tensor is not a contiguous Tensor."; what the spec and Shard throw.
+  static ShardedTensor init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
+                                              at::IntArrayRef global_size, ProcessGroupPtr group = nullptr,
+                                              bool init_rrefs = false);
+
+  /// Null where the object was made as a ShardedTensorBase; what needs a group then throws a c10::Error that says so.
+  const ProcessGroupPtr& process_group() const;
+  bool init_rrefs() const;
+  /// \throws c10::NotImplementedError  "Only single local shard is supported.": this rank has none, or several.
+  at::Tensor local_tensor() const;
+  /// The first local shard's; without shards the group's preferred device.
+  at::Device device() const;
+  bool is_meta() const { return device().is_meta(); }
+
+  /// By worker id, in that worker's order; never this worker's own, nor workers without shards.
+  /// \throws c10::Error  the tensor was made without init_rrefs.
+  const std::map<int, std::vector<RemoteShard>>& remote_shards() const;
+
+  struct GatherOptions {
+    bool enforce_dtype = false;  ///< Deprecated: elements travel as the tensor's dtype, whatever `dtype` says; warns.
+    /// Elements travel as this dtype; nothing: as the tensor's own, so that nothing is lost on the way.
+    std::optional<at::ScalarType> dtype{};
+  };
+  /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
+  /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
+  /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
+  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is no rank of the group; `dst` or
+  ///   the dtype is another on another rank.
+  /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
+  /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
+  void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
+  void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
+
+  /// On the CPU; this very tensor when all placements, of all ranks, are on the CPU already. A chunk spec stays one; of
+  /// other specs the shards tell. `group` null: its own. The result is not pinned.
+  /// \throws c10::Error  a memory format other than preserve and contiguous.
+  ShardedTensor cpu(at::MemoryFormat memory_format = at::MemoryFormat::Preserve, ProcessGroupPtr group = nullptr) const;
+  /// On the current CUDA device; always another object, which shares the local tensors that are there already.
+  /// Placements of other ranks that are no CUDA device become this rank's: theirs are not known here.
+  /// \throws c10::Error  no CUDA; a device other than the current one; another memory format.
+  ShardedTensor cuda(std::optional<at::Device> device = std::nullopt, bool non_blocking = false,
+                     at::MemoryFormat memory_format = at::MemoryFormat::Preserve,
+                     ProcessGroupPtr group = nullptr) const;
+
+  struct ToOptions {
+    std::optional<at::Device> device{};
+    std::optional<at::ScalarType> dtype{};
+    bool non_blocking = false, copy = false;
+    at::MemoryFormat memory_format = at::MemoryFormat::Preserve;
+    ProcessGroupPtr process_group{};
+  };
+  /// This very tensor where dtype and all placements are so already, unless `copy`. "cuda" is the current device, also
+  /// when another index is given (which warns); without a device all placements stay. Integers lose requires_grad, as
+  /// does what is made while gradients are off (cpu and cuda too); pinning is lost. `non_blocking` counts for copies to
+  /// a CUDA device.
+  ShardedTensor to(const ToOptions& options) const;
+  ShardedTensor to(at::ScalarType dtype) const;
+  ShardedTensor to(at::Device device) const;
+  ShardedTensor to(const char* device) const;
+  ShardedTensor to(int cuda_index) const;
+  ShardedTensor to(const at::Tensor& other) const;  ///< Its dtype and device.
+  ShardedTensor to(at::Device device, at::ScalarType dtype) const;
+
+  /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective,
+  /// as gather with one more all_gather, which is all where dimension and placements stay as they are. Afterwards the
+  /// metadata's shards are in the order of ranks, empty ones begin at the end at most, and the local tensor is a new
+  /// leaf with the old one's properties. What remote_shards() refers to stays what it was. Deprecated by torch, of
+  /// which it warns once.
+  /// \throws c10::NotImplementedError  a spec that is no chunk spec; a rank without exactly one shard, before or after.
+  /// \throws c10::ValueError  another spec on another rank.
+  ShardedTensor reshard(ShardingSpecPtr spec);
+
+ private:
+  explicit ShardedTensor(at::Tensor tensor) : ShardedTensorBase(std::move(tensor)) {}
+};
+
+std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor);
+
+/// How many tensors with init_rrefs live in this process.
+std::size_t registered_sharded_tensors();
+
+/// Rank (of the world) and device of a placement; a worker's id is its rank. -1 where it names neither.
+/// \throws c10::ValueError  "remote device is None", a rank that is no member (asked by members only), an unknown
+///   worker.
+/// \throws c10::Error  "RPC framework needs to be initialized for using worker names: ...".
+std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement);
+
+/// A tensor of these properties, not initialised. \throws c10::Error  torch's.
+at::Tensor create_tensor(at::IntArrayRef size, at::Device device, const TensorProperties& properties);
+
+}  // namespace shard
+
+/// By identity, as `is_same` compares.
+template <>
+struct std::hash<shard::ShardedTensorBase> {
+  std::size_t operator()(const shard::ShardedTensorBase& tensor) const noexcept {
+    return std::hash<const void*>()(tensor.as_tensor().unsafeGetTensorImpl());
+  }
+};
+template <>
+struct std::hash<shard::ShardedTensor> : std::hash<shard::ShardedTensorBase> {};

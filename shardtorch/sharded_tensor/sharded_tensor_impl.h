@@ -1,0 +1,81 @@
+/// \file
+/// Inside ShardedTensor: what handles share. Not for programs.
+#pragma once
+
+#include <c10/core/TensorImpl.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/sharded_tensor.h"
+
+namespace shard {
+
+/// A tensor without storage. Its only dispatch key is one that torch reserves for projects outside of it; ops.cpp
+/// registers the fallback that every operator comes to.
+class ShardedTensorImpl final : public c10::TensorImpl {
+ public:
+  static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
+
+  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself says that it is on the CPU,
+  /// wherever shards are.
+  ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole);
+  ~ShardedTensorImpl() override;  ///< Leaves the registry (remote shards).
+
+  ShardingSpecPtr spec;
+  ShardedTensorMetadata metadata;
+  std::vector<Shard> local_shards;
+  ProcessGroupPtr group;  ///< Null in a ShardedTensorBase.
+  bool init_rrefs = false;
+  std::optional<std::int64_t> id;  ///< In the registry.
+  std::vector<Bytes> published;    ///< At the RPC agent, by local shard.
+  std::shared_ptr<RpcAgent> agent;
+  std::map<int, std::vector<RemoteShard>> remote_shards;
+
+  /// \throws c10::Error  there is none: the tensor was made as a ShardedTensorBase.
+  const ProcessGroupPtr& checked_group() const;
+
+  const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
+  /// Torch's way to a second handle on the same elements, which would be a tensor with neither elements nor shards.
+  /// \throws c10::Error  always; ops.h has detach().
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                              bool may_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                              bool may_change) const override;
+};
+
+/// What a handle refers to. \throws c10::Error  an undefined one.
+ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
+
+/// Warned of once a process where torch does.
+inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
+
+/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, makes the object. The memory format is
+/// contiguous, whatever `properties` say. \throws c10::ValueError  no spec, more than 64 dimensions.
+c10::intrusive_ptr<ShardedTensorImpl> make_impl(ShardingSpecPtr spec, at::IntArrayRef size,
+                                                TensorProperties properties);
+
+using FillShard = std::function<void(at::Tensor shard)>;
+/// In place, in order, without autograd.
+void fill_shards(const std::vector<Shard>& shards, const FillShard& fill);
+/// ShardedTensor's constructor whose local shards have content before other ranks can see them.
+ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
+                          const FillShard& fill);
+
+/// The last step: with init_rrefs registers the tensor, publishes its shards and learns those of others (all workers
+/// call it). Where it throws, the registry is as before once `impl` is gone.
+/// \throws c10::Error  no agent, or a worker does not come; c10::ValueError  the world's ranks are not the workers'.
+void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
+/// Undoes the above. Called by the destructor.
+void leave_registry(ShardedTensorImpl& impl) noexcept;
+
+/// This process's rank in the world, which placements name. \throws c10::ValueError  it is no member, and there is no
+/// default group to ask.
+int world_rank(const ProcessGroup& group);
+
+/// The group rank that has `shard`. \throws c10::Error  no member has; what resolve_placement throws.
+std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard);
+
+}  // namespace shard

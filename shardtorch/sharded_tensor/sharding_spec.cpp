@@ -1,0 +1,170 @@
+#include "shardtorch/sharded_tensor/sharding_spec.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "libshard/core/box.h"
+
+namespace shard {
+
+namespace {
+
+/// "[a, b]".
+template <class Range>
+std::string listed(const Range& items) {
+  std::ostringstream out;
+  out << "[";
+  const char* separator = "";
+  for (const auto& item : items) out << std::exchange(separator, ", ") << item;
+  out << "]";
+  return out.str();
+}
+
+/// The only dimension in which offsets are not 0; nothing where there is none or several.
+std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards) {
+  std::optional<std::size_t> cut;
+  for (const ShardMetadata& shard : shards) {
+    for (std::size_t d = 0; d < shard.shard_offsets.size(); ++d) {
+      if (shard.shard_offsets[d] == 0) continue;
+      if (cut.value_or(d) != d) return std::nullopt;
+      cut = d;
+    }
+  }
+  return cut;
+}
+
+/// What the shards would be chunks of: their size in all dimensions but `dim`, in which they follow one another.
+std::optional<Sizes> joint_size(const std::vector<ShardMetadata>& shards, std::size_t dim) {
+  Sizes size = shards.front().shard_sizes;
+  if (dim >= size.size()) return std::nullopt;
+  size[dim] = 0;
+  for (const ShardMetadata& shard : shards) {
+    if (shard.shard_sizes.size() != size.size()) return std::nullopt;
+    if (__builtin_add_overflow(size[dim], shard.shard_sizes[dim], &size[dim])) return std::nullopt;
+  }
+  return size;
+}
+
+/// The chunk spec that makes these very boxes, if there is one.
+ShardingSpecPtr infer_chunk_spec(std::vector<ShardMetadata> shards) {
+  const std::optional<std::size_t> dim = only_cut_dim(shards);
+  if (!dim.has_value()) return nullptr;
+  const std::optional<Sizes> size = joint_size(shards, *dim);
+  if (!size.has_value()) return nullptr;
+  std::ranges::stable_sort(shards, {}, [&](const ShardMetadata& shard) { return shard.shard_offsets[*dim]; });
+  std::vector<RemoteDevice> placements;
+  for (const ShardMetadata& shard : shards) {
+    if (!shard.placement.has_value()) return nullptr;
+    placements.push_back(*shard.placement);
+  }
+  ShardingSpecPtr spec = chunk_spec(static_cast<std::int64_t>(*dim), std::move(placements));
+  return spec->build_metadata(*size, {}).shards_metadata == shards ? spec : nullptr;
+}
+
+}  // namespace
+
+ChunkShardingSpec::ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements)
+    : dim_(dim), placements_(std::move(placements)) {
+  TORCH_CHECK_VALUE(!placements_.empty(), "ChunkShardingSpec needs a placement");
+}
+
+ChunkShardingSpec::ChunkShardingSpec(std::string_view, std::vector<RemoteDevice>) : dim_(0) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "ChunkShardingSpec does not support named dimension yet!");
+}
+
+ShardedTensorMetadata ChunkShardingSpec::build_metadata(at::IntArrayRef size,
+                                                        const TensorProperties& properties) const {
+  const auto dims = static_cast<std::int64_t>(size.size());
+  TORCH_CHECK_VALUE(dim_ >= -dims && dim_ < dims, "Invalid sharding dim: ", dim_);
+  const auto dim = static_cast<std::size_t>(dim_ < 0 ? dim_ + dims : dim_);
+  TORCH_CHECK_VALUE(size[dim] >= 0, "size should be >= 0, found ", to_string(size));
+  const std::int64_t split = split_size(size[dim], static_cast<std::int64_t>(placements_.size()));
+  ShardedTensorMetadata metadata{.shards_metadata = {}, .size = size.vec(), .tensor_properties = properties};
+  metadata.shards_metadata.reserve(placements_.size());
+  std::int64_t index = 0;
+  for (const RemoteDevice& placement : placements_) {
+    Sizes offsets(size.size(), 0), sizes = size.vec();
+    offsets[dim] = split * index;
+    sizes[dim] = chunked_dim_size(size[dim], split, index++);
+    metadata.shards_metadata.emplace_back(std::move(offsets), std::move(sizes), placement);
+  }
+  return metadata;
+}
+
+std::string ChunkShardingSpec::str() const {
+  return c10::str("ChunkShardingSpec(dim=", dim_, ", placements=", listed(placements_), ")");
+}
+
+EnumerableShardingSpec::EnumerableShardingSpec(std::vector<ShardMetadata> shards) : shards_(std::move(shards)) {
+  TORCH_CHECK_VALUE(!shards_.empty(), "Empty shard list provided: []");
+  check_no_overlap(shards_);
+}
+
+ShardedTensorMetadata EnumerableShardingSpec::build_metadata(at::IntArrayRef size,
+                                                             const TensorProperties& properties) const {
+  check_tensor(shards_, size);
+  return {.shards_metadata = shards_, .size = size.vec(), .tensor_properties = properties};
+}
+
+std::string EnumerableShardingSpec::str() const { return "EnumerableShardingSpec(shards=" + listed(shards_) + ")"; }
+
+ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements) {
+  return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));
+}
+
+ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards) {
+  return std::make_shared<EnumerableShardingSpec>(std::move(shards));
+}
+
+const ChunkShardingSpec* as_chunk(const ShardingSpec& spec) { return dynamic_cast<const ChunkShardingSpec*>(&spec); }
+
+ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
+  ShardingSpecPtr spec = infer_chunk_spec(shards);
+  return spec != nullptr ? spec : enumerable_spec(shards);
+}
+
+std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
+  TORCH_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
+  return dim_size / chunks + (dim_size % chunks != 0 ? 1 : 0);
+}
+
+std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index) {
+  TORCH_CHECK_VALUE(dim_size >= 0 && split >= 0 && index >= 0, "chunk ", index, " of ", split, " out of ", dim_size,
+                    " elements is none");
+  if (split == 0 || index > dim_size / split) return 0;
+  return std::min(split, dim_size - split * index);
+}
+
+std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
+  const std::vector<RemoteDevice>& placements = spec.placements();
+  const auto at = std::ranges::find(placements, std::optional(rank), &RemoteDevice::rank);
+  TORCH_CHECK(at != placements.end(), "current_rank not in the placement.");
+  const std::int64_t split = split_size(dim_size, static_cast<std::int64_t>(placements.size()));
+  const std::int64_t index = at - placements.begin();
+  return {std::min(split * index, dim_size), chunked_dim_size(dim_size, split, index)};
+}
+
+at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard) {
+  return narrow_tensor_by_index(tensor, shard.shard_offsets, shard.shard_sizes);
+}
+
+at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes) {
+  const auto dims = static_cast<std::size_t>(tensor.dim());
+  TORCH_CHECK_VALUE(offsets.size() == dims && sizes.size() == dims, "cannot narrow a tensor of ", dims,
+                    " dimensions to offsets ", to_string(offsets), " and sizes ", to_string(sizes));
+  at::Tensor part = tensor;
+  for (std::size_t i = 0; i < dims; ++i) {
+    const auto dim = static_cast<std::int64_t>(i);
+    if (sizes[i] == tensor.size(dim)) continue;
+    // An empty shard may lie past the end.
+    const std::int64_t start = std::min(offsets[i], tensor.size(dim));
+    part = part.narrow(dim, start, sizes[i]);
+  }
+  return part;
+}
+
+}  // namespace shard

@@ -1,0 +1,115 @@
+/// \file
+/// How a tensor is cut and which part lives where. Pure: no communication but in `shard`.
+///
+/// Source: torch/distributed/_shard/sharding_spec/{api,chunk_sharding_spec,_internals}.py (torch 2.11).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/metadata.h"
+#include "shardtorch/sharded_tensor/process_group.h"
+
+namespace shard {
+
+class ShardedTensor;
+
+/// Where something lives, without being cut.
+class PlacementSpec {
+ public:
+  virtual ~PlacementSpec() = default;
+};
+
+struct DevicePlacementSpec final : PlacementSpec {
+  explicit DevicePlacementSpec(RemoteDevice where) : device(std::move(where)) {}
+  RemoteDevice device;
+  friend bool operator==(const DevicePlacementSpec& a, const DevicePlacementSpec& b) { return a.device == b.device; }
+};
+
+/// Immutable once made; shared by tensors, which keep the spec they are made by: make specs with chunk_spec and
+/// enumerable_spec, which return shared pointers.
+class ShardingSpec : public PlacementSpec {
+ public:
+  /// "ChunkShardingSpec": for messages, and the key of ops for a class of specs (ops.h).
+  virtual std::string_view class_name() const = 0;
+  /// All shards of a tensor of that size. \throws c10::ValueError  it cannot be cut so.
+  virtual ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const = 0;
+  /// Cuts `tensor` of group rank `src_rank` and scatters it: a collective of ranks with equal specs, which shard_tensor
+  /// (factories.h) makes sure of. The result keeps this spec, or a copy where no shared_ptr owns it. `group` null: the
+  /// default group. \throws c10::NotImplementedError  not for such specs.
+  virtual ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const = 0;
+  /// All of it, in words that are equal exactly when specs are: "ChunkShardingSpec(dim=0, placements=[rank:0/cpu])".
+  virtual std::string str() const = 0;
+};
+
+using ShardingSpecPtr = std::shared_ptr<const ShardingSpec>;
+
+inline bool operator==(const ShardingSpec& a, const ShardingSpec& b) { return a.str() == b.str(); }
+
+/// Cuts one dimension into as many chunks of ceil(size / placements) as there are placements; the last ones may be
+/// shorter or empty, and chunk i begins at i times that length even past the end. A rank may appear several times.
+class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_from_this<ChunkShardingSpec> {
+ public:
+  /// `dim` may be negative (from the end); whether it fits is seen when a size is known.
+  /// \throws c10::ValueError  no placements.
+  ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements);
+  /// \throws c10::NotImplementedError  always: named dimensions are not supported yet.
+  ChunkShardingSpec(std::string_view named_dim, std::vector<RemoteDevice> placements);
+
+  std::int64_t dim() const { return dim_; }
+  const std::vector<RemoteDevice>& placements() const { return placements_; }
+
+  std::string_view class_name() const override { return "ChunkShardingSpec"; }
+  ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
+  ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
+  std::string str() const override;
+
+ private:
+  std::int64_t dim_;
+  std::vector<RemoteDevice> placements_;
+};
+
+/// Any boxes that do not overlap.
+class EnumerableShardingSpec final : public ShardingSpec {
+ public:
+  /// \throws c10::ValueError  no shards, other numbers of dimensions, overlap.
+  explicit EnumerableShardingSpec(std::vector<ShardMetadata> shards);
+
+  const std::vector<ShardMetadata>& shards() const { return shards_; }
+
+  std::string_view class_name() const override { return "EnumerableShardingSpec"; }
+  ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
+  ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
+  std::string str() const override;
+
+ private:
+  std::vector<ShardMetadata> shards_;
+};
+
+ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
+ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
+/// Null where `spec` is no chunk spec.
+const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
+
+/// A chunk spec where the boxes are what one makes, its placements by offset; else an enumerable one over the list.
+/// \throws c10::ValueError  what EnumerableShardingSpec throws.
+ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards);
+
+/// Elements of a chunk along a dimension of `dim_size`: ceil(dim_size / chunks).
+/// \throws c10::ValueError  no chunks, a negative size.
+std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks);
+/// Elements of chunk `index`; 0 past the end. \throws c10::ValueError  a negative number.
+std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index);
+/// First element and elements of the chunk of `rank` (of the world), summing chunks in the order of the placements.
+/// \throws c10::Error  "current_rank not in the placement."
+std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank);
+
+/// The part of `tensor` that `shard` names: a view. Dimensions of full size stay as they are; what has no elements may
+/// lie past the end. \throws c10::ValueError  other numbers of dimensions; torch's errors.
+at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard);
+at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes);
+
+}  // namespace shard

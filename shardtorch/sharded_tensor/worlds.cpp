@@ -1,0 +1,214 @@
+// Worlds: processes that meet in a store, and threads of one process.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "libshard/core/error.h"
+#include "libshard/ranks/open_group.h"
+#include "libshard/ranks/thread_group.h"
+#include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/c10d/gloo.h"
+#include "shardtorch/c10d/nccl.h"
+#include "shardtorch/sharded_tensor/process_group.h"
+
+namespace shard {
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using std::chrono::milliseconds;
+
+int member_of(const std::vector<int>& ranks, int rank) {
+  const auto member = std::ranges::find(ranks, rank);
+  TORCH_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is no member of");
+  return static_cast<int>(member - ranks.begin());
+}
+
+/// A name that was had before gets a number: its keys, or its meeting, may still be there.
+class Names {
+ public:
+  std::string next(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    return name + "/" + std::to_string(++uses_[name]);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> uses_;
+};
+
+/// The kernel that runs here and its name: the same for processes that reach one another over the loopback.
+std::string host_identity() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return std::string(name.data()) + " " + boot;
+}
+
+/// Waits for all ranks. Whether they are on one host. Cost: five requests to the store a rank.
+bool meet_on_one_host(c10d::Store& store, int size, milliseconds timeout) {
+  const std::string own = host_identity();
+  const auto bytes = [](const std::string& text) { return std::vector<std::uint8_t>(text.begin(), text.end()); };
+  if (store.compareSet("host", bytes(""), bytes(own)) != bytes(own)) store.add("elsewhere", 1);
+  if (store.add("came", 1) == size) store.set("all", std::string("y"));
+  store.wait({"all"}, timeout);
+  return store.add("elsewhere", 0) == 0;
+}
+
+/// Worlds that are made one after another over one store, by all ranks alike, keep their keys apart.
+StorePtr own_part(const StorePtr& store, int rank) {
+  const std::int64_t worlds = store->add("shard/worlds/" + std::to_string(rank), 1);
+  return c10::make_intrusive<c10d::PrefixStore>("shard/world" + std::to_string(worlds), store);
+}
+
+/// Makes the group of a backend over a store of its own.
+using MakeBackend = std::function<std::shared_ptr<Group>(StorePtr, int rank, int size)>;
+
+MakeBackend gloo_backend(bool is_one_host, milliseconds timeout) {
+  return [device = gloo_device(is_one_host), timeout](StorePtr own, int rank, int ranks) -> std::shared_ptr<Group> {
+    return make_gloo_group(std::move(own), rank, ranks, device, timeout);
+  };
+}
+
+MakeBackend nccl_backend(milliseconds timeout) {
+  MakeNcclGroup make = nullptr;
+  try {
+    make = reinterpret_cast<MakeNcclGroup>(plugin_entry("nccl", kNcclEntry));
+  } catch (const Error& error) {
+    TORCH_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
+  }
+  const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // Registered by the plug-in's libraries.
+  TORCH_CHECK(cuda->deviceCount() > 0, "the backend nccl needs a GPU for each rank, and here is none");
+  return [make, timeout](StorePtr own, int rank, int ranks) {
+    return std::shared_ptr<Group>(make(own, rank, ranks, timeout));
+  };
+}
+
+/// What groups of a world are made by; each backend is opened when it is first asked for. Threads: any.
+class Backends {
+ public:
+  Backends(bool is_one_host, milliseconds timeout) : is_one_host_(is_one_host), timeout_(timeout) {}
+
+  MakeBackend find(const std::string& backend) {
+    const std::scoped_lock lock(mutex_);
+    MakeBackend& make = opened_[backend];
+    if (!make) make = open(backend);
+    return make;
+  }
+
+ private:
+  MakeBackend open(const std::string& backend) const {
+    if (backend == "nccl") return nccl_backend(timeout_);
+    MakeBackend make;
+    as_errors("the rendezvous", [&] { make = gloo_backend(is_one_host_, timeout_); });
+    return make;
+  }
+
+  bool is_one_host_;
+  milliseconds timeout_;
+  std::mutex mutex_;
+  std::map<std::string, MakeBackend> opened_;
+};
+
+void check_backend(const std::string& backend) {
+  TORCH_CHECK(backend == "gloo" || backend == "nccl", "unknown backend '", backend, "': expected gloo or nccl");
+}
+
+class C10dWorld final : public World {
+ public:
+  C10dWorld(std::string backend, StorePtr store, int rank, int size, milliseconds timeout)
+      : backend_(std::move(backend)),
+        store_(own_part(store, rank)),
+        rank_(rank),
+        size_(size),
+        backends_(meet_on_one_host(*store_, size, timeout), timeout) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& asked) override {
+    const std::string& backend = asked.empty() ? backend_ : asked;
+    check_backend(backend);
+    const int member = member_of(ranks, rank_);
+    const MakeBackend make = backends_.find(backend);
+    return make(c10::make_intrusive<c10d::PrefixStore>(names_.next(name), store_), member,
+                static_cast<int>(ranks.size()));
+  }
+
+ private:
+  std::string backend_;
+  StorePtr store_;
+  int rank_, size_;
+  Backends backends_;
+  Names names_;
+};
+
+/// Groups of threads that not all members have taken yet, by name.
+class Meetings {
+ public:
+  std::unique_ptr<Group> take(const std::string& name, int rank, int size) {
+    const std::scoped_lock lock(mutex_);
+    auto [meeting, is_new] = waiting_.try_emplace(name);
+    auto& groups = meeting->second;
+    if (is_new) groups = make_thread_groups(size);
+    std::unique_ptr<Group> own = std::move(groups[static_cast<std::size_t>(rank)]);
+    const bool all_took = std::ranges::all_of(groups, [](const auto& group) { return group == nullptr; });
+    if (all_took) waiting_.erase(meeting);
+    return own;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::unique_ptr<Group>>> waiting_;
+};
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(std::shared_ptr<Meetings> meetings, int rank, int size)
+      : meetings_(std::move(meetings)), rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& backend) override {
+    TORCH_CHECK(backend.empty() || backend == "threads", "ranks that are threads have no backend '", backend,
+                "': expected threads");
+    return meetings_->take(names_.next(name), member_of(ranks, rank_), static_cast<int>(ranks.size()));
+  }
+
+ private:
+  std::shared_ptr<Meetings> meetings_;
+  int rank_, size_;
+  Names names_;
+};
+
+}  // namespace
+
+std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr store, int rank, int size,
+                                       milliseconds timeout) {
+  TORCH_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
+  check_backend(backend);
+  if (backend == "nccl") nccl_backend(timeout);  // What is missing is said before others are waited for.
+  std::shared_ptr<World> world;
+  as_errors("the rendezvous", [&] { world = std::make_shared<C10dWorld>(backend, store, rank, size, timeout); });
+  return world;
+}
+
+std::vector<std::shared_ptr<World>> make_thread_worlds(int size) {
+  const auto meetings = std::make_shared<Meetings>();
+  std::vector<std::shared_ptr<World>> worlds;
+  for (int rank = 0; rank < size; ++rank) worlds.push_back(std::make_shared<ThreadWorld>(meetings, rank, size));
+  return worlds;
+}
+
+}  // namespace shard

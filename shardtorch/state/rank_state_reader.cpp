@@ -1,0 +1,186 @@
+#include <ATen/ATen.h>
+
+#include <unordered_map>
+
+#include "formats/torch/saved_files.h"
+#include "formats/torch_ranks/pickled_object.h"
+#include "formats/torch_ranks/sharded_values.h"
+#include "libshard/io/local_disk.h"
+#include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
+#include "shardtorch/state/dtypes.h"
+#include "shardtorch/state/state_dict.h"
+#include "shardtorch/state/values.h"
+
+namespace shard {
+
+namespace {
+
+using torch_ranks::ShardBox;
+using torch_ranks::ShardedTensorValue;
+using torch_save::TensorView;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::kUnsupported, "a tensor cannot be loaded").because(why);
+}
+
+/// Of a process whose ranks and sizes must be those of the save.
+void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
+  const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
+    TORCH_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
+  };
+  check("Local rank", saved.local_rank, group.rank());
+  check("Global rank", saved.rank, world.rank());
+  check("Local world size", saved.local_world_size, group.size());
+  check("Global world size", saved.world_size, world.size());
+}
+
+Sizes sizes_of(Dims dims) { return {dims.begin(), dims.end()}; }
+
+ShardMetadata shard_of(const ShardBox& box) {
+  ShardMetadata shard(sizes_of(box.offsets), sizes_of(box.sizes));
+  if (!box.placement.empty()) shard.placement = RemoteDevice(box.placement);
+  return shard;
+}
+
+ShardedTensorMetadata metadata_of(const ShardedTensorValue& value) {
+  const auto memory_format = memory_format_of(value.memory_format);
+  if (!memory_format) refuse("its memory format is unknown");
+  ShardedTensorMetadata metadata;
+  for (const ShardBox& box : value.all) metadata.shards_metadata.push_back(shard_of(box));
+  metadata.size = sizes_of(value.shape);
+  metadata.tensor_properties = {scalar_type_of(value.dtype), at::kStrided, value.requires_grad, *memory_format,
+                                value.pin_memory};
+  return metadata;
+}
+
+ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMetadata& metadata) {
+  if (!value.spec.is_chunk) return enumerable_spec(metadata.shards_metadata);
+  std::vector<RemoteDevice> placements;
+  for (const std::string_view placement : value.spec.placements) placements.emplace_back(placement);
+  return chunk_spec(value.spec.dim, std::move(placements));
+}
+
+/// torch.load's errors for tensors of devices that are not here.
+at::Device device_of(const std::string& location) {
+  const at::Device device(location);
+  if (!device.is_cuda() || at::hasCUDA()) return device;
+  TORCH_CHECK(false, "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", location);
+}
+
+/// One file's tree becomes values. What pickles share is shared afterwards: tensors, storages, containers.
+class StateReader {
+ public:
+  StateReader(Catalog& catalog, torch_save::SavedFiles& files, std::uint32_t file)
+      : catalog_(catalog), files_(files), file_(file) {}
+
+  StateDict read(const Value& root) {
+    return to_state_dict(root, [this](const Value& value) { return object_of(value); });
+  }
+
+ private:
+  std::optional<c10::IValue> object_of(const Value& value) {
+    const std::string_view subclass = torch_ranks::subclass_name(value);
+    if (subclass == "ShardedTensor") need_world();
+    if (const auto sharded = torch_ranks::as_sharded_tensor(*catalog_.arena, value)) return sharded_of(*sharded);
+    if (!subclass.empty()) refuse("it is a " + std::string(subclass));
+    if (const auto view = torch_save::as_tensor(*catalog_.arena, value)) return plain_of(*view);
+    if (value.is_call_of("torch._utils", "_rebuild_parameter")) return parameter_of(value);
+    if (value.is_call_of("torch", "Size")) return size_of(value);
+    return std::nullopt;
+  }
+
+  static void need_world() {
+    TORCH_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
+                "loading ShardedTensor");
+  }
+
+  c10::IValue size_of(const Value& value) {
+    const Dims sizes = torch_ranks::dims(*catalog_.arena, value, "torch.Size");
+    return c10::ivalue::Tuple::create(std::vector<c10::IValue>(sizes.begin(), sizes.end()));
+  }
+
+  at::Tensor parameter_of(const Value& value) {
+    const bool is_whole = value.items.size() == 3 && value.items[1]->kind == ValueKind::kBool;
+    if (!is_whole || !mapping_items(*value.items[2]).empty()) refuse("it is a Parameter with hooks");
+    const auto view = torch_save::as_tensor(*catalog_.arena, *value.items[0]);
+    if (!view) refuse("it is a Parameter around a " + std::string(type_name(*value.items[0])));
+    return plain_of(*view).set_requires_grad(value.items[1]->boolean);
+  }
+
+  at::Tensor sharded_of(const ShardedTensorValue& value) {
+    const ProcessGroupPtr group = current_load_group();
+    check_group(value.group, *group, *default_group());
+    ShardedTensorMetadata metadata = metadata_of(value);
+    const auto impl = make_impl(spec_of(value, metadata), metadata.size, metadata.tensor_properties);
+    impl->metadata = std::move(metadata);
+    impl->group = group;
+    impl->init_rrefs = value.init_rrefs;
+    for (const torch_ranks::LocalShard& local : value.local) {
+      impl->local_shards.emplace_back(local_of(*local.tensor, value.dtype), shard_of(local.box));
+    }
+    init_remote_shards(impl);
+    return at::Tensor(impl);
+  }
+
+  at::Tensor local_of(const Value& value, DType dtype) {
+    const std::optional<TensorView> view = torch_save::as_tensor(*catalog_.arena, value);
+    if (!view) refuse("a local shard of it is a " + std::string(type_name(value)));
+    if (view->dtype == dtype) return plain_of(*view);
+    throw Error(ErrorCode::kCorruption, "a local shard has another dtype than the tensor")
+        .of_kind(FindingKind::kDtypeMismatch)
+        .expected(dtype_name(dtype))
+        .found(dtype_name(view->dtype));
+  }
+
+  at::Tensor plain_of(const TensorView& view) {
+    if (!view.device.empty()) refuse("it was on the device " + std::string(view.device));
+    if (view.has_attributes) refuse("its Python object has attributes");
+    const at::Device device = device_of(std::string(view.location));
+    at::Tensor tensor = at::empty({0}, at::TensorOptions(scalar_type_of(view.dtype)).device(device));
+    const auto dims = [](Dims from) { return at::IntArrayRef(from.begin(), static_cast<std::size_t>(from.size())); };
+    tensor.set_(storage_of(view, device), view.first, dims(view.shape), dims(view.strides));
+    return tensor.set_requires_grad(view.requires_grad);
+  }
+
+  /// Read once, whole.
+  const at::Storage& storage_of(const TensorView& view, at::Device device) {
+    const std::uint32_t number = files_.storage_of(file_, view);
+    at::Storage& known = storages_[number];
+    if (known) return known;
+    files_.locate({number});
+    const at::Tensor bytes = at::empty({view.storage_bytes}, at::kByte);
+    const auto size = static_cast<std::size_t>(view.storage_bytes);
+    files_.bytes_of(number)->read_at(catalog_.storages[number].offset,
+                                     {static_cast<std::byte*>(bytes.mutable_data_ptr()), size});
+    return known = bytes.to(device).storage();
+  }
+
+  Catalog& catalog_;
+  torch_save::SavedFiles& files_;
+  const std::uint32_t file_;
+  std::unordered_map<std::uint32_t, at::Storage> storages_;
+};
+
+template <class Add>
+StateDict read_state(const Add& add) {
+  Catalog catalog;
+  torch_save::SavedFiles files(posix_disk(), catalog, {});
+  const Value* root = add(files);
+  try {
+    return StateReader(catalog, files, 0).read(*root);
+  } catch (Error& error) {
+    throw error.in_file(catalog.files[0].path);
+  }
+}
+
+}  // namespace
+
+StateDict load_state(std::string_view bytes) {
+  return read_state([bytes](torch_save::SavedFiles& files) { return files.add_bytes(bytes, "state"); });
+}
+
+StateDict load_state_file(const std::string& path) {
+  return read_state([&path](torch_save::SavedFiles& files) { return files.add(path); });
+}
+
+}  // namespace shard

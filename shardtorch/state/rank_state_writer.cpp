@@ -1,0 +1,228 @@
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/torch/tensor_pickle.h"
+#include "formats/torch_ranks/sharded_value_maker.h"
+#include "libshard/core/digest.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/output.h"
+#include "shardtorch/state/dtypes.h"
+#include "shardtorch/state/state_dict.h"
+#include "shardtorch/state/values.h"
+
+namespace shard {
+
+namespace {
+
+using torch_ranks::ShardBox;
+using torch_ranks::ShardedTensorValue;
+using torch_save::TensorView;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::kUnsupported, "a tensor cannot be saved").because(why);
+}
+
+/// Why a plain tensor cannot be described by its storage; empty where it can.
+std::string obstacle(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided)
+    return c10::str("its layout is ", tensor.layout(), "; only strided tensors can be");
+  if (tensor.is_quantized()) return "it is quantized";
+  if (tensor.is_meta() || !tensor.has_storage()) return "it has no storage";
+  return tensor.device().is_cpu() || tensor.device().is_cuda() ? "" : c10::str("it lies on ", tensor.device());
+}
+
+std::int64_t number_of(at::MemoryFormat format) {
+  const auto number = memory_format_number(format);
+  if (!number) refuse(c10::str("its memory format is ", format));
+  return *number;
+}
+
+/// The storages of a state, each once, numbered in the order in which they are met.
+class Storages {
+ public:
+  struct Record {
+    c10::Storage storage;
+    std::int64_t bytes;
+    DType dtype;  ///< Of the first tensor on it.
+  };
+
+  /// \throws Error kUnsupported  another tensor saw other elements in it: files have one type for each storage.
+  std::size_t number_of(const at::Tensor& tensor) {
+    const DType dtype = dtype_of(tensor.scalar_type());
+    const auto [known, is_new] = numbers_.try_emplace(tensor.storage().unsafeGetStorageImpl(), records_.size());
+    if (is_new) {
+      const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+      records_.push_back({tensor.storage(), bytes - bytes % tensor.element_size(), dtype});
+    } else if (records_[known->second].dtype != dtype) {
+      refuse("another tensor views the same data as a different type");
+    }
+    return known->second;
+  }
+  const std::vector<Record>& records() const { return records_; }
+
+ private:
+  std::vector<Record> records_;
+  std::unordered_map<const c10::StorageImpl*, std::size_t> numbers_;
+};
+
+/// A state as the tree that its pickle says. Tensors are numbers, one for each.
+class StateTree {
+ public:
+  explicit StateTree(const StateDict& state)
+      : maker_(arena_),
+        root_(to_value(arena_, state, [this](const at::Tensor& tensor) { return tensor_of(tensor); })) {}
+
+  std::string pickle() {
+    return torch_save::dump(*root_, [this](std::int64_t number) { return view(static_cast<std::size_t>(number)); });
+  }
+  const std::vector<Storages::Record>& records() const { return storages_.records(); }
+
+ private:
+  struct PlainTensor {
+    at::Tensor tensor;
+    std::size_t storage;
+  };
+
+  Value* tensor_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) refuse("it is undefined");
+    Value*& known = known_[tensor.unsafeGetTensorImpl()];
+    if (known != nullptr) return known;
+    const ShardedTensor sharded = ShardedTensor::of(tensor);
+    return known = sharded.defined() ? sharded_of(sharded) : plain_of(tensor);
+  }
+
+  Value* plain_of(const at::Tensor& tensor) {
+    if (const std::string why = obstacle(tensor); !why.empty()) refuse(why);
+    tensors_.push_back({tensor, storages_.number_of(tensor)});
+    return make_tensor(arena_, std::ssize(tensors_) - 1);
+  }
+
+  Value* sharded_of(const ShardedTensor& tensor) {
+    if (tensor.process_group() == nullptr) refuse("it has no process group");
+    const ShardedTensorMetadata& metadata = tensor.metadata();
+    ShardedTensorValue value;
+    value.dtype = dtype_of(metadata.tensor_properties.dtype);
+    value.shape = arena_.dims(metadata.size);
+    value.requires_grad = metadata.tensor_properties.requires_grad;
+    value.pin_memory = metadata.tensor_properties.pin_memory;
+    value.memory_format = number_of(metadata.tensor_properties.memory_format);
+    value.init_rrefs = tensor.init_rrefs();
+    for (const ShardMetadata& shard : metadata.shards_metadata) value.all.push_back(box_of(shard));
+    for (const Shard& shard : tensor.local_shards()) {
+      value.local.push_back({box_of(shard.metadata), tensor_of(shard.tensor)});
+    }
+    const ProcessGroupPtr world = default_group();
+    value.group = {tensor.process_group()->rank(), world->rank(), tensor.process_group()->size(), world->size()};
+    value.spec = spec_of(*tensor.sharding_spec());
+    return maker_.sharded_tensor(value);
+  }
+
+  ShardBox box_of(const ShardMetadata& shard) {
+    ShardBox box{arena_.dims(shard.shard_offsets), arena_.dims(shard.shard_sizes), {}, -1};
+    if (!shard.placement) return box;
+    box.placement = arena_.copy(shard.placement->str());
+    box.rank = shard.placement->rank().value_or(-1);
+    return box;
+  }
+
+  torch_ranks::ShardSpec spec_of(const ShardingSpec& spec) {
+    torch_ranks::ShardSpec said;
+    if (const ChunkShardingSpec* chunk = as_chunk(spec)) {
+      said.is_chunk = true;
+      said.dim = static_cast<int>(chunk->dim());
+      for (const RemoteDevice& placement : chunk->placements()) {
+        said.placements.push_back(arena_.copy(placement.str()));
+      }
+    } else if (dynamic_cast<const EnumerableShardingSpec*>(&spec) == nullptr) {
+      refuse(c10::str("its sharding spec is a ", spec.class_name()));
+    }
+    return said;
+  }
+
+  TensorView view(std::size_t number) {
+    const auto& [tensor, storage] = tensors_[number];
+    TensorView view;
+    view.dtype = dtype_of(tensor.scalar_type());
+    view.shape = arena_.dims(tensor.sizes());
+    view.strides = arena_.dims(tensor.strides());
+    view.first = tensor.storage_offset();
+    view.key = arena_.copy(std::to_string(storage));
+    view.location = arena_.copy(tensor.device().str());
+    view.storage_bytes = records()[storage].bytes;
+    view.requires_grad = tensor.requires_grad();
+    view.conj = tensor.is_conj();
+    view.neg = tensor.is_neg();
+    return view;
+  }
+
+  Arena arena_;
+  torch_ranks::ShardedValueMaker maker_;
+  Storages storages_;
+  std::vector<PlainTensor> tensors_;  ///< By number.
+  std::unordered_map<const c10::TensorImpl*, Value*> known_;
+  Value* root_;  ///< Last: its tensors go to the members above.
+};
+
+/// A state's file, laid out.
+class StateFile {
+ public:
+  explicit StateFile(const StateDict& state) : tree_(state), zip_("archive", tree_.pickle(), sizes(tree_)) {}
+
+  std::int64_t total_bytes() const { return zip_.total_bytes(); }
+
+  /// Hands every byte to `write`, straight from the storages where they are in this process's memory.
+  void write(const std::function<void(std::int64_t offset, std::span<const std::byte> bytes)>& write) const {
+    std::vector<std::uint32_t> crcs;
+    for (const Storages::Record& record : tree_.records()) {
+      const at::Tensor host = on_host(record);
+      const std::span bytes(static_cast<const std::byte*>(host.const_data_ptr()),
+                            static_cast<std::size_t>(record.bytes));
+      if (!bytes.empty()) write(zip_.data_offset(crcs.size()), bytes);
+      crcs.push_back(crc32(bytes));
+    }
+    for (const torch_save::SavedZip::Span& span : zip_.frame(crcs)) {
+      write(span.offset, std::as_bytes(std::span(span.content)));
+    }
+  }
+
+ private:
+  static std::vector<std::int64_t> sizes(const StateTree& tree) {
+    std::vector<std::int64_t> bytes;
+    for (const Storages::Record& record : tree.records()) bytes.push_back(record.bytes);
+    return bytes;
+  }
+
+  /// The storage as bytes: itself where it is on the CPU.
+  static at::Tensor on_host(const Storages::Record& record) {
+    const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(record.storage.device()));
+    return bytes.set_(record.storage, 0, {record.bytes}, {1}).cpu();
+  }
+
+  StateTree tree_;
+  torch_save::SavedZip zip_;
+};
+
+}  // namespace
+
+std::string save_state(const StateDict& state) {
+  const StateFile file(state);
+  std::string bytes(static_cast<std::size_t>(file.total_bytes()), '\0');
+  file.write([&bytes](std::int64_t offset, std::span<const std::byte> part) {
+    std::ranges::copy(part, std::as_writable_bytes(std::span(bytes)).begin() + offset);
+  });
+  return bytes;
+}
+
+void save_state_file(const StateDict& state, const std::string& path, bool force) {
+  const StateFile file(state);
+  const auto output = begin_output(posix_disk(), path, {.folder = false, .force = force});
+  FileWriter& writer = output->file({}, file.total_bytes());
+  file.write([&writer](std::int64_t offset, std::span<const std::byte> part) { writer.write_at(offset, part); });
+  output->commit();
+}
+
+}  // namespace shard

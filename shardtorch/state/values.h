@@ -1,0 +1,37 @@
+/// \file
+/// Values of state dicts as the catalog's values, and back.
+///
+/// Errors name what cannot be converted as a path of keys and indices: Error::tensor() is "model.3.weight".
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <optional>
+
+#include "libshard/core/value.h"
+#include "shardtorch/state/state_dict.h"
+
+namespace shard {
+
+using ToValue = std::function<Value*(const at::Tensor&)>;
+using FromValue = std::function<std::optional<c10::IValue>(const Value&)>;
+
+/// None, bool, int, double, complex, string, lists, tuples and dicts of these; `tensor` says what stands for a tensor.
+/// A container that is met twice becomes one node. Ownership: the result lies in `arena`.
+/// \throws Error kUnsupported  another kind of value, by its type; a string that is no UTF-8; containers nested too
+///   deeply, as one that holds itself.
+Value* to_value(Arena& arena, const c10::IValue& value, const ToValue& tensor);
+/// All of a state, as a dict.
+Value* to_value(Arena& arena, const StateDict& state, const ToValue& tensor);
+
+/// The way back. `special` is asked for every value that is none of the above (tensors, calls) and may decline; what it
+/// says of a node holds wherever the node is met. Lists and dicts whose elements are of one type say so, as torch's own
+/// do. An OrderedDict becomes a dict; its `_metadata` (versions of Python modules) has no meaning here.
+/// \throws Error kUnsupported  a value that `special` declined, by its type; keys that are no string, number or bool;
+///   containers nested too deeply.
+c10::IValue to_ivalue(const Value& value, const FromValue& special = nullptr);
+/// A dict whose keys are strings. \throws Error kUnsupported  another root or key.
+StateDict to_state_dict(const Value& root, const FromValue& special);
+
+}  // namespace shard

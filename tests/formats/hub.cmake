@@ -1,2 +1,0 @@
-shard_test(hub_index_test SOURCES hub_index_test.cpp LIBS shard_test_support shard_formats libshard LABELS core)
-shard_test(folder_names_test SOURCES folder_names_test.cpp LIBS shard_formats libshard LABELS core)

@@ -1,0 +1,102 @@
+#include "libshard/io/memory_disk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/io/local_disk.h"
+#include "tests/support/bytes.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using test::as_span;
+using test::as_text;
+using testing::ElementsAre;
+
+class MemoryTwin : public testing::Test {
+ protected:
+  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
+};
+
+TEST_F(MemoryTwin, PutMakesParents) {
+  state->put("/a/b/c", as_span("x"));
+  EXPECT_THAT(state->paths(), ElementsAre("/a", "/a/b", "/a/b/c"));
+}
+
+TEST_F(MemoryTwin, ReadsWhatWasWritten) {
+  const auto file = fs->create("/f");
+  file->write_at(2, as_span("xy"));
+  file->write_at(0, as_span("ab"));
+  EXPECT_EQ(as_text(state->content("/f")), "abxy");
+}
+
+TEST_F(MemoryTwin, ReadingPastTheEndIsTruncation) {
+  state->put("/f", as_span("abc"));
+  const auto file = fs->open("/f");
+  std::vector<std::byte> out(4);
+  const Error error = test::error_of([&] { file->read_at(0, out); });
+  EXPECT_EQ(error.kind(), FindingKind::kTruncated);
+}
+
+TEST_F(MemoryTwin, FailsTheWantedCallOnly) {
+  state->put("/f", as_span("abc"));
+  state->fail_at(1);
+  EXPECT_EQ(fs->status("/f").bytes, 3);
+  test::expect_error(ErrorCode::kNotFound, "injected", [&] { fs->status("/f"); });
+  EXPECT_EQ(fs->status("/f").bytes, 3);
+}
+
+TEST_F(MemoryTwin, FailsAllCallsFromThereOnWhenPersistent) {
+  state->fail_at(0, true);
+  test::expect_error(ErrorCode::kResource, "injected", [&] { fs->create("/f"); });
+  test::expect_error(ErrorCode::kResource, "injected", [&] { fs->create("/f"); });
+}
+
+TEST_F(MemoryTwin, CountsOpenHandles) {
+  state->put("/f", as_span("abc"));
+  auto file = fs->open("/f");
+  EXPECT_EQ(state->open_files(), 1);
+  file.reset();
+  EXPECT_EQ(state->open_files(), 0);
+}
+
+TEST_F(MemoryTwin, LocksOnce) {
+  fs->make_folder("/d");
+  auto lock = fs->try_lock("/d");
+  ASSERT_NE(lock, nullptr);
+  EXPECT_EQ(fs->try_lock("/d"), nullptr);
+  lock.reset();
+  EXPECT_NE(fs->try_lock("/d"), nullptr);
+}
+
+TEST_F(MemoryTwin, RenameMovesAFolderWithItsContent) {
+  state->put("/a/f", as_span("abc"));
+  fs->rename_new("/a", "/b");
+  EXPECT_THAT(state->paths(), ElementsAre("/b", "/b/f"));
+}
+
+TEST_F(MemoryTwin, RenameDoesNotReplace) {
+  state->put("/a", as_span("1"));
+  state->put("/b", as_span("2"));
+  test::expect_error(ErrorCode::kExists, "exists", [&] { fs->rename_new("/a", "/b"); });
+}
+
+TEST_F(MemoryTwin, ExchangeSwaps) {
+  state->put("/a", as_span("1"));
+  state->put("/b/f", as_span("2"));
+  EXPECT_TRUE(fs->exchange("/a", "/b"));
+  EXPECT_THAT(state->paths(), ElementsAre("/a", "/a/f", "/b"));
+}
+
+TEST_F(MemoryTwin, OpenBelowRefusesNamesThatLeadOut) {
+  state->put("/secret", as_span("1"));
+  state->put("/a/f", as_span("2"));
+  test::expect_error(ErrorCode::kCorruption, "leads out", [&] { fs->open_below("/a", "../secret"); });
+  test::expect_error(ErrorCode::kCorruption, "leads out", [&] { fs->open_below("/a", "/secret"); });
+  EXPECT_EQ(fs->open_below("/a", "f")->size(), 1);
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,266 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "libshard/io/local_disk.h"
+#include "libshard/io/output.h"
+#include "tests/support/bytes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace shard {
+namespace {
+
+using test::as_span;
+using test::as_text;
+using test::expect_error;
+using test::TempFolder;
+using testing::ElementsAre;
+
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+/// A umask for a while.
+class Umask {
+ public:
+  explicit Umask(mode_t mask) : before_(::umask(mask)) {}
+  ~Umask() { ::umask(before_); }
+
+ private:
+  mode_t before_;
+};
+
+class PosixTest : public testing::Test {
+ protected:
+  void write_output(const std::string& destination, const OutputOptions& options) {
+    const auto output = begin_output(fs, destination, options);
+    output->file("a.bin", 3).write_at(0, as_span("new"));
+    output->commit();
+  }
+
+  TempFolder temp;
+  LocalDisk& fs = posix_disk();
+};
+
+TEST_F(PosixTest, StatusOfNothingIsAbsent) {
+  temp.write("f", "x");
+  EXPECT_EQ(fs.status(temp / "no").kind, FileKind::kAbsent);
+  EXPECT_EQ(fs.status(temp / "f/no").kind, FileKind::kAbsent);
+}
+
+TEST_F(PosixTest, HardLinksHaveOneIdentity) {
+  temp.write("f", "x");
+  std::filesystem::create_hard_link(temp / "f", temp / "g");
+  EXPECT_EQ(fs.status(temp / "f").inode, fs.status(temp / "g").inode);
+  EXPECT_EQ(fs.status(temp / "f").device, fs.status(temp / "g").device);
+}
+
+TEST_F(PosixTest, ListIsSorted) {
+  for (const char* name : {"b", "B", ".c", "a"}) temp.write(name, "");
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre(".c", "B", "a", "b"));
+}
+
+TEST_F(PosixTest, ReadsAtAPlace) {
+  temp.write("f", "0123456789");
+  std::vector<std::byte> out(3);
+  fs.open(temp / "f")->read_at(4, out);
+  EXPECT_EQ(as_text(out), "456");
+}
+
+TEST_F(PosixTest, ReadingPastTheEndIsTruncation) {
+  temp.write("f", "0123456789");
+  std::vector<std::byte> out(5);
+  const Error error = test::error_of([&] { fs.open(temp / "f")->read_at(8, out); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_EQ(error.kind(), FindingKind::kTruncated);
+  EXPECT_EQ(error.expected(), "13");
+  EXPECT_EQ(error.found(), "10");
+}
+
+TEST_F(PosixTest, AMissingInputIsNotFound) {
+  expect_error(ErrorCode::kNotFound, "No such file", [&] { fs.open(temp / "no"); });
+  expect_error(ErrorCode::kNotFound, "No such file", [&] { fs.list(temp / "no"); });
+}
+
+TEST_F(PosixTest, AFifoIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo((temp / "fifo").c_str(), 0600), 0);
+  expect_error(ErrorCode::kNotFound, "not a regular file", [&] { fs.open(temp / "fifo"); });
+}
+
+TEST_F(PosixTest, AFolderIsNoFile) {
+  expect_error(ErrorCode::kNotFound, "is a folder", [&] { fs.open(temp.path()); });
+}
+
+TEST_F(PosixTest, OpenBelowRefusesNamesThatLeadOut) {
+  temp.write("secret", "x");
+  temp.write("ckpt/sub/f", "y");
+  for (const char* name : {"../secret", "/etc/passwd", "sub/../../secret", "./f", "sub//f", ""}) {
+    expect_error(ErrorCode::kCorruption, "leads out", [&] { fs.open_below(temp / "ckpt", name); });
+  }
+}
+
+TEST_F(PosixTest, OpenBelowRefusesAFolderLinkThatLeadsOut) {
+  temp.write("outside/f", "x");
+  temp.write("ckpt/f", "y");
+  std::filesystem::create_directory_symlink("../outside", temp / "ckpt/link");
+  expect_error(ErrorCode::kCorruption, "leads out", [&] { fs.open_below(temp / "ckpt", "link/f"); });
+}
+
+TEST_F(PosixTest, OpenBelowFollowsAFolderLinkThatStaysInside) {
+  temp.write("ckpt/real/f", "y");
+  std::filesystem::create_directory_symlink("real", temp / "ckpt/link");
+  EXPECT_EQ(fs.open_below(temp / "ckpt", "link/f")->size(), 1);
+}
+
+TEST_F(PosixTest, OpenBelowFollowsTheLastLinkAsHuggingFaceCachesNeed) {
+  temp.write("blobs/1234", "content");
+  temp.write("snapshots/main/config.json", "{}");
+  std::filesystem::create_symlink("../../blobs/1234", temp / "snapshots/main/model.safetensors");
+  EXPECT_EQ(fs.open_below(temp / "snapshots/main", "model.safetensors")->size(), 7);
+}
+
+TEST_F(PosixTest, CreateDoesNotReplaceAndDoesNotFollowLinks) {
+  temp.write("f", "x");
+  std::filesystem::create_symlink("target", temp / "link");
+  expect_error(ErrorCode::kExists, "exists", [&] { fs.create(temp / "f"); });
+  expect_error(ErrorCode::kExists, "exists", [&] { fs.create(temp / "link"); });
+  EXPECT_FALSE(std::filesystem::exists(temp / "target"));
+}
+
+TEST_F(PosixTest, AllocateSetsTheSize) {
+  const auto file = fs.create(temp / "f");
+  file->allocate(5000);
+  EXPECT_EQ(fs.status(temp / "f").bytes, 5000);
+}
+
+TEST_F(PosixTest, AFileSizeLimitIsAResourceError) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit low{4096, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const auto file = fs.create(temp / "f");
+  expect_error(ErrorCode::kResource, "file too large", [&] { file->write_at(8192, as_span("x")); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+}
+
+TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
+  const auto file = fs.create(temp / "f");
+  const std::int64_t too_much = fs.free_bytes(temp.path()) + (std::int64_t{1} << 40);
+  const Error error = test::error_of([&] { file->allocate(too_much); });
+  EXPECT_EQ(error.code(), ErrorCode::kResource);
+  EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
+}
+
+TEST_F(PosixTest, RenameNewDoesNotReplaceAnEmptyFolder) {
+  std::filesystem::create_directory(temp / "a");
+  std::filesystem::create_directory(temp / "b");
+  expect_error(ErrorCode::kExists, "exists", [&] { fs.rename_new(temp / "a", temp / "b"); });
+}
+
+TEST_F(PosixTest, ExchangeSwapsAFileAndAFolder) {
+  temp.write("a", "x");
+  temp.write("b/f", "y");
+  if (!fs.exchange(temp / "a", temp / "b")) GTEST_SKIP() << "no RENAME_EXCHANGE here";
+  EXPECT_EQ(temp.read("b"), "x");
+  EXPECT_EQ(temp.read("a/f"), "y");
+}
+
+TEST_F(PosixTest, RemoveAllRemovesALinkAndNotItsTarget) {
+  temp.write("real/f", "x");
+  std::filesystem::create_directory_symlink("real", temp / "link");
+  fs.remove_all(temp / "link");
+  EXPECT_EQ(temp.read("real/f"), "x");
+  EXPECT_FALSE(std::filesystem::is_symlink(temp / "link"));
+}
+
+TEST_F(PosixTest, AFolderIsLockedUntilTheHandleGoes) {
+  std::filesystem::create_directory(temp / "d");
+  auto lock = fs.try_lock(temp / "d");
+  ASSERT_NE(lock, nullptr);
+  EXPECT_EQ(fs.try_lock(temp / "d"), nullptr);
+  lock.reset();
+  EXPECT_NE(fs.try_lock(temp / "d"), nullptr);
+}
+
+TEST_F(PosixTest, CloneRangeClonesOrSaysNo) {
+  temp.write("from", std::string(8192, 'x'));
+  const auto from = fs.open(temp / "from");
+  const auto to = fs.create(temp / "to");
+  if (!fs.clone_range(*from, 0, *to, 0, 8192)) GTEST_SKIP() << "this file system does not clone";
+  EXPECT_EQ(temp.read("to"), std::string(8192, 'x'));
+}
+
+TEST_F(PosixTest, OutputFilesAndFoldersGetTheModesOfTheUmask) {
+  const Umask mask(027);
+  write_output(temp / "out", {});
+  EXPECT_EQ(mode_of(temp / "out"), 0750U);
+  EXPECT_EQ(mode_of(temp / "out/a.bin"), 0640U);
+}
+
+TEST_F(PosixTest, TheTemporaryFolderIsClosedToOthers) {
+  const auto output = begin_output(fs, temp / "out", {});
+  const std::vector<std::string> names = fs.list(temp.path());
+  ASSERT_EQ(names.size(), 1U);
+  EXPECT_EQ(mode_of(temp / names.front()), 0700U);
+}
+
+TEST_F(PosixTest, ForceReplacesAFolderAndLeavesNothing) {
+  temp.write("out/old.bin", "old");
+  write_output(temp / "out", {.force = true});
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre("out"));
+  EXPECT_THAT(fs.list(temp / "out"), ElementsAre("a.bin"));
+}
+
+TEST_F(PosixTest, ForceReplacesALinkAndNotWhatItPointsTo) {
+  temp.write("real/old.bin", "old");
+  std::filesystem::create_directory_symlink("real", temp / "out");
+  write_output(temp / "out", {.force = true});
+  EXPECT_FALSE(std::filesystem::is_symlink(temp / "out"));
+  EXPECT_EQ(temp.read("real/old.bin"), "old");
+}
+
+TEST_F(PosixTest, LeftSiblingsAreRemovedAndLockedOnesStay) {
+  temp.write(".out.shardctl-00000001/f", "x");
+  temp.write(".out.shardctl-00000002/f", "x");
+  const auto lock = fs.try_lock(temp / ".out.shardctl-00000002");
+  write_output(temp / "out", {});
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre(".out.shardctl-00000002", "out"));
+}
+
+TEST_F(PosixTest, AHardLinkOfASourceFileIsThatSource) {
+  temp.write("src/a.bin", "x");
+  std::filesystem::create_hard_link(temp / "src/a.bin", temp / "alias.bin");
+  const OutputOptions options{.folder = false, .force = true};
+  expect_error(ErrorCode::kExists, "is the source",
+               [&] { check_destination(fs, temp / "alias.bin", {temp / "src/a.bin"}, options); });
+  expect_error(ErrorCode::kExists, "one of the source's files",
+               [&] { check_destination(fs, temp / "alias.bin", {temp / "src"}, options); });
+}
+
+TEST_F(PosixTest, ADestinationInsideTheSourceThroughALinkIsRefused) {
+  temp.write("src/a.bin", "x");
+  std::filesystem::create_directory_symlink("src", temp / "link");
+  expect_error(ErrorCode::kExists, "lies in the source",
+               [&] { check_destination(fs, temp / "link/out", {temp / "src"}, {}); });
+}
+
+TEST_F(PosixTest, AParentWithoutPermissionIsAResourceError) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  std::filesystem::create_directory(temp / "shut");
+  std::filesystem::permissions(temp / "shut", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  expect_error(ErrorCode::kResource, "Permission denied", [&] { begin_output(fs, temp / "shut/out", {}); });
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,223 @@
+#include "libshard/ranks/collective_step.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/ranks/thread_group.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong{60'000};  // Never waited for, also on a busy machine.
+
+/// A signal that one rank gets.
+struct Signal {
+  int rank = -1;
+  std::stop_token token{};
+};
+
+/// What `together` threw on each rank.
+std::vector<Error> failures_of(int ranks, const std::function<void(Group&, std::stop_token)>& work,
+                               milliseconds timeout = kLong, const Signal& signal = {}) {
+  std::vector<Error> failures;
+  std::mutex mutex;
+  run_as_threads(ranks, [&](Group& group) {
+    group.set_timeout(timeout);
+    CollectiveStepOptions options{.patience = kLong};
+    if (group.rank() == signal.rank) options.stop = signal.token;
+    try {
+      collective_step(group, options, [&](std::stop_token stop) { work(group, stop); });
+    } catch (const Error& error) {
+      const std::scoped_lock lock(mutex);
+      failures.push_back(error);
+    }
+  });
+  return failures;
+}
+
+void wait_for_stop(const std::stop_token& stop) {
+  while (!stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+  throw Error(ErrorCode::kInterrupted, "interrupted");
+}
+
+void expect_interrupted(const std::vector<Error>& failures, std::size_t ranks, int by) {
+  EXPECT_EQ(failures.size(), ranks);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+    EXPECT_EQ(error.rank(), by);
+  }
+}
+
+TEST(Together, ReturnsWhenAllAreDone) {
+  std::atomic<int> done{0};
+  EXPECT_TRUE(failures_of(4, [&](Group& group, std::stop_token) {
+                std::this_thread::sleep_for(milliseconds(5 * group.rank()));
+                ++done;
+              }).empty());
+  EXPECT_EQ(done, 4);
+}
+
+TEST(Together, ThrowsTheCauseOnAllRanksAndStopsTheirWork) {
+  const std::vector<Error> failures = failures_of(4, [](Group& group, std::stop_token stop) {
+    if (group.rank() == 2) throw Error(ErrorCode::kResource, "disk full").in_file("out").expected(7).found(3);
+    wait_for_stop(stop);
+  });
+  ASSERT_EQ(failures.size(), 4U);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_STREQ(error.what(), "disk full");
+    EXPECT_EQ(error.file(), "out");
+    EXPECT_EQ(error.found(), "3");
+    EXPECT_EQ(error.rank(), 2);
+  }
+}
+
+TEST(Together, WhatAllFindTheLowestRankTells) {
+  const std::vector<Error> failures = failures_of(3, [](Group& group, const std::stop_token& stop) {
+    while (group.rank() < 2 && !stop.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+    throw Error(ErrorCode::kExists, "out exists");
+  });
+  ASSERT_EQ(failures.size(), 3U);
+  for (const Error& error : failures) EXPECT_EQ(error.rank(), 0);
+}
+
+TEST(Together, TellsABugFromALostRank) {
+  const std::vector<Error> failures = failures_of(2, [](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 1) throw std::logic_error("cannot be");
+    wait_for_stop(stop);
+  });
+  ASSERT_EQ(failures.size(), 2U);
+  for (const Error& error : failures) {
+    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    EXPECT_STREQ(error.what(), "cannot be");
+    EXPECT_EQ(error.rank(), 1);
+  }
+}
+
+TEST(Together, PutsACauseBeforeAnInterruption) {
+  const std::vector<Error> failures = failures_of(3, [](Group& group, std::stop_token) {
+    throw group.rank() == 2 ? Error(ErrorCode::kCorruption, "damaged") : Error(ErrorCode::kInterrupted, "interrupted");
+  });
+  // Ranks need not end in one tick; whatever was seen first is the same for all.
+  ASSERT_EQ(failures.size(), 3U);
+  for (const Error& error : failures) EXPECT_STREQ(error.what(), failures[0].what());
+}
+
+TEST(Together, WorkMayTakeLongerThanTheTimeout) {
+  EXPECT_TRUE(failures_of(
+                  2,
+                  [](Group& group, std::stop_token) {
+                    if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(2500));
+                  },
+                  milliseconds(2000))
+                  .empty());
+}
+
+TEST(Together, MissesARankThatIsSilent) {
+  std::atomic<int> lost{0};
+  run_as_threads(3, [&](Group& group) {
+    group.set_timeout(milliseconds(300));
+    while (group.rank() == 1 && lost < 2) std::this_thread::sleep_for(milliseconds(1));
+    if (group.rank() == 1) return;
+    try {
+      collective_step(group, {}, wait_for_stop);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kPeer) ++lost;
+    }
+  });
+  EXPECT_EQ(lost, 2);
+}
+
+TEST(Together, ARankThatIsToldToStopDoesNotBlameTheOthers) {
+  std::stop_source signal;
+  std::atomic<bool> over{false};
+  std::optional<Error> told;
+  run_as_threads(2, [&](Group& group) {
+    group.set_timeout(kLong);
+    if (group.rank() == 1) {
+      while (!over) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    signal.request_stop();
+    try {
+      collective_step(group, {.stop = signal.get_token()}, wait_for_stop);
+    } catch (const Error& error) {
+      told.emplace(error);
+    }
+    over = true;
+  });
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->code(), ErrorCode::kInterrupted);
+  EXPECT_EQ(told->rank(), std::nullopt);
+}
+
+TEST(Together, SumsWhatIsDoneOnRankZero) {
+  std::int64_t last = 0;
+  run_as_threads(3, [&](Group& group) {
+    CollectiveStepOptions options;
+    options.done_bytes = [&] { return std::int64_t{100} + group.rank(); };
+    if (group.rank() == 0) options.on_sum = [&](std::int64_t sum) { last = sum; };
+    collective_step(group, options, [](std::stop_token) {});
+  });
+  EXPECT_EQ(last, 303);
+}
+
+TEST(Together, AnInterruptionOfOneRankEndsAll) {
+  std::stop_source signal;
+  const auto work = [&](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 0) signal.request_stop();
+    wait_for_stop(stop);
+  };
+  expect_interrupted(failures_of(3, work, kLong, {1, signal.get_token()}), 3, 1);
+}
+
+TEST(Together, AnInterruptionOfARankWhoseWorkIsDoneEndsAll) {
+  std::stop_source signal;
+  const auto work = [&](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 1) wait_for_stop(stop);
+    signal.request_stop();
+  };
+  expect_interrupted(failures_of(2, work, kLong, {0, signal.get_token()}), 2, 0);
+}
+
+TEST(Together, AloneItRunsOnTheCallersThread) {
+  const std::thread::id caller = std::this_thread::get_id();
+  std::thread::id worker;
+  collective_step(solo_group(), {}, [&](std::stop_token) { worker = std::this_thread::get_id(); });
+  EXPECT_EQ(worker, caller);
+}
+
+TEST(ExpectSame, NamesTheRankThatDiffers) {
+  std::atomic<int> named{0};
+  run_as_threads(3, [&](Group& group) {
+    try {
+      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "other versions");
+    } catch (const Error& error) {
+      named += error.rank() == 2 && error.expected() == "0.1.0" && error.found() == "0.2.0" ? 1 : 0;
+    }
+  });
+  EXPECT_EQ(named, 3);
+}
+
+TEST(Wire, RefusesWhatIsCutShort) {
+  WireWriter writer;
+  writer.error(Error(ErrorCode::kCorruption, "damaged").in_file("a"));
+  const Bytes bytes = writer.take();
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(WireReader(std::span(bytes).first(length)).error(), Error) << length;
+  }
+  EXPECT_STREQ(WireReader(bytes).error().what(), "damaged");
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,50 @@
+// Runs the conformance suite of groups as one rank of a job: group_program BACKEND [CHECK|heavy]. The launcher is
+// detected as shardctl detects it. Of the checks that break the group it runs CHECK alone, or none; heavy ones only if
+// asked to. Prints a line per check on rank 0; exits 0 when all passed here, 1 otherwise.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "libshard/core/error.h"
+#include "libshard/ranks/open_group.h"
+#include "tests/support/group_conformance.h"
+
+namespace {
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+bool is_wanted(const shard::testing::GroupCheck& check, std::string_view what) {
+  if (check.breaks) return what == check.name;
+  return check.is_heavy ? what == "heavy" : what.empty() || what == "heavy";
+}
+
+int run(const std::string& backend, std::string_view what) {
+  const shard::Launch launch = shard::detect_launch({}, variable);
+  std::unique_ptr<shard::Group> opened;
+  if (launch.size > 1) opened = shard::open_group({launch, std::chrono::seconds(60)}, backend);
+  shard::Group& group = opened ? *opened : shard::solo_group();
+  if (launch.size > 1 && group.backend() != backend) throw std::runtime_error("another backend was opened");
+  for (const shard::testing::GroupCheck& check : shard::testing::group_checks()) {
+    if (!is_wanted(check, what)) continue;
+    check.run(group);
+    if (group.rank() == 0) fmt::print("{} {} ranks: {}\n", backend, group.size(), check.name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc > 1 ? argv[1] : "gloo", argc > 2 ? argv[2] : "");
+  } catch (const shard::Error& error) {
+    fmt::print(stderr, "{}: {}\n", error.what(), error.why());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,222 @@
+// Which op runs when torch's dispatcher meets a ShardedTensor; what it does by itself; that it never passes for memory.
+
+#include "shardtorch/sharded_tensor/ops.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "shardtorch/sharded_tensor/factories.h"
+#include "tests/support/distributed/layouts.h"
+#include "tests/support/distributed/multi_thread_test.h"
+#include "tests/support/distributed/sharded_tensor_test.h"
+#include "tests/support/distributed/tensors.h"
+
+namespace shard::test {
+namespace {
+
+ShardingSpecPtr rows() { return chunk_spec(0, cpu_placements({0})); }
+
+auto answer(c10::IValue value) {
+  return [value](std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&) { return value; };
+}
+
+/// One rank: the registrations of a test are its own.
+class Dispatch : public MultiThreadedTestCase {
+ public:
+  int world_size() const override { return 1; }
+
+ protected:
+  ShardedTensor zeros() const { return sharded_tensor::zeros(rows(), {10, 20}); }
+};
+
+/// What at::asin gives: the number of the op that ran; 0 where none did.
+int asin_of(const ShardedTensor& tensor) {
+  try {
+    return at::asin(tensor.as_tensor()).item<int>();
+  } catch (const c10::Error&) {
+    return 0;
+  }
+}
+
+SHARD_RANKS_TEST(Dispatch, TR23_the_users_op_then_the_specs_then_the_built_in_one) {
+  const ShardedTensor st = zeros();
+  EXPECT_TRUE(at::equal(st.as_tensor(), st.as_tensor()));
+  {
+    const auto of_spec = custom_sharding_spec_op("ChunkShardingSpec", "equal", answer(false));
+    EXPECT_FALSE(at::equal(st.as_tensor(), st.as_tensor()));
+    const auto of_user = custom_sharded_op_impl("equal", answer(true));
+    EXPECT_TRUE(at::equal(st.as_tensor(), st.as_tensor()));
+  }
+  const auto of_others = custom_sharding_spec_op("EnumerableShardingSpec", "equal", answer(false));
+  EXPECT_TRUE(at::equal(st.as_tensor(), st.as_tensor()));
+}
+
+SHARD_RANKS_TEST(Dispatch, TR24_registrations_nest) {
+  const ShardedTensor st = zeros();
+  {
+    const auto outer = custom_sharded_op_impl("asin", answer(at::scalar_tensor(1)));
+    {
+      const auto inner = custom_sharded_op_impl("asin", answer(at::scalar_tensor(2)));
+      EXPECT_EQ(asin_of(st), 2);
+    }
+    EXPECT_EQ(asin_of(st), 1);
+  }
+  EXPECT_EQ(asin_of(st), 0);
+}
+
+SHARD_RANKS_TEST(Dispatch, RegistrationsEndInAnyOrder) {
+  const ShardedTensor st = zeros();
+  std::optional outer(custom_sharded_op_impl("asin", answer(at::scalar_tensor(1))));
+  std::optional inner(custom_sharded_op_impl("asin", answer(at::scalar_tensor(2))));
+  outer.reset();
+  EXPECT_EQ(asin_of(st), 2);
+  *inner = custom_sharded_op_impl("asin", answer(at::scalar_tensor(3)));
+  EXPECT_EQ(asin_of(st), 3);
+  inner.reset();
+  EXPECT_EQ(asin_of(st), 0);
+}
+
+SHARD_RANKS_TEST(Dispatch, ASpecsOpsAreKnownByItsClass) {
+  const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(1));
+  EXPECT_TRUE(has_custom_op(*rows(), "linear"));
+  EXPECT_FALSE(has_custom_op(*rows(), "asin"));
+}
+
+SHARD_RANKS_TEST(Dispatch, ASpecsOpIsRunForTheSpecOrMissedByName) {
+  const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(7));
+  EXPECT_EQ(dispatch_custom_op(*rows(), "linear", {}, nullptr).toInt(), 7);
+  SHARD_EXPECT_THROW(dispatch_custom_op(*rows(), "asin", {}, nullptr), c10::Error,
+                     "Custom op: asin not registered for ChunkShardingSpec");
+  const auto boxes = enumerable_spec({ShardMetadata({0}, {4}, RemoteDevice(0, at::kCPU))});
+  SHARD_EXPECT_THROW(dispatch_custom_op(*boxes, "linear", {}, nullptr), c10::Error,
+                     "Custom op: linear not registered for EnumerableShardingSpec");
+}
+
+SHARD_RANKS_TEST(Dispatch, HandlersGetNameArgumentsWithDefaultsAndGroup) {
+  const ShardedTensor st = zeros();
+  std::string op;
+  std::vector<c10::IValue> args;
+  ProcessGroupPtr group;
+  const auto keep = [&](std::string_view name, at::ArrayRef<c10::IValue> values, const ProcessGroupPtr& of) {
+    op = name;
+    args = values.vec();
+    group = of;
+    return at::ones({1});
+  };
+  const auto registration = custom_sharded_op_impl("add", keep);
+  at::add(at::ones({10, 20}), st.as_tensor());
+  EXPECT_EQ(op, "add");
+  ASSERT_EQ(args.size(), 3U);
+  EXPECT_TRUE(ShardedTensor::of(args[1].toTensor()).is_same(st));
+  EXPECT_EQ(args[2].toScalar().toInt(), 1);
+  EXPECT_EQ(group, default_group());
+}
+
+SHARD_RANKS_TEST(Dispatch, UnsupportedOpsSaySoToTheEnd) {
+  const at::Tensor st = zeros().as_tensor(), plain = at::ones({10, 20});
+  const std::vector<std::int64_t> dims{0, 1};
+  const auto text_of = [](const auto& action) {
+    try {
+      action();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_EQ(text_of([&] { at::add(st, plain); }),
+            "torch function 'add', with args: (ShardedTensor(size=[10, 20], dtype=Float), "
+            "Tensor(size=[10, 20], dtype=Float)) and kwargs: {'alpha': 1} not supported for ShardedTensor!");
+  EXPECT_EQ(text_of([&] { at::sum(st, dims, true, at::kInt); }),
+            "torch function 'sum', with args: (ShardedTensor(size=[10, 20], dtype=Float), [0, 1], True) and kwargs: "
+            "{'dtype': 3} not supported for ShardedTensor!");
+  EXPECT_EQ(text_of([&] { plain.clone().copy_(st); }),
+            "torch function 'copy_', with args: (Tensor(size=[10, 20], dtype=Float), "
+            "ShardedTensor(size=[10, 20], dtype=Float), False) and kwargs: {} not supported for ShardedTensor!");
+}
+
+SHARD_RANKS_TEST(Dispatch, TensorsInsideOfArgumentsAreFound) {
+  const at::Tensor st = zeros().as_tensor(), plain = at::ones({10, 20});
+  SHARD_EXPECT_THROW(at::cat({plain, st}), c10::Error,
+                     "'cat', with args: ([Tensor(size=[10, 20], dtype=Float), Sharded");
+  SHARD_EXPECT_THROW(at::index(plain, {std::nullopt, st}), c10::Error, "torch function 'index'");
+  SHARD_EXPECT_THROW(
+      call_op("f", {c10::ivalue::Tuple::create({1, std::vector<at::Tensor>{st}})}), c10::Error,
+      "torch function 'f', with args: ((1, [ShardedTensor(size=[10, 20], dtype=Float)])) and kwargs: {} not");
+  c10::Dict<std::string, at::Tensor> dict;
+  dict.insert("weight", st);
+  SHARD_EXPECT_THROW(call_op("f", {dict}), c10::Error,
+                     "with args: ({weight: ShardedTensor(size=[10, 20], dtype=Float)})");
+  const auto registration = custom_sharded_op_impl("stack", answer(at::scalar_tensor(5)));
+  EXPECT_EQ(at::stack({plain, st}).item<int>(), 5);
+}
+
+SHARD_RANKS_TEST(Dispatch, SeveralResultsAreATuple) {
+  const at::Tensor st = zeros().as_tensor(), values = at::ones({1}), indices = at::zeros({1}, at::kLong);
+  {
+    const auto registration = custom_sharded_op_impl("max", answer(std::make_tuple(values, indices)));
+    const auto [maxima, where] = at::max(st, 0);
+    EXPECT_TRUE(maxima.is_same(values));
+    EXPECT_TRUE(where.is_same(indices));
+  }
+  const auto registration = custom_sharded_op_impl("max", answer(values));
+  SHARD_EXPECT_THROW(at::max(st, 0), c10::TypeError, "'max' has 2 results: its handler must return a tuple");
+}
+
+SHARD_RANKS_TEST(Dispatch, AnOpIsCalledByItsName) {
+  const ShardedTensor st = zeros();
+  EXPECT_TRUE(call_op("equal", {st.as_tensor(), st.as_tensor()}).toBool());
+  const auto registration = custom_sharded_op_impl("my_own", answer(7));
+  EXPECT_EQ(call_op("my_own", {st.as_tensor()}).toInt(), 7);
+  SHARD_EXPECT_THROW(call_op("linear", {}), c10::ValueError, " No input for 'linear'!");
+  SHARD_EXPECT_THROW(call_op("linear", {at::ones({2})}), c10::TypeError,
+                     "torch function 'linear', with args: (Tensor(size=[2], dtype=Float)) and kwargs: {} are called "
+                     "without any distributed tensor!");
+  SHARD_EXPECT_THROW(call_op("asin", {st.as_tensor()}), c10::Error, "not supported for ShardedTensor!");
+}
+
+// --- Never memory ---------------------------------------------------------------------------------------------------
+
+SHARD_RANKS_TEST(Dispatch, TheWrapperNeverGivesMemory) {
+  const at::Tensor st = zeros().as_tensor();
+  EXPECT_ANY_THROW(st.data_ptr());
+  EXPECT_ANY_THROW(st.const_data_ptr());
+  EXPECT_ANY_THROW(st.mutable_data_ptr<float>());
+  EXPECT_ANY_THROW((st.accessor<float, 2>()));
+  EXPECT_ANY_THROW(st.storage());
+  EXPECT_ANY_THROW(st.item());
+  EXPECT_ANY_THROW(st.item<float>());
+  EXPECT_ANY_THROW(st[0]);
+  EXPECT_ANY_THROW(st.index({at::indexing::Slice()}));
+  EXPECT_ANY_THROW(st.contiguous().data_ptr());
+  EXPECT_ANY_THROW(st.view({200}));
+  EXPECT_ANY_THROW(st.to(at::kHalf));
+  EXPECT_ANY_THROW(st.cpu());
+  EXPECT_ANY_THROW(st.fill_(1));
+  EXPECT_ANY_THROW(at::empty_like(st));
+}
+
+SHARD_RANKS_TEST(Dispatch, ItsVariableDataGivesNoMemoryEither) {
+  const at::Tensor st = zeros().as_tensor();
+  EXPECT_ANY_THROW(st.variable_data().data_ptr());
+  EXPECT_ANY_THROW(st.variable_data().item());
+  EXPECT_ANY_THROW(at::ones({10, 20}).set_data(st));
+}
+
+SHARD_RANKS_TEST(Dispatch, TheWrapperPrintsAsAShardedTensorOrNotAtAll) {
+  const ShardedTensor st = zeros();
+  std::ostringstream out;
+  EXPECT_ANY_THROW(out << st.as_tensor());
+  EXPECT_EQ(out.str().find("0"), std::string::npos);
+  out << st;
+  EXPECT_NE(out.str().find("ShardedTensor(ShardedTensorMetadata("), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shard::test

@@ -1,0 +1,52 @@
+"""Holds docs/sharded-tensor-tests.md against the tests: rows_of_docs.py SOURCE_DIR
+
+Every row ST-001 to ST-064 and UP-01 to UP-05 has a test of its name, in the files that the table names and in no other;
+the names that the table of the harness gives are in its sources.
+"""
+import re
+import sys
+from pathlib import Path
+
+SOURCE = Path(sys.argv[1])
+DOCS = (SOURCE / "docs/sharded-tensor-tests.md").read_text()
+ROWS = [f"ST-{number:03}" for number in range(1, 65)] + [f"UP-{number:02}" for number in range(1, 6)]
+TEST = re.compile(r"^(?:SHARD_RANKS_)?TEST(?:_F|_P)?\(\w+,\s*(\w+)\)", re.MULTILINE)
+
+
+def cells(row: str) -> list[str]:
+    found = re.findall(rf"^\| {row} \|(.*)\|$", DOCS, re.MULTILINE)
+    return found[0].split(" | ") if len(found) == 1 else []
+
+
+def named(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)", cell)
+
+
+def files_by_row() -> dict[str, list[str]]:
+    files = {row: [] for row in ROWS}
+    for path in sorted((SOURCE / "tests/torch").glob("*_test.cpp")):
+        parts = {part for test in TEST.findall(path.read_text()) for part in test.split("_")}
+        for row in ROWS:
+            if row.replace("-", "") in parts:
+                files[row].append(path.name.removesuffix("_test.cpp"))
+    return files
+
+
+def wrong_rows() -> list[str]:
+    said = {row: named(cells(row)[-1]) if cells(row) else [] for row in ROWS}
+    return [f"{row}: the docs name {said[row]}, its tests are in {files}" for row, files in files_by_row().items()
+            if not files or files != said[row]]
+
+
+def missing_names() -> list[str]:
+    paths = [*(SOURCE / "tests/support/distributed").iterdir(), *(SOURCE / "shardtorch/sharded_tensor").glob("*.h")]
+    harness = "\n".join(path.read_text() for path in paths)
+    rows = [f"HN-{number:03}" for number in range(1, 72)]
+    missing = [f"{row} is not in the docs" for row in rows if len(cells(row)) != 2]
+    return missing + [f"{row}: there is no {name}" for row in rows for name in named(cells(row)[-1])
+                      if name not in harness and name != "_should_stop_test_suite"]
+
+
+mistakes = wrong_rows() + missing_names()
+print("\n".join(mistakes))
+sys.exit(1 if mistakes else 0)
