@@ -286,8 +286,8 @@ def wrong_fields(printed: list[str]):
 
 
 def wrong_kinds():
-    section = re.search(r"^`kind` is one of$(.*?)^Kinds may be added", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)[1]
-    said = set(re.findall(r"`(\w+)`", section))
+    listed = re.search(r"`kind` is one of\n(.*?)\nKinds may be added", PAGES[0].read_text(), re.DOTALL)[1]
+    said = set(re.findall(r"`(\w+)`", listed))
     sources = "".join((SOURCE / "libshard/core" / name).read_text() for name in ("error.cpp", "finding_kind.cpp"))
     known = set(re.findall(r"\"([a-z]+(?:_[a-z]+)*)\"", sources))
     for name in sorted(said ^ known):
