@@ -29,7 +29,7 @@ class DcpHfReader final : public Reader {
   DcpHfReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_shards(source, findings_)),
+        source_(find_shard_files(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
         pieces_(catalog_) {
     catalog_.format = "dcp-hf";
@@ -236,7 +236,7 @@ class DcpHfReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> open_dcp_hf(const Source& source, const OpenOptions& options) {
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<DcpHfReader>(source, options);
 }
 

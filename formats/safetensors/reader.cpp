@@ -33,7 +33,7 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_source_files(source)),
+        source_(find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
     if (source_.index.empty()) {
@@ -247,7 +247,7 @@ class SafetensorsReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> open_safetensors(const Source& source, const OpenOptions& options) {
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<SafetensorsReader>(source, options);
 }
 
