@@ -96,9 +96,8 @@ class DcpHfReader final : public Reader {
           .because("nothing else says where the file's pieces lie in their tensors")
           .of_kind(FindingKind::kBadHeader);
     }
-    safetensors::parse_sharding_info(
-        info.mapped(), file,
-        [&](std::string_view name, std::span<const std::int64_t> offsets) { pieces_.set_offsets(name, offsets); });
+    safetensors::parse_sharding_info(info.mapped(), file,
+                                     [&](const safetensors::ShardingEntry& entry) { pieces_.set_sharding(entry); });
   }
 
   void check_version(MetadataMap& metadata, const std::string& file) {

@@ -135,8 +135,9 @@ class SafetensorsReader final : public Reader {
     const auto info = metadata.find(kShardingInfoKey);
     if (info == metadata.end()) return;
     bool are_pieces = base_name(file).starts_with("shard-");
-    parse_sharding_info(info->second, file, [&](std::string_view, std::span<const std::int64_t> offsets) {
-      are_pieces = are_pieces || std::ranges::any_of(offsets, [](std::int64_t offset) { return offset != 0; });
+    parse_sharding_info(info->second, file, [&](const ShardingEntry& entry) {
+      are_pieces = are_pieces || entry.tensor != entry.key ||
+                   std::ranges::any_of(entry.offsets, [](std::int64_t offset) { return offset != 0; });
     });
     if (are_pieces) {
       throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, not whole tensors")
