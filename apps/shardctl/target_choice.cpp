@@ -17,32 +17,26 @@ constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
 
 Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
       .hint("drop --to, or give DST another name");
 }
 
-/// The format whose single files have DST's suffix, or null. A trailing slash makes any name a folder.
-/// \throws Error kUnsupported  the suffix of a format that this build lacks; `to` says another one: kInvalidArgument.
-const Format* format_of_suffix(const std::string& destination, const std::string& to) {
-  for (const Format& format : formats()) {
-    for (const std::string_view suffix : format.suffixes) {
-      if (ends_with(destination, suffix) && base_name(destination) != suffix) return &format;
-    }
+/// The format whose single files have DST's suffix, or null.
+/// \throws Error kUnsupported  the suffix of a format that this build lacks; kInvalidArgument  `wanted` is another one.
+const Format* choose_by_suffix(const std::string& destination, const Format* wanted) {
+  const std::string_view name = format_of_suffix(destination);
+  if (name.empty()) return nullptr;
+  if (wanted != nullptr && wanted->traits.name != name) {
+    throw contradiction(destination, wanted->traits.name).because(fmt::format("that suffix is of {}", name));
   }
-  const bool hdf5 = ends_with(destination, ".h5") || ends_with(destination, ".hdf5");
-  if (hdf5 && !to.empty() && to != "hdf5") throw contradiction(destination, format_named(to).traits.name);
-  return hdf5 ? &format_named("hdf5") : nullptr;
+  return &format_named(name);
 }
 
 std::string formats_with(bool FormatTraits::*trait) {
   std::vector<std::string_view> names;
-  for (const Format& format : formats()) {
-    if (format.traits.*trait) names.push_back(format.traits.name);
+  for (const Format* format : formats()) {
+    if (format->traits.*trait) names.push_back(format->traits.name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -144,12 +138,8 @@ RankFiles choose_rank_files(const Options& options, const Catalog& source, const
 }  // namespace
 
 TargetForm choose_form(const Options& options) {
-  const Format* by_suffix = format_of_suffix(options.output, options.to);
   const Format* wanted = options.to.empty() ? nullptr : &format_named(options.to);
-  if (wanted != nullptr && by_suffix != nullptr && wanted->traits.name != by_suffix->traits.name) {
-    throw contradiction(options.output, options.to)
-        .because(fmt::format("that suffix is of {}", by_suffix->traits.name));
-  }
+  const Format* by_suffix = choose_by_suffix(options.output, wanted);
   const LayoutOptions& layout = options.layout;
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {
     throw usage(fmt::format("'{}' is one file, the layout options ask for a folder", options.output))
