@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# One server imports these and forks the ranks, for each import takes seconds. Modules that this torch lacks are left out.
+# One server imports these and forks the ranks, because each import takes seconds. Modules that this torch lacks are left
+# out. DTensor imports torch._dynamo at first use.
 PRELOADED = ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch.distributed.checkpoint",
-             "torch.distributed._shard.sharded_tensor"]
+             "torch.distributed._shard.sharded_tensor", "torch._dynamo"]
 
 
 def spawn(function, ranks: int, *arguments) -> None:
