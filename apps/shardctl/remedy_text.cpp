@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
-#include "apps/shardctl/option_tree.h"
+#include "apps/shardctl/verb.h"
 
 namespace shard::app {
 namespace {
@@ -30,7 +30,8 @@ std::string option_of(const Suggestion& suggestion) {
 }
 
 std::string state_layout(const Options& options) {
-  if (!has_target_layout(options.verb)) return "say how the tensors were cut: --layout FILE";
+  const bool is_targets = options.verb != nullptr && options.verb->uses.target_layout;
+  if (!is_targets) return "say how the tensors were cut: --layout FILE";
   return "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source";  // Here it is the
                                                                                                 // target's.
 }
@@ -106,7 +107,7 @@ std::string hint_text(const Error& error, const Options& options) {
   std::string text = error.hint();
   for (const Suggestion& each : error.suggestions()) {
     if (!text.empty()) text += ", or ";
-    text += has_lines ? repeat_command(options, option_of(each)) : advice(each, options);
+    text += has_lines ? repeat_command(options.arguments, option_of(each)) : advice(each, options);
   }
   return text;
 }

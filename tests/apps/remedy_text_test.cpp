@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "apps/shardctl/verb.h"
+
 namespace shard::app {
 namespace {
 
 Options of_line(std::vector<std::string> arguments) {
   Options options;
-  options.verb = arguments.front();
+  options.verb = find_verb(arguments.front());
   options.arguments = std::move(arguments);
   return options;
 }
