@@ -31,8 +31,8 @@ int run_version_line(Session& session) {
   return 0;
 }
 
-int run_version(Session& session, const Options& options) {
-  if (options.json) {
+int run_version(Session& session, const Options&) {
+  if (session.common.json) {
     print_json(session);
     return 0;
   }

@@ -90,10 +90,15 @@ class DcpReader : public Reader {
       add_objects();
       finish();
     } catch (Error& error) {
-      if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
-      error.in_file(catalog_.files.front().path);
+      add_details(error);
       throw;
     }
+  }
+
+  /// Says in which file what is wrong with a tensor is stated.
+  void add_details(Error& error) const {
+    if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
+    error.in_file(catalog_.files.front().path);
   }
 
   // Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
@@ -112,7 +117,8 @@ class DcpReader : public Reader {
       if (object.root != nullptr) roots.push_back(object.root);
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, roots);
-    validate_catalog(catalog_);
+    DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
+    validate_catalog(catalog_, detailed);
     catalog_.root = nullptr;
   }
 
@@ -121,11 +127,14 @@ class DcpReader : public Reader {
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
     for (const TensorEntry& entry : metadata.tensors) {
+      const std::size_t chunks = catalog_.chunks.size();
       try {
         add_tensor(metadata, entry);
       } catch (Error& error) {
-        error.of_tensor(entry.name);
-        throw;
+        catalog_.chunks.resize(chunks);  // One stored tensor each.
+        catalog_.stored.resize(chunks);
+        if (!error.kind()) error.of_kind(FindingKind::kBadPickle);
+        findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }
     }
   }

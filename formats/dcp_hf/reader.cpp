@@ -210,16 +210,16 @@ class DcpHfReader final : public Reader {
   }
 
   void finish() {
-    try {
-      validate_catalog(catalog_);
-    } catch (Error& error) {
-      if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
-        const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
-        error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
-      }
-      if (error.kind() == FindingKind::kGap) error.hint("look for a shard that is missing or of another save");
-      throw;
+    DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
+    validate_catalog(catalog_, detailed);
+  }
+
+  void add_details(Error& error) const {
+    if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
+      const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
+      error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
     }
+    if (error.kind() == FindingKind::kGap) error.hint("look for a shard that is missing or of another save");
   }
 
   const SourceStore& store_;

@@ -44,7 +44,7 @@ class SafetensorsReader final : public Reader {
     }
     note_shards();
     if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
-    validate_catalog(catalog_);
+    validate_catalog(catalog_, findings_);
     check_duplicates();
   }
 

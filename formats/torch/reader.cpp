@@ -35,7 +35,7 @@ class TorchReader final : public Reader {
       read_indexed();
     }
     merge_roots();
-    validate_catalog(catalog_);
+    validate_catalog(catalog_, findings_);
     check_duplicates();
   }
 

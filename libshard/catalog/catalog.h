@@ -25,6 +25,7 @@
 #include "libshard/catalog/placement.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/value.h"
 
 namespace shard {
@@ -93,6 +94,7 @@ struct Tensor {
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
   std::uint32_t sharding = kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
   DType dtype{};
+  bool damaged = false;    ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
 };
 
@@ -149,12 +151,15 @@ struct Catalog {
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
 /// Makes a freshly filled catalog ready for use: sorts tensors and objects by name and rank and chunks by offsets and
-/// rank (renumbering kTensor values under `root`), finds aliases, and checks what readers must not have to: bounds of
-/// every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover the tensor
-/// exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against Storage::bytes.
+/// rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would otherwise
+/// repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover
+/// the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against
+/// Storage::bytes.
 ///
-/// \throws Error kCorruption  of kind gap, overlap, out_of_bounds or shape_mismatch, naming the tensor and the place.
+/// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
+/// place: the first finding of each tensor, which is then `damaged`.
+/// \throws Error kUnsupported  coverage that cannot be decided, see check_coverage.
 /// Cost: n log n in tensors and chunks.
-void validate_catalog(Catalog& catalog);
+void validate_catalog(Catalog& catalog, Findings& findings = throwing_findings());
 
 }  // namespace shard

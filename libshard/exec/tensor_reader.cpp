@@ -43,9 +43,9 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
 }  // namespace
 
 struct TensorReader::Impl {
-  Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress)
+  Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress, Findings& findings)
       : name(tensor.name),
-        checks(catalog),
+        checks(catalog, findings),
         gatherer(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
         dtype(tensor.dtype) {
@@ -92,8 +92,9 @@ struct TensorReader::Impl {
   std::vector<std::byte> staging;
 };
 
-TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress)
-    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress)) {}
+TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
+                           Findings& findings)
+    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings)) {}
 
 TensorReader::~TensorReader() = default;
 

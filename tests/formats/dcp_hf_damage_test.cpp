@@ -67,7 +67,7 @@ const Change kOthers[] = {
     {"OffsetIsAFraction", 1, "[3, 0]", "[3.0, 0]", kBad, FindingKind::kBadHeader, "", "whole number"},
     {"OffsetPast63Bits", 1, "[3, 0]", "[9223372036854775808, 0]", kBad, FindingKind::kBadHeader, "", "2^63"},
     {"EndPast63Bits", 1, "[3, 0]", "[9223372036854775807, 0]", kBad, FindingKind::kOutOfBounds, "w", ""},
-    {"WholePast63Bits", 1, "[3, 0]", "[3, 4611686018427387904]", kBad, std::nullopt, "w", ""},
+    {"WholePast63Bits", 1, "[3, 0]", "[3, 4611686018427387904]", kBad, FindingKind::kBadHeader, "w", ""},
     {"TooFewOffsets", 1, "[3, 0]", "[3]", kBad, FindingKind::kShapeMismatch, "w", "1 saved_offsets"},
     {"TooManyOffsets", 1, "[3, 0]", "[3, 0, 0]", kBad, FindingKind::kShapeMismatch, "w", "3 saved_offsets"},
     {"SeventyOffsets", 1, "[3, 0]",

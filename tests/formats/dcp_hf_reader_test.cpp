@@ -346,19 +346,13 @@ TEST_F(DcpHfReader, AFolderWithoutShardsIsNotFound) {
   });
 }
 
-class Collecting final : public Findings {
- public:
-  void report(const Error& finding) override { kinds.push_back(finding.kind().value()); }
-  std::vector<FindingKind> kinds;
-};
-
 TEST_F(DcpHfReader, ReportsWhatItCanAndGoesOn) {
-  Collecting findings;
+  CollectedFindings findings;
   OpenOptions options;
   options.findings = &findings;
   folder.put("shard-00004-model-00001-of-00001.safetensors", "[]", "");
   const auto reader = folder.open(options);
-  EXPECT_THAT(findings.kinds, ElementsAre(FindingKind::kBadHeader, FindingKind::kMissingFile));
+  EXPECT_THAT(findings.kinds(), ElementsAre(FindingKind::kBadHeader, FindingKind::kMissingFile));
   EXPECT_EQ(text_of(testing::read_content(*reader).at("b")), "1234");
 }
 
