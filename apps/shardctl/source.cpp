@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/value_text.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
