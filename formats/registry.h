@@ -1,8 +1,8 @@
 /// \file
-/// The formats of this program, and what a path holds.
+/// The formats of this program.
 ///
 /// The built-in formats are there from the start; plug-ins add theirs when they are loaded (formats/plugins.h), which
-/// happens when one of their formats or suffixes is asked for, or when nothing else recognises a source.
+/// happens when one of their formats is asked for, or when nothing else recognises a source.
 /// Threads: all functions may be called by several threads at once.
 #pragma once
 
@@ -27,13 +27,8 @@ void register_format(const Format& format);
 ///   lacks, or whose plug-in cannot be used.
 const Format& format_named(std::string_view name);
 
-/// The name of the format whose single files have the suffix of `path` ("out/model.pt" is "torch"); empty where there is
-/// none, and for "out.pt/": a trailing slash makes any name a folder. The format may be one that this build lacks.
+/// The name of the format whose single files have the suffix of `path` ("out/model.pt" is "torch"); empty where there
+/// is none, and for "out.pt/": a trailing slash makes any name a folder. The format may be one that this build lacks.
 std::string_view format_of_suffix(std::string_view path);
-
-/// What `source` is.
-/// \throws Error kNotFound  it does not exist; kCorruption  it fits none or two, naming them; kUnsupported  it is a
-///   known kind that this build cannot read (ByteCheckpoint, TorchScript, GGUF, ...), by name.
-const Format& detect_format(const Source& source);
 
 }  // namespace shard

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/verb.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 

@@ -154,7 +154,7 @@ class DcpReader : public Reader {
       storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
       StoredTensor stored;
       stored.shape = chunk.sizes;
-      stored.strides = strides_of(chunk.sizes);
+      stored.strides = row_major_strides(*catalog_.arena, chunk.sizes);
       stored.storage = chunk.item;
       stored.rank = catalog_.files[storage.file].rank;
       stored.dtype = entry.dtype;
@@ -164,13 +164,6 @@ class DcpReader : public Reader {
       catalog_.stored.push_back(stored);
     }
     catalog_.tensors.push_back(tensor);
-  }
-
-  Dims strides_of(Dims sizes) {
-    std::int64_t strides[kMaxDims];
-    const std::span<std::int64_t> used(strides, static_cast<std::size_t>(sizes.size()));
-    row_major_strides(sizes.span(), used);
-    return catalog_.arena->dims(used);
   }
 
   // --- Tensors that ranks have each for themselves ---

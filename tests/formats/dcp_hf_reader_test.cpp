@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/detect.h"
 #include "formats/dcp_hf/names.h"
 #include "tests/formats/dcp_hf_files.h"
 #include "tests/support/content.h"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/detect.h"
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"

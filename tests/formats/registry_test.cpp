@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/detect.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
@@ -111,7 +112,9 @@ TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
   put("/d/.metadata", "\x80\x02}.");
   put("/d/__0_0.distcp", "x");
   expect_refused(ErrorCode::kCorruption, "fits 2 formats: safetensors, dcp", {"/d"});
-  expect_refused(ErrorCode::kCorruption, "--from dcp", {"/d"});
+  const Error error = test::error_of([&] { detected({"/d"}); });
+  EXPECT_THAT(error.suggestions(),
+              ::testing::ElementsAre(Suggestion{Remedy::kReadAs, "safetensors"}, Suggestion{Remedy::kReadAs, "dcp"}));
 }
 
 TEST_F(DetectFormat, AFolderOfThreeFormatsHoldsTheFilesOfAll) {
@@ -130,7 +133,7 @@ TEST_F(DetectFormat, ALoneTorchFileOfAnotherNameIsHintedAt) {
   const Error error = test::error_of([&] { detected({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
   EXPECT_THAT(error.what(), HasSubstr("not a checkpoint in any known format"));
-  EXPECT_EQ(error.hint(), "name the file itself: /d/adapter_model.bin");
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadFolder, "/d/adapter_model.bin"}));
 }
 
 TEST_F(DetectFormat, ADamagedFileIsLeftToTheReaderThatItsNameHintsAt) {
@@ -190,6 +193,14 @@ TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsNamed) {
   expect_refused(ErrorCode::kUnsupported, "DeepSpeed", {"/d"});
   put("/other/latest", "news");
   expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/other"});
+}
+
+TEST_F(DetectFormat, TheLatestIterationBesideStepsIsNotMegatrons) {
+  put("/d/latest_checkpointed_iteration.txt", "10");
+  put("/d/iter_0000010/x", "x");
+  expect_refused(ErrorCode::kUnsupported, "Megatron", {"/d"});
+  put("/d/global_step_10/x", "x");
+  expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
 }
 
 TEST_F(DetectFormat, KnownFoldersAreNamed) {
