@@ -1,5 +1,5 @@
 /// \file
-/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside torch_ranks only.
+/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// The choice of a unit's tiles, and the buffers that they take. For libshard/plan and libshard/exec.
+/// The choice of a unit's tiles, and the buffers that they take. Inside libshard/plan and libshard/exec only.
 #pragma once
 
 #include "libshard/plan/plan.h"

@@ -1,5 +1,5 @@
 /// \file
-/// Which pieces overlap which boxes. For libshard/plan and libshard/exec.
+/// Which pieces overlap which boxes. Inside libshard/plan and libshard/exec only.
 ///
 /// Method: pieces are sorted by offsets, so their begins rise along the first dimension in which they are cut, but
 /// their ends need not. Each piece therefore keeps the running maximum of the ends; it rises too, and both borders of

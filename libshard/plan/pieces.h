@@ -1,6 +1,6 @@
 /// \file
-/// The pieces of units: taken from catalogs, and made simpler where their cuts allow. For libshard/plan and
-/// libshard/exec.
+/// The pieces of units: taken from catalogs, and made simpler where their cuts allow. Inside libshard/plan and
+/// libshard/exec only.
 #pragma once
 
 #include <string_view>
