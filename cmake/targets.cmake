@@ -12,6 +12,9 @@ endif()
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+if(CMAKE_UNITY_BUILD)  # A class with a field of a local type is in one source only, whatever file includes that.
+  target_compile_options(shard_build INTERFACE -Wno-subobject-linkage)
+endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(SHARD_SANITIZE)
   target_compile_options(shard_build INTERFACE -fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -74,6 +77,7 @@ function(shard_test name)
     target_compile_options(${name} PRIVATE ${shard_test_options})
   endif()
   shard_use_headers(${name} ${arg_HEADERS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # Tests of a folder may have helpers of one name.
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
