@@ -11,7 +11,7 @@
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
-#include "libshard/io/output.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -21,23 +21,25 @@ CopyJob make_job(const Session& session, const Options& options, const OpenSourc
                  const ChosenLayout& layout) {
   CopyJob job;
   job.reader = source.reader.get();
-  job.selection = options.selection;
   job.layout = layout.layout;
   const WriteOptions write = choose_write_options(options, form, source.catalog(), layout);
   job.traits = traits_of(*form.format, write);
   job.make_writer = [format = form.format, write](const Catalog&) { return format->make_writer(write); };
-  job.destination = options.output;
-  job.sources = source.paths;
-  if (!options.layout.like.empty()) job.sources.push_back(options.layout.like);
-  for (const std::string& document : {options.layout.layout, options.source_layout}) {
-    if (!document.empty()) job.sources.push_back(document);
-  }
-  job.output = {!form.single_file, options.force, !options.no_fsync};
+  job.cloner = &session.fs;
   job.threads = worker_count(options);
   job.max_memory_bytes = parse_size(options.max_memory, "--max-memory");
   job.dry_run = options.dry_run;
   job.stop = session.stop;
   return job;
+}
+
+/// The checked destination. It must not touch anything that is read.
+std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const OpenSource& source) {
+  std::vector<std::string> sources = source.paths;
+  for (const std::string& path : {options.layout.like, options.layout.layout, options.source_layout}) {
+    if (!path.empty()) sources.push_back(path);
+  }
+  return local_output(session.fs, options.output, sources, {.force = options.force, .sync = !options.no_fsync});
 }
 
 bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
@@ -50,7 +52,8 @@ Error of_destination(Error error, const std::string& destination) {
   return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
-CopyResult run_job(Session& session, const Options& options, const CopyJob& job, Progress& progress, Log& log) {
+CopyResult run_job(Session& session, const Options& options, OutputStore& output, const CopyJob& job,
+                   Progress& progress, Log& log) {
   ProgressMeter meter(session, options, options.verb,
                       [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
@@ -61,7 +64,7 @@ CopyResult run_job(Session& session, const Options& options, const CopyJob& job,
                           human_bytes(plan.memory_bytes), job.threads));
   };
   try {
-    return run_copy_job(session.fs, *session.group, job, progress, on_plan);
+    return run_copy_job(output, *session.group, job, progress, on_plan);
   } catch (const Error& error) {
     throw of_destination(error, options.output);
   }
@@ -77,6 +80,7 @@ int run_copy(Session& session, const Options& options) {
   OpenSource source;
   ChosenLayout layout;
   CopyJob job;
+  std::unique_ptr<OutputStore> output;
   std::vector<std::string> losses;
   on_all_ranks(session, "catalog", [&] {
     form = choose_form(options);
@@ -84,7 +88,7 @@ int run_copy(Session& session, const Options& options) {
     if (form.format == nullptr) form.format = source.format;
     layout = choose_layout(session, options, form, log);
     job = make_job(session, options, source, form, layout);
-    check_destination(session.fs, job.destination, job.sources, job.output);
+    output = open_output(session, options, source);
     refuse_obstacles(source.catalog(), options.selection, options, "written", job.traits.objects);
     refuse_objects(source.catalog(), options, job.traits);
     if (options.selection.keep_objects) {
@@ -92,6 +96,7 @@ int run_copy(Session& session, const Options& options) {
       refuse_obstacles(source.catalog(), options.selection, options, "written");
     }
     check_include({&source.catalog()}, options.selection);
+    job.selection = select(source.catalog(), options.selection);
     losses = loss_warnings(session, options, source, job.traits);
   });
   job.on_step = [&](std::string_view step) {
@@ -99,7 +104,7 @@ int run_copy(Session& session, const Options& options) {
     pass_step(session, session.group->rank(), step);
   };
   Progress progress;
-  CopyResult result = run_job(session, options, job, progress, log);
+  CopyResult result = run_job(session, options, *output, job, progress, log);
   if (!is_rank_zero(session)) return 0;
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
     result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));

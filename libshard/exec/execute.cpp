@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -57,7 +58,9 @@ class Worker {
       : work_(work),
         piece_reader_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
         buffer_(work.pool),
-        staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
+        staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {
+    if (work.options.framing != nullptr) framed_.emplace(*work.options.framing, work.files);
+  }
 
   void copy_tile(std::int64_t tile) {
     const Unit& unit = work_.plan.unit_of(tile);
@@ -79,6 +82,7 @@ class Worker {
       if (!common.empty()) read(piece, common, to, first);
     }
     for (const Target& each : targets_) write(unit, *each.piece, places_[each.place]);
+    if (framed_) work_.progress.write_calls += framed_->flush();
   } catch (Error& error) {
     const bool is_input = error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
     if (is_input && unit.tensor != kNoIndex) error.of_tensor(work_.target.tensors[unit.tensor].name);
@@ -170,6 +174,7 @@ class Worker {
   /// Writes bytes at an offset of a storage.
   void put(std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t bytes) {
     const Storage& place = work_.target.storages[storage];
+    if (framed_ && framed_->takes(storage, bytes)) return put_framed(storage, {data, static_cast<std::size_t>(bytes)});
     for (std::int64_t done = 0; done < bytes; done += kLongestWrite) {
       check_stop(work_.options.stop);
       const std::span block(data + done, static_cast<std::size_t>(std::min(kLongestWrite, bytes - done)));
@@ -181,6 +186,14 @@ class Worker {
     }
   }
 
+  /// A whole storage: its frame is written with it.
+  void put_framed(std::uint32_t storage, std::span<const std::byte> bytes) {
+    const std::uint32_t crc = crc32(bytes);
+    work_.progress.write_calls += framed_->add(storage, bytes, crc);
+    work_.progress.bytes_written.fetch_add(static_cast<std::int64_t>(bytes.size()), std::memory_order_relaxed);
+    work_.checksums->record(storage, 0, static_cast<std::int64_t>(bytes.size()), crc);
+  }
+
   struct Target {
     const Piece* piece;
     std::uint32_t place;  ///< Into places_.
@@ -188,6 +201,7 @@ class Worker {
 
   Work& work_;
   PieceReader piece_reader_;
+  std::optional<FramedWrites> framed_;
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t element_bytes_ = 1;  ///< Of the source's dtype: the buffer holds elements as they were read.
