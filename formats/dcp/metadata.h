@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::dcp {
@@ -72,8 +73,8 @@ struct Metadata {
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         bool opaque_globals = false);
 
-/// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
+/// Writes the pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
 /// lengths are set.
-std::string dump_metadata(const Metadata& metadata);
+void dump_metadata(const Metadata& metadata, const pickle::Sink& sink);
 
 }  // namespace shard::dcp

@@ -1,5 +1,5 @@
 shard_test(pickle_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/pickle_load_test.cpp ${CMAKE_CURRENT_LIST_DIR}/pickle_hostile_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/pickle_dump_test.cpp ${CMAKE_CURRENT_LIST_DIR}/tensor_pickle_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/pickle_dump_test.cpp ${CMAKE_CURRENT_LIST_DIR}/pickle_recording_test.cpp ${CMAKE_CURRENT_LIST_DIR}/tensor_pickle_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/numpy_values_test.cpp
   LIBS shard_formats libshard LABELS core)
 
