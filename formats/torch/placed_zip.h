@@ -44,7 +44,7 @@ class PlacedZip {
   std::unique_ptr<SavedZip> zip_;
 };
 
-/// Refuses what a torch.save file cannot hold: objects in which tensors are hidden (see hidden_tensor_kind).
+/// Refuses what a torch.save file cannot hold: objects in which tensors are hidden (see HiddenTensors).
 /// \throws Error kUnsupported
 void check_objects(const Catalog& target);
 

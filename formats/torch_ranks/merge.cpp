@@ -6,6 +6,7 @@
 #include <compare>
 #include <unordered_map>
 
+#include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
@@ -117,7 +118,8 @@ class Merge {
   void merge_plain(Holders holders) {
     if (const MeshLayout::Rule* rule = rule_of(holders[0])) {
       if (!is_on_all(holders)) {
-        throw contradiction(context_, holders[0], FindingKind::kGap, "not every rank's file holds its slice of the tensor")
+        throw contradiction(context_, holders[0], FindingKind::kGap,
+                            "not every rank's file holds its slice of the tensor")
             .expected(std::ssize(ranks_))
             .found(std::ssize(holders));
       }
@@ -167,7 +169,9 @@ class Merge {
   }
 
   void merge_objects(Holders holders) {
-    const auto differs = [&](const Holder& each) { return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node); };
+    const auto differs = [&](const Holder& each) {
+      return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node);
+    };
     if (std::ranges::none_of(holders, differs))
       return add_object(holders[0], is_on_all(holders) ? -1 : holders[0].rank());
     for (const Holder& holder : holders) add_object(holder, holder.rank());
@@ -199,7 +203,7 @@ class Merge {
   const std::vector<RankFile>& ranks_;
   const MeshLayout* layout_;
   torch_save::HiddenTensors hidden_;
-  ObjectComparison objects_;
+  pickle::Equality objects_;
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
   bool is_in_root_ = true;                               ///< Every name is in rank 0's tree.
 };
