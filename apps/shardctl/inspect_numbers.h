@@ -2,6 +2,7 @@
 /// Numbers about tensors that `inspect` and the summaries say.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,8 +20,10 @@ std::int64_t packed_bytes(std::int64_t elements, DType dtype);
 std::int64_t element_count(std::span<const std::int64_t> shape);
 
 struct Totals {
-  std::int64_t logical_bytes = 0;  ///< Aliases once.
-  std::int64_t stored_bytes = 0;   ///< Every chunk, aliases once, each replica.
+  std::int64_t parameters = 0;                             ///< Elements; aliases once.
+  std::int64_t logical_bytes = 0;                          ///< Aliases once.
+  std::int64_t stored_bytes = 0;                           ///< Every chunk, aliases once, each replica.
+  std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Of logical_bytes.
 };
 Totals totals(const Catalog& catalog, const Selection& selection);
 
