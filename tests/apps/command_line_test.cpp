@@ -36,7 +36,7 @@ struct CommandLine : testing::Test {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
-  CommonOptions common;  ///< Of the last parse.
+  CommonOptions common;  ///< What the last parse filled in.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {

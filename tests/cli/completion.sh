@@ -23,7 +23,7 @@ completes() {
   grep -qE -- "(^|[^a-z-])$3($|[^a-z_-])" offered || { cp offered out && fail "$1 does not complete '$2' to '$3'"; }
 }
 
-# zsh completes for terminals only: it gets one, and what it draws there is looked at.
+# zsh completes on terminals only: it gets one, and the test reads what it draws there.
 cat >zsh_offers <<'Z'
 zmodload zsh/zpty
 zpty shell zsh -f -i
