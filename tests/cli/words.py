@@ -35,7 +35,7 @@ FORBIDDEN = {
     r"\bis what no\b": "... is not a ...",
     r"\bin its place there is\b": "found ... instead",
     r"\b(same as another|untied)\b": "tied tensors, separate copies",
-    r"\bmeetings?\b": "overlap",
+    r"\bmeetings?\b(?!/)": "overlap",
     r"\bcomplaints?\b": "finding",
 }
 
