@@ -33,12 +33,6 @@ std::vector<std::string> words_of(const CLI::Option& option) {
   return CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
 }
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const Format& format : formats()) names.emplace_back(format.traits.name);
-  return names;
-}
-
 Completed completed(const CLI::Option& option) {
   Completed result;
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);

@@ -29,6 +29,44 @@ std::string option_of(const Suggestion& suggestion) {
   }
 }
 
+/// What names the source that kReadFolder and kReadFiles suggest, for a shell: stars of a pattern stay outside quotes.
+std::string paths_to_read(const Suggestion& suggestion) {
+  if (suggestion.remedy != Remedy::kReadFiles) return shell_quoted(suggestion.argument);
+  std::string_view pattern = suggestion.argument;
+  const std::size_t name = pattern.rfind('/') + 1;
+  std::string words = name == 0 ? std::string() : shell_quoted(std::string(pattern.substr(0, name)));
+  for (pattern.remove_prefix(name); !pattern.empty();) {
+    const std::string_view part = pattern.substr(0, pattern.find('*'));
+    if (!part.empty()) words += shell_quoted(std::string(part));
+    pattern.remove_prefix(part.size());
+    if (pattern.empty()) break;
+    words += '*';
+    pattern.remove_prefix(1);
+  }
+  return words;
+}
+
+/// The command with another source in the place of `path`; empty where no argument is that path.
+std::string read_instead(const std::string& path, const Suggestion& suggestion, const Options& options) {
+  std::string line = "shardctl";
+  bool is_replaced = false;
+  for (const std::string& word : options.arguments) {
+    const bool is_path = word == path;
+    is_replaced = is_replaced || is_path;
+    line += " " + (is_path ? paths_to_read(suggestion) : shell_quoted(word));
+  }
+  return is_replaced ? line : std::string();
+}
+
+/// The line to run; empty where the remedy leaves something to fill in.
+std::string line_of(const Suggestion& suggestion, const Error& error, const Options& options) {
+  if (!error.hint().empty() || options.arguments.empty()) return {};
+  const bool reads_other = suggestion.remedy == Remedy::kReadFolder || suggestion.remedy == Remedy::kReadFiles;
+  if (reads_other) return read_instead(error.file(), suggestion, options);
+  const std::string option = option_of(suggestion);
+  return option.empty() ? std::string() : repeat_command(options.arguments, option);
+}
+
 std::string state_layout(const Options& options) {
   const bool is_targets = options.verb != nullptr && options.verb->uses.target_layout;
   if (!is_targets) return "say how the tensors were cut: --layout FILE";
@@ -88,6 +126,9 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
       return "say where rank 0 can be reached: --rdzv HOST:PORT";
     case Remedy::kNameRank:
       return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
+    case Remedy::kReadFolder:
+    case Remedy::kReadFiles:
+      return "name " + paths_to_read(suggestion) + " as the source";
   }
   return {};
 }
@@ -101,13 +142,12 @@ std::string glob_of_name(std::string_view name) {
 }
 
 std::string hint_text(const Error& error, const Options& options) {
-  const auto is_option = [](const Suggestion& each) { return !option_of(each).empty(); };
-  const bool has_lines =
-      error.hint().empty() && !options.arguments.empty() && std::ranges::all_of(error.suggestions(), is_option);
+  const auto has_line = [&](const Suggestion& each) { return !line_of(each, error, options).empty(); };
+  const bool has_lines = std::ranges::all_of(error.suggestions(), has_line);
   std::string text = error.hint();
   for (const Suggestion& each : error.suggestions()) {
     if (!text.empty()) text += ", or ";
-    text += has_lines ? repeat_command(options.arguments, option_of(each)) : advice(each, options);
+    text += has_lines ? line_of(each, error, options) : advice(each, options);
   }
   return text;
 }

@@ -11,7 +11,7 @@
 namespace shard::app {
 
 /// The error's own hint and its suggestions as alternatives: "add --objects drop to leave them out, or ...". Where
-/// every alternative is one option to add, the lines to run. Empty where the error has neither.
+/// every alternative is one option to add or another source, the lines to run. Empty where the error has neither.
 std::string hint_text(const Error& error, const Options& options);
 
 /// A pattern for --include, --exclude and --cast that matches exactly this name.

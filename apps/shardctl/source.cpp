@@ -8,6 +8,8 @@
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
+#include "formats/detect.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/verb.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -16,32 +17,26 @@ namespace {
 constexpr std::string_view kTorchRanks = "torch-ranks";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
       .hint("drop --to, or give DST another suffix");
 }
 
-/// The format whose single files have DST's suffix, or null. A trailing slash makes any name a folder.
-/// \throws Error kUnsupported  the suffix of a format that this build lacks; `to` says another one: kInvalidArgument.
-const Format* format_of_suffix(const std::string& destination, const std::string& to) {
-  for (const Format& format : formats()) {
-    for (const std::string_view suffix : format.suffixes) {
-      if (ends_with(destination, suffix) && base_name(destination) != suffix) return &format;
-    }
+/// The format whose single files have DST's suffix, or null.
+/// \throws Error kUnsupported  the suffix of a format that this build lacks; kInvalidArgument  `wanted` is another one.
+const Format* choose_by_suffix(const std::string& destination, const Format* wanted) {
+  const std::string_view name = format_of_suffix(destination);
+  if (name.empty()) return nullptr;
+  if (wanted != nullptr && wanted->traits.name != name) {
+    throw contradiction(destination, wanted->traits.name).because(fmt::format("that suffix means {}", name));
   }
-  const bool hdf5 = ends_with(destination, ".h5") || ends_with(destination, ".hdf5");
-  if (hdf5 && !to.empty() && to != "hdf5") throw contradiction(destination, format_named(to).traits.name);
-  return hdf5 ? &format_named("hdf5") : nullptr;
+  return &format_named(name);
 }
 
 std::string formats_with(bool FormatTraits::*trait) {
   std::vector<std::string_view> names;
-  for (const Format& format : formats()) {
-    if (format.traits.*trait) names.push_back(format.traits.name);
+  for (const Format* format : formats()) {
+    if (format->traits.*trait) names.push_back(format->traits.name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -149,11 +144,8 @@ RankFiles choose_rank_files(const TargetOptions& options, const Catalog& source,
 
 TargetForm choose_form(const Options& options) {
   const TargetOptions& target = options.target;
-  const Format* by_suffix = format_of_suffix(target.path, target.to);
   const Format* wanted = target.to.empty() ? nullptr : &format_named(target.to);
-  if (wanted != nullptr && by_suffix != nullptr && wanted->traits.name != by_suffix->traits.name) {
-    throw contradiction(target.path, target.to).because(fmt::format("that suffix means {}", by_suffix->traits.name));
-  }
+  const Format* by_suffix = choose_by_suffix(target.path, wanted);
   const LayoutOptions& layout = target.layout;
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {
     throw usage(fmt::format("'{}' is one file, but the layout options ask for a folder", target.path))

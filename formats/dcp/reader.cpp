@@ -102,10 +102,15 @@ class DcpReader : public Reader {
       add_objects();
       finish();
     } catch (Error& error) {
-      if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
-      error.in_file(catalog_.files.front().path);
+      add_details(error);
       throw;
     }
+  }
+
+  /// Says in which file what is wrong with a tensor is stated.
+  void add_details(Error& error) const {
+    if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
+    error.in_file(catalog_.files.front().path);
   }
 
   // Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
@@ -124,7 +129,8 @@ class DcpReader : public Reader {
       if (object.root != nullptr) roots.push_back(object.root);
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, roots);
-    validate_catalog(catalog_);
+    DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
+    validate_catalog(catalog_, detailed);
     catalog_.root = nullptr;
   }
 
@@ -133,11 +139,14 @@ class DcpReader : public Reader {
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
     for (const TensorEntry& entry : metadata.tensors) {
+      const std::size_t chunks = catalog_.chunks.size();
       try {
         add_tensor(metadata, entry);
       } catch (Error& error) {
-        error.of_tensor(entry.name);
-        throw;
+        catalog_.chunks.resize(chunks);  // One stored tensor each.
+        catalog_.stored.resize(chunks);
+        if (!error.kind()) error.of_kind(FindingKind::kBadPickle);
+        findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }
     }
   }
@@ -157,7 +166,7 @@ class DcpReader : public Reader {
       storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
       StoredTensor stored;
       stored.shape = chunk.sizes;
-      stored.strides = strides_of(chunk.sizes);
+      stored.strides = row_major_strides(*catalog_.arena, chunk.sizes);
       stored.storage = chunk.item;
       stored.rank = catalog_.files[storage.file].rank;
       stored.dtype = entry.dtype;
@@ -167,13 +176,6 @@ class DcpReader : public Reader {
       catalog_.stored.push_back(stored);
     }
     catalog_.tensors.push_back(tensor);
-  }
-
-  Dims strides_of(Dims sizes) {
-    std::int64_t strides[kMaxDims];
-    const std::span<std::int64_t> used(strides, static_cast<std::size_t>(sizes.size()));
-    row_major_strides(sizes.span(), used);
-    return catalog_.arena->dims(used);
   }
 
   // --- Tensors that ranks have each for themselves ---

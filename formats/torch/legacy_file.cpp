@@ -33,7 +33,7 @@ std::vector<Storage> storages_of(std::span<Value* const> ids) {
   storages.reserve(ids.size());
   for (const Value* id : ids) {
     const StorageId said = as_storage_id(*id);
-    storages.push_back({said.key, dtype_bits(said.dtype) / 8, said.bytes});
+    storages.push_back({said.key, element_bytes(said.dtype), said.bytes});
   }
   // Of the ids of one storage torch counts in the elements of the first.
   std::ranges::stable_sort(storages, {}, &Storage::key);

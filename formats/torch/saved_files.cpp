@@ -276,7 +276,7 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
   if (place.record != kNoIndex) place.offset = impl_->saved(file).locate(place.record);
   const auto elements = impl_->open_place(file, place);
   const std::int64_t begin = impl_->is_plain(file, place) ? place.offset : 0;
-  const int bytes = dtype_bits(view.dtype) / 8;
+  const int bytes = element_bytes(view.dtype);
   const bool is_signed = dtype_name(view.dtype).starts_with("int");
   std::vector<std::int64_t> numbers;
   std::vector<std::int64_t> index(static_cast<std::size_t>(view.shape.size()), 0);

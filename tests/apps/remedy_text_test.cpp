@@ -53,9 +53,18 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameLauncher, "", "name the launcher whose variables count with --launcher"},
       {Remedy::kNameRendezvous, "", "say where rank 0 can be reached: --rdzv HOST:PORT"},
       {Remedy::kNameRank, "$PMIX_RANK", "pass --rank $PMIX_RANK --world-size N --rdzv HOST:PORT"},
+      {Remedy::kReadFolder, "a b", "name 'a b' as the source"},
+      {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
   };
   ASSERT_EQ(table.size(), static_cast<std::size_t>(kRemedyCount));
   for (const Advice& each : table) EXPECT_EQ(advice(each.remedy, each.argument), "wait, or " + each.text);
+}
+
+TEST(RemedyText, AnotherSourceIsTheLineToRun) {
+  Error error = failure().in_file("my run").suggest(Remedy::kReadFiles, "my run/model_*.pt");
+  error.suggest(Remedy::kReadFolder, "my run/hf");
+  EXPECT_EQ(hint_text(error, of_line({"gather", "my run", "-o", "x"})),
+            "shardctl gather 'my run/'model_*.pt -o x, or shardctl gather 'my run/hf' -o x");
 }
 
 TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {

@@ -167,7 +167,7 @@ const Damage kDamages[] = {
     {"SizeIsText", replaced("K\x03K\x04\x86", "K\x03\x8c\x01x\x86"), kBad, FindingKind::kBadPickle, "holds what is no size"},
     {"SizePast64Bits", replaced("K\x03K\x04\x86", "K\x03" + kPast64 + "\x86"), kBad, FindingKind::kBadPickle,
      "holds what is no size"},
-    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03" + kLargest + "\x86", 1), kBad, std::nullopt, "63 bits"},
+    {"SizeOverflows", replaced("K\x03K\x04\x86", "K\x03" + kLargest + "\x86", 1), kBad, FindingKind::kBadPickle, "63 bits"},
     {"OffsetsOverflow", replaced("K\0K\0\x86"s, "K\0"s + kLargest + "\x86"), kBad, FindingKind::kBadPickle, "where none begins"},
     {"TooManyDimensions", replaced("K\x03K\x04\x86\x94\x85", "(" + repeated("K\x01", 65) + "t\x94\x85"), kNo, std::nullopt,
      "65 dimensions"},

@@ -7,6 +7,7 @@
 
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/objects.h"
+#include "formats/detect.h"
 #include "libshard/core/value.h"
 #include "libshard/exec/tensor_reader.h"
 #include "tests/formats/dcp_golden.h"
@@ -403,6 +404,24 @@ TEST(DcpLookAlikes, AMegatronCoreFolderIsNamedAndCanBeReadAsItIs) {
   golden.files["metadata.json"] = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
   EXPECT_THAT(names_of(golden.open()->catalog().tensors), ElementsAre("w"));
   test::expect_error(ErrorCode::kUnsupported, "Megatron-core", [&] { detect_format({&golden.fs(), {"/c"}}); });
+}
+
+TEST(DcpLookAlikes, AFolderOfMegatronCore019HasNoCommonPtAndIsNamedTheSame) {
+  GoldenDcp golden("one_rank");
+  golden.files["metadata.json"] =
+      R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
+  EXPECT_THAT(names_of(golden.open()->catalog().tensors), ElementsAre("w"));
+  const Error error = test::error_of([&] { detect_format({&golden.fs(), {"/c"}}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.what(), HasSubstr("Megatron-core"));
+  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReadAs, "dcp"}));
+}
+
+TEST(DcpLookAlikes, MetadataJsonOfOthersIsNoReason) {
+  GoldenDcp golden("one_rank");
+  golden.files["metadata.json"] = R"({"step": 3})";
+  golden.open();
+  EXPECT_EQ(detect_format({&golden.fs(), {"/c"}}).traits.name, "dcp");
 }
 
 TEST(DcpLookAlikes, CommonPtAloneIsNoReason) {

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "formats/detect.h"
 #include "formats/registry.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/io/paths.h"
