@@ -9,6 +9,7 @@
 
 #include "formats/dcp_hf/names.h"
 #include "formats/dcp_hf/recorded.h"
+#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header_writer.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/checkpoint/writer.h"
@@ -32,7 +33,7 @@ void append_dims(std::string& out, Dims dims) {
 
 void append_name(std::string& out, std::string_view name) {
   if (out.size() > 1) out += ", ";
-  safetensors::append_string(out, name, true);
+  json::append_string(out, name, true);
   out += ": ";
 }
 
@@ -51,8 +52,8 @@ class DcpHfWriter final : public Writer {
     for (std::size_t i = 0; i < shards.size(); ++i) place_shard(target, recorded, shards[i], target.files[i]);
   }
 
-  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < heads_.size(); ++i) files[i]->write_at(0, std::as_bytes(std::span(heads_[i])));
+  void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
+    to.write_at(0, std::as_bytes(std::span(heads_[file])));
   }
 
   bool is_folder() const override { return true; }

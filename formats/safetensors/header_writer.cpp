@@ -4,8 +4,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -49,7 +49,7 @@ void check_tensor(const Tensor& tensor) {
 }
 
 void append_entry(std::string& out, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
-  append_string(out, tensor.name, false);
+  json::append_string(out, tensor.name, false);
   fmt::format_to(std::back_inserter(out), ":{{\"dtype\":\"{}\",\"shape\":[",
                  header_dtypes()[dtype_order(tensor.dtype)].name);
   for (int d = 0; d < shape.size(); ++d) {
@@ -65,9 +65,9 @@ std::string metadata_text(const std::map<std::string, std::string>& metadata) {
     check_text(key, "key of the metadata");
     check_text(value, "value of the metadata");
     if (out.back() != '{') out += ',';
-    append_string(out, key, false);
+    json::append_string(out, key, false);
     out += ':';
-    append_string(out, value, false);
+    json::append_string(out, value, false);
   }
   return out + '}';
 }
@@ -117,20 +117,11 @@ std::string aliases_text(const Catalog& target) {
   for (const Tensor& tensor : target.tensors) {
     if (tensor.alias_of == kNoIndex) continue;
     out += out.empty() ? '{' : ',';
-    append_string(out, tensor.name, false);
+    json::append_string(out, tensor.name, false);
     out += ':';
-    append_string(out, target.tensors[tensor.alias_of].name, false);
+    json::append_string(out, target.tensors[tensor.alias_of].name, false);
   }
   return out.empty() ? out : out + '}';
-}
-
-void append_string(std::string& out, std::string_view text, bool ascii) {
-  const auto is_plain = [ascii](char c) { return c >= ' ' && c != '"' && c != '\\' && !(ascii && c == 0x7F); };
-  if (std::ranges::all_of(text, is_plain)) {  // Nearly always; a negative char is no plain one.
-    out.append("\"").append(text).append("\"");
-  } else {
-    out += nlohmann::json(text).dump(-1, ' ', ascii);
-  }
 }
 
 }  // namespace shard::safetensors

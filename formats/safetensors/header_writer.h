@@ -35,7 +35,4 @@ std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std:
 /// {"name":"the name that it shares its bytes with"} as JSON text, for "shardctl.aliases"; empty where there are none.
 std::string aliases_text(const Catalog& target);
 
-/// Appends `text` as a JSON string. `ascii` escapes all else, as Python's json does.
-void append_string(std::string& out, std::string_view text, bool ascii);
-
 }  // namespace shard::safetensors

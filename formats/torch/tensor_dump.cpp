@@ -81,18 +81,25 @@ class TensorWriter {
 
 }  // namespace
 
-std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view,
-                 const std::function<const Value*(std::int64_t tensor)>& instead) {
+void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view, const WriteInstead& instead,
+          const pickle::Sink& sink) {
   pickle::DumpOptions options;
   options.protocol = 2;
+  options.sink = sink;
   options.tensor = [&](pickle::Dumper& dumper, const Value& value) {
-    if (const Value* other = instead ? instead(value.number) : nullptr) return dumper.value(*other);
+    if (instead && instead(dumper, value.number)) return;
     const TensorView tensor = view(value.number);
     TensorWriter(dumper, tensor).write();
   };
   pickle::Dumper dumper(std::move(options));
   dumper.value(root);
-  return dumper.finish();
+  dumper.finish();
+}
+
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view) {
+  std::string bytes;
+  dump(root, view, {}, [&bytes](std::string_view piece) { bytes += piece; });
+  return bytes;
 }
 
 }  // namespace shard::torch_save

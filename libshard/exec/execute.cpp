@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -49,7 +50,9 @@ class Worker {
       : work_(work),
         piece_reader_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
         buffer_(work.pool),
-        staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {}
+        staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {
+    if (work.options.framing != nullptr) framed_.emplace(*work.options.framing, work.files);
+  }
 
   void copy_tile(std::int64_t tile) {
     const Unit& unit = work_.plan.unit_of(tile);
@@ -70,6 +73,7 @@ class Worker {
       if (!common.empty()) read(piece, common, to);
     }
     for (const Wanted& each : wanted_) write(unit, to[each.piece], boxes_[each.box]);
+    if (framed_) work_.progress.write_calls += framed_->flush();
   } catch (Error& error) {
     const bool is_input = error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
     if (is_input && unit.tensor != kNoIndex) error.of_tensor(work_.target.tensors[unit.tensor].name);
@@ -158,6 +162,7 @@ class Worker {
   /// Writes bytes at an offset of a storage.
   void put(std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t bytes) {
     const Storage& written = work_.target.storages[storage];
+    if (framed_ && framed_->takes(storage, bytes)) return put_framed(storage, {data, static_cast<std::size_t>(bytes)});
     for (std::int64_t done = 0; done < bytes; done += kLongestWrite) {
       check_stop(work_.options.stop);
       const std::span block(data + done, static_cast<std::size_t>(std::min(kLongestWrite, bytes - done)));
@@ -169,6 +174,14 @@ class Worker {
     }
   }
 
+  /// A whole storage: its frame is written with it.
+  void put_framed(std::uint32_t storage, std::span<const std::byte> bytes) {
+    const std::uint32_t crc = crc32(bytes);
+    work_.progress.write_calls += framed_->add(storage, bytes, crc);
+    work_.progress.bytes_written.fetch_add(static_cast<std::int64_t>(bytes.size()), std::memory_order_relaxed);
+    work_.checksums->record(storage, 0, static_cast<std::int64_t>(bytes.size()), crc);
+  }
+
   /// A target piece that overlaps the tile.
   struct Wanted {
     std::uint32_t piece;  ///< Into the unit's target pieces.
@@ -177,6 +190,7 @@ class Worker {
 
   const Work& work_;
   PieceReader piece_reader_;
+  std::optional<FramedWrites> framed_;
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t element_bytes_ = 1;  ///< Of the source's dtype: the buffer holds elements as they were read.

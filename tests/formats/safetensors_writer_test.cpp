@@ -50,14 +50,12 @@ class SafetensorsWriterTest : public testing::Test {
   void write(Catalog& target, const WriteOptions& options = {}) {
     const auto writer = kSafetensorsFormat.make_writer(options);
     writer->place(target);
-    std::vector<std::unique_ptr<FileWriter>> owned;
-    std::vector<FileWriter*> files;
-    for (const File& file : target.files) {
-      owned.push_back(fs->create("/" + file.path));
-      owned.back()->allocate(file.bytes);
-      files.push_back(owned.back().get());
+    for (std::uint32_t i = 0; i < target.files.size(); ++i) {
+      const auto file = fs->create("/" + target.files[i].path);
+      file->allocate(target.files[i].bytes);
+      writer->begin_file(target, i, *file);
+      writer->finish_file(target, i, NoChecksums{}, *file);
     }
-    writer->finish(target, NoChecksums{}, files);
   }
   std::string content(const std::string& path) const { return test::as_text(state->content(path)); }
 
