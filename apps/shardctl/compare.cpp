@@ -10,7 +10,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kStep = 4096;  ///< Elements that are looked at together; a multiple of 8.
+constexpr std::int64_t kStep = 4096;  ///< Elements compared together; a multiple of 8.
 
 std::uint64_t load(const std::byte* from, int bytes) {
   std::uint64_t bits = 0;
@@ -29,7 +29,8 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
   return found;
 }
 
-/// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; they say "perhaps".
+/// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; the answer for them is
+/// "perhaps".
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
     case DType::kFloat16:
@@ -124,7 +125,7 @@ void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, st
   const auto width = static_cast<std::size_t>(bytes);
   const std::uint64_t sign = is_signed(dtype_) ? std::uint64_t{1} << (8 * bytes - 1) : 0;
   for (std::size_t i = 0; i * width < a.size(); ++i) {
-    // Flipping the sign bit makes two's complement ordered as unsigned numbers are.
+    // With the sign bit flipped, two's complement numbers have the order of unsigned ones.
     const std::uint64_t x = load(a.data() + i * width, bytes) ^ sign, y = load(b.data() + i * width, bytes) ^ sign;
     if (x == y) continue;
     const double distance = static_cast<double>(std::max(x, y) - std::min(x, y));

@@ -12,7 +12,7 @@
 namespace shard::app {
 namespace {
 
-/// The dtype whose values are spelled in the place of `dtype`'s: it holds all of them.
+/// The dtype in which `dtype`'s values are spelled: it holds all of them.
 DType shown_as(DType dtype) {
   if (is_float(dtype) && dtype_block(dtype).bytes < 4) return DType::kFloat32;
   return dtype == DType::kComplex32 ? DType::kComplex64 : dtype;

@@ -31,7 +31,10 @@ Totals totals(const Catalog& catalog, const Selection& selection) {
     const std::uint32_t root = root_of(catalog, selected);
     if (seen[root]) continue;
     seen[root] = true;
-    sum.logical_bytes += packed_bytes(element_count(tensor.shape), selected.dtype);
+    const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
+    sum.parameters += elements;
+    sum.logical_bytes += bytes;
+    sum.bytes_of_dtype[static_cast<std::size_t>(selected.dtype)] += bytes;
     for (const Chunk& chunk : catalog.chunks_of(tensor)) {
       sum.stored_bytes += packed_bytes(element_count(chunk.sizes), catalog.stored[chunk.stored].dtype);
     }

@@ -17,7 +17,6 @@ namespace {
 constexpr std::string_view kTorchRanks = "torch-ranks";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
 
-
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
       .hint("drop --to, or give DST another suffix");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
@@ -60,6 +61,17 @@ class DcpReader : public Reader {
     });
     list_objects();
     objects_loaded_ = true;
+  }
+  std::int64_t unread_object_bytes() const override {
+    std::int64_t bytes = 0;
+    for (std::uint32_t i = 0; !objects_loaded_ && i < objects_.size(); ++i) {
+      if (loaded_[i].root != nullptr) continue;
+      const Item& item = items_.item(objects_[i].item);
+      const bool is_known = item.length >= 0 && !item.zstd;
+      if (!is_known) return std::numeric_limits<std::int64_t>::max();
+      bytes += item.length;
+    }
+    return bytes;
   }
 
  private:

@@ -23,7 +23,7 @@ completes() {
   grep -qE -- "(^|[^a-z-])$3($|[^a-z_-])" offered || { cp offered out && fail "$1 does not complete '$2' to '$3'"; }
 }
 
-# zsh completes for terminals only: it gets one. What it draws there is read until it holds WORD, for 10 s at most.
+# zsh completes on terminals only: it gets one. The test reads what it draws there until it holds WORD, at most 10 s.
 cat >zsh_offers <<'Z'
 zmodload zsh/zpty zsh/zselect
 zpty shell zsh -f -i
