@@ -19,7 +19,7 @@ using std::string_view_literals::operator""sv;
 constexpr std::int64_t kHeadBytes = 4096;
 constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
 
-/// A kind that is told by the first bytes of a file.
+/// A kind that the first bytes of a file tell.
 struct Magic {
   std::string_view bytes;
   std::string_view what;
@@ -39,7 +39,7 @@ constexpr std::array kMagics{
     Magic{"BZh"sv, "a bzip2 file", "unpack it first: bzip2 -dc"},
 };
 
-/// A kind that is told by a name in a folder.
+/// A kind that a name in the folder tells.
 struct Mark {
   std::string_view name;
   std::string_view what;
@@ -47,7 +47,6 @@ struct Mark {
 constexpr std::array kMarks{
     Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
     Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
-    Mark{"latest_checkpointed_iteration.txt", "a Megatron-LM checkpoint"},
     Mark{"mp_rank_00", "a Megatron-LM checkpoint"},
     Mark{"mp_rank_00_000", "a Megatron-LM checkpoint"},
     Mark{"zero_to_fp32.py", "a DeepSpeed checkpoint"},
@@ -73,7 +72,7 @@ Error unsupported(std::string_view what, const std::string& path) {
   return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
-/// What a zip with these records is that is no torch.save file, or empty.
+/// What a zip with these records is where it is not a torch.save file; empty for one of those.
 std::string_view foreign_records(const zip::ZipReader& zip) {
   const auto any = [&](const auto& predicate) {
     return std::ranges::any_of(zip.records(), predicate, &zip::Record::name);
@@ -94,7 +93,7 @@ std::string_view foreign_records(const zip::ZipReader& zip) {
   return are_arrays && !zip.records().empty() ? "a NumPy archive" : std::string_view();
 }
 
-/// What a zip is that is no torch.save file, or empty.
+/// The same for the zip at `path`.
 std::string_view foreign_zip(const SourceStore& store, const std::string& path) {
   try {
     const std::shared_ptr<const RandomReader> file = store.open(path);
@@ -104,7 +103,7 @@ std::string_view foreign_zip(const SourceStore& store, const std::string& path) 
   }
 }
 
-/// What servers answer instead of a file, with its name: pages of logins and errors.
+/// True for a page that a server sent instead of the file: a login, an error.
 bool is_web_page(std::string_view head) {
   constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
@@ -125,13 +124,13 @@ std::optional<Error> look_alike_file(const SourceStore& store, const std::string
   if (is_web_page(head)) {
     return Error(ErrorCode::kCorruption, "this is a web page, not the file itself")
         .in_file(path)
-        .because("a server answered with a page, of a login or an error, and it was saved")
+        .because("a server answered with a login or error page, which was saved under the file's name")
         .hint("fetch the file again");
   }
   return std::nullopt;
 }
 
-/// A file of vLLM's rank 1 or later: each rank has parts of its own under the same names.
+/// True for a file of vLLM's rank 1 or later. Each rank has parts of its own, with the same tensor names.
 bool is_vllm_part(std::string_view name) {
   return name.starts_with("model-rank-") && !name.starts_with("model-rank-0-") && name.ends_with(".safetensors");
 }
@@ -139,19 +138,21 @@ bool is_vllm_part(std::string_view name) {
 /// Folders with files of dcp or safetensors that are something else, or more.
 std::optional<Error> look_alike_folder(const SourceStore& store, const std::string& folder) {
   const std::string metadata = head_of(store, join_path(folder, ".metadata"));
-  // Its metadata is a pickle of its own class, and the items beside it are bare bytes.
+  // Its metadata is a pickle of a class of its own, and the items beside it are bare bytes.
   if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
     return unsupported("a ByteCheckpoint checkpoint", folder);
   }
   if (std::ranges::any_of(store.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
-  const auto has = [&](std::string_view name) { return store.status(join_path(folder, name)).kind == FileKind::kFile; };
-  if (metadata.empty() || !has("common.pt") || !has("metadata.json")) return std::nullopt;
+  // Up to core 0.18 with common.pt beside it; since 0.19 what was in there is an item of dcp.
+  const bool is_megatron =
+      head_of(store, join_path(folder, "metadata.json")).find("\"sharded_backend\"") != std::string::npos;
+  if (metadata.empty() || !is_megatron) return std::nullopt;
   return unsupported("a Megatron-core dist_checkpointing folder", folder)
-      .because("what is not sharded lies in common.pt, and tensors may be stored in other shapes than they have")
-      .hint("--from dcp reads its .metadata alone, as it is");
+      .because("what is not sharded has a form of its own, and tensors may be stored in other shapes than they have")
+      .suggest(Remedy::kReadAs, "dcp");
 }
 
-/// A kind that is told by how a name in a folder begins and ends.
+/// A kind that the beginning and the end of a name in the folder tell.
 struct Pattern {
   std::string_view begin, end;
   std::string_view what;
@@ -175,8 +176,15 @@ bool is_deepspeed_root(const SourceStore& store, const std::string& folder) {
   return store.status(join_path(folder, tag)).kind == FileKind::kFolder;
 }
 
+/// True for the folder above Megatron's iterations. verl leaves a file of that name too, beside its global_step_N.
+bool is_megatron_root(const std::vector<std::string>& names) {
+  const auto is_step = [](std::string_view name) { return name.starts_with("global_step_"); };
+  return std::ranges::binary_search(names, "latest_checkpointed_iteration.txt") && std::ranges::none_of(names, is_step);
+}
+
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
+  if (is_megatron_root(names)) return unsupported("a Megatron-LM checkpoint", folder);
   if (std::ranges::binary_search(names, "latest") && is_deepspeed_root(store, folder)) {
     return unsupported("a DeepSpeed checkpoint", folder);
   }
@@ -192,7 +200,7 @@ std::optional<Error> foreign_folder(const SourceStore& store, const std::string&
   return std::nullopt;
 }
 
-/// A tar archive: POSIX marks it at byte 257. That of torch 0.1 is told by its first member.
+/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. The first member tells torch 0.1's.
 std::string_view tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};

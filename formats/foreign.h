@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints of other makers, known by their content so that they can be refused by name.
+/// Recognises checkpoints that this build cannot read, so that they are refused by name.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace shard {
 
-/// Kinds that would pass for one of ours: TorchScript (a zip), ByteCheckpoint (a folder with .metadata), Git LFS
-/// pointers. To be asked before the formats are. \returns the Error to throw, or nothing.
+/// Kinds that one of the formats here would take for its own: TorchScript (a zip), ByteCheckpoint and Megatron-core
+/// (folders with .metadata), Git LFS pointers. Call it before the formats' detect. \returns the Error to throw, or nothing.
 std::optional<Error> foreign_look_alike(const Source& source);
 
-/// Kinds that none of ours claims: GGUF, HDF5, torchsnapshot, per-rank files, ... To be asked afterwards.
+/// Kinds that no format here claims: GGUF, HDF5, torchsnapshot, DeepSpeed, ... Call it afterwards.
 std::optional<Error> foreign_kind(const Source& source);
 
 }  // namespace shard

@@ -1,22 +1,34 @@
 /// \file
-/// The list of formats, written out, and what a path holds.
+/// The formats of this program.
+///
+/// The built-in formats are there from the start; plug-ins add theirs when they are loaded (formats/plugins.h), which
+/// happens when one of their formats is asked for, or when nothing else recognises a source.
+/// Threads: all functions may be called by several threads at once.
 #pragma once
 
-#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/format.h"
 
 namespace shard {
 
-/// All formats of this build.
-std::span<const Format> formats();
-/// \throws Error kInvalidArgument  an unknown name (with the nearest one); kUnsupported  a known one not in this build.
+/// All formats that are loaded, the built-in ones first.
+std::vector<const Format*> formats();
+/// The names of all formats that can be used: those loaded, and those of plug-ins that are installed.
+std::vector<std::string> format_names();
+
+/// Adds a format. \pre `format` lives until the program ends. Adding the same object again changes nothing.
+/// \throws Error kUnsupported  another format has its name.
+void register_format(const Format& format);
+
+/// \throws Error kInvalidArgument  an unknown name (with the nearest one); kUnsupported  a known one that this build
+///   lacks, or whose plug-in cannot be used.
 const Format& format_named(std::string_view name);
 
-/// What `source` is.
-/// \throws Error kNotFound  it does not exist; kCorruption  it fits none or two, naming them; kUnsupported  it is a
-///   known kind that this build cannot read (ByteCheckpoint, TorchScript, GGUF, ...), by name.
-const Format& detect_format(const Source& source);
+/// The name of the format whose single files have the suffix of `path` ("out/model.pt" is "torch"); empty where there
+/// is none, and for "out.pt/": a trailing slash makes any name a folder. The format may be one that this build lacks.
+std::string_view format_of_suffix(std::string_view path);
 
 }  // namespace shard

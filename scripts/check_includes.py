@@ -22,7 +22,7 @@ USES = {  # A folder may include from itself and from these.
 }
 LIBSHARD = set(USES)
 USES |= {
-    "formats/parts/pickle": CORE | {"libshard/io"},
+    "formats/parts/pickle": CATALOG | {"libshard/io"},
     "formats/parts/decoded_view": CORE | {"libshard/io"},
     "formats/parts/zip": CORE | {"libshard/io", "formats/parts/decoded_view"},
     "formats/parts/json": CORE,

@@ -1,5 +1,5 @@
 /// \file
-/// The whole program but the process around it: tests call this with streams and a file system of their own.
+/// The whole program without the process around it: tests call it with streams and a file system of their own.
 #pragma once
 
 #include <string>

@@ -18,25 +18,26 @@
 namespace shard::app {
 namespace {
 
-/// The entries of that name; of tensors and objects alike sorted by name.
+/// The entries of that name. \pre entries are sorted by name
 template <class Entries>
 std::span<const typename Entries::value_type> named(const Entries& entries, std::string_view name) {
   const auto found = std::ranges::equal_range(entries, name, {}, [](const auto& entry) { return entry.name; });
   return {found.begin(), found.end()};
 }
 
-/// The line that shows the value of `rank`, if it has a file that can be read alone; else empty.
+/// A command that shows the value of `rank`, if that rank's file can be read alone; else empty.
 std::string line_of_rank(const Options& options, const OpenSource& source, int rank) {
   const Catalog& catalog = source.catalog();
   const auto file = std::ranges::find(catalog.files, rank, &File::rank);
   if (catalog.format != "torch-ranks" || file == catalog.files.end()) return {};
   const auto is_it = [&](const std::string& path) { return base_name(path) == file->path; };
-  const auto named = std::ranges::find_if(options.sources, is_it);
-  const std::string path = named != options.sources.end() ? *named : join_path(options.sources.front(), file->path);
-  return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(options.name));
+  const auto named = std::ranges::find_if(options.source.paths, is_it);
+  const std::string path =
+      named != options.source.paths.end() ? *named : join_path(options.source.paths.front(), file->path);
+  return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(options.cat.name));
 }
 
-/// One name, several entries: which one is meant cannot be said.
+/// Refuses a name that several entries have: it is not clear which one is meant.
 template <class Entry, class OfCatalog>
 const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog, const Options& options,
                       const OpenSource& source) {
@@ -44,12 +45,12 @@ const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalo
   const std::string name(entries.front().name);
   const int rank = of_catalog[entries.front().source].rank;
   if (rank >= 0) {
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' is not the same on all ranks", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("cannot choose: ranks hold different values of '{}'", name))
         .of_tensor(name)
-        .because(fmt::format("{} ranks hold values of their own", entries.size()))
+        .because(fmt::format("there are {} values", entries.size()))
         .hint(line_of_rank(options, source, rank));
   }
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} paths have the name '{}'", entries.size(), name))
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot choose: {} paths have the name '{}'", entries.size(), name))
       .of_tensor(name);
 }
 
@@ -64,9 +65,9 @@ Error absent_name(const Selection& selection, std::string_view asked, std::strin
   for (const SelectedTensor& tensor : selection.tensors) names.push_back(tensor.name);
   for (const SelectedObject& object : selection.objects) names.push_back(object.name);
   const auto below = std::ranges::find_if(names, [&](std::string_view name) { return starts_below(name, asked); });
-  if (below != names.end()) return error.hint(fmt::format("that is where names begin; one is '{}'", *below));
+  if (below != names.end()) return error.hint(fmt::format("give a whole name, such as '{}'", *below));
   const std::string near = names.size() > kMaxSuggestNames ? std::string() : nearest(asked, names);
-  return near.empty() ? error.hint("'shardctl inspect' lists the names")
+  return near.empty() ? error.hint("list the names with 'shardctl inspect'")
                       : error.hint(fmt::format("did you mean '{}'?", near));
 }
 
@@ -90,10 +91,10 @@ bool is_text(const Value* value) { return value != nullptr && value->kind == Val
 void print_object(const Session& session, const Options& options, const Catalog& catalog,
                   const SelectedObject& object) {
   const Value* value = catalog.objects[object.source].value;
-  if (options.json) return print_object_json(session, catalog, object.name, value);
-  if (options.cat_format == "npy" || options.cat_format == "raw") {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is an object ({}), which --format {} does not know",
-                                                         object.name, value_type(value), options.cat_format))
+  if (session.common.json) return print_object_json(session, catalog, object.name, value);
+  if (options.cat.format == "npy" || options.cat.format == "raw") {
+    throw usage(fmt::format("cannot print '{}' with --format {}", object.name, options.cat.format))
+        .because(fmt::format("it is an object ({})", value_type(value)))
         .of_tensor(object.name)
         .hint("drop --format, or give --json");
   }
@@ -104,21 +105,22 @@ void print_object(const Session& session, const Options& options, const Catalog&
 // ---- Tensors.
 
 void check_format(const Session& session, const Options& options, const SelectedTensor& tensor) {
-  const std::string& format = options.cat_format;
+  const std::string& format = options.cat.format;
   const std::string_view dtype = dtype_name(tensor.dtype);
   const bool castable = is_castable(tensor.dtype);
   if (session.out_is_terminal && (format == "raw" || format == "npy")) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--format {} is not for a terminal", format))
+    throw usage(fmt::format("cannot print --format {} to a terminal", format))
         .hint("redirect it to a file or a pipe, or give --format text");
   }
   const bool fits = format == "npy" ? fits_npy(tensor.dtype) : format == "raw" || ElementText::can_show(tensor.dtype);
   if (fits) return;
   const std::string_view wider = is_complex(tensor.dtype) ? "complex64" : "float32";
-  throw Error(ErrorCode::kUnsupported, format == "npy" ? fmt::format("numpy has no dtype {}", dtype)
-                                                       : fmt::format("elements of {} have no text", dtype))
+  throw Error(ErrorCode::kUnsupported, format == "npy"
+                                           ? fmt::format("cannot print {} as npy: numpy has no such dtype", dtype)
+                                           : fmt::format("cannot print elements of {} as text", dtype))
       .of_tensor(tensor.name)
-      .hint(castable ? repeat_command(options, "--cast " + shell_quoted(fmt::format("**={}", wider)))
-                     : repeat_command(options, "--format raw"));
+      .hint(castable ? repeat_command(options.arguments, "--cast " + shell_quoted(fmt::format("**={}", wider)))
+                     : repeat_command(options.arguments, "--format raw"));
 }
 
 void print_tensor(const Session& session, const Options& options, OpenSource& source, const SelectedTensor& tensor,
@@ -131,26 +133,26 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
   Progress progress;
   BlockReader elements(view, *source.reader, part, progress);
   const Printed printed{tensor.name, tensor.dtype, slice.shape, elements};
-  if (options.json) {
+  if (session.common.json) {
     cat_json(session, printed);
-  } else if (options.cat_format == "text") {
+  } else if (options.cat.format == "text") {
     cat_text(session, printed);
   } else {
-    options.cat_format == "npy" ? cat_npy(session, printed) : cat_raw(session, printed);
+    options.cat.format == "npy" ? cat_npy(session, printed) : cat_raw(session, printed);
   }
   log.debug(fmt::format("read {} bytes of '{}' in {} calls", progress.bytes_read.load(), tensor.name,
                         progress.read_calls.load()));
 }
 
 int cat(Session& session, const Options& options) {
-  Log log(session, options);
-  OpenSource source = open_source(session, options, options.sources, log);
+  Log log(session);
+  OpenSource source = open_source(session, options.source, log);
   const Catalog& catalog = source.catalog();
   Selection selection = choose(catalog, options.selection);
-  const SlicedName asked = split_slice(options.name);
+  const SlicedName asked = split_slice(options.cat.name);
   for (const bool with_slice : {false, true}) {
     if (with_slice && !asked.has_slice) continue;
-    const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(options.name));
+    const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(options.cat.name));
     if (tensors.empty()) continue;
     const SelectedTensor& tensor = only_one(tensors, catalog.tensors, options, source);
     const Dims shape = catalog.tensors[tensor.source].shape;
@@ -160,13 +162,27 @@ int cat(Session& session, const Options& options) {
   }
   source.reader->load_objects();
   selection = choose(catalog, options.selection);
-  const auto objects = named(selection.objects, options.name);
+  const auto objects = named(selection.objects, options.cat.name);
   if (objects.empty()) throw absent_name(selection, asked.name, source.label);
   print_object(session, options, catalog, only_one(objects, catalog.objects, options, source));
   return 0;
 }
 
 }  // namespace
+
+void check_cat(const Session& session, Options& options) {
+  std::vector<std::string>& words = options.source.paths;
+  if (words.size() < 2) {
+    throw usage("cat needs a checkpoint and the name of a tensor or object in it")
+        .hint("give both: shardctl cat SRC NAME; 'shardctl inspect SRC' lists the names");
+  }
+  if (session.common.json && options.cat.format != "text") {
+    throw usage(fmt::format("--json and --format {} contradict each other", options.cat.format))
+        .hint("give one of them");
+  }
+  options.cat.name = words.back();
+  words.pop_back();
+}
 
 int run_cat(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();

@@ -7,7 +7,6 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
-#include "apps/shardctl/test_door.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
@@ -17,34 +16,69 @@
 namespace shard::app {
 namespace {
 
-CopyJob make_job(const Session& session, const Options& options, const OpenSource& source, const TargetForm& form,
-                 const ChosenLayout& layout) {
+/// What a run works on. The job borrows the rest.
+struct Work {
+  TargetForm form;
+  OpenSource source;
+  ChosenLayout layout;
   CopyJob job;
-  job.reader = source.reader.get();
-  job.layout = layout.layout;
-  const WriteOptions write = choose_write_options(options, form, source.catalog(), layout);
-  job.traits = traits_of(*form.format, write);
-  job.make_writer = [format = form.format, write](const Catalog&) { return format->make_writer(write); };
+  std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
+  std::vector<std::string> losses;
+};
+
+CopyJob make_job(const Session& session, const Options& options, const Work& work) {
+  const WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
+  CopyJob job;
+  job.reader = work.source.reader.get();
+  job.layout = work.layout.layout;
+  job.traits = traits_of(*work.form.format, write);
+  job.make_writer = [format = work.form.format, write](const Catalog&) { return format->make_writer(write); };
   job.cloner = &session.fs;
-  job.threads = worker_count(options);
-  job.max_memory_bytes = parse_size(options.max_memory, "--max-memory");
-  job.dry_run = options.dry_run;
+  job.threads = worker_count(session);
+  job.max_memory_bytes = parse_size(session.common.max_memory, "--max-memory");
+  job.dry_run = options.target.dry_run;
   job.stop = session.stop;
   return job;
 }
 
 /// The checked destination. It must not touch anything that is read.
 std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const OpenSource& source) {
+  const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
-  for (const std::string& path : {options.layout.like, options.layout.layout, options.source_layout}) {
+  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
     if (!path.empty()) sources.push_back(path);
   }
-  return local_output(session.fs, options.output, sources, {.force = options.force, .sync = !options.no_fsync});
+  return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
+}
+
+/// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
+Work prepare(const Session& session, const Options& options, Log& log) {
+  Work work;
+  // --to and DST's suffix may contradict each other, whatever the source is.
+  work.form = choose_form(options);
+  work.source = open_source(session, options.source, log);
+  // Only now is the format known that a verb keeps, and with it the default layout.
+  if (work.form.format == nullptr) work.form.format = work.source.format;
+  work.layout = choose_layout(session, options, work.form, log);
+  work.job = make_job(session, options, work);
+  work.output = open_output(session, options, work.source);
+  const Catalog& source = work.source.catalog();
+  refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects);
+  if (options.selection.keep_objects) {
+    work.source.reader->load_objects();
+    // Obstacles inside values that were not read before.
+    refuse_obstacles(source, options.selection, options.arguments, "written");
+  }
+  // After loading: --include may name a leaf of an object.
+  check_include({&source}, options.selection);
+  work.job.selection = select(source, options.selection);
+  work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
+  return work;
 }
 
 bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
 
-/// The same error, told of what will be there and not of the temporary sibling in which it is made.
+/// The same error with the path that the file will have, not that in the staged output.
 Error of_destination(Error error, const std::string& destination) {
   const std::string& path = error.file();
   const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
@@ -54,7 +88,7 @@ Error of_destination(Error error, const std::string& destination) {
 
 CopyResult run_job(Session& session, const Options& options, OutputStore& output, const CopyJob& job,
                    Progress& progress, Log& log) {
-  ProgressMeter meter(session, options, options.verb,
+  ProgressMeter meter(session, std::string(options.verb->name),
                       [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
@@ -66,7 +100,19 @@ CopyResult run_job(Session& session, const Options& options, OutputStore& output
   try {
     return run_copy_job(output, *session.group, job, progress, on_plan);
   } catch (const Error& error) {
-    throw of_destination(error, options.output);
+    throw of_destination(error, options.target.path);
+  }
+}
+
+/// Adds what the job cannot know to its warnings.
+void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
+  if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
+    result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
+  }
+  result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
+  const bool is_empty = result.tensors == 0 && result.objects == 0;
+  if (is_empty && holds_something(work.source.catalog())) {
+    result.warnings.push_back("the output is empty: no tensor and no object of the source was chosen or could be kept");
   }
 }
 
@@ -74,53 +120,25 @@ CopyResult run_job(Session& session, const Options& options, OutputStore& output
 
 int run_copy(Session& session, const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto open = open_log(session, options);
-  Log& log = *open;
-  TargetForm form;
-  OpenSource source;
-  ChosenLayout layout;
-  CopyJob job;
-  std::unique_ptr<OutputStore> output;
-  std::vector<std::string> losses;
-  on_all_ranks(session, "catalog", [&] {
-    form = choose_form(options);
-    source = open_source(session, options, options.sources, log);
-    if (form.format == nullptr) form.format = source.format;
-    layout = choose_layout(session, options, form, log);
-    job = make_job(session, options, source, form, layout);
-    output = open_output(session, options, source);
-    refuse_obstacles(source.catalog(), options.selection, options, "written", job.traits.objects);
-    refuse_objects(source.catalog(), options, job.traits);
-    if (options.selection.keep_objects) {
-      source.reader->load_objects();
-      refuse_obstacles(source.catalog(), options.selection, options, "written");
-    }
-    check_include({&source.catalog()}, options.selection);
-    job.selection = select(source.catalog(), options.selection);
-    losses = loss_warnings(session, options, source, job.traits);
-  });
-  job.on_step = [&](std::string_view step) {
-    log.debug(fmt::format("step {}", step));
-    pass_step(session, session.group->rank(), step);
+  const auto log = open_log(session);
+  Work work;
+  on_all_ranks(session, "catalog", [&] { work = prepare(session, options, *log); });
+  work.job.on_step = [&](std::string_view step) {
+    log->debug(fmt::format("step {}", step));
+    begin_step(session, step);
   };
   Progress progress;
-  CopyResult result = run_job(session, options, *output, job, progress, log);
+  CopyResult result = run_job(session, options, *work.output, work.job, progress, *log);
   if (!is_rank_zero(session)) return 0;
-  if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
-    result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
-  }
-  result.warnings.insert(result.warnings.end(), losses.begin(), losses.end());
-  if (result.tensors == 0 && result.objects == 0 && holds_something(source.catalog())) {
-    result.warnings.push_back("the output is empty: no tensor and no object of the source was chosen or could be kept");
-  }
-  for (const std::string& warning : result.warnings) warn(session, options, warning);
-  if (options.dry_run) {
-    render_plan(session, options, source.label, result);
+  add_warnings(result, work, progress);
+  for (const std::string& warning : result.warnings) warn(session, warning);
+  if (options.target.dry_run) {
+    render_plan(session, options, work.source.label, result);
     return 0;
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  log.debug(fmt::format("{} reads, {} writes", progress.read_calls.load(), progress.write_calls.load()));
-  render_result(session, options, source.label, result, progress, taken.count());
+  log->debug(fmt::format("{} reads, {} writes", progress.read_calls.load(), progress.write_calls.load()));
+  render_result(session, options, work.source.label, result, progress, taken.count());
   return 0;
 }
 

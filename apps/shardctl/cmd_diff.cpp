@@ -12,8 +12,8 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
-#include "libshard/ranks/wire.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/ranks/wire.h"
 
 namespace shard::app {
 namespace {
@@ -33,7 +33,7 @@ bool has_prefix(const Catalog& catalog, const std::string& prefix) {
          std::any_of(catalog.objects.begin(), catalog.objects.end(), starts);
 }
 
-/// The options for one side: a prefix that only the other side has is no mistake there.
+/// The options for one side: a prefix that only the other side has is not a mistake.
 SelectionOptions options_for(const SelectionOptions& options, const Catalog& mine, const Catalog& other) {
   SelectionOptions result = options;
   std::erase_if(result.strip_prefix,
@@ -41,7 +41,7 @@ SelectionOptions options_for(const SelectionOptions& options, const Catalog& min
   return result;
 }
 
-/// Walks two lists sorted by name together: each name of A, of B, or of both once.
+/// Walks two lists that are sorted by name in step: visits each name of A, of B, or of both once.
 template <class List, class Visit>
 void merge(const List& a, const List& b, const Visit& visit) {
   std::size_t i = 0, j = 0;
@@ -53,7 +53,7 @@ void merge(const List& a, const List& b, const Visit& visit) {
   }
 }
 
-/// Names, dtypes, shapes and objects; the pairs whose values are still to be compared stand in `values`.
+/// Compares names, dtypes, shapes and objects; `values` gets the pairs whose values are still to be compared.
 Difference compare_metadata(const Side& a, const Side& b) {
   Difference found;
   merge(a.selection.tensors, b.selection.tensors, [&](const SelectedTensor* x, const SelectedTensor* y) {
@@ -115,7 +115,7 @@ ValueDifference read_values(WireReader& from) {
   return values;
 }
 
-/// Brings what each rank found in its share to all: each knows then whether the two differ.
+/// Shares what each rank found with all ranks, so that each knows whether the two differ.
 void collect(Group& group, std::size_t first, std::size_t last, std::vector<TensorPair>& pairs) {
   WireWriter own;
   own.number(static_cast<std::int64_t>(first));
@@ -137,16 +137,15 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
     in_a.push_back(found.values[i].a->source);
     in_b.push_back(found.values[i].b->source);
   }
-  const Tolerance tolerance{options.atol, options.rtol, options.ulp, options.equal_nan};
+  const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
   Progress progress;
-  ProgressMeter meter(session, options, "diff",
-                      [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
     a.source.reader->locate(in_a);
     b.source.reader->locate(in_b);
-    for_each_index(own.size(), worker_count(options), stop, [&]() -> IndexWorker {
+    for_each_index(own.size(), worker_count(session), stop, [&]() -> IndexWorker {
       return [&](std::size_t i) { own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress); };
     });
   });
@@ -155,8 +154,11 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
 }
 
 void open_sides(Session& session, const Options& options, Side& a, Side& b, Log& log) {
-  a.source = open_source(session, options, {options.sources[0]}, log);
-  b.source = open_source(session, options, {options.sources[1]}, log);
+  SourceOptions side = options.source;
+  for (const auto& [to, path] : {std::pair{&a, options.source.paths[0]}, std::pair{&b, options.source.paths[1]}}) {
+    side.paths = {path};
+    to->source = open_source(session, side, log, {.may_lack_ranks = true});  // One side may well be a whole one.
+  }
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();
@@ -167,33 +169,43 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   const SelectionOptions for_b = options_for(options.selection, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
-  refuse_obstacles(a.catalog(), for_a, options, "compared");
-  refuse_obstacles(b.catalog(), for_b, options, "compared");
+  refuse_obstacles(a.catalog(), for_a, options.arguments, "compared");
+  refuse_obstacles(b.catalog(), for_b, options.arguments, "compared");
 }
 
 }  // namespace
 
+void check_diff(const Session&, Options& options) {
+  if (options.source.paths.size() != 2) {
+    throw usage(fmt::format("diff compares two checkpoints, {} given", options.source.paths.size()))
+        .hint("give two: shardctl diff A B");
+  }
+  const DiffOptions& diff = options.diff;
+  if (!(diff.atol >= 0) || !(diff.rtol >= 0) || diff.ulp < 0) {
+    throw usage("--atol, --rtol and --ulp must not be negative");
+  }
+  if (diff.max_diffs && *diff.max_diffs < 0) throw usage("--max-diffs must not be negative");
+}
+
 int run_diff(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
-  const auto open = open_log(session, options);
-  Log& log = *open;
+  const auto log = open_log(session);
   Side a, b;
   Difference found;
   on_all_ranks(session, "catalog", [&] {
-    open_sides(session, options, a, b, log);
+    open_sides(session, options, a, b, *log);
     found = compare_metadata(a, b);
   });
   compare_values(session, options, a, b, found);
   if (!is_rank_zero(session)) return found.equal() ? 0 : kExitDiffers;
-  const auto limit =
-      options.max_diffs ? static_cast<std::size_t>(*options.max_diffs) : std::numeric_limits<std::size_t>::max();
-  if (options.json) {
+  const auto limit = options.diff.max_diffs ? static_cast<std::size_t>(*options.diff.max_diffs)
+                                            : std::numeric_limits<std::size_t>::max();
+  if (session.common.json) {
     render_json(session, found, a.catalog(), b.catalog(), limit);
   } else {
     render_text(session, found, a.catalog(), b.catalog(), limit);
-    note(session, options,
-         fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
-                     found.tensors == 1 ? "" : "s"));
+    note(session, fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
+                              found.tensors == 1 ? "" : "s"));
   }
   return found.equal() ? 0 : kExitDiffers;
 }

@@ -10,8 +10,8 @@
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
-#include "libshard/ranks/wire.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/ranks/wire.h"
 
 namespace shard::app {
 namespace {
@@ -29,7 +29,7 @@ std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, Ha
   return hasher.finish_hex();
 }
 
-/// Brings what each rank made of its share to rank 0.
+/// Gathers the digests of each rank's share on rank 0.
 void collect(Group& group, std::size_t first, std::size_t last, std::vector<std::string>& digests) {
   WireWriter own;
   own.number(static_cast<std::int64_t>(first));
@@ -48,7 +48,7 @@ std::vector<std::int64_t> bytes_of_each(const Catalog& catalog, const Selection&
   return bytes;
 }
 
-/// On rank 0; elsewhere of this rank's share only.
+/// On rank 0 all digests, on other ranks those of the rank's own share.
 std::vector<std::string> all_digests(Session& session, const Options& options, const OpenSource& source,
                                      const Selection& selection) {
   const HashAlgorithm algorithm = parse_hash_algorithm(options.algorithm);
@@ -56,12 +56,11 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
   const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
-  ProgressMeter meter(session, options, "digest",
-                      [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
     source.reader->locate(source_indices(chosen));
-    for_each_index(chosen.size(), worker_count(options), stop, [&]() -> IndexWorker {
+    for_each_index(chosen.size(), worker_count(session), stop, [&]() -> IndexWorker {
       return [&](std::size_t i) { digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress); };
     });
   });
@@ -113,22 +112,21 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
 
 int run_digest(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
-  const auto open = open_log(session, options);
-  Log& log = *open;
+  const auto log = open_log(session);
   OpenSource source;
   Selection selection;
   on_all_ranks(session, "catalog", [&] {
-    source = open_source(session, options, options.sources, log);
+    source = open_source(session, options.source, *log);
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);
-    refuse_obstacles(source.catalog(), tensors_only, options, "hashed");
+    refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
   });
   const std::vector<std::string> digests = all_digests(session, options, source, selection);
   if (!is_rank_zero(session)) return 0;
   const std::string checkpoint =
       checkpoint_digest(source.catalog(), selection, digests, parse_hash_algorithm(options.algorithm));
-  if (options.json) {
+  if (session.common.json) {
     print_json(session, options, source.catalog(), selection, digests, checkpoint);
     return 0;
   }

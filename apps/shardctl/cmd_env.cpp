@@ -10,7 +10,7 @@
 namespace shard::app {
 namespace {
 
-/// HOST:PORT, or empty where rank 0 has to tell.
+/// HOST:PORT, or empty where only rank 0 knows it.
 std::string rendezvous(const Launch& launch) {
   return launch.address.empty() ? std::string() : fmt::format("{}:{}", launch.address, launch.port);
 }
@@ -38,9 +38,9 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
 }  // namespace
 
 int run_env(Session& session, const Options& options) {
-  const Launch launch = launch_of(session, options);
+  const Launch launch = launch_of(session, options.ranks);
   const std::vector<std::string> backends = backends_here();
-  if (options.json) {
+  if (session.common.json) {
     print_json(session, launch, backends);
     return 0;
   }
@@ -52,7 +52,7 @@ int run_env(Session& session, const Options& options) {
   line("rank", std::to_string(launch.rank));
   line("world size", std::to_string(launch.size));
   line("local rank", fmt::format("{} of {}", launch.local_rank, launch.local_size));
-  if (launch.size > 1) line("rendezvous", rendezvous(launch).empty() ? "rank 0 tells" : rendezvous(launch));
+  if (launch.size > 1) line("rendezvous", rendezvous(launch).empty() ? "chosen by rank 0" : rendezvous(launch));
   line("cpus", std::to_string(usable_cpus()));
   line("devices", "none");
   line("plug-ins", backends.empty() ? "none" : fmt::format("{}", fmt::join(backends, ", ")));

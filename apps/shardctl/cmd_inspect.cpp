@@ -7,16 +7,16 @@ namespace shard::app {
 namespace {
 
 int inspect(Session& session, const Options& options) {
-  Log log(session, options);
-  OpenSource source = open_source(session, options, options.sources, log);
-  if (options.json && options.selection.keep_objects) source.reader->load_objects();
+  Log log(session);
+  OpenSource source = open_source(session, options.source, log, {.metadata_only = !session.common.json});
+  if (session.common.json && options.selection.keep_objects) source.reader->load_objects();
   const Selection selection = choose(source.catalog(), options.selection);
-  for (const std::string& warning : source.catalog().warnings) warn(session, options, warning);
-  if (options.json) {
+  for (const std::string& warning : source.catalog().warnings) warn(session, warning);
+  if (session.common.json) {
     source.reader->locate(source_indices(selection.tensors));
     render_json(session, source, selection);
   } else {
-    const bool chunks = options.verbose > 0;
+    const bool chunks = session.common.verbose > 0;
     if (chunks) source.reader->locate(source_indices(selection.tensors));
     render_text(session, source, selection, chunks);
   }

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/verbs.h"
@@ -16,7 +17,7 @@ void print_json(Session& session) {
   json.key("version"), json.string(own_version());
   json.key("compiler"), json.string(compiler());
   json.key("formats"), json.begin_array();
-  for (const Format& format : formats()) json.string(format.traits.name);
+  for (const std::string& name : format_names()) json.string(name);
   json.end_array();
   write_libraries(json);
   json.end_object();
@@ -30,16 +31,14 @@ int run_version_line(Session& session) {
   return 0;
 }
 
-int run_version(Session& session, const Options& options) {
-  if (options.json) {
+int run_version(Session& session, const Options&) {
+  if (session.common.json) {
     print_json(session);
     return 0;
   }
   run_version_line(session);
   session.out << fmt::format("{:<15}{}\n", "compiler", compiler());
-  std::string names;
-  for (const Format& format : formats()) names += fmt::format("{}{}", names.empty() ? "" : ", ", format.traits.name);
-  session.out << fmt::format("{:<15}{}\n", "formats", names);
+  session.out << fmt::format("{:<15}{}\n", "formats", fmt::join(format_names(), ", "));
   for (const auto& [name, version] : library_versions()) session.out << fmt::format("{:<15}{}\n", name, version);
   return 0;
 }

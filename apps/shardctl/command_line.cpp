@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <array>
 
-#include "apps/shardctl/help.h"
 #include "apps/shardctl/option_tree.h"
 #include "apps/shardctl/settings.h"
+#include "apps/shardctl/verbs.h"
 #include "libshard/core/nearest.h"
 
 namespace shard::app {
 namespace {
 
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
-constexpr std::array<std::string_view, 2> kSingleInHints{"--format", "--objects"};  // Given anew they replace.
+/// Given anew they replace.
+constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 constexpr std::array<std::string_view, 3> kAbsentOptions{"--resume", "--local-input", "--local-output"};
 
 // ---- Finding the verb.
@@ -39,14 +40,16 @@ Token option_token(const CLI::App& known, const std::string& text) {
 struct Scan {
   std::vector<std::string> words;    ///< Non-options, in order; those after "--" too.
   std::vector<std::string> options;  ///< Names of options, in order.
-  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or their number.
+  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or how many there are.
 };
 
-/// A first look at the arguments, before it is known which options there are.
+/// A first look at the arguments. Options may stand before the verb that takes them, so the verb is only found by
+/// knowing which options of all verbs take a value.
 Scan scan(const std::vector<std::string>& arguments) {
   CLI::App everything;
+  CommonOptions common;
   Options ignored;
-  add_options(everything, "", ignored);
+  add_all_options(everything, common, ignored);
   Scan result;
   result.verb_at = arguments.size();
   bool only_words = false;
@@ -83,148 +86,120 @@ Error absent_option(const std::string& name) {
 
 [[noreturn]] void refuse_verb(const std::string& verb) {
   if (contains(kAbsentVerbs, verb)) throw absent(verb);
-  std::vector<std::string_view> names;
-  for (const VerbHelp& known : verbs()) names.push_back(known.name);
+  const std::vector<std::string_view> names = verb_names();
   const std::string near = nearest(verb, names);
   throw usage("unknown verb '" + verb + "'")
       .because(fmt::format("the verbs are {}", fmt::join(names, ", ")))
-      .hint(near.empty() ? "'shardctl --help' shows examples" : fmt::format("did you mean '{}'?", near));
+      .hint(near.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean '{}'?", near));
 }
 
-/// What to say about an argument that the verb does not know.
+std::string see_help(const Options& options) {
+  return options.verb == nullptr ? "run 'shardctl --help' for the options"
+                                 : fmt::format("run 'shardctl help {}' for its options", options.verb->name);
+}
+
+/// The error for an argument that the verb does not know.
 Error unknown_argument(const CLI::App& app, const Options& options, const std::string& text) {
-  const std::string help = fmt::format("'shardctl help {}' lists what it takes", options.verb);
+  const std::string help = see_help(options);
   if (text.size() < 2 || text[0] != '-') return usage(fmt::format("unexpected '{}'", text)).hint(help);
   const std::string name = text.substr(0, text.find('='));
   const std::string near = near_to(name, long_names(app));
   if (contains(all_long_names(), name)) {
-    return usage(fmt::format("{} takes no {}", options.verb, name)).hint(help);
+    return usage(fmt::format("{} does not take {}", options.verb_name, name)).hint(help);
   }
   return usage("unknown option " + name).hint(near.empty() ? help : fmt::format("did you mean {}?", near));
 }
 
-Error bad_value(const CLI::ParseError& error, const Options& options) {
-  return usage(lower_first(error.what())).hint(fmt::format("'shardctl help {}' lists what it takes", options.verb));
-}
-
 // ---- What must hold between options.
 
-void check_layout(const LayoutOptions& layout) {
+/// \pre the environment and the configuration file have been applied to `app`.
+void check_layout(const CLI::App& app, const LayoutOptions& layout) {
   std::vector<std::string> given;
-  if (layout.ranks) given.emplace_back("--ranks");
-  if (!layout.mesh.empty()) given.emplace_back("--mesh");
-  if (!layout.layout.empty()) given.emplace_back("--layout");
-  if (!layout.like.empty()) given.emplace_back("--like");
-  if (layout.shards) given.emplace_back("--shards");
-  if (!layout.max_shard_size.empty()) given.emplace_back("--max-shard-size");
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0 && chooses_layout(*option)) given.push_back("--" + option->get_lnames().front());
+  }
   if (given.size() > 1) {
     throw usage(fmt::format("{} contradict each other", fmt::join(given, " and ")))
         .because("each of them alone says which pieces to write")
         .hint("give one of them");
   }
-  if (layout.dim && !layout.ranks) throw usage("--dim without --ranks").hint("add --ranks N");
-  if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place without --mesh").hint("add --mesh A=N");
-  if (layout.ranks && *layout.ranks < 1) throw usage("--ranks must be at least 1").found(*layout.ranks);
-  if (layout.shards && *layout.shards < 1) throw usage("--shards must be at least 1").found(*layout.shards);
+  if (layout.dim && !layout.ranks) throw usage("--dim needs --ranks").hint("add --ranks N");
+  if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place needs --mesh").hint("add --mesh A=N");
 }
 
-/// The last word of `cat` is the name of what is shown.
-void take_name(Options& options) {
-  if (options.sources.size() < 2) {
-    throw usage("cat needs a checkpoint and the name of a tensor or object in it")
-        .hint("shardctl cat SRC NAME; 'shardctl inspect SRC' lists the names");
+void check_paths(const Options& options) {
+  const std::string name(options.verb->name);
+  if (options.verb->uses.sources && options.source.paths.empty()) {
+    throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
+        .hint(fmt::format("run 'shardctl help {}' for examples", name));
   }
-  if (options.json && options.cat_format != "text") {
-    throw usage(fmt::format("--json and --format {} contradict each other", options.cat_format))
-        .hint("give one of them");
-  }
-  options.name = options.sources.back();
-  options.sources.pop_back();
-}
-
-void check_shell(const Options& options) {
-  if (contains(kShells, options.shell)) return;
-  const std::string known = fmt::format("{}", fmt::join(kShells, ", "));
-  if (options.shell.empty()) throw usage("completion needs to know the shell").hint("one of " + known);
-  throw usage(fmt::format("completion: no script for '{}'", options.shell)).expected(known).found(options.shell);
-}
-
-void check_sources(const Options& options) {
-  const std::string& verb = options.verb;
-  if (verb == "env" || verb == "version" || verb == "help" || verb == "completion") return;
-  if (verb == "diff" && options.sources.size() != 2) {
-    throw usage(fmt::format("diff compares two checkpoints, {} given", options.sources.size()))
-        .hint("shardctl diff A B");
-  }
-  if (options.sources.empty()) {
-    throw usage(verb + " needs a checkpoint: a file, a folder, or several files of one").hint("shardctl help " + verb);
-  }
-  if (writes(verb) && options.output.empty()) {
-    throw usage(verb + " needs to know where to write").hint(repeat_command(options, "-o DST"));
+  if (options.verb->uses.target && options.target.path.empty()) {
+    throw usage(name + " needs a destination").hint(repeat_command(options.arguments, "-o DST"));
   }
 }
 
-void check_numbers(const Options& options) {
-  if (!(options.atol >= 0) || !(options.rtol >= 0) || options.ulp < 0) {
-    throw usage("--atol, --rtol and --ulp must not be negative");
-  }
-  if (options.max_diffs && *options.max_diffs < 0) throw usage("--max-diffs must not be negative");
-  if (options.ranks_expected && *options.ranks_expected < 1) {
-    throw usage("--ranks-expected must be at least 1").found(*options.ranks_expected);
-  }
+bool is_set(const Session& session, const std::string& name) {
+  const auto value = session.env ? session.env(name) : std::nullopt;
+  return value && !value->empty() && *value != "0" && *value != "false";
 }
 
-/// What the environment asks for, like what the command line asks for; "0" and "false" ask for nothing.
+/// What the environment asks for counts like what the command line asks for; "0" and "false" ask for nothing.
 void refuse_absent_settings(const Session& session) {
   for (const std::string_view option : kAbsentOptions) {
     const std::string name = environment_name(option.substr(2));
-    const auto value = session.env ? session.env(name) : std::nullopt;
-    if (value && !value->empty() && *value != "0" && *value != "false") throw absent(name);
+    if (is_set(session, name)) throw absent(name);
   }
 }
 
-void parse_verb(std::vector<std::string> arguments, const Session& session, Options& options) {
+/// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
+void parse_options(std::vector<std::string> arguments, Session& session, Options& options) {
   CLI::App app;
-  add_options(app, options.verb, options);
+  if (options.verb == nullptr) {
+    add_all_options(app, session.common, options);
+  } else {
+    add_options(app, *options.verb, session.common, options);
+  }
   std::reverse(arguments.begin(), arguments.end());  // As CLI11 takes them.
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ExtrasError&) {
     throw unknown_argument(app, options, app.remaining(true).front());
   } catch (const CLI::ParseError& error) {
-    throw bad_value(error, options);
+    throw usage(lower_first(error.what())).hint(see_help(options));
   }
-  if (writes(options.verb)) refuse_absent_settings(session);
+  if (options.verb != nullptr && options.verb->uses.target) refuse_absent_settings(session);
   apply_environment(app, session);
-  apply_configuration(app, session, options);
+  apply_configuration(app, session, options.verb);
+  if (options.verb != nullptr) check_layout(app, options.target.layout);
 }
 
 }  // namespace
 
-void parse_command_line(const std::vector<std::string>& arguments, const Session& session, Options& options) {
+void parse_command_line(const std::vector<std::string>& arguments, Session& session, Options& options) {
   options.arguments = arguments;
   const Scan first = scan(arguments);
-  const auto json = session.env ? session.env("SHARDCTL_JSON") : std::nullopt;
-  options.json = contains(first.options, "--json") || (json && !json->empty() && *json != "0" && *json != "false");
-  if (!first.words.empty()) options.verb = first.words.front();
-  options.help = contains(first.options, "-h") || contains(first.options, "--help") || options.verb == "help";
+  session.common.json = contains(first.options, "--json") || is_set(session, "SHARDCTL_JSON");
+  const bool asks_help = !first.words.empty() && first.words.front() == "help";
+  const std::size_t verb_word = asks_help ? 1 : 0;
+  if (first.words.size() > verb_word) options.verb_name = first.words[verb_word];
+  options.help = asks_help || contains(first.options, "-h") || contains(first.options, "--help");
   options.version = contains(first.options, "--version");
   for (const std::string& name : first.options) {
     if (contains(kAbsentOptions, name)) throw absent_option(name);
   }
-  if (options.verb == "help") options.verb = first.words.size() > 1 ? first.words[1] : "";
-  if (!options.verb.empty() && find_verb(options.verb) == nullptr) refuse_verb(options.verb);
+  options.verb = find_verb(options.verb_name);
+  if (!options.verb_name.empty() && options.verb == nullptr) refuse_verb(options.verb_name);
   if (options.help || options.version) return;
   std::vector<std::string> rest = arguments;
-  if (!options.verb.empty()) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
-  parse_verb(std::move(rest), session, options);
-  if (options.verb.empty()) return;
-  options.sources.assign(first.words.begin() + 1, first.words.end());  // CLI11 takes '[1:2]' for a list and unpacks it.
-  if (options.verb == "cat") take_name(options);
-  if (options.verb == "completion") check_shell(options);
-  check_sources(options);
-  check_layout(options.layout);
-  check_numbers(options);
+  if (options.verb != nullptr) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
+  parse_options(std::move(rest), session, options);
+  if (options.verb == nullptr) return;
+  options.source.paths.assign(first.words.begin() + 1, first.words.end());
+  if (options.verb->check != nullptr) options.verb->check(session, options);
+  check_paths(options);
+  if (options.source.ranks_expected && *options.source.ranks_expected < 1) {
+    throw usage("--ranks-expected must be at least 1").found(*options.source.ranks_expected);
+  }
 }
 
 std::string shell_quoted(const std::string& word) {
@@ -235,14 +210,14 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
-std::string repeat_command(const Options& options, const std::string& added) {
+std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added) {
   const std::string option = added.substr(0, added.find(' '));
   const bool replaces = contains(kSingleInHints, option);
   std::string line = "shardctl", rest;
   bool only_words = false;
-  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
-    const std::string& word = options.arguments[i];
-    only_words = only_words || word == "--";  // What is added must stand before: it is an option.
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    only_words = only_words || word == "--";  // What is added is an option: it must stand before.
     if (replaces && !only_words && word.starts_with(option + "=")) continue;
     if (replaces && !only_words && word == option) {
       ++i;

@@ -14,15 +14,15 @@
 
 namespace shard::app {
 
-/// Fills `options`. What is known about --json, --color and --quiet is filled in before anything can fail, so that the
-/// failure can be told as asked for.
-/// \throws Error kInvalidArgument  usage, with the nearest word where one is near; kUnsupported  a verb or option that
+/// Fills `options` and `session.common`. What is known about --json, --color and --quiet is filled in before anything
+/// can fail, so that the failure is reported as asked for. \throws Error kInvalidArgument  usage, with the nearest word
+/// where one is near; kUnsupported  a verb or option that
 ///   this build does not have.
-void parse_command_line(const std::vector<std::string>& arguments, const Session& session, Options& options);
+void parse_command_line(const std::vector<std::string>& arguments, Session& session, Options& options);
 
-/// The command line again with `added` at its end, quoted for a shell: for hints. Another --format or --objects takes
-/// the place of the one that was given.
-std::string repeat_command(const Options& options, const std::string& added);
+/// The command line again with `added` at its end, quoted for a shell: for hints. Another --format, --from or --objects
+/// takes the place of the one that was given.
+std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added);
 /// A word as a shell takes it.
 std::string shell_quoted(const std::string& word);
 

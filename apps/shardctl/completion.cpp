@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "apps/shardctl/command_line.h"
-#include "apps/shardctl/help.h"
 #include "apps/shardctl/option_tree.h"
+#include "apps/shardctl/verbs.h"
 #include "formats/registry.h"
 
 namespace shard::app {
 namespace {
 
-/// What a shell has to know about an option.
+/// What a shell needs to know about an option.
 struct Completed {
   std::vector<std::string> names;  ///< "-o", "--output".
   std::string help;
@@ -33,12 +33,6 @@ std::vector<std::string> words_of(const CLI::Option& option) {
   return CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
 }
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const Format& format : formats()) names.emplace_back(format.traits.name);
-  return names;
-}
-
 Completed completed(const CLI::Option& option) {
   Completed result;
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
@@ -53,11 +47,16 @@ Completed completed(const CLI::Option& option) {
   return result;
 }
 
-/// The options that help lists for a verb; for all verbs where it is empty.
-std::vector<Completed> options_of(std::string_view verb) {
+/// The options that help lists for a verb; for all verbs where it is null.
+std::vector<Completed> options_of(const Verb* verb) {
   CLI::App app;
+  CommonOptions common;
   Options ignored;
-  add_options(app, verb, ignored);
+  if (verb == nullptr) {
+    add_all_options(app, common, ignored);
+  } else {
+    add_options(app, *verb, common, ignored);
+  }
   std::vector<Completed> result;
   for (const CLI::Option* option : app.get_options()) {
     const bool listed = !option->get_group().empty() && !option->get_positional();
@@ -68,32 +67,25 @@ std::vector<Completed> options_of(std::string_view verb) {
 
 std::vector<Completed> global_options() {
   CLI::App app;
+  CommonOptions common;
   Options ignored;
   app.set_help_flag();
-  add_global_options(app, ignored);
+  add_global_options(app, common, ignored);
   std::vector<Completed> result;
   for (const CLI::Option* option : app.get_options()) result.push_back(completed(*option));
   return result;
 }
 
-/// Those of all verbs that take a value: what follows them is no verb.
+/// Those of all verbs that take a value: the word after them is not a verb.
 std::vector<Completed> valued_options() {
-  std::vector<Completed> options = options_of("");
+  std::vector<Completed> options = options_of(nullptr);
   std::erase_if(options, [](const Completed& option) { return option.value.empty(); });
   return options;
 }
 
-std::vector<std::string_view> verb_names() {
-  std::vector<std::string_view> names;
-  for (const VerbHelp& verb : verbs()) names.push_back(verb.name);
-  return names;
-}
-
-/// The words that follow a verb in the place of files, or none.
-std::vector<std::string_view> words_after(std::string_view verb) {
-  if (verb == "help") return verb_names();
-  if (verb == "completion") return {kShells.begin(), kShells.end()};
-  return {};
+/// The words that follow a verb in place of files, or none.
+std::vector<std::string_view> words_after(const Verb& verb) {
+  return verb.words == nullptr ? std::vector<std::string_view>() : verb.words();
 }
 
 std::string all_names(const std::vector<Completed>& options, std::string_view separator) {
@@ -102,7 +94,7 @@ std::string all_names(const std::vector<Completed>& options, std::string_view se
   return fmt::format("{}", fmt::join(names, separator));
 }
 
-/// In single quotes, where fish knows the backslash.
+/// In single quotes; fish takes backslashes inside them for escapes.
 std::string quoted_for_fish(std::string_view text) {
   const std::string escaped = CLI::detail::find_and_replace(std::string(text), "\\", "\\\\");
   return "'" + CLI::detail::find_and_replace(escaped, "'", "\\'") + "'";
@@ -150,18 +142,18 @@ std::string bash_words() {
   std::string text = "      case $verb in\n";
   text +=
       fmt::format("        \"\") words=\"{} {}\" ;;\n", fmt::join(verb_names(), " "), all_names(global_options(), " "));
-  for (const std::string_view verb : verb_names()) {
-    std::string words = all_names(options_of(verb), " ");
+  for (const Verb& verb : verbs()) {
+    std::string words = all_names(options_of(&verb), " ");
     const std::string after = fmt::format("{}", fmt::join(words_after(verb), " "));
     if (!after.empty()) words = after + " " + words;
-    text += fmt::format("        {}) words=\"{}\" ;;\n", verb, words);
+    text += fmt::format("        {}) words=\"{}\" ;;\n", verb.name, words);
   }
   return text + "      esac\n  esac\n";
 }
 
 std::string bash_script() {
   return CLI::detail::find_and_replace(std::string(kBashHead), "%VALUED%", all_names(valued_options(), " ")) +
-         bash_values(options_of("")) + bash_words() + std::string(kBashTail);
+         bash_values(options_of(nullptr)) + bash_words() + std::string(kBashTail);
 }
 
 // ---- zsh.
@@ -195,9 +187,9 @@ void add_zsh_option(std::string& text, const Completed& option, std::string_view
   }
 }
 
-std::string zsh_verb(std::string_view verb) {
-  std::string text = fmt::format("      {})\n        _arguments -S", verb);
-  for (const Completed& option : options_of(verb)) add_zsh_option(text, option, "          ");
+std::string zsh_verb(const Verb& verb) {
+  std::string text = fmt::format("      {})\n        _arguments -S", verb.name);
+  for (const Completed& option : options_of(&verb)) add_zsh_option(text, option, "          ");
   const auto after = words_after(verb);
   const std::string rest = after.empty() ? "*:file:_files" : fmt::format("1:word:({})", fmt::join(after, " "));
   return text + fmt::format(" \\\n          {}\n        ;;\n", shell_quoted(rest));
@@ -208,7 +200,7 @@ std::string zsh_script() {
       "#compdef shardctl\n# Completion of shardctl for zsh: source <(shardctl completion zsh)\n"
       "_shardctl() {\n  local curcontext=\"$curcontext\" state line\n  typeset -A opt_args\n  local -a verbs\n  "
       "verbs=(\n";
-  for (const VerbHelp& verb : verbs()) {
+  for (const Verb& verb : verbs()) {
     text += fmt::format("    {}\n", shell_quoted(fmt::format("{}:{}", verb.name, zsh_escaped(verb.summary))));
   }
   text += "  )\n  _arguments -C -S";
@@ -216,7 +208,7 @@ std::string zsh_script() {
   text +=
       " \\\n    '1:verb:->verb' '*::argument:->arguments'\n  case $state in\n    verb) _describe verb verbs ;;\n"
       "    arguments) case $line[1] in\n";
-  for (const std::string_view verb : verb_names()) text += zsh_verb(verb);
+  for (const Verb& verb : verbs()) text += zsh_verb(verb);
   return text +
          "    esac ;;\n  esac\n}\n"
          "if [[ ${funcstack[1]} == _shardctl ]]; then\n  _shardctl \"$@\"\nelse\n  compdef _shardctl shardctl\nfi\n";
@@ -258,7 +250,7 @@ std::string fish_option(const Completed& option) {
 std::string fish_script() {
   std::string text =
       CLI::detail::find_and_replace(std::string(kFishHead), "%VALUED%", all_names(valued_options(), " "));
-  for (const VerbHelp& verb : verbs()) {
+  for (const Verb& verb : verbs()) {
     text += fmt::format("complete -c shardctl -n 'test -z (__shardctl_verb)' -f -a {} -d {}\n", verb.name,
                         quoted_for_fish(verb.summary));
   }
@@ -266,11 +258,11 @@ std::string fish_script() {
   std::set<std::string> global;
   for (const Completed& option : global_options()) global.insert(fish_option(option));
   for (const std::string& option : global) text += "complete -c shardctl" + option + "\n";
-  for (const std::string_view verb : verb_names()) {
-    for (const Completed& option : options_of(verb)) verbs_with[fish_option(option)].push_back(verb);
+  for (const Verb& verb : verbs()) {
+    for (const Completed& option : options_of(&verb)) verbs_with[fish_option(option)].push_back(verb.name);
     const auto after = words_after(verb);
     if (after.empty()) continue;
-    text += fmt::format("complete -c shardctl -n 'contains -- (__shardctl_verb) {}' -f -a '{}'\n", verb,
+    text += fmt::format("complete -c shardctl -n 'contains -- (__shardctl_verb) {}' -f -a '{}'\n", verb.name,
                         fmt::join(after, " "));
   }
   for (const auto& [option, names] : verbs_with) {

@@ -9,7 +9,7 @@ namespace shard::app {
 
 /// A script that the shell sources. It completes verbs, the options of each verb, the words that an option takes, and
 /// files.
-/// \pre `shell` is one of kShells.
+/// \pre `shell` is one of shell_names().
 std::string completion_script(std::string_view shell);
 
 }  // namespace shard::app

@@ -8,7 +8,7 @@
 namespace shard::app {
 namespace {
 
-/// Help of one verb's options: no environment names, no types but ours.
+/// Lists options without environment variables, with our names for their values.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override { return " " + option->get_option_text(); }
@@ -16,22 +16,22 @@ class HelpFormatter : public CLI::Formatter {
 
 }  // namespace
 
-std::string help_text(const std::string& verb) {
+std::string help_text(const Verb* verb) {
   CLI::App app;
+  CommonOptions common;
   Options ignored;
-  const VerbHelp* help = find_verb(verb);
   app.set_help_flag();
-  if (help == nullptr) {
-    add_global_options(app, ignored);
+  if (verb == nullptr) {
+    add_global_options(app, common, ignored);
   } else {
-    add_options(app, verb, ignored);
+    add_options(app, *verb, common, ignored);
   }
   HelpFormatter formatter;
   formatter.column_width(32);
-  std::string text = help == nullptr ? general_help()
-                                     : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", help->name,
-                                                   help->summary, help->usage, help->examples);
-  if (help != nullptr && !help->details.empty()) text += fmt::format("\n{}\n", help->details);
+  std::string text = verb == nullptr ? general_help()
+                                     : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", verb->name,
+                                                   verb->summary, verb->usage, verb->examples);
+  if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", verb->details);
   const std::string groups = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
   text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
   return text + "\n" + exit_codes_help(verb) +

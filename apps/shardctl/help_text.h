@@ -4,9 +4,11 @@
 
 #include <string>
 
+#include "apps/shardctl/verb.h"
+
 namespace shard::app {
 
-/// The text of `shardctl help VERB`; of --help where `verb` is empty.
-std::string help_text(const std::string& verb);
+/// The text of `shardctl help VERB`; of --help where `verb` is null.
+std::string help_text(const Verb* verb);
 
 }  // namespace shard::app

@@ -13,8 +13,8 @@ std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
 }  // namespace
 
 std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
-  const int bits = dtype_bits(dtype);
-  return bits % 8 == 0 ? elements * (bits / 8) : (elements * bits + 7) / 8;
+  const DTypeBlock block = dtype_block(dtype);
+  return (elements + block.elements - 1) / block.elements * block.bytes;
 }
 
 std::int64_t element_count(std::span<const std::int64_t> shape) {

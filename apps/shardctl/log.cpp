@@ -7,14 +7,13 @@
 
 #include <array>
 
-#include "apps/shardctl/ranks.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
 
 namespace {
 
-/// "rank 1 of 4 on host: " where there are several; percent signs doubled, as in a pattern.
+/// "rank 1 of 4 on host: " where there are several ranks; percent signs are doubled, as a pattern wants them.
 std::string who_of(const Session& session) {
   if (session.group->size() == 1) return {};
   std::array<char, 256> host{};
@@ -30,7 +29,8 @@ struct Log::Impl {
   std::shared_ptr<spdlog::logger> logger;
 };
 
-Log::Log(const Session& session, const Options& options) {
+Log::Log(const Session& session) {
+  const CommonOptions& options = session.common;
   if (options.verbose == 0 && options.log_file.empty()) return;
   std::vector<spdlog::sink_ptr> sinks;
   if (options.verbose > 0) {
@@ -44,7 +44,7 @@ Log::Log(const Session& session, const Options& options) {
     } catch (const spdlog::spdlog_ex& failure) {
       throw Error(ErrorCode::kResource, std::string("cannot write the log: ") + failure.what())
           .in_file(options.log_file)
-          .hint("give --log-file a path that can be written");
+          .hint("name a file that can be written with --log-file");
     }
     sinks.back()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l " + who_of(session) + "%v");
   }

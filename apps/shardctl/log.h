@@ -1,5 +1,5 @@
 /// \file
-/// The log of -v, -vv and --log-file. Made only when one of them is given, so that the others start at once.
+/// The log of -v, -vv and --log-file. Opened only when one of them is given, so that other runs start at once.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace shard::app {
 class Log {
  public:
   /// \throws Error kResource  the log file cannot be opened.
-  Log(const Session& session, const Options& options);
+  explicit Log(const Session& session);
   ~Log();
-  void info(std::string_view text);   ///< -v: what is done.
-  void debug(std::string_view text);  ///< -vv: with numbers.
+  void info(std::string_view text);   ///< -v: each step.
+  void debug(std::string_view text);  ///< -vv: figures too.
 
  private:
   struct Impl;

@@ -6,43 +6,36 @@
 #include <algorithm>
 #include <set>
 
-#include "apps/shardctl/command_line.h"
 #include "apps/shardctl/inspect_numbers.h"
-#include "libshard/core/error.h"
 
 namespace shard::app {
 namespace {
 
 constexpr std::size_t kNamesShown = 3;
 
-std::vector<SelectedObject> chosen_objects(const Catalog& catalog, const SelectionOptions& options) {
-  SelectionOptions keeping = options;
-  keeping.keep_objects = true;
-  return choose(catalog, keeping).objects;
-}
-
-/// Tensors that repeat others, where neither storages are shared nor a note can say it.
-std::string lost_ties(const OpenSource& source, const Options& options) {
+/// Aliases, where the target neither shares storages nor takes notes.
+std::string lost_ties(const OpenSource& source, const SelectionOptions& options) {
   const Catalog& catalog = source.catalog();
   const auto repeats = [](const Tensor& tensor) { return tensor.alias_of != kNoIndex; };
   if (std::ranges::none_of(catalog.tensors, repeats)) return {};
-  const Selection selection = choose(catalog, options.selection);
+  const Selection selection = choose(catalog, options);
   const Aliases aliases(catalog, selection);
   std::vector<std::string> names;
   for (const SelectedTensor& tensor : selection.tensors) {
     if (aliases.first_of(tensor)) names.emplace_back(tensor.name);
   }
   if (names.empty()) return {};
-  return fmt::format("{} tensor{} the same as another and stored in full, untied: {}", names.size(),
-                     names.size() == 1 ? " is" : "s are", first_few(names));
+  return fmt::format("{} stored as {}: {}",
+                     names.size() == 1 ? "1 tied tensor is" : fmt::format("{} tied tensors are", names.size()),
+                     names.size() == 1 ? "a separate copy" : "separate copies", first_few(names));
 }
 
-/// Attributes of Parameters, which only a tree of torch's own has around its tensors.
-std::string lost_attributes(const OpenSource& source, const Options& options) {
+/// Attributes of Parameters, which only torch's own trees can hold.
+std::string lost_attributes(const OpenSource& source, const SelectionOptions& options) {
   const Catalog& catalog = source.catalog();
   if (std::ranges::none_of(catalog.stored, &StoredTensor::has_attributes)) return {};
   std::vector<std::string> names;
-  for (const SelectedTensor& selected : choose(catalog, options.selection).tensors) {
+  for (const SelectedTensor& selected : choose(catalog, options).tensors) {
     const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[selected.source]);
     const auto has_attributes = [&](const Chunk& chunk) { return catalog.stored[chunk.stored].has_attributes; };
     if (std::ranges::any_of(chunks, has_attributes)) names.emplace_back(selected.name);
@@ -60,11 +53,11 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
     if (!says_nothing && !key.starts_with("shardctl.")) keys.push_back(key);
   }
   if (keys.empty()) return {};
-  return fmt::format("{} has no place for the texts of the source's __metadata__, they are left out: {}", traits.name,
+  return fmt::format("{} cannot hold the texts of the source's __metadata__, which are left out: {}", traits.name,
                      first_few(keys));
 }
 
-/// Files beside the checkpoint's, as far as neither its reader has told of them nor it is made of them.
+/// Files of the source's folder that are not part of the checkpoint and that its reader has not mentioned.
 std::string other_files(const Session& session, const OpenSource& source) {
   if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
   const Catalog& catalog = source.catalog();
@@ -74,8 +67,8 @@ std::string other_files(const Session& session, const OpenSource& source) {
   for (const std::string& name : session.fs.list(source.paths.front())) {
     const bool is_part =
         name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || parts.contains(name);
-    const auto tells = [&](const std::string& warning) { return warning.find(name) != std::string::npos; };
-    if (!is_part && std::ranges::none_of(catalog.warnings, tells)) others.push_back(name);
+    const auto mentions = [&](const std::string& warning) { return warning.find(name) != std::string::npos; };
+    if (!is_part && std::ranges::none_of(catalog.warnings, mentions)) others.push_back(name);
   }
   if (others.empty()) return {};
   return fmt::format("other files of the folder are not read or copied: {}", first_few(others));
@@ -90,20 +83,8 @@ std::string first_few(const std::vector<std::string>& names) {
   return names.size() > kNamesShown ? text + fmt::format(" and {} more", names.size() - kNamesShown) : text;
 }
 
-void refuse_objects(const Catalog& catalog, const Options& options, const FormatTraits& traits) {
-  if (traits.objects || !options.selection.keep_objects || catalog.objects.empty()) return;
-  std::vector<std::string> names;
-  for (const SelectedObject& object : chosen_objects(catalog, options.selection)) names.emplace_back(object.name);
-  if (names.empty()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold objects: {}", traits.name, first_few(names)))
-      .because(fmt::format("the source holds {} value{} that {} no tensor{}", names.size(),
-                           names.size() == 1 ? "" : "s", names.size() == 1 ? "is" : "are",
-                           names.size() == 1 ? "" : "s"))
-      .hint(repeat_command(options, "--objects drop"));
-}
-
-std::vector<std::string> loss_warnings(const Session& session, const Options& options, const OpenSource& source,
-                                       const FormatTraits& traits) {
+std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
+                                       const OpenSource& source, const FormatTraits& traits) {
   std::vector<std::string> warnings;
   if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
   if (!traits.sharing) warnings.push_back(lost_attributes(source, options));

@@ -9,6 +9,7 @@
 #include "apps/shardctl/app.h"
 #include "apps/shardctl/descriptor_buffer.h"
 #include "apps/shardctl/signals.h"
+#include "apps/shardctl/test_door.h"
 #include "libshard/io/local_disk.h"
 
 namespace {
@@ -35,5 +36,6 @@ int main(int argc, char** argv) {
                               [&buffer] { return buffer.error(); },
                               [&signals] { signals.end_at_once(); },
                               [&signals] { signals.mute(); }};
+  if (auto hold = environment("SHARDCTL_TEST_HOLD")) session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
   return shard::app::run({argv + 1, argv + argc}, session);
 }

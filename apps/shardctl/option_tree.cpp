@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
+#include "apps/shardctl/verbs.h"
 #include "libshard/ranks/launch.h"
 
 namespace shard::app {
@@ -23,7 +26,7 @@ struct Group {
   CLI::Option* flag(const char* names, T& value, const char* text) {
     return app.add_flag(names, value, text)->option_text(" ")->group(name);
   }
-  /// A word that is looked at when it is parsed.
+  /// A word that is checked while it is parsed.
   CLI::Option* word(const char* names, std::function<void(const std::string&)> take, const char* text) {
     return app.add_option_function<std::string>(names, std::move(take), text)
         ->option_text("WORD")
@@ -33,65 +36,67 @@ struct Group {
 };
 
 void add_sources(CLI::App& app, Options& o) {
-  app.add_option("SRC", o.sources, "a file, a folder, or several files of one checkpoint");
+  app.add_option("SRC", o.source.paths, "a file, a folder, or several files of one checkpoint");
   Group group{app, "Source"};
-  group.single("--from", o.from, "FORMAT", "what the source is; by default its content decides");
-  group.single("--ranks-expected", o.ranks_expected, "N", "refuse a checkpoint that N ranks did not write");
-  const auto take = [&o](const std::string& word) { o.opaque_globals = word == "opaque"; };
-  group
-      .word("--unknown-globals", take, "Python classes that are not known: refuse (default), or show as opaque objects")
+  group.single("--from", o.source.from, "FORMAT", "format of the source (default: what its content shows)");
+  group.single("--ranks-expected", o.source.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
+  const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
+  group.word("--unknown-globals", take, "unknown Python classes: refuse (default), or read them as opaque objects")
       ->check(CLI::IsMember({"refuse", "opaque"}));
 }
 
-/// Where --layout does not say the target's.
 void add_source_layout(CLI::App& app, Options& o) {
-  Group{app, "Source"}.single("--layout", o.source_layout, "FILE",
-                              "how the source is cut, where its files do not say it: shardctl.layout/1");
+  Group{app, "Source"}.single("--layout", o.source.layout, "FILE",
+                              "layout document shardctl.layout/1 that says how the source was cut");
 }
 
 void add_selection(CLI::App& app, Options& o) {
   Group group{app, "Selection and names"};
   group.many("--include", o.selection.include, "GLOB",
              "only these tensors and objects (* stays inside one dotted part, ** crosses)");
-  group.many("--exclude", o.selection.exclude, "GLOB", "not these");
-  group.many("--strip-prefix", o.selection.strip_prefix, "P", "names lose this prefix");
-  group.many("--add-prefix", o.selection.add_prefix, "P", "names get this prefix");
-  group.many("--rename", o.selection.rename, "RE=NEW", "regular expression (RE2) and replacement (\\1), all matches");
-  group.many("--cast", o.selection.cast, "GLOB=DTYPE", "convert tensors of these resulting names");
+  group.many("--exclude", o.selection.exclude, "GLOB", "leave these out");
+  group.many("--strip-prefix", o.selection.strip_prefix, "P", "remove this prefix from names");
+  group.many("--add-prefix", o.selection.add_prefix, "P", "add this prefix to names");
+  group.many("--rename", o.selection.rename, "RE=NEW",
+             "replace all matches of a regular expression (RE2) in names; \\1 is a group");
+  group.many("--cast", o.selection.cast, "GLOB=DTYPE", "convert tensors with these resulting names");
   const auto keep = [&o](const std::string& word) { o.selection.keep_objects = word == "keep"; };
-  group.word("--objects", keep, "values that are no tensors: keep (default) or drop")
+  group.word("--objects", keep, "values that are not tensors: keep (default) or drop")
       ->check(CLI::IsMember({"keep", "drop"}));
 }
 
-/// Accepted because scripts may say the default aloud; what else they could say is not here yet.
+/// Accepted because scripts may state the default; the other values of the contract are not in this build.
 void add_defaults_only(CLI::App& app, const char* name, const char* only, std::vector<std::string> later) {
   const auto take = [name, only, later](const std::string& word) {
     if (contains(later, word)) throw absent(fmt::format("{} {}", name, word));
-    if (word != only) throw usage(fmt::format("{}: '{}' is not known", name, word)).expected(only).found(word);
+    if (word != only) throw usage(fmt::format("{} does not take '{}'", name, word)).expected(only).found(word);
   };
   Group{app, ""}.word(name, take, "");
 }
 
-void add_file_cuts(CLI::App& app, Options& o) {
-  Group group{app, "Target layout"};
-  group.single("--shards", o.layout.shards, "N", "whole tensors in N files, balanced by bytes");
-  group.single("--max-shard-size", o.layout.max_shard_size, "SIZE",
-               "whole tensors, up to SIZE a file (5GB = 5*10^9, 5GiB binary; folders: 5GB by default)");
+constexpr const char* kTargetLayout = "Target layout";
+
+void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
+  Group group{app, kTargetLayout};
+  group.single("--shards", layout.shards, "N", "whole tensors in N files, balanced by bytes");
+  group.single("--max-shard-size", layout.max_shard_size, "SIZE",
+               "whole tensors, at most SIZE per file (5GB = 5*10^9, 5GiB binary; folders: 5GB by default)");
 }
 
 void add_tensor_cuts(CLI::App& app, Options& o) {
-  Group group{app, "Target layout"};
-  group.single("--ranks", o.layout.ranks, "N", "cut every tensor into N pieces, as torch.chunk");
-  group.single("--dim", o.layout.dim, "D", "with --ranks: along this dimension (default 0; negative from the end)");
-  group.single("--mesh", o.layout.mesh, "A=N[,B=M]", "device mesh, slowest axis first");
-  group.many("--place", o.layout.place, "GLOB=P[,P]",
-             "with --mesh: placements R, S(d), _S(d,f) of these names, one an axis; first match wins, default R");
-  group.single("--layout", o.layout.layout, "FILE", "a layout document shardctl.layout/1");
-  group.single("--like", o.layout.like, "CKPT", "the layout that another checkpoint has");
+  Group group{app, kTargetLayout};
+  LayoutOptions& layout = o.target.layout;
+  group.single("--ranks", layout.ranks, "N", "cut every tensor into N pieces, as torch.chunk does");
+  group.single("--dim", layout.dim, "D", "with --ranks: dimension to cut (default 0; negative counts from the end)");
+  group.single("--mesh", layout.mesh, "A=N[,B=M]", "device mesh, slowest axis first");
+  group.many("--place", layout.place, "GLOB=P[,P]",
+             "with --mesh: placements R, S(d) or _S(d,f) of these names, one per axis; first match wins, default R");
+  group.single("--layout", layout.layout, "FILE", "layout document shardctl.layout/1");
+  group.single("--like", layout.like, "CKPT", "layout of another checkpoint");
   const auto as = [&o](const std::string& word) {
-    o.rank_files = word == "dtensor" ? RankFiles::kDTensor
-                   : word == "plain" ? RankFiles::kPlain
-                                     : RankFiles::kShardedTensor;
+    o.target.rank_files = word == "dtensor" ? RankFiles::kDTensor
+                          : word == "plain" ? RankFiles::kPlain
+                                            : RankFiles::kShardedTensor;
   };
   group
       .word("--as", as,
@@ -100,22 +105,76 @@ void add_tensor_cuts(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
-void add_output(CLI::App& app, Options& o) {
+void add_target(CLI::App& app, TargetOptions& target) {
   Group group{app, "Output"};
-  group.single("-o,--output", o.output, "DST", "what to write; with a suffix (.safetensors .pt .pth .bin) one file");
-  group.single("--to", o.to, "FORMAT", "the format to write");
-  group.flag("-n,--dry-run", o.dry_run, "print the plan with its numbers; write nothing");
-  group.flag("-f,--force", o.force, "replace an existing DST as a whole");
-  group.flag("--no-fsync", o.no_fsync, "do not wait until the disk has it");
+  group.single("-o,--output", target.path, "DST",
+               "destination: one file if it ends in .safetensors, .pt, .pth or .bin, else a folder");
+  group.single("--to", target.to, "FORMAT", "format to write");
+  group.flag("-n,--dry-run", target.dry_run, "print the plan with its numbers; write nothing");
+  group.flag("-f,--force", target.force, "replace an existing DST as a whole");
+  group.flag("--no-fsync", target.no_fsync, "do not fsync the output");
+}
+
+/// Libraries below count milliseconds in an int.
+std::string check_seconds(const std::string& text) {
+  double seconds = 0;
+  const bool is_number = CLI::detail::lexical_cast(text, seconds);
+  if (is_number && seconds >= 0.001 && seconds <= 1e6) return {};
+  return text + " is not from 0.001 to 1000000 seconds";
+}
+
+void add_ranks(CLI::App& app, RankOptions& ranks) {
+  Group group{app, "Ranks"};
+  group
+      .single("--launcher", ranks.launcher, "NAME",
+              "launcher whose environment variables to use: auto (default), none, torchrun, ompi, pmi, slurm")
+      ->check(CLI::IsMember({"auto", "none", "torchrun", "ompi", "pmi", "slurm"}));
+  group.single("--rank", ranks.rank, "R", "rank of this process, without a launcher")
+      ->check(CLI::Range(0, kMaxWorld - 1));
+  group.single("--world-size", ranks.world_size, "N", "number of ranks, without a launcher")
+      ->check(CLI::Range(1, kMaxWorld));
+  group.single("--rdzv", ranks.rdzv, "HOST:PORT", "address of rank 0");
+  group.single("--timeout", ranks.timeout, "SECONDS", "how long a rank may be silent (default: 300)")
+      ->check(check_seconds);
+  group.single("--backend", ranks.backend, "NAME", "communication backend: auto (default), gloo, nccl, mpi")
+      ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
+  add_defaults_only(app, "--device", "cpu", {"cuda"});
+  group.single("--local-ranks", ranks.local_ranks, "N", "run N ranks as threads of this process")
+      ->check(CLI::Range(1, 1024));
+}
+
+/// The groups that `uses` names, and what each of `own` adds.
+void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, CommonOptions& common, Options& o) {
+  app.set_help_flag();
+  if (uses.sources) add_sources(app, o);
+  if (uses.sources && !uses.target_layout) add_source_layout(app, o);
+  if (uses.target) {
+    add_target(app, o.target);
+    if (uses.target_layout) add_tensor_cuts(app, o);
+    add_file_cuts(app, o.target.layout);
+    add_defaults_only(app, "--checksum", "none", {"xxh3", "sha256"});
+  }
+  for (const Verb& verb : own) {
+    if (verb.add_options != nullptr) verb.add_options(app, o);
+  }
+  if (uses.sources) add_selection(app, o);
+  if (uses.rank_options) add_ranks(app, o.ranks);
+  add_global_options(app, common, o);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Options& o) {
+  Group{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
 }
 
 void add_diff(CLI::App& app, Options& o) {
   Group group{app, "Comparison"};
-  group.single("--atol", o.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
-  group.single("--rtol", o.rtol, "X", "see --atol");
-  group.single("--ulp", o.ulp, "N", "equal if at most N representable numbers apart");
-  group.flag("--equal-nan", o.equal_nan, "NaN equals NaN");
-  group.single("--max-diffs", o.max_diffs, "N", "list at most N differences of each kind");
+  group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
+  group.single("--rtol", o.diff.rtol, "X", "see --atol");
+  group.single("--ulp", o.diff.ulp, "N", "equal if at most N representable numbers apart");
+  group.flag("--equal-nan", o.diff.equal_nan, "NaN equals NaN");
+  group.single("--max-diffs", o.diff.max_diffs, "N", "list at most N differences of each kind");
 }
 
 void add_digest(CLI::App& app, Options& o) {
@@ -126,83 +185,48 @@ void add_digest(CLI::App& app, Options& o) {
 
 void add_cat(CLI::App& app, Options& o) {
   Group{app, "Output"}
-      .single("--format", o.cat_format, "WORD", "text (default), raw (packed little-endian elements) or npy")
+      .single("--format", o.cat.format, "WORD", "text (default), raw (packed little-endian elements) or npy")
       ->check(CLI::IsMember({"text", "raw", "npy"}));
 }
 
-}  // namespace
+void add_completion(CLI::App& app, Options& o) { app.add_option("SHELL", o.shell, "bash, zsh or fish"); }
 
-namespace {
-
-/// Libraries below count milliseconds in an int.
-std::string check_seconds(const std::string& text) {
-  double seconds = 0;
-  const bool is_number = CLI::detail::lexical_cast(text, seconds);
-  if (is_number && seconds >= 0.001 && seconds <= 1e6) return {};
-  return text + " is not from 0.001 to 1000000 seconds";
-}
-
-void add_ranks(CLI::App& app, Options& o) {
-  Group group{app, "Ranks"};
-  group.single("--launcher", o.ranks.launcher, "NAME", "whose variables count: auto (default), none, torchrun, ompi, pmi, slurm")
-      ->check(CLI::IsMember({"auto", "none", "torchrun", "ompi", "pmi", "slurm"}));
-  group.single("--rank", o.ranks.rank, "R", "this process's rank, without a launcher")
-      ->check(CLI::Range(0, kMaxWorld - 1));
-  group.single("--world-size", o.ranks.world_size, "N", "the number of ranks, without a launcher")
-      ->check(CLI::Range(1, kMaxWorld));
-  group.single("--rdzv", o.ranks.rdzv, "HOST:PORT", "where rank 0 can be found");
-  group.single("--timeout", o.ranks.timeout, "SECONDS", "how long a rank may be silent (default 300)")
-      ->check(check_seconds);
-  group.single("--backend", o.ranks.backend, "NAME", "what moves bytes between ranks: auto (default), gloo, nccl, mpi")
-      ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
-  add_defaults_only(app, "--device", "cpu", {"cuda"});
-  group.single("--local-ranks", o.ranks.local_ranks, "N", "run as N ranks that are threads of this process")
-      ->check(CLI::Range(1, 1024));
-}
-
-}  // namespace
-
-void add_global_options(CLI::App& app, Options& o) {
+void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   Group group{app, "Global options"};
-  group.flag("--json", o.json, "one JSON document on stdout; errors too");
-  group.single("-j,--threads", o.threads, "N", "workers (default: CPUs that may be used)")->check(CLI::Range(0, 4096));
-  group.single("--max-memory", o.max_memory, "SIZE", "buffers of all workers together (default 64MiB)");
-  group.single("--progress", o.progress, "WHEN", "auto, always, never or json")
+  group.flag("--json", common.json, "print one JSON document on stdout, for errors too");
+  group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
+      ->check(CLI::Range(0, 4096));
+  group.single("--max-memory", common.max_memory, "SIZE", "memory for the buffers of all workers (default: 64MiB)");
+  group.single("--progress", common.progress, "WHEN", "auto (default), always, never or json")
       ->check(CLI::IsMember({"auto", "always", "never", "json"}));
-  group.single("--color", o.color, "WHEN", "auto, always or never")->check(CLI::IsMember({"auto", "always", "never"}));
-  group.flag("-q,--quiet", o.quiet, "only data and errors");
-  group.flag("-v,--verbose", o.verbose, "say what is done; -vv with numbers");
-  group.single("--log-file", o.log_file, "FILE", "append the log to a file");
-  group.single("--config", o.config, "FILE", "options from a TOML or INI file");
+  group.single("--color", common.color, "WHEN", "auto (default), always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+  group.flag("-q,--quiet", common.quiet, "print only data and errors");
+  group.flag("-v,--verbose", common.verbose, "log each step; -vv adds figures");
+  group.single("--log-file", common.log_file, "FILE", "append the log to a file");
+  group.single("--config", common.config, "FILE", "read options from a TOML or INI file");
   group.flag("-h,--help", o.help, "show this help");
-  group.flag("--version", o.version, "show the version in one line");
+  group.flag("--version", o.version, "show the version on one line");
 }
 
-bool writes(std::string_view verb) {
-  return verb == "split" || verb == "gather" || verb == "reshard" || verb == "convert";
+void add_options(CLI::App& app, const Verb& verb, CommonOptions& common, Options& o) {
+  add_groups(app, verb.uses, std::span(&verb, 1), common, o);
 }
 
-bool has_target_layout(std::string_view verb) { return verb == "split" || verb == "reshard" || verb == "convert"; }
-
-void add_options(CLI::App& app, std::string_view verb, Options& o) {
-  const bool all = verb.empty(), copies = all || writes(verb);
-  const bool reads = copies || verb == "inspect" || verb == "diff" || verb == "digest" || verb == "cat";
-  app.set_help_flag();
-  if (reads) add_sources(app, o);
-  if (reads && !all && !has_target_layout(verb)) add_source_layout(app, o);
-  if (copies) {
-    add_output(app, o);
-    if (has_target_layout(verb) || all) add_tensor_cuts(app, o);
-    add_file_cuts(app, o);
-    add_defaults_only(app, "--checksum", "none", {"xxh3", "sha256"});
+void add_all_options(CLI::App& app, CommonOptions& common, Options& o) {
+  Uses all;
+  for (const Verb& verb : verbs()) {
+    all.sources = all.sources || verb.uses.sources;
+    all.target = all.target || verb.uses.target;
+    all.target_layout = all.target_layout || verb.uses.target_layout;
+    all.rank_options = all.rank_options || verb.uses.rank_options;
   }
-  if (all || verb == "diff") add_diff(app, o);
-  if (all || verb == "digest") add_digest(app, o);
-  if (all || verb == "cat") add_cat(app, o);
-  if (verb == "completion") app.add_option("SHELL", o.shell, "bash, zsh or fish");
-  if (reads) add_selection(app, o);
-  if (reads || verb == "env") add_ranks(app, o);
-  add_global_options(app, o);
+  add_groups(app, all, verbs(), common, o);
+}
+
+bool chooses_layout(const CLI::Option& option) {
+  constexpr std::array<std::string_view, 6> kLayouts{"ranks", "mesh", "layout", "like", "shards", "max-shard-size"};
+  return option.get_group() == kTargetLayout && contains(kLayouts, option.get_lnames().front());
 }
 
 std::vector<std::string> long_names(const CLI::App& app) {
@@ -216,8 +240,9 @@ std::vector<std::string> long_names(const CLI::App& app) {
 
 std::vector<std::string> all_long_names() {
   CLI::App everything;
+  CommonOptions common;
   Options ignored;
-  add_options(everything, "", ignored);
+  add_all_options(everything, common, ignored);
   return long_names(everything);
 }
 
@@ -225,13 +250,6 @@ std::string lower_first(std::string text) {
   const bool word = text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z';
   if (word) text[0] = static_cast<char>(text[0] - 'A' + 'a');
   return text;
-}
-
-Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
-
-Error absent(std::string_view what) {
-  return Error(ErrorCode::kUnsupported, fmt::format("{} is not part of this build", what))
-      .hint("'shardctl --help' lists what is");
 }
 
 }  // namespace shard::app

@@ -1,28 +1,26 @@
 /// \file
-/// The options of each verb as CLI11 holds them, and what they are called. Included by few: CLI11 is large.
+/// The options of each verb as CLI11 holds them. Included by few: CLI11 is large.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "apps/shardctl/options.h"
-#include "libshard/core/error.h"
+#include "apps/shardctl/verb.h"
 
 namespace shard::app {
 
-/// All options of a verb; of all verbs when `verb` is empty. They fill `options`, which must outlive `app`.
-void add_options(CLI::App& app, std::string_view verb, Options& options);
-/// The global ones only.
-void add_global_options(CLI::App& app, Options& options);
-/// What `completion` can make a script for.
-inline constexpr std::array<std::string_view, 3> kShells{"bash", "zsh", "fish"};
+/// All options of a verb. They fill `common` and `options`, which must outlive `app`.
+void add_options(CLI::App& app, const Verb& verb, CommonOptions& common, Options& options);
+/// Those of all verbs, each once.
+void add_all_options(CLI::App& app, CommonOptions& common, Options& options);
+/// Those that every verb takes, and only those.
+void add_global_options(CLI::App& app, CommonOptions& common, Options& options);
 
-bool writes(std::string_view verb);             ///< split, gather, reshard, convert.
-bool has_target_layout(std::string_view verb);  ///< split, reshard, convert: --layout says the target's.
+/// Whether the option is one of those that say how to cut the target: one of them may be given.
+bool chooses_layout(const CLI::Option& option);
 
 /// "--ranks", ... of those that help lists.
 std::vector<std::string> long_names(const CLI::App& app);
@@ -36,9 +34,5 @@ bool contains(const List& list, std::string_view word) {
 
 /// CLI11's message as the middle of a line.
 std::string lower_first(std::string text);
-/// A mistake in the command line.
-Error usage(const std::string& message);
-/// Something of the contract that this build does not have.
-Error absent(std::string_view what);
 
 }  // namespace shard::app

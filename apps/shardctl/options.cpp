@@ -34,12 +34,19 @@ constexpr std::array<Suffix, 14> kSuffixes{{{"", 1},
                                             {"tib", 1024.0 * 1024 * 1024 * 1024}}};
 
 Error bad_size(const std::string& text, const std::string& option) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is no size", option, text))
+  return usage(fmt::format("{} '{}' is not a size", option, text))
       .because("a size is a number with an optional unit: 5GB is 5000000000 bytes, 5GiB is 5368709120")
-      .hint(fmt::format("for example {} 5GB", option));
+      .hint(fmt::format("give a size such as {} 5GB", option));
 }
 
 }  // namespace
+
+Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+Error absent(std::string_view what) {
+  return Error(ErrorCode::kUnsupported, fmt::format("{} is not part of this build", what))
+      .hint("run 'shardctl --help' for what is");
+}
 
 std::int64_t parse_size(const std::string& text, const std::string& option) {
   double number = 0;
@@ -75,10 +82,6 @@ int usable_cpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-int worker_count(const Options& options) {
-  return options.threads > 0 ? options.threads : std::max(1, usable_cpus() / options.ranks_here);
 }
 
 }  // namespace shard::app

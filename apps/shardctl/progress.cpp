@@ -17,7 +17,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-ProgressMeter::Style ProgressMeter::style_of(const Session& session, const Options& options) {
+ProgressMeter::Style ProgressMeter::style_of(const Session& session) {
+  const CommonOptions& options = session.common;
   if (options.quiet || options.progress == "never" || session.group->rank() != 0) return Style::kNone;
   if (options.progress == "json") return Style::kJson;
   const bool can_redraw = session.err_is_terminal && options.verbose == 0;
@@ -25,9 +26,8 @@ ProgressMeter::Style ProgressMeter::style_of(const Session& session, const Optio
   return can_redraw ? Style::kRedraw : Style::kNone;
 }
 
-ProgressMeter::ProgressMeter(const Session& session, const Options& options, std::string what,
-                             std::function<std::int64_t()> done)
-    : session_(session), style_(style_of(session, options)), what_(std::move(what)), done_(std::move(done)) {
+ProgressMeter::ProgressMeter(const Session& session, std::string what, std::function<std::int64_t()> done)
+    : session_(session), style_(style_of(session)), what_(std::move(what)), done_(std::move(done)) {
   if (style_ != Style::kNone) thread_ = std::thread([this] { run(); });
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Progress on stderr, drawn by a thread of its own: a line that redraws itself on a terminal, else lines; or JSON
+/// Progress on stderr, drawn by its own thread: one line that is redrawn on a terminal, else several lines, or JSON
 /// Lines.
 #pragma once
 
@@ -15,19 +15,19 @@
 
 namespace shard::app {
 
-/// Starts to draw after one second; finish() (or the destructor) wipes the line. Nothing is drawn with --quiet, or with
-/// `auto` where stderr is no terminal or is a log (-v).
+/// Starts to draw after one second; finish() (or the destructor) erases the line. Draws nothing with --quiet, or with
+/// `auto` where stderr is not a terminal or shows the log (-v).
 class ProgressMeter {
  public:
-  /// `done` says how many bytes are done; it is called by the meter's thread.
-  ProgressMeter(const Session& session, const Options& options, std::string what, std::function<std::int64_t()> done);
+  /// `done` returns how many bytes are done; the meter's thread calls it.
+  ProgressMeter(const Session& session, std::string what, std::function<std::int64_t()> done);
   ~ProgressMeter();
   void set_total(std::int64_t bytes);
   void finish();
 
  private:
   enum class Style { kNone, kRedraw, kLines, kJson };
-  static Style style_of(const Session& session, const Options& options);
+  static Style style_of(const Session& session);
   void run();
   void draw();
 

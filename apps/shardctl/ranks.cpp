@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "apps/shardctl/command_line.h"
-#include "apps/shardctl/test_door.h"
 #include "apps/shardctl/versions.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
@@ -21,11 +19,11 @@ namespace shard::app {
 namespace {
 
 /// The command line without what may differ between ranks.
-std::string common_arguments(const Options& options) {
+std::string common_arguments(const std::vector<std::string>& arguments) {
   constexpr std::array<std::string_view, 2> kOwn{"--rank", "--log-file"};
   std::string text;
-  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
-    const std::string& word = options.arguments[i];
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
     if (std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end()) {
       text += (text.empty() ? "" : " ") + shell_quoted(word);
@@ -46,35 +44,43 @@ void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
 
 }  // namespace
 
-Launch launch_of(const Session& session, const Options& options) {
+Launch launch_of(const Session& session, const RankOptions& options) {
   LaunchOptions wanted;
-  wanted.launcher = options.ranks.launcher;
-  wanted.rank = options.ranks.rank;
-  wanted.world_size = options.ranks.world_size;
-  wanted.rdzv = options.ranks.rdzv;
+  wanted.launcher = options.launcher;
+  wanted.rank = options.rank;
+  wanted.world_size = options.world_size;
+  wanted.rdzv = options.rdzv;
   return detect_launch(
       wanted, [&](std::string_view name) { return session.env ? session.env(std::string(name)) : std::nullopt; });
 }
 
-std::unique_ptr<Group> join_group(const Options& options, const Launch& launch) {
+std::chrono::milliseconds timeout_of(const RankOptions& options) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout * 1000));
+}
+
+std::unique_ptr<Group> join_group(const RankOptions& options, const Launch& launch) {
   if (launch.size == 1) return nullptr;
   GroupRequest request;
   request.launch = launch;
-  request.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.ranks.timeout * 1000));
-  std::unique_ptr<Group> group = open_group(request, options.ranks.backend);
+  request.timeout = timeout_of(options);
+  std::unique_ptr<Group> group = open_group(request, options.backend);
   group->set_timeout(request.timeout);
   return group;
 }
 
-void check_same_job(Group& group, const Options& options) {
+void check_same_job(Group& group, const std::vector<std::string>& arguments) {
   if (group.size() == 1) return;
   expect_same(group, own_version(), ErrorCode::kPeer, "other versions of shardctl");
-  expect_same(group, common_arguments(options), ErrorCode::kInvalidArgument, "other command lines");
+  expect_same(group, common_arguments(arguments), ErrorCode::kInvalidArgument, "other command lines");
+}
+
+void begin_step(const Session& session, std::string_view step) {
+  if (session.on_step) session.on_step(session.group->rank(), step);
 }
 
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work) {
   collective_step(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
-    pass_step(session, session.group->rank(), step);
+    begin_step(session, step);
     work();
   });
 }
@@ -96,24 +102,19 @@ int on_rank_zero(const Session& session, const std::function<int()>& work) {
   return result;
 }
 
-std::unique_ptr<Log> open_log(const Session& session, const Options& options) {
+std::unique_ptr<Log> open_log(const Session& session) {
   std::unique_ptr<Log> log;
   collective_step(*session.group, {.stop = session.stop},
-           [&](const std::stop_token&) { log = std::make_unique<Log>(session, options); });
+                  [&](const std::stop_token&) { log = std::make_unique<Log>(session); });
   return log;
 }
 
 bool is_rank_zero(const Session& session) { return session.group->rank() == 0; }
 
-std::string rank_label(const Session& session) {
-  const Group& group = *session.group;
-  return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
-}
-
 std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes) {
   const std::int64_t rank = session.group->rank(), ranks = session.group->size();
   std::int64_t total = 0;
-  for (const std::int64_t each : bytes) total += each + 1;  // So that things without bytes are shared out too.
+  for (const std::int64_t each : bytes) total += each + 1;  // So that empty tensors are divided too.
   if (ranks > 1) check_same_tensors(*session.group, bytes);
   const auto begin_of = [&](std::int64_t part) {
     const std::int64_t wanted = begin_of_share(total, part, ranks);
@@ -125,13 +126,22 @@ std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<
   return {begin_of(rank), rank + 1 == ranks ? bytes.size() : begin_of(rank + 1)};
 }
 
-void write_error_file(const std::string& path, const std::string& message) {
+void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message) {
   if (path.empty()) return;
   using std::chrono::seconds;
-  // The earliest is the root cause, in whole seconds: earlier than the end of ranks that leave no file.
+  // torchrun takes the earliest for the root cause. A second earlier, because stamps are whole seconds and ranks that
+  // leave no file get the time of their end.
   const auto told = std::chrono::system_clock::now().time_since_epoch() - seconds(1);
   const nlohmann::json document{{"message", message}, {"timestamp", std::chrono::duration_cast<seconds>(told).count()}};
-  std::ofstream(path) << document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  const std::string text = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  try {
+    fs.remove_all(path);
+    const auto file = fs.create(path);
+    file->write_at(0, std::as_bytes(std::span(text)));
+    file->close();
+  } catch (const Error&) {
+    return;  // The message is on stderr too.
+  }
 }
 
 }  // namespace shard::app

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,47 +13,50 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "apps/shardctl/log.h"
 #include "apps/shardctl/session.h"
+#include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
-#include "libshard/ranks/collective_step.h"
 
 namespace shard::app {
 
 /// Who started this process, by the options and the environment. \throws Error kInvalidArgument
-Launch launch_of(const Session& session, const Options& options);
+Launch launch_of(const Session& session, const RankOptions& options);
+/// How long a rank may be silent.
+std::chrono::milliseconds timeout_of(const RankOptions& options);
 
 /// The group of the job's processes, or null where this process is alone.
 /// \throws Error kPeer, kUnsupported, kInvalidArgument
-std::unique_ptr<Group> join_group(const Options& options, const Launch& launch);
+std::unique_ptr<Group> join_group(const RankOptions& options, const Launch& launch);
 
 /// Makes sure that all ranks run the same version with the same command line.
 /// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.
-void check_same_job(Group& group, const Options& options);
+void check_same_job(Group& group, const std::vector<std::string>& arguments);
 
+/// Tells the session's observer which step this rank begins.
+void begin_step(const Session& session, std::string_view step);
 /// Runs `work`, a job's step of that name, on all ranks of the session's group; see collective_step().
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work);
-/// The same for work that takes its time: is given the token to stop by, and `own` bytes are told to rank 0, whose
-/// `others` becomes what all others did.
+/// The same for long work: `work` is given the token to stop by, and rank 0's `others` becomes the sum of all other
+/// ranks' `own` bytes.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
                   const std::function<void(const std::stop_token&)>& work);
 /// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
 
 /// This rank's log, once all ranks have theirs. \throws Error kResource
-std::unique_ptr<Log> open_log(const Session& session, const Options& options);
+std::unique_ptr<Log> open_log(const Session& session);
 
 bool is_rank_zero(const Session& session);
-/// "rank 1 of 4", for people; empty where this process is alone.
-std::string rank_label(const Session& session);
 
-/// The indices [first, second) that this rank handles of tensors of `bytes` each: contiguous, equal by bytes. All ranks
-/// call it. \throws Error kInvalidArgument  they see other tensors
+/// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by
+/// bytes. All ranks call it. \throws Error kInvalidArgument  they see different tensors
 std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes);
 
-/// Tells torchrun what went wrong (its error file); failing to do so harms nobody.
-void write_error_file(const std::string& path, const std::string& message);
+/// Writes torchrun's error file. A failure to do so is ignored.
+void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message);
 
 }  // namespace shard::app

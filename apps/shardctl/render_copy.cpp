@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/json_parts.h"
+#include "apps/shardctl/verb.h"
 
 namespace shard::app {
 namespace {
@@ -18,9 +19,9 @@ std::int64_t total_bytes(const CopyResult& result) {
 void write_head(JsonWriter& json, const char* schema, const Options& options, const std::string& source,
                 const CopyResult& result) {
   json.key("schema"), json.string(schema);
-  json.key("verb"), json.string(options.verb);
+  json.key("verb"), json.string(options.verb->name);
   json.key("source"), json.string(source);
-  json.key("output"), json.string(options.output);
+  json.key("output"), json.string(options.target.path);
   json.key("format"), json.string(result.format);
   write_files(json, result.files);
   json.line(1);
@@ -47,12 +48,13 @@ void plan_json(const Session& session, const Options& options, const std::string
 }  // namespace
 
 void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
-  if (options.json) return plan_json(session, options, source, plan);
+  if (session.common.json) return plan_json(session, options, source, plan);
   TextSink sink(session.out);
   std::size_t width = 0;
   for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
-  sink.add(fmt::format("{} {} -> {} ({}): {}, {}\n", options.verb, printable(source), printable(options.output),
-                       plan.format, plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
+  sink.add(fmt::format("{} {} -> {} ({}): {}, {}\n", options.verb->name, printable(source),
+                       printable(options.target.path), plan.format, plural(plan.tensors, "tensor"),
+                       plural(plan.objects, "object")));
   for (const File& file : plan.files) sink.add(fmt::format("  {:>{}}  {}\n", file.bytes, width, printable(file.path)));
   sink.add(fmt::format("read        {}\n", human_bytes(plan.bytes_to_read)));
   sink.add(
@@ -60,16 +62,15 @@ void render_plan(const Session& session, const Options& options, const std::stri
   sink.add(fmt::format("copies      {} in {}\n", plan.copies, plural(plan.tiles, "tile")));
   sink.add(fmt::format("memory      {}\n", human_bytes(plan.memory_bytes)));
   sink.add(fmt::format("free disk   {}\n", human_bytes(plan.free_bytes)));
-  if (total_bytes(plan) > plan.free_bytes) sink.add("the disk has not enough room\n");
+  if (total_bytes(plan) > plan.free_bytes) sink.add("not enough free disk space\n");
 }
 
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
                    const Progress& progress, double seconds) {
-  if (!options.json) {
-    note(session, options,
-         fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb, options.output,
-                     plural(result.tensors, "tensor"), plural(result.objects, "object"),
-                     human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
+  if (!session.common.json) {
+    note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb->name, options.target.path,
+                              plural(result.tensors, "tensor"), plural(result.objects, "object"),
+                              human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
   TextSink sink(session.out);

@@ -13,16 +13,17 @@
 
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/remedy_text.h"
 
 namespace shard::app {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
-/// How long a rank that was told to stop leaves rank 0 to clean up: mpirun kills all when one has ended after that.
+/// How long a rank that is asked to stop gives rank 0 to clean up: mpirun kills all ranks once one has ended.
 constexpr std::chrono::milliseconds kLinger{600};
 
-void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
-  const bool colour = colours_errors(session, options);
+void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
+  const bool colour = colours_errors(session);
   const auto paint = [&](std::string_view code, std::string_view text) {
     return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
   };
@@ -44,7 +45,7 @@ void print_lines(const Session& session, const Options& options, const Error& er
     why = "found " + error.found();
   }
   if (!why.empty()) session.err << "  " << paint("1", "why:") << "  " << printable(why) << '\n';
-  if (!error.hint().empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(error.hint()) << '\n';
+  if (!hint.empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(hint) << '\n';
   session.err.flush();
 }
 
@@ -54,7 +55,7 @@ void print_json(const Session& session, const Options& options, const Error& err
   JsonWriter json(sink);
   json.begin_object();
   json.key("schema"), json.string("shardctl.error/1");
-  json.key("verb"), json.string_or_null(options.verb);
+  json.key("verb"), json.string_or_null(options.verb_name);
   json.key("code"), json.number(code);
   json.key("kind"), json.string(kind);
   json.key("message"), json.string(error.what());
@@ -68,13 +69,14 @@ void print_json(const Session& session, const Options& options, const Error& err
   }
   json.key("expected"), json.string_or_null(error.expected());
   json.key("found"), json.string_or_null(error.found());
-  json.key("hint"), json.string_or_null(error.hint());
+  json.key("hint"), json.string_or_null(hint_text(error, options));
   json.end_object();
   sink.add('\n');
 }
 
-/// Whether the launcher let this rank live on until it was its turn to speak. What all ranks see alike (one is lost,
-/// they do not meet, bad usage) the first that is left tells; launchers end the others as soon as that one has ended.
+/// Whether the launcher lets this rank live until its turn to report. A failure that all ranks see (a lost rank, a
+/// failed rendezvous, bad usage) is reported by the first rank that is left; launchers end the others once that one has
+/// ended.
 bool is_still_wanted(const Session& session, int rank) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -85,10 +87,10 @@ bool is_still_wanted(const Session& session, int rank) {
   return false;
 }
 
-/// The rank that found the cause tells it.
+/// The rank that found the cause reports it.
 bool is_teller(const Session& session, const Options& options, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
-  if (!is_grouped) return options.launch_size == 1 || is_still_wanted(session, options.launch_rank);
+  if (!is_grouped) return options.launch.size == 1 || is_still_wanted(session, options.launch.rank);
   const int own = session.group->rank();
   if (error.rank()) return own == *error.rank();
   const bool can_be_alone = session.group->backend() != "threads";
@@ -98,20 +100,21 @@ bool is_teller(const Session& session, const Options& options, const Error& erro
 int tell(Session& session, const Options& options, Error error) {
   const bool is_bug = error.code() == ErrorCode::kInternal;
   if (is_bug) {
-    error.because("this is a mistake in shardctl, not in the checkpoint or the command")
-        .hint("please report it with the command line and the output of 'shardctl version'");
+    error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
+        .hint("report it with the command line and the output of 'shardctl version'");
   }
   const bool is_told = is_teller(session, options, error);
   if (is_told) {
-    print_lines(session, options, error, is_bug ? "internal error:" : "error:");
-    const std::string hint = error.hint().empty() ? std::string() : "\nhint: " + error.hint();
-    write_error_file(options.error_file, std::string("shardctl: error: ") + error.what() + hint);
+    const std::string hint = hint_text(error, options);
+    print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
+    write_error_file(session.fs, options.launch.error_file,
+                     std::string("shardctl: error: ") + error.what() + (hint.empty() ? "" : "\nhint: " + hint));
   }
-  // Where another rank was told to stop, this one cannot know by what; launchers send SIGTERM.
+  // Which signal stopped another rank is not known here; launchers send SIGTERM.
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
-  if (options.json && (is_told || session.group->size() > 1))
+  if (session.common.json && (is_told || session.group->size() > 1))
     print_json(session, options, error, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
   return code;
 }

@@ -1,5 +1,5 @@
 /// \file
-/// How a failure is told: three lines on stderr, with --json also one `shardctl.error/1` on stdout.
+/// How a failure is reported: three lines on stderr, with --json also one `shardctl.error/1` on stdout.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@ inline constexpr int kExitInternal = 70;
 /// The exit code of cli.md for an error.
 int exit_code_for(ErrorCode code);
 
-/// Tells `failure` (any exception) and returns the exit code.
+/// Reports `failure` (any exception) and returns the exit code.
 int report(Session& session, const Options& options, const std::exception_ptr& failure);
 
 }  // namespace shard::app

@@ -2,22 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace shard::app {
 
-bool colours_errors(const Session& session, const Options& options) {
-  if (options.color != "auto") return options.color == "always";
+std::string rank_label(const Session& session) {
+  const Group& group = *session.group;
+  return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
+}
+
+int worker_count(const Session& session) {
+  return session.common.threads > 0 ? session.common.threads : std::max(1, usable_cpus() / session.ranks_here);
+}
+
+bool colours_errors(const Session& session) {
+  if (session.common.color != "auto") return session.common.color == "always";
   if (!session.err_is_terminal || !session.env) return false;
   const auto no_color = session.env("NO_COLOR");
   return (!no_color || no_color->empty()) && session.env("TERM").value_or("") != "dumb";
 }
 
-void note(const Session& session, const Options& options, const std::string& text) {
-  if (!options.quiet) session.err << "shardctl: " << printable(text) << '\n';
+void note(const Session& session, const std::string& text) {
+  if (!session.common.quiet) session.err << "shardctl: " << printable(text) << '\n';
 }
 
-void warn(const Session& session, const Options& options, const std::string& text) {
-  note(session, options, "warning: " + text);
-}
+void warn(const Session& session, const std::string& text) { note(session, "warning: " + text); }
 
 std::string printable(std::string_view text) {
   std::string result;

@@ -1,5 +1,6 @@
 /// \file
-/// Session: the world as a verb sees it. Injected, so that every verb can be tested in one process.
+/// Session: the world as a verb sees it, and how it is to speak to it. Injected, so that every verb can be tested in
+/// one process.
 #pragma once
 
 #include <functional>
@@ -9,8 +10,8 @@
 #include <string>
 
 #include "apps/shardctl/options.h"
-#include "libshard/ranks/group.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/ranks/group.h"
 
 namespace shard::app {
 
@@ -25,21 +26,31 @@ struct Session {
   std::function<int()> stop_signal = [] { return 0; };
   /// The errno of the first failed write to `out`, or 0.
   std::function<int()> out_error = [] { return 0; };
-  /// Told once that nothing has to be cleaned up: a signal may end the process at once. May be empty.
+  /// Called once nothing has to be cleaned up any more: a signal may end the process at once. May be empty.
   std::function<void()> end_at_once;
-  /// Told that another rank tells people what a signal does. May be empty.
+  /// Called where another rank says what a signal does. May be empty.
   std::function<void()> mute_signals{};
+  /// Called by each rank before each step of a job. May be empty.
+  std::function<void(int rank, std::string_view step)> on_step{};
   /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
   Group* group = &solo_group();
+  /// How to print and how to work: the options of every verb. Filled by parse_command_line.
+  CommonOptions common{};
+  int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 
-/// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
-bool colours_errors(const Session& session, const Options& options);
+/// "rank 1 of 4", for people; empty where this process is alone.
+std::string rank_label(const Session& session);
+/// Worker threads: what was asked for, else this rank's share of the available CPUs.
+int worker_count(const Session& session);
 
-/// A line on stderr, led by "shardctl: "; not with --quiet.
-void note(const Session& session, const Options& options, const std::string& text);
+/// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
+bool colours_errors(const Session& session);
+
+/// A line on stderr that begins with "shardctl: "; not with --quiet.
+void note(const Session& session, const std::string& text);
 /// "shardctl: warning: ..." on stderr; not with --quiet.
-void warn(const Session& session, const Options& options, const std::string& text);
+void warn(const Session& session, const std::string& text);
 
 /// The text with control characters as \xHH, so that names from files cannot steer a terminal.
 std::string printable(std::string_view text);

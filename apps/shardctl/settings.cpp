@@ -2,15 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <sstream>
 
 namespace shard::app {
 namespace {
-
-/// Of these layouts one may be given; one on the command line hides the others of the environment.
-constexpr std::array<std::string_view, 6> kLayouts{"--ranks", "--mesh",   "--layout",
-                                                   "--like",  "--shards", "--max-shard-size"};
 
 std::vector<CLI::Option*> settable(CLI::App& app) {
   return app.get_options([](const CLI::Option* option) {
@@ -18,13 +13,9 @@ std::vector<CLI::Option*> settable(CLI::App& app) {
   });
 }
 
-bool is_layout(const CLI::Option& option) {
-  return option.get_group() == "Target layout" && contains(kLayouts, "--" + option.get_lnames().front());
-}
-
 bool layout_given(const std::vector<CLI::Option*>& options) {
   return std::any_of(options.begin(), options.end(),
-                     [](const CLI::Option* option) { return option->count() > 0 && is_layout(*option); });
+                     [](const CLI::Option* option) { return option->count() > 0 && chooses_layout(*option); });
 }
 
 void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
@@ -32,7 +23,7 @@ void set(CLI::Option& option, const std::vector<std::string>& values, const std:
     for (const std::string& value : values) option.add_result(value);
     option.run_callback();
   } catch (const CLI::ParseError& error) {
-    throw usage(lower_first(error.what())).because(fmt::format("it was given by {}", origin));
+    throw usage(lower_first(error.what())).because(fmt::format("{} sets it", origin));
   }
 }
 
@@ -50,14 +41,15 @@ void apply_environment(CLI::App& app, const Session& session) {
   for (CLI::Option* option : options) {
     const std::string name = environment_name(option->get_lnames().front());
     const auto value = session.env ? session.env(name) : std::nullopt;
-    const bool hidden = fixed && is_layout(*option);
+    const bool hidden = fixed && chooses_layout(*option);
     if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
   }
 }
 
-void apply_configuration(CLI::App& app, const Session& session, const Options& options) {
-  if (options.config.empty()) return;
-  const auto file = session.fs.open(options.config);
+void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
+  const std::string& path = session.common.config;
+  if (path.empty()) return;
+  const auto file = session.fs.open(path);
   const std::vector<std::byte> bytes = read_whole(*file, 1 << 20);
   std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   const auto settings = settable(app);
@@ -67,13 +59,12 @@ void apply_configuration(CLI::App& app, const Session& session, const Options& o
     if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
     const std::string name = "--" + item.name;
     if (!contains(known, name)) {
-      throw usage(fmt::format("{}: unknown key '{}'", options.config, item.fullname()))
-          .hint("keys are the long names of options");
+      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long names of options as keys");
     }
-    if (!item.parents.empty() && item.parents.front() != options.verb) continue;
+    if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {
-      const bool hidden = fixed && is_layout(*option);
-      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, options.config);
+      const bool hidden = fixed && chooses_layout(*option);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, path);
     }
   }
 }

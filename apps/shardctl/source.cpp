@@ -6,7 +6,10 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
+#include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
+#include "formats/detect.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -15,7 +18,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
-constexpr std::size_t kMaxHintBytes = 2000;  ///< Of options that a hint may repeat.
+constexpr std::size_t kMaxHintBytes = 2000;  ///< Longest list of options in a hint.
 
 bool chooses_nothing(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
@@ -43,14 +46,13 @@ bool matches_some(const std::string& glob, const Catalog& catalog) {
 
 /// What keeps an object from being used as a value.
 struct Obstacle {
-  std::string is;          ///< "is a sparse tensor"; empty: nothing.
-  bool droppable = false;  ///< It is no data of a tensor: --objects drop leaves it out.
+  std::string is;          ///< "is a sparse tensor"; empty: no obstacle.
+  bool droppable = false;  ///< It holds no tensor's data: --objects drop leaves it out.
 };
 
 /// The first opaque value within `value` that no earlier call met, or null.
 const Value* find_opaque(const Value* value, VisitedSet& met) {
   std::vector<const Value*> open{value};
-  const auto push = [&](std::span<Value* const> items) { open.insert(open.end(), items.begin(), items.end()); };
   while (!open.empty()) {
     const Value* next = open.back();
     open.pop_back();
@@ -59,13 +61,7 @@ const Value* find_opaque(const Value* value, VisitedSet& met) {
     const bool leaf = next->items.empty() && next->callee == nullptr && next->extra == nullptr;
     if (leaf || !met.insert(next)) continue;
     check_walk(0, met.size());
-    push(next->items);
-    open.push_back(next->callee);
-    if (next->extra == nullptr) continue;
-    push(next->extra->list_items);
-    push(next->extra->dict_items);
-    open.push_back(next->extra->state);
-    open.push_back(next->extra->kwargs);
+    for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
   }
   return nullptr;
 }
@@ -81,13 +77,11 @@ Obstacle obstacle(const Object& object, VisitedSet& met) {
           true};
 }
 
-/// Names as globs that match them, as a shell takes them.
+/// An --exclude for each name, quoted for a shell.
 std::string exclude_words(const std::vector<std::string>& names) {
   std::string words;
   for (const std::string& name : names) {
-    std::string glob;
-    for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
-    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob));
+    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob_of_name(name)));
   }
   return words;
 }
@@ -99,14 +93,14 @@ struct Refused {
   std::vector<std::string> excludes;  ///< Those that must be named to be left out.
   bool must_drop = false;             ///< Some objects are left out by --objects drop.
 
-  Error error(const Options& options, std::string_view done) const {
-    const std::string more = count > 1 ? fmt::format("; nor can {} more", count - 1) : std::string();
+  Error error(const std::vector<std::string>& arguments, std::string_view done) const {
+    const std::string more = count > 1 ? fmt::format("; {} more cannot either", count - 1) : std::string();
     Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
     error.of_tensor(first);
     std::string words = exclude_words(excludes);
     if (words.size() > kMaxHintBytes) return error.hint("leave them out with patterns: --exclude '**.NAME'");
     if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
-    return error.hint(repeat_command(options, words));
+    return error.hint(repeat_command(arguments, words));
   }
 };
 
@@ -119,18 +113,17 @@ std::string nearest_name(const std::string& glob, const std::vector<const Catalo
   return nearest(glob, names);
 }
 
-/// What holds for every format; readers of formats in which a rank can be missing look for that one.
-void check_ranks(const OpenSource& source, const Options& options) {
+/// The check that every format shares; readers of formats in which a rank can be missing look for that one.
+void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
-  if (!ranks && options.verb != "diff") {  // Of which one side may well be a whole one.
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--ranks-expected: {} does not say which ranks wrote it", source.label))
-        .because(fmt::format("a checkpoint of the format {} is not written by ranks", source.format->traits.name))
+  if (!ranks && !may_lack_ranks) {
+    throw usage(fmt::format("cannot check --ranks-expected: {} does not record which ranks wrote it", source.label))
+        .because(fmt::format("checkpoints of the format {} are not written by ranks", source.format->traits.name))
         .hint("drop --ranks-expected");
   }
-  if (ranks && *ranks > *options.ranks_expected) {
+  if (ranks && *ranks > expected) {
     throw Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
-        .expected(*options.ranks_expected)
+        .expected(expected)
         .found(*ranks)
         .of_kind(FindingKind::kWorldSizeMismatch);
   }
@@ -138,13 +131,12 @@ void check_ranks(const OpenSource& source, const Options& options) {
 
 }  // namespace
 
-OpenSource open_source(const Session& session, const Options& options, const std::vector<std::string>& paths,
-                       Log& log) {
+OpenSource open_source(const Session& session, const SourceOptions& options, Log& log, SourceWishes wishes) {
   OpenSource opened;
-  opened.paths = paths;
-  opened.label = fmt::format("{}", fmt::join(paths, " "));
-  const Source source{&session.fs, paths};
-  for (const std::string& path : paths) {
+  opened.paths = options.paths;
+  opened.label = fmt::format("{}", fmt::join(options.paths, " "));
+  const Source source{&session.fs, options.paths};
+  for (const std::string& path : options.paths) {
     if (session.fs.status(path).kind != FileKind::kAbsent) continue;
     throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
   }
@@ -153,16 +145,16 @@ OpenSource open_source(const Session& session, const Options& options, const std
   OpenOptions how;
   how.opaque_globals = options.opaque_globals;
   how.ranks_expected = options.ranks_expected;
-  how.metadata_only = options.verb == "inspect" && !options.json;
-  if (!options.source_layout.empty()) {
-    opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.source_layout));
+  how.metadata_only = wishes.metadata_only;
+  if (!options.layout.empty()) {
+    opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.layout));
     how.layout = opened.layout.get();
   }
   opened.reader = opened.format->open(source, how);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
-  if (options.ranks_expected) check_ranks(opened, options);
+  if (options.ranks_expected) check_ranks(opened, *options.ranks_expected, wishes.may_lack_ranks);
   return opened;
 }
 
@@ -183,17 +175,17 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
     const bool found =
         std::any_of(catalogs.begin(), catalogs.end(), [&](const Catalog* c) { return matches_some(glob, *c); });
     if (found) continue;
-    Error error(ErrorCode::kInvalidArgument, fmt::format("--include '{}' matches no tensor and no object", glob));
+    Error error = usage(fmt::format("--include '{}' matches no tensor and no object", glob));
     const std::string near = nearest_name(glob, catalogs);
-    throw near.empty() ? error.hint("'shardctl inspect' lists the names; '**' crosses dots, '*' does not")
+    throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
                        : error.hint(fmt::format("did you mean '{}'?", near));
   }
 }
 
-void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
-                      std::string_view done, bool takes_objects) {
-  VisitedSet looked_at;
-  const auto usable = [&](const Object& object) { return obstacle(object, looked_at).is.empty(); };
+void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
+                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects) {
+  VisitedSet checked;
+  const auto usable = [&](const Object& object) { return obstacle(object, checked).is.empty(); };
   if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
   SelectionOptions keeping = selection;
   keeping.keep_objects = true;
@@ -208,7 +200,7 @@ void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
     if (refused.count++ == 0) refused.first = name, refused.is = found.is;
     if (!found.droppable) refused.excludes.push_back(name);
   }
-  if (refused.count > 0) throw refused.error(options, done);
+  if (refused.count > 0) throw refused.error(arguments, done);
 }
 
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {

@@ -22,35 +22,43 @@ struct OpenSource {
   std::string label;  ///< As the user wrote it; several paths joined by spaces.
   std::vector<std::string> paths;
   const Format* format = nullptr;
-  std::unique_ptr<MeshLayout> layout;  ///< Of --layout, where it is the source's. The reader may use it while it lives.
+  std::unique_ptr<MeshLayout>
+      layout;  ///< From --layout, where it is the source's. The reader may use it while it lives.
   std::unique_ptr<Reader> reader;
 
   const Catalog& catalog() const { return reader->catalog(); }
 };
 
-/// Opens a checkpoint as --from says, or as its content does. Reads metadata only.
+/// What a verb wants of a source beyond the options.
+struct SourceWishes {
+  bool metadata_only = false;   ///< See OpenOptions.
+  bool may_lack_ranks = false;  ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
+};
+
+/// Opens the checkpoint of `options.paths` as --from says, or as its content shows. Reads metadata only.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected says; kInvalidArgument  no ranks wrote it.
-OpenSource open_source(const Session& session, const Options& options, const std::vector<std::string>& paths, Log& log);
+OpenSource open_source(const Session& session, const SourceOptions& options, Log& log, SourceWishes wishes = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);
 
-/// `select`, or all as it is where the options choose nothing (then names may repeat).
+/// `select`, or everything unchanged where the options choose nothing (then names may repeat).
 /// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.
 Selection choose(const Catalog& catalog, const SelectionOptions& options);
 
 /// \throws Error kInvalidArgument  a glob of `include` matches nothing in any of the catalogs, with the nearest name.
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
-/// Sparse and quantized tensors, bare storages and the like stand among the objects, but are data that no verb may pass
-/// over in silence, with --objects drop neither. Values of unknown classes (--unknown-globals opaque) are no data: with
-/// --objects drop they are left out. `done` says what cannot be done with them: "written".
-/// \param takes_objects  false where other objects must be dropped too, which the hint then says.
-/// \throws Error kUnsupported  some are chosen by `selection`; the hint is the line that leaves all of them out.
-void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection, const Options& options,
-                      std::string_view done, bool takes_objects = true);
+/// Refuses values that look like objects but must not be skipped silently, not even with --objects drop: sparse and
+/// quantized tensors, bare storages and the like. Values of unknown classes (--unknown-globals opaque) are refused too,
+/// unless --objects drop leaves them out. `done` says what cannot be done with them: "written".
+/// \param arguments  the command line, for the hint.
+/// \param takes_objects  false where other objects must be dropped too; the hint then does so.
+/// \throws Error kUnsupported  `selection` chooses some; the hint is the line that leaves all of them out.
+void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
+                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects = true);
 
-/// The indices of the chosen tensors in the source, for Reader::locate.
+/// Indices of the chosen tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);
 
 }  // namespace shard::app

@@ -1,5 +1,5 @@
 /// \file
-/// Which format, file or folder, and layout a writing verb shall produce.
+/// Which format and layout a writing verb produces, and whether it writes a file or a folder.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 namespace shard::app {
 
 struct TargetForm {
-  const Format* format = nullptr;  ///< Null: the source's (reshard without --to and suffix).
+  const Format* format = nullptr;  ///< Null: the source's.
   bool single_file = false;
 };
 
-/// --to, else the suffix of DST, else the verb's default.
+/// The form by --to, else by the suffix of DST, else by the verb's defaults.
 /// \throws Error kInvalidArgument  --to and the suffix, or the suffix and the layout options, contradict each other, or
 ///   nothing says the format; kUnsupported  a format that this build does not have.
 TargetForm choose_form(const Options& options);
@@ -26,15 +26,14 @@ struct ChosenLayout {
   std::unique_ptr<OpenSource> like;
 };
 
-/// What the layout options say, else the verb's default: `convert` keeps the layout where `form` can hold pieces; whole
-/// tensors go into folders of files of at most 5GB.
-/// \throws Error kInvalidArgument  malformed, or pieces for a format that holds whole tensors only (the hint names
-///   others), or reshard without a layout.
+/// The layout of the options, else by the verb's defaults. Whole tensors go into folders of files of at most 5GB.
+/// \throws Error kInvalidArgument  a malformed layout, pieces for a format that holds whole tensors only (the hint
+///   names others), or no layout for a verb that needs one.
 ChosenLayout choose_layout(const Session& session, const Options& options, const TargetForm& form, Log& log);
 
-/// How the format shall be written. What files of ranks hold is what --as says, else what the source's do, else what
-/// those of --like do, else DTensors with --mesh, else ShardedTensors.
-WriteOptions choose_write_options(const Options& options, const TargetForm& form, const Catalog& source,
+/// How to write the format. Files of ranks hold what --as says, else what the source's hold, else what those of --like
+/// hold, else DTensors with --mesh, else ShardedTensors.
+WriteOptions choose_write_options(const TargetOptions& options, const TargetForm& form, const Catalog& source,
                                   const ChosenLayout& layout);
 
 }  // namespace shard::app

@@ -4,20 +4,22 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 namespace shard::app {
 
-void pass_step(const Session& session, int rank, std::string_view step) {
-  const std::string value = session.env ? session.env("SHARDCTL_TEST_HOLD").value_or("") : std::string();
-  const std::string mine = fmt::format("{}:{}:", step, rank);
-  if (!value.starts_with(mine)) return;
-  const std::string file = value.substr(mine.size());
-  std::ofstream(file + ".new") << getpid() << '\n';
-  std::filesystem::rename(file + ".new", file);
-  while (std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+std::function<void(int rank, std::string_view step)> hold_step(LocalDisk& fs, std::string hold) {
+  return [&fs, hold = std::move(hold)](int rank, std::string_view step) {
+    const std::string mine = fmt::format("{}:{}:", step, rank);
+    if (!hold.starts_with(mine)) return;
+    const std::string file = hold.substr(mine.size()), unnamed = file + ".new";
+    const std::string text = fmt::format("{}\n", getpid());
+    const auto writer = fs.create(unnamed);
+    writer->write_at(0, std::as_bytes(std::span(text)));
+    writer->close();
+    fs.rename_new(unnamed, file);
+    while (fs.status(file).kind != FileKind::kAbsent) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
 }
 
 }  // namespace shard::app

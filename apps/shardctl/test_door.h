@@ -2,14 +2,16 @@
 /// Where tests of failures reach into a run; tests/launched/README.md. Nothing happens without its variable.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 
-#include "apps/shardctl/session.h"
+#include "libshard/io/local_disk.h"
 
 namespace shard::app {
 
-/// Called before each step of a job. With SHARDCTL_TEST_HOLD=STEP:RANK:FILE that rank writes its process id to FILE and
-/// goes on when FILE is removed.
-void pass_step(const Session& session, int rank, std::string_view step);
+/// An observer of steps for a session. `hold` is SHARDCTL_TEST_HOLD, STEP:RANK:FILE: before that step that rank writes
+/// its process id to FILE and goes on when FILE is removed.
+std::function<void(int rank, std::string_view step)> hold_step(LocalDisk& fs, std::string hold);
 
 }  // namespace shard::app

@@ -1,13 +1,13 @@
 /// \file
-/// The verbs. Each takes parsed options and returns an exit code; failures are exceptions.
+/// What the verbs take, refuse and do: the functions of the table in verbs.cpp.
 #pragma once
 
-#include "apps/shardctl/session.h"
+#include "apps/shardctl/verb.h"
 
 namespace shard::app {
 
 int run_inspect(Session& session, const Options& options);
-/// split, gather, reshard and convert: one operation; they differ in defaults only (see target_choice.h).
+/// split, gather, reshard and convert: one operation; they differ in defaults only (TargetDefaults).
 int run_copy(Session& session, const Options& options);
 int run_diff(Session& session, const Options& options);
 int run_digest(Session& session, const Options& options);
@@ -18,5 +18,20 @@ int run_version(Session& session, const Options& options);
 /// The one line of --version.
 int run_version_line(Session& session);
 int run_help(Session& session, const Options& options);
+
+void check_diff(const Session& session, Options& options);
+/// The last word is the name of what is shown: moves it from the sources to CatOptions.
+void check_cat(const Session& session, Options& options);
+void check_completion(const Session& session, Options& options);
+
+void add_inspect(CLI::App& app, Options& options);
+void add_diff(CLI::App& app, Options& options);
+void add_digest(CLI::App& app, Options& options);
+void add_cat(CLI::App& app, Options& options);
+void add_completion(CLI::App& app, Options& options);
+
+/// "bash", "zsh", "fish".
+std::vector<std::string_view> shell_names();
+std::vector<std::string_view> verb_names();
 
 }  // namespace shard::app

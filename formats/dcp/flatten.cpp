@@ -156,11 +156,7 @@ class Flattener {
           .of_tensor(joined())
           .hint("leave it out with --exclude, or all objects with --objects drop");
     }
-    for (const Value* item : value.items) check_storable(*item, depth + 1);
-    if (value.extra == nullptr) return;
-    for (const Value* item : value.extra->list_items) check_storable(*item, depth + 1);
-    for (const Value* item : value.extra->dict_items) check_storable(*item, depth + 1);
-    if (value.extra->state != nullptr) check_storable(*value.extra->state, depth + 1);
+    for_each_child(value, [&](const Value& child) { check_storable(child, depth + 1); });
   }
 
   void step(int depth) {

@@ -86,13 +86,28 @@ class DcpReader : public Reader {
       add_tensors(metadata);
       if (is_of_ranks_) split_differing();
       loaded_.resize(objects_.size());
+      hide_reshaped();
       if (!metadata_only || !metadata.has_paths) look_into_objects();
       add_objects();
       finish();
     } catch (Error& error) {
-      if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
-      error.in_file(catalog_.files.front().path);
+      add_details(error);
       throw;
+    }
+  }
+
+  /// Says in which file what is wrong with a tensor is stated.
+  void add_details(Error& error) const {
+    if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
+    error.in_file(catalog_.files.front().path);
+  }
+
+  // Like tensors that no path leads to: a writer refuses what it cannot put into its own shape.
+  void hide_reshaped() {
+    for (std::size_t i = 0; i < objects_.size(); ++i) {
+      if (!objects_[i].is_reshaped) continue;
+      loaded_[i].root = hidden_tensor(*catalog_.arena);
+      loaded_[i].hides_tensors = true;
     }
   }
 
@@ -112,7 +127,8 @@ class DcpReader : public Reader {
       if (object.root != nullptr) roots.push_back(object.root);
     }
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, roots);
-    validate_catalog(catalog_);
+    DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
+    validate_catalog(catalog_, detailed);
     catalog_.root = nullptr;
   }
 
@@ -121,11 +137,14 @@ class DcpReader : public Reader {
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
     for (const TensorEntry& entry : metadata.tensors) {
+      const std::size_t chunks = catalog_.chunks.size();
       try {
         add_tensor(metadata, entry);
       } catch (Error& error) {
-        error.of_tensor(entry.name);
-        throw;
+        catalog_.chunks.resize(chunks);  // One stored tensor each.
+        catalog_.stored.resize(chunks);
+        if (!error.kind()) error.of_kind(FindingKind::kBadPickle);
+        findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }
     }
   }
@@ -145,7 +164,7 @@ class DcpReader : public Reader {
       storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
       StoredTensor stored;
       stored.shape = chunk.sizes;
-      stored.strides = strides_of(chunk.sizes);
+      stored.strides = row_major_strides(*catalog_.arena, chunk.sizes);
       stored.storage = chunk.item;
       stored.rank = catalog_.files[storage.file].rank;
       stored.dtype = entry.dtype;
@@ -155,13 +174,6 @@ class DcpReader : public Reader {
       catalog_.stored.push_back(stored);
     }
     catalog_.tensors.push_back(tensor);
-  }
-
-  Dims strides_of(Dims sizes) {
-    std::int64_t strides[kMaxDims];
-    const std::span<std::int64_t> used(strides, static_cast<std::size_t>(sizes.size()));
-    row_major_strides(sizes.span(), used);
-    return catalog_.arena->dims(used);
   }
 
   // --- Tensors that ranks have each for themselves ---
@@ -225,7 +237,8 @@ class DcpReader : public Reader {
     std::vector<Wanted> wanted;
     for (std::uint32_t i = 0; i < objects_.size(); ++i) {
       const Item& item = items_.item(objects_[i].item);
-      if (item.zstd || item.length >= kLeastWithTensor) wanted.push_back({item, i, 0});
+      const bool may_hold_tensors = item.zstd || item.length >= kLeastWithTensor;
+      if (may_hold_tensors && !objects_[i].is_reshaped) wanted.push_back({item, i, 0});
     }
     items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
       try {
@@ -256,10 +269,11 @@ class DcpReader : public Reader {
     std::vector<Inner> inner;
     for (std::uint32_t i = 0; i < loaded_.size(); ++i) {
       const std::uint32_t first = static_cast<std::uint32_t>(catalog_.storages.size());
-      for (const Place& place : loaded_[i].places) items_.add_storage(place, items_.item(objects_[i].item).file);
+      for (const Location& location : loaded_[i].locations)
+        items_.add_storage(location, items_.item(objects_[i].item).file);
       for (std::size_t k = 0; k < loaded_[i].tensors.size(); ++k) {
         InnerTensor& tensor = loaded_[i].tensors[k];
-        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.place});
+        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.location});
       }
     }
     // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
@@ -281,14 +295,8 @@ class DcpReader : public Reader {
     const auto begin = static_cast<std::uint32_t>(catalog_.tensors.size());
     for (const Inner& inner : copies) {
       const InnerTensor& from = *inner.tensor;
-      StoredTensor stored;
-      stored.shape = from.view.shape;
-      stored.strides = from.view.strides;
-      stored.first = from.view.first;
-      stored.storage = inner.storage;
+      StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
       stored.rank = catalog_.files[catalog_.storages[inner.storage].file].rank;
-      stored.dtype = from.view.dtype;
-      stored.requires_grad = from.view.requires_grad;
       add_whole_tensor(catalog_, from.name, compact_path(from.path, from.name), stored);
     }
     const bool differ = join(begin, copies.size());

@@ -65,7 +65,7 @@ class PlacedZip {
 /// The frames of a target whose file i is zips[i]. Ownership: both must outlive it.
 std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vector<PlacedZip>& zips);
 
-/// Refuses what a torch.save file cannot hold: objects in which tensors are hidden (see hidden_tensor_kind).
+/// Refuses what a torch.save file cannot hold: objects in which tensors are hidden (see HiddenTensors).
 /// \throws Error kUnsupported
 void check_objects(const Catalog& target);
 

@@ -41,7 +41,7 @@ struct StorageId {
   std::int64_t count = 0, bytes = 0;
 };
 
-/// \throws Error kCorruption  `value` is no persistent id of a storage.
+/// \throws Error kCorruption  `value` is not a persistent id of a storage.
 StorageId as_storage_id(const Value& value);
 
 /// What `value` says if it is a call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3, or of a function
@@ -51,6 +51,9 @@ StorageId as_storage_id(const Value& value);
 /// class
 ///   that contradicts.
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value);
+
+/// The tensor that `view` says, as the catalog has it: in storage number `storage`, of no rank.
+StoredTensor stored_tensor(const TensorView& view, std::uint32_t storage);
 
 /// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass, device, legacy;
 /// compound: a Parameter whose attributes hold tensors, for readers unwrap all others; a bare persistent id is a

@@ -6,6 +6,7 @@
 #include <compare>
 #include <unordered_map>
 
+#include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
@@ -29,15 +30,20 @@ std::strong_ordering compare_place(const RankLeaf& a, const RankLeaf& b) {
 
 class Merge {
  public:
-  Merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks, const MeshLayout* layout)
-      : shardings_(catalog), context_{catalog, files, shardings_, std::ssize(ranks)}, ranks_(ranks), layout_(layout) {}
+  Merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks, const MeshLayout* layout,
+        Findings& findings)
+      : shardings_(catalog),
+        context_{catalog, files, shardings_, catalog.world_size.value()},
+        ranks_(ranks),
+        layout_(layout),
+        findings_(findings) {}
 
   void run() {
     const std::vector<Holder> all = sorted_leaves();
     for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
       end = begin + 1;
       while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
-      merge_name(Holders(all).subspan(begin, end - begin));
+      try_name(Holders(all).subspan(begin, end - begin));
     }
     finish_root();
   }
@@ -50,6 +56,25 @@ class Merge {
     }
     std::ranges::stable_sort(all, [](const Holder& a, const Holder& b) { return compare_place(*a.leaf, *b.leaf) < 0; });
     return all;
+  }
+
+  /// Where ranks contradict one another, all that was begun of the name is left out.
+  void try_name(Holders holders) {
+    Catalog& catalog = context_.catalog;
+    const std::size_t tensors = catalog.tensors.size(), chunks = catalog.chunks.size(), stored = catalog.stored.size();
+    const std::size_t objects = catalog.objects.size(), nodes = nodes_.size();
+    try {
+      merge_name(holders);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCorruption) throw;
+      findings_.report(error);
+      catalog.tensors.resize(tensors);
+      catalog.chunks.resize(chunks);
+      catalog.stored.resize(stored);
+      catalog.objects.resize(objects);
+      nodes_.resize(nodes);
+      is_in_root_ = false;
+    }
   }
 
   void merge_name(Holders holders) {
@@ -100,7 +125,7 @@ class Merge {
     }
   }
 
-  bool is_on_all(Holders holders) const { return holders.size() == ranks_.size(); }
+  bool is_on_all(Holders holders) const { return std::ssize(holders) == context_.world_size; }
 
   const MeshLayout::Rule* rule_of(const Holder& holder) const {
     if (layout_ == nullptr) return nullptr;
@@ -117,8 +142,9 @@ class Merge {
   void merge_plain(Holders holders) {
     if (const MeshLayout::Rule* rule = rule_of(holders[0])) {
       if (!is_on_all(holders)) {
-        throw contradiction(context_, holders[0], FindingKind::kGap, "not every rank's file holds its slice of the tensor")
-            .expected(std::ssize(ranks_))
+        throw contradiction(context_, holders[0], FindingKind::kGap,
+                            "not every rank's file holds its slice of the tensor")
+            .expected(context_.world_size)
             .found(std::ssize(holders));
       }
       return set_tensor(holders[0], merge_slices(context_, holders, *layout_, *rule));
@@ -167,7 +193,9 @@ class Merge {
   }
 
   void merge_objects(Holders holders) {
-    const auto differs = [&](const Holder& each) { return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node); };
+    const auto differs = [&](const Holder& each) {
+      return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node);
+    };
     if (std::ranges::none_of(holders, differs))
       return add_object(holders[0], is_on_all(holders) ? -1 : holders[0].rank());
     for (const Holder& holder : holders) add_object(holder, holder.rank());
@@ -198,17 +226,18 @@ class Merge {
   MergeContext context_;
   const std::vector<RankFile>& ranks_;
   const MeshLayout* layout_;
+  Findings& findings_;
   torch_save::HiddenTensors hidden_;
-  ObjectComparison objects_;
+  pickle::Equality objects_;
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
-  bool is_in_root_ = true;                               ///< Every name is in rank 0's tree.
+  bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };
 
 }  // namespace
 
 void merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks,
-           const MeshLayout* layout) {
-  Merge(catalog, files, ranks, layout).run();
+           const MeshLayout* layout, Findings& findings) {
+  Merge(catalog, files, ranks, layout, findings).run();
 }
 
 }  // namespace shard::torch_ranks

@@ -19,8 +19,8 @@ constexpr std::size_t kNamedRanks = 8;
 
 class RankSettler {
  public:
-  RankSettler(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog)
-      : files_(files), check_(check), catalog_(catalog) {}
+  RankSettler(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog, Findings& findings)
+      : files_(files), check_(check), catalog_(catalog), findings_(findings) {}
 
   std::int64_t settle() {
     give_ranks();
@@ -50,17 +50,17 @@ class RankSettler {
   }
 
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
-    throw Error(ErrorCode::kInvalidArgument, "nothing says which rank wrote this file")
-        .in_file(shown(file))
-        .because("its tensors do not, and the files' names do not differ in exactly one number")
-        .hint(check_.layout == nullptr ? "say how the tensors were cut: --layout FILE"
-                                       : "let the layout document say it: files.path with its axes in braces");
+    Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
+    error.in_file(shown(file)).because(
+        "its tensors do not say it, and the files' names do not differ in exactly one number");
+    if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
+    throw error.hint("state it in the layout document: files.path with its axes in braces");
   }
 
   std::int64_t layout_ranks() const { return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh); }
 
   /// Process groups and documents say it; meshes say how many at least.
-  std::int64_t find_world_size() const {
+  std::int64_t find_world_size() {
     std::int64_t world_size = layout_ranks();
     const RankFile* teller = nullptr;
     for (const RankFile& file : files_) {
@@ -71,28 +71,29 @@ class RankSettler {
       if (!file.is_exact && (teller == nullptr || !teller->is_exact))
         world_size = std::max(world_size, file.world_size);
     }
-    for (const RankFile& file : files_) {
-      if (file.is_exact ? file.world_size == world_size : file.world_size <= world_size) continue;
-      throw Error(ErrorCode::kCorruption,
-                  fmt::format("the file is of a save of {} ranks, {} of one of {}", file.world_size,
-                              teller == nullptr ? "others" : shown(*teller), world_size))
-          .in_file(shown(file))
-          .of_kind(FindingKind::kWorldSizeMismatch)
-          .because("files of different saves are no checkpoint together")
-          .expected(world_size)
-          .found(file.world_size);
-    }
+    const std::string others = teller == nullptr ? "others" : shown(*teller);
+    std::erase_if(files_, [&](const RankFile& file) {
+      if (file.is_exact ? file.world_size == world_size : file.world_size <= world_size) return false;
+      findings_.report(Error(ErrorCode::kCorruption, fmt::format("the file is of a save of {} ranks, {} of one of {}",
+                                                                 file.world_size, others, world_size))
+                           .in_file(shown(file))
+                           .of_kind(FindingKind::kWorldSizeMismatch)
+                           .because("files of different saves do not make one checkpoint")
+                           .expected(world_size)
+                           .found(file.world_size));
+      return true;
+    });
     return world_size;
   }
 
   void check_expected(std::int64_t world_size) const {
     if (!check_.ranks_expected || *check_.ranks_expected == world_size) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
-        .in_file(shown(files_.front()))
-        .of_kind(FindingKind::kWorldSizeMismatch)
-        .because(fmt::format("--ranks-expected says {}", *check_.ranks_expected))
-        .expected(*check_.ranks_expected)
-        .found(world_size);
+    findings_.report(Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
+                         .in_file(shown(files_.front()))
+                         .of_kind(FindingKind::kWorldSizeMismatch)
+                         .because(fmt::format("the caller expects {} ranks", *check_.ranks_expected))
+                         .expected(*check_.ranks_expected)
+                         .found(world_size));
   }
 
   /// A file whose rank is on another file's mesh has that same mesh; meshes of parts of the world are disjoint.
@@ -103,12 +104,12 @@ class RankSettler {
       if (first == nullptr) first = &file;
       const Sharding &a = *first->mesh, &b = *file.mesh;
       if ((a.mesh == b.mesh && a.ranks == b.ranks) || !holds(a, *file.rank)) continue;
-      throw Error(ErrorCode::kCorruption, "the file's device mesh is another one")
-          .in_file(shown(file))
-          .of_kind(FindingKind::kWorldSizeMismatch)
-          .because(fmt::format("{} names this rank on its mesh", shown(*first)))
-          .expected(describe(a))
-          .found(describe(b));
+      findings_.report(Error(ErrorCode::kCorruption, "the file's device mesh is another one")
+                           .in_file(shown(file))
+                           .of_kind(FindingKind::kWorldSizeMismatch)
+                           .because(fmt::format("{} names this rank on its mesh", shown(*first)))
+                           .expected(describe(a))
+                           .found(describe(b)));
     }
   }
 
@@ -137,7 +138,8 @@ class RankSettler {
     return fmt::format("the names are of {} sets of files: read one at a time, such as {}", patterns.size(), globs);
   }
 
-  void check_each_once(std::int64_t world_size) const {
+  /// Reports the first file too many, and drops all such.
+  void check_each_once(std::int64_t world_size) {
     const RankFile *again = nullptr, *before = nullptr;
     for (std::size_t i = 1; i < files_.size() && again == nullptr; ++i) {
       if (*files_[i].rank == *files_[i - 1].rank) before = &files_[i - 1], again = &files_[i];
@@ -161,7 +163,10 @@ class RankSettler {
       error.expected(fmt::format("each of the ranks 0 to {} once", world_size - 1))
           .found(fmt::format("rank {}", again == nullptr ? *last.rank : *again->rank));
     }
-    throw Error(error);
+    findings_.report(error);
+    const auto same_rank = [](const RankFile& a, const RankFile& b) { return *a.rank == *b.rank; };
+    files_.erase(std::unique(files_.begin(), files_.end(), same_rank), files_.end());
+    std::erase_if(files_, [world_size](const RankFile& file) { return *file.rank >= world_size; });
   }
 
   void check_all_there(std::int64_t world_size) const {
@@ -175,36 +180,47 @@ class RankSettler {
       next = rank + 1;
     }
     const std::int64_t more = absent - std::ssize(missing);
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("the {} of rank{} {}{} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
-                            fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
-                            absent == 1 ? "is" : "are"))
-        .in_file(name_of(missing.front()))
-        .of_kind(FindingKind::kMissingFile)
-        .of_rank(static_cast<int>(missing.front()))
-        .because(fmt::format("{} ranks wrote the checkpoint, {} of their files are here", world_size, files_.size()))
-        .expected(world_size)
-        .found(std::ssize(files_))
-        .hint("name the files of all ranks, or the folder that holds them");
+    findings_.report(
+        Error(ErrorCode::kNotFound,
+              fmt::format("the {} of rank{} {}{} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
+                          fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
+                          absent == 1 ? "is" : "are"))
+            .in_file(name_of(missing.front()))
+            .of_kind(FindingKind::kMissingFile)
+            .of_rank(static_cast<int>(missing.front()))
+            .because(
+                fmt::format("{} ranks wrote the checkpoint, {} of their files are here", world_size, files_.size()))
+            .expected(world_size)
+            .found(std::ssize(files_))
+            .hint("name the files of all ranks, or the folder that holds them"));
   }
 
   /// That the missing file should have; where the names do not tell, of one that is there.
   std::string name_of(std::int64_t rank) const {
-    std::vector<std::int64_t> ranks(files_.size());
-    for (const RankFile& file : files_) ranks[file.number] = *file.rank;
-    const std::string name = name_of_rank(check_.names, ranks, rank);
+    if (files_.empty()) return catalog_.files.front().path;
+    std::vector<std::string> names;
+    std::vector<std::int64_t> ranks;
+    for (std::uint32_t number = 0; number < check_.names.size(); ++number) {
+      const auto file = std::ranges::find(files_, number, &RankFile::number);
+      if (file == files_.end()) continue;
+      names.push_back(check_.names[number]);
+      ranks.push_back(*file->rank);
+    }
+    const std::string name = name_of_rank(names, ranks, rank);
     return name.empty() ? shown(files_.front()) : name;
   }
 
   std::vector<RankFile>& files_;
   const RankCheck& check_;
   const Catalog& catalog_;
+  Findings& findings_;
 };
 
 }  // namespace
 
-std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog) {
-  return RankSettler(files, check, catalog).settle();
+std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog,
+                          Findings& findings) {
+  return RankSettler(files, check, catalog, findings).settle();
 }
 
 }  // namespace shard::torch_ranks

@@ -9,6 +9,7 @@
 
 #include "formats/torch_ranks/rank_file.h"
 #include "libshard/catalog/layout.h"
+#include "libshard/core/findings.h"
 
 namespace shard::torch_ranks {
 
@@ -19,12 +20,13 @@ struct RankCheck {
 };
 
 /// Gives every file its rank (by its content, else a layout's files.path, else the only number that differs between the
-/// names) and sorts them by it.
+/// names) and sorts them by it. Where the sink goes on, `files` loses those that do not fit the others.
+/// Reports kNotFound    a rank is missing (kind missing_file).
+/// Reports kCorruption  a rank twice, a rank past the world, files of saves of different sizes, more files than ranks,
+///   another number than expected (kinds rank_mismatch, world_size_mismatch, extra_file).
 /// \returns the world size.
 /// \throws Error kInvalidArgument  nothing tells the ranks.
-/// \throws Error kNotFound         a rank is missing (kind missing_file).
-/// \throws Error kCorruption       a rank twice, a rank past the world, files of saves of different sizes, more files
-///   than ranks, another number than expected (kinds rank_mismatch, world_size_mismatch, extra_file).
-std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog);
+std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog,
+                          Findings& findings);
 
 }  // namespace shard::torch_ranks

@@ -24,15 +24,17 @@ constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
 class RanksReader final : public Reader {
  public:
   RanksReader(const Source& source, const OpenOptions& options)
-      : source_(find_rank_files(source)),
+      : findings_(*options.findings),
+        source_(find_rank_files(source)),
         files_(*source.store, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
     catalog_.format = "torch-ranks";
     if (source_.names.empty()) {
       throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
     }
     std::vector<RankFile> ranks;
-    for (const std::string& name : source_.names) ranks.push_back(read_rank_file(catalog_, files_, name));
-    catalog_.format_version = files_.version(0);
+    for (const std::string& name : source_.names) try_file(name, ranks);
+    if (ranks.empty()) return;  // The findings say why.
+    catalog_.format_version = files_.version(ranks.front().number);
     std::optional<MeshLayout> read;
     const MeshLayout* layout = nullptr;
     if (std::ranges::none_of(ranks, &RankFile::is_sharded)) {
@@ -40,9 +42,10 @@ class RanksReader final : public Reader {
       layout = find_layout(*source.store, options, read);
     }
     settle(ranks, {source_.names, layout, options.ranks_expected});
-    merge(catalog_, files_, ranks, layout);
+    if (ranks.empty()) return;
+    merge(catalog_, files_, ranks, layout, findings_);
     catalog_.rank_files = kind_of(ranks, layout);
-    validate_catalog(catalog_);
+    validate_catalog(catalog_, findings_);
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -54,6 +57,16 @@ class RanksReader final : public Reader {
   void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
 
  private:
+  /// What is wrong with a file is a finding, and then the file is left out.
+  void try_file(const std::string& name, std::vector<RankFile>& ranks) {
+    try {
+      ranks.push_back(read_rank_file(catalog_, files_, name));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnsupported) throw;
+      findings_.report(error);
+    }
+  }
+
   static std::set<std::string_view> names_of(const RankFile& file) {
     std::set<std::string_view> names;
     for (const RankLeaf& leaf : file.leaves) names.insert(leaf.name);
@@ -66,10 +79,11 @@ class RanksReader final : public Reader {
     for (const RankFile& file : ranks) {
       if (names_of(file) == expected) continue;
       const std::string &first = catalog_.files[ranks.front().number].path, &other = catalog_.files[file.number].path;
-      throw Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
-          .in_file(other)
-          .of_kind(FindingKind::kMixedSave)
-          .because("files of ranks hold the same names, parts of one checkpoint have an index beside them");
+      return findings_.report(
+          Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
+              .in_file(other)
+              .of_kind(FindingKind::kMixedSave)
+              .because("files of ranks hold the same names, parts of one checkpoint have an index beside them"));
     }
   }
 
@@ -82,14 +96,14 @@ class RanksReader final : public Reader {
       return &read.emplace(
           parse_layout_document({reinterpret_cast<const char*>(text.data()), text.size()}, source_.layout));
     }
-    throw Error(ErrorCode::kInvalidArgument, "the files hold plain tensors, and nothing says how those were cut")
+    throw Error(ErrorCode::kInvalidArgument, "cannot merge plain tensors: nothing says how they were cut")
         .in_file(catalog_.files.front().path)
-        .because("there is no ShardedTensor and no DTensor in them, and no layout.json beside them")
-        .hint("say how the tensors were cut: --layout FILE");
+        .because("there is no ShardedTensor and no DTensor in the files, and no layout.json beside them")
+        .suggest(Remedy::kStateLayout);
   }
 
   void settle(std::vector<RankFile>& ranks, const RankCheck& check) {
-    catalog_.world_size = settle_ranks(ranks, check, catalog_);
+    catalog_.world_size = settle_ranks(ranks, check, catalog_, findings_);
     for (const RankFile& file : ranks) catalog_.files[file.number].rank = static_cast<int>(*file.rank);
   }
 
@@ -99,6 +113,7 @@ class RanksReader final : public Reader {
     return has_sharded ? RankFiles::kShardedTensor : RankFiles::kDTensor;
   }
 
+  Findings& findings_;
   RankSource source_;
   Catalog catalog_;
   torch_save::SavedFiles files_;

@@ -25,6 +25,7 @@
 #include "libshard/catalog/placement.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/value.h"
 
 namespace shard {
@@ -35,8 +36,8 @@ inline constexpr const char* kAliasesNote = "shardctl.aliases";
 
 /// One step of the way to a leaf: a dict key or a list index.
 struct PathPart {
-  std::string_view key;     ///< Meaningful when !is_index.
-  std::int64_t index = 0;   ///< Meaningful when is_index: a list index or an integer dict key.
+  std::string_view key;    ///< Meaningful when !is_index.
+  std::int64_t index = 0;  ///< Meaningful when is_index: a list index or an integer dict key.
   bool is_index = false;
   bool is_int_key = false;  ///< With is_index: an integer dict key, not the index of a list or tuple.
 };
@@ -54,9 +55,9 @@ struct Storage {
   std::int64_t bytes = 0;
   std::uint32_t file = 0;
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
-  bool plain = true;           ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
-                               ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
-  bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
+  bool plain = true;        ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
+                            ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
+  bool whole_copy = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
   std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
 };
 
@@ -91,8 +92,10 @@ struct Tensor {
                                       ///< (of a tensor in pieces: of every piece).
                                       ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
-  std::uint32_t sharding = kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
+  std::uint32_t sharding =
+      kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
   DType dtype{};
+  bool damaged = false;  ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
 };
 
@@ -149,12 +152,15 @@ struct Catalog {
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
 /// Makes a freshly filled catalog ready for use: sorts tensors and objects by name and rank and chunks by offsets and
-/// rank (renumbering kTensor values under `root`), finds aliases, and checks what readers must not have to: bounds of
-/// every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover the tensor
-/// exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against Storage::bytes.
+/// rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would otherwise
+/// repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover
+/// the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against
+/// Storage::bytes.
 ///
-/// \throws Error kCorruption  of kind gap, overlap, out_of_bounds or shape_mismatch, naming the tensor and the place.
+/// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
+/// place: the first finding of each tensor, which is then `damaged`.
+/// \throws Error kUnsupported  coverage that cannot be decided, see check_coverage.
 /// Cost: n log n in tensors and chunks.
-void validate_catalog(Catalog& catalog);
+void validate_catalog(Catalog& catalog, Findings& findings = throwing_findings());
 
 }  // namespace shard

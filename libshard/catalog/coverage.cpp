@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <vector>
 
 #include "libshard/core/box.h"
@@ -17,15 +18,13 @@ namespace {
 constexpr std::size_t kMaxCutDims = 12;
 constexpr std::size_t kMaxCorners = std::size_t{1} << 28;
 
-bool is_empty(const Chunk& chunk) { return std::ranges::find(chunk.sizes, 0) != chunk.sizes.end(); }
-
 /// The boxes to check: without empty ones, equal ones once. Equal boxes are neighbours as equal offsets are; of those
 /// only the first is compared with, since two boxes of different sizes at one place overlap and will be found so.
 std::vector<const Chunk*> distinct_boxes(std::span<const Chunk> chunks) {
   std::vector<const Chunk*> boxes;
   boxes.reserve(chunks.size());
   for (const Chunk& chunk : chunks) {
-    if (is_empty(chunk)) continue;
+    if (is_empty(chunk.sizes)) continue;
     const bool replica = !boxes.empty() && boxes.back()->offsets == chunk.offsets && boxes.back()->sizes == chunk.sizes;
     if (!replica) boxes.push_back(&chunk);
   }
@@ -49,9 +48,9 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
   return true;
 }
 
-[[noreturn]] void throw_gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> element) {
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("tensor '{}': no chunk holds element {} of {}", tensor, to_string(element), to_string(shape)))
+Error gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> element) {
+  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': no chunk holds element {} of {}", tensor,
+                                                   to_string(element), to_string(shape)))
       .of_tensor(tensor)
       .of_kind(FindingKind::kGap)
       .because("the stored chunks do not cover the tensor")
@@ -59,14 +58,13 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
       .found(fmt::format("a gap at {}", to_string(element)));
 }
 
-[[noreturn]] void throw_overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes,
-                                std::span<const std::int64_t> element) {
+Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, std::span<const std::int64_t> element) {
   std::vector<std::string> holders;
   for (const Chunk* box : boxes) {
     if (holders.size() < 2 && contains(*box, element)) holders.push_back(to_string(Box(box->offsets, box->sizes)));
   }
-  throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}': chunks {} both hold element {}", tensor,
-                                                  fmt::join(holders, " and "), to_string(element)))
+  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': chunks {} both hold element {}", tensor,
+                                                   fmt::join(holders, " and "), to_string(element)))
       .of_tensor(tensor)
       .of_kind(FindingKind::kOverlap)
       .because("they overlap without being equal")
@@ -74,19 +72,21 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
       .found(fmt::format("an overlap at {}", to_string(element)));
 }
 
-/// One dimension is cut (or none): sorted boxes must follow one another.
-void check_intervals(std::string_view tensor, Dims shape, const std::vector<const Chunk*>& boxes, int dim) {
+/// Only `dim` is cut: sorted boxes must follow one another. Invariant: the boxes so far cover [0, reached) once.
+std::optional<Error> check_intervals(std::string_view tensor, Dims shape, const std::vector<const Chunk*>& boxes,
+                                     int dim) {
   std::vector<std::int64_t> element(static_cast<std::size_t>(shape.size()));
   std::int64_t& reached = element[static_cast<std::size_t>(dim)];
   for (const Chunk* box : boxes) {
-    if (box->offsets[dim] > reached) throw_gap(tensor, shape, element);
+    if (box->offsets[dim] > reached) return gap(tensor, shape, element);
     if (box->offsets[dim] < reached) {
       reached = box->offsets[dim];
-      throw_overlap(tensor, boxes, element);
+      return overlap(tensor, boxes, element);
     }
     reached += box->sizes[dim];
   }
-  if (reached < shape[dim]) throw_gap(tensor, shape, element);
+  if (reached < shape[dim]) return gap(tensor, shape, element);
+  return std::nullopt;
 }
 
 /// Corner number `upper` of box number `box`: bit k says that dimension cut[k] is at the box's end, not its begin.
@@ -159,15 +159,13 @@ class CornerSum {
   std::vector<Corner> corners_;
 };
 
-}  // namespace
-
-void check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> chunks) {
-  if (std::ranges::find(shape, 0) != shape.end()) return;
+std::optional<Error> find_fault(std::string_view tensor, Dims shape, std::span<const Chunk> chunks) {
+  if (is_empty(shape)) return std::nullopt;
   const std::vector<const Chunk*> boxes = distinct_boxes(chunks);
   std::vector<std::int64_t> element(static_cast<std::size_t>(shape.size()));
-  if (boxes.empty()) throw_gap(tensor, shape, element);
+  if (boxes.empty()) return gap(tensor, shape, element);
   const std::vector<int> cut = cut_dims(shape, boxes);
-  if (cut.empty()) return;  // All are the whole tensor, so they are one box.
+  if (cut.empty()) return std::nullopt;  // All are the whole tensor, so they are one box.
   if (cut.size() == 1) return check_intervals(tensor, shape, boxes, cut[0]);
   if (cut.size() > kMaxCutDims || boxes.size() > kMaxCorners >> cut.size()) {
     throw Error(ErrorCode::kUnsupported,
@@ -177,8 +175,17 @@ void check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> 
             fmt::format("coverage is checked for up to {} cut dimensions and {} corners", kMaxCutDims, kMaxCorners));
   }
   const int difference = CornerSum(shape, boxes, cut).first_difference(element);
-  if (difference < 0) throw_gap(tensor, shape, element);
-  if (difference > 0) throw_overlap(tensor, boxes, element);
+  if (difference < 0) return gap(tensor, shape, element);
+  if (difference > 0) return overlap(tensor, boxes, element);
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> chunks, Findings& findings) {
+  const std::optional<Error> fault = find_fault(tensor, shape, chunks);
+  if (fault) findings.report(*fault);
+  return !fault;
 }
 
 }  // namespace shard

@@ -17,8 +17,11 @@ namespace shard {
 
 /// Checks that the non-empty boxes of `chunks`, equal ones counted once, cover `shape` exactly.
 /// \pre every box lies inside `shape` (empty ones may lie past the end); `chunks` are sorted by offsets.
-/// \throws Error kCorruption  of kind gap or overlap, naming `tensor` and the element.
+/// Reports the first element (in row-major order) that is not covered once: kCorruption of kind gap or overlap, naming
+/// `tensor` and the element.
+/// \returns whether nothing was reported.
 /// \throws Error kUnsupported  more than 12 dimensions are cut.
-void check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> chunks);
+bool check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> chunks,
+                    Findings& findings = throwing_findings());
 
 }  // namespace shard

@@ -81,7 +81,7 @@ void check_objects(const Selection& selection, const FormatTraits& traits) {
               fmt::format("{} cannot hold objects, the source has {}: {}{}", traits.name, selection.objects.size(),
                           fmt::join(names, ", "), selection.objects.size() > names.size() ? ", ..." : ""))
       .because("only tensors can be stored in it")
-      .hint("add --objects drop to leave them out");
+      .suggest(Remedy::kDropObjects);
 }
 
 void check_names(const Catalog& source, const Selection& selection, const FormatTraits& traits, bool whole) {

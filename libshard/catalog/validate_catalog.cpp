@@ -95,13 +95,7 @@ class Renumbering {
       value->number = new_index_.at(static_cast<std::size_t>(value->number));
       return;
     }
-    for (Value* item : value->items) visit(item, depth + 1);
-    visit(value->callee, depth + 1);
-    if (value->extra == nullptr) return;
-    for (Value* item : value->extra->list_items) visit(item, depth + 1);
-    for (Value* item : value->extra->dict_items) visit(item, depth + 1);
-    visit(value->extra->state, depth + 1);
-    visit(value->extra->kwargs, depth + 1);
+    for_each_child(*value, [&](Value& child) { visit(&child, depth + 1); });
   }
 
  private:
@@ -155,7 +149,9 @@ class AliasFinder {
  private:
   const Chunk& chunk(const Tensor& tensor) const { return catalog_.chunks[tensor.first_chunk]; }
   std::uint32_t storage(const Tensor& tensor) const { return catalog_.stored[chunk(tensor).stored].storage; }
-  bool is_candidate(const Tensor& tensor) const { return tensor.chunk_count > 0 && uses_[storage(tensor)] > 1; }
+  bool is_candidate(const Tensor& tensor) const {
+    return !tensor.damaged && tensor.chunk_count > 0 && uses_[storage(tensor)] > 1;
+  }
 
   std::size_t hash(const Tensor& tensor) const {
     std::uint64_t hash = storage(tensor);
@@ -221,57 +217,71 @@ void check_box(const Tensor& tensor, const Chunk& chunk) {
     empty = empty || chunk.sizes[d] == 0;
     inside = inside && chunk.sizes[d] <= tensor.shape[d] && chunk.offsets[d] <= tensor.shape[d] - chunk.sizes[d];
   }
-  if (!inside && !empty) refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "the chunk reaches past the tensor's end");
+  if (!inside && !empty)
+    refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "the chunk reaches past the tensor's end");
 }
 
 bool is_whole(const Tensor& tensor, const Chunk& chunk) {
   return chunk.sizes == tensor.shape && std::ranges::all_of(chunk.offsets, [](std::int64_t n) { return n == 0; });
 }
 
-void check_tensor(const Catalog& catalog, const Tensor& tensor) {
+/// What can be said of a tensor without looking at its coverage. \throws Error kCorruption
+void check_bounds(const Catalog& catalog, const Tensor& tensor) {
   if (tensor.shape.size() > kMaxDims) {
     throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions", tensor.name, tensor.shape.size()))
         .of_tensor(tensor.name)
+        .of_kind(FindingKind::kBadHeader)
         .because(fmt::format("no tensor has more than {}", kMaxDims));
   }
   try {
     checked_bytes(checked_numel(tensor.shape), tensor.dtype);
   } catch (Error& error) {
-    throw error.of_tensor(tensor.name);
+    throw error.of_tensor(tensor.name).of_kind(FindingKind::kBadHeader);
   }
-  const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
-  for (const Chunk& chunk : chunks) {
+  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
     check_box(tensor, chunk);
     check_view(tensor.name, chunk.sizes, chunk.strides, chunk.first, tensor.dtype,
                catalog.storages[catalog.stored[chunk.stored].storage]);
   }
-  if (chunks.size() == 1 && is_whole(tensor, chunks[0])) return;
-  check_coverage(tensor.name, tensor.shape, chunks);
+}
+
+/// \returns whether nothing was reported.
+bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findings) {
+  try {
+    check_bounds(catalog, tensor);
+  } catch (const Error& error) {
+    findings.report(error);
+    return false;
+  }
+  const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
+  if (chunks.size() == 1 && is_whole(tensor, chunks[0])) return true;
+  return check_coverage(tensor.name, tensor.shape, chunks, findings);
 }
 
 /// Views may name an element many times over (a stride of 0, many names for one storage). A file of a few bytes that
 /// says terabytes so is made to keep its readers busy.
-void check_proportion(const Catalog& catalog) {
+void check_proportion(const Catalog& catalog, Findings& findings) {
   constexpr double kAlways = std::int64_t{1} << 30, kTimes = 256;
   double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
   for (const Tensor& tensor : catalog.tensors) {
-    named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+    if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }
   for (const Storage& storage : catalog.storages) stored += static_cast<double>(storage.bytes);
   if (named <= std::max(kAlways, kTimes * stored)) return;
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("tensors of {:.0f} bytes look into {:.0f} bytes of storage", named, stored))
-      .because("more than 256 times; no checkpoint does, a file that is made to keep its readers busy may")
-      .of_kind(FindingKind::kOutOfBounds);
+  findings.report(
+      Error(ErrorCode::kCorruption,
+            fmt::format("tensors claim {:.0f} bytes but their storages hold only {:.0f}", named, stored))
+          .because("no checkpoint claims more than 256 times what it stores; a file made to keep readers busy may")
+          .of_kind(FindingKind::kOutOfBounds));
 }
 
 }  // namespace
 
-void validate_catalog(Catalog& catalog) {
+void validate_catalog(Catalog& catalog, Findings& findings) {
   sort_entries(catalog);
   sort_chunks(catalog);
-  for (const Tensor& tensor : catalog.tensors) check_tensor(catalog, tensor);
-  check_proportion(catalog);
+  for (Tensor& tensor : catalog.tensors) tensor.damaged = !check_tensor(catalog, tensor, findings);
+  check_proportion(catalog, findings);
   AliasFinder(catalog).run();
 }
 

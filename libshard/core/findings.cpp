@@ -16,4 +16,16 @@ Findings& throwing_findings() {
   return findings;
 }
 
+std::vector<FindingKind> CollectedFindings::kinds() const {
+  std::vector<FindingKind> kinds;
+  for (const Error& finding : all_) kinds.push_back(finding.kind().value());
+  return kinds;
+}
+
+void DetailedFindings::report(const Error& finding) {
+  Error detailed(finding);
+  add_(detailed);
+  next_.report(detailed);
+}
+
 }  // namespace shard

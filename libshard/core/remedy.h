@@ -32,8 +32,10 @@ enum class Remedy : std::uint8_t {
   kNameLauncher,        ///< State which launcher's environment variables count.
   kNameRendezvous,      ///< State where rank 0 can be reached.
   kNameRank,            ///< State rank, number of ranks and where rank 0 can be reached. `argument`: where the rank is.
+  kReadFolder,          ///< Read the folder or file `argument` in place of the source.
+  kReadFiles,           ///< Read the files that the shell pattern `argument` matches; '*' in its last component is one.
 };
-inline constexpr int kRemedyCount = static_cast<int>(Remedy::kNameRank) + 1;
+inline constexpr int kRemedyCount = static_cast<int>(Remedy::kReadFiles) + 1;
 
 /// A remedy with what it applies to; `argument` is empty where the remedy says that it takes none.
 struct Suggestion {

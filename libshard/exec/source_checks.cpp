@@ -40,13 +40,14 @@ void SourceChecks::add_run(const CrcRun& run) {
     begun_.erase(run.storage);
   }
   if (found == *storage.crc32) return;
-  throw Error(ErrorCode::kCorruption, "its elements do not match the checksum that is stored beside them")
-      .in_file(source_.files[storage.file].path)
-      .because("bytes of the file changed after it was written")
-      .of_kind(FindingKind::kCrcMismatch)
-      .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
-      .found(fmt::format("{:08x}", found))
-      .hint("fetch the file again, or restore it from a copy");
+  const std::scoped_lock lock(reporting_);
+  findings_.report(Error(ErrorCode::kCorruption, "its elements do not match the checksum that is stored beside them")
+                       .in_file(source_.files[storage.file].path)
+                       .because("bytes of the file changed after it was written")
+                       .of_kind(FindingKind::kCrcMismatch)
+                       .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
+                       .found(fmt::format("{:08x}", found))
+                       .hint("fetch the file again, or restore it from a copy"));
 }
 
 }  // namespace shard

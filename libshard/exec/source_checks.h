@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/findings.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/crc_runs.h"
 
@@ -19,21 +20,25 @@ namespace shard {
 /// Bytes that are read again count once. Threads: any. Memory: the runs of storages that are begun and not complete.
 class SourceChecks {
  public:
-  explicit SourceChecks(const Catalog& source) : source_(source) {}
+  /// Ownership: both must outlive this.
+  explicit SourceChecks(const Catalog& source, Findings& findings = throwing_findings())
+      : source_(source), findings_(findings) {}
 
-  /// Bytes of a storage, as they were read. Cost: their CRC-32, where the storage has one.
-  /// \throws Error kCorruption (kind crc_mismatch)  the storage is complete and differs.
+  /// Bytes of a storage, as they were read. Reports (kCorruption of kind crc_mismatch) a storage that is complete and
+  /// differs. Cost: their CRC-32, where the storage has one.
   void add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes);
 
   /// What was read of storages that are not complete, for another rank's add_all.
   std::vector<CrcRun> incomplete() const;
-  /// \throws Error kPeer  a run that cannot be; kCorruption  as `add`.
+  /// Reports as `add`. \throws Error kPeer  a run that cannot be.
   void add_all(std::span<const CrcRun> runs);
 
  private:
   void add_run(const CrcRun& run);
 
   const Catalog& source_;
+  Findings& findings_;
+  std::mutex reporting_;  ///< The sink is called by one thread at a time.
   mutable std::mutex mutex_;
   std::unordered_map<std::uint32_t, CrcRuns> begun_;
 };

@@ -11,10 +11,12 @@
 
 namespace shard {
 
-/// \pre the tensor is located. Threads: one reader per thread.
+/// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:
-  TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress);
+  /// `findings` is told of a storage that was read whole and does not match its checksum, see SourceChecks.
+  TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
+               Findings& findings = throwing_findings());
   ~TensorReader();
   /// Fills `out` with elements [begin, end), packed little-endian as stored. Sub-byte elements: begin and end must fall
   /// on bytes. \pre out.size() is their bytes.

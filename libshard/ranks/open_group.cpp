@@ -1,11 +1,11 @@
 #include "libshard/ranks/open_group.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 
 #include "libshard/core/error.h"
+#include "libshard/core/shared_library.h"
 
 namespace shard {
 
@@ -20,28 +20,12 @@ constexpr std::array kPlugins{
     Plugin{"nccl", "libshard_nccl.so", "LibTorch 2.11 with CUDA and a GPU (pip install torch==2.11.0)"},
 };
 
-/// The folder of this library's own file.
-std::string own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return ".";
-  const std::string path = info.dli_fname;
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
-/// Never closed again: its library's threads may live on.
 void* entry_of(const Plugin& plugin, const char* entry) {
-  const std::string path = own_folder() + "/" + std::string(plugin.library);
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = dlerror();
-    throw Error(ErrorCode::kUnsupported, fmt::format("the backend {} is not here", plugin.backend))
-        .because(why == nullptr ? "its plug-in cannot be opened" : why)
-        .hint(fmt::format("it needs {} beside {}", plugin.needs, plugin.library));
-  }
-  if (void* const address = dlsym(library, entry); address != nullptr) return address;
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} is of another version of shardctl", plugin.library))
-      .in_file(path);
+  const SharedLibrary library(folder_of_code(kPlugins.data()) + "/" + std::string(plugin.library));
+  if (library.is_open()) return library.entry(entry);
+  throw Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
+      .because(library.why())
+      .hint(fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library));
 }
 
 MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }

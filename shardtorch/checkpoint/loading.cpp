@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "formats/registry.h"
+#include "formats/detect.h"
 #include "libshard/catalog/tree_walk.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"

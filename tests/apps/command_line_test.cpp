@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/shardctl/help_text.h"
+#include "apps/shardctl/verb.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -27,6 +28,7 @@ struct CommandLine : testing::Test {
                     {}};
     Options options;
     parse_command_line(arguments, session, options);
+    common = session.common;
     return options;
   }
   void refuses(const std::vector<std::string>& arguments, const std::string& words,
@@ -34,57 +36,60 @@ struct CommandLine : testing::Test {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
+  CommonOptions common;  ///< Of the last parse.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
   const Options options = parse({"--threads", "3", "inspect", "a", "--json"});
-  EXPECT_EQ(options.verb, "inspect");
-  EXPECT_EQ(options.threads, 3);
-  EXPECT_TRUE(options.json);
-  EXPECT_EQ(options.sources, std::vector<std::string>{"a"});
+  EXPECT_EQ(options.verb, find_verb("inspect"));
+  EXPECT_EQ(common.threads, 3);
+  EXPECT_TRUE(common.json);
+  EXPECT_EQ(options.source.paths, std::vector<std::string>{"a"});
 }
 
 TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
   const Options options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
-  EXPECT_EQ(options.layout.ranks, 4);
-  EXPECT_EQ(options.layout.dim, -1);
-  EXPECT_EQ(options.sources, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.target.layout.ranks, 4);
+  EXPECT_EQ(options.target.layout.dim, -1);
+  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(CommandLine, HonoursTheDoubleDash) {
-  EXPECT_EQ(parse({"inspect", "--", "--json"}).sources, std::vector<std::string>{"--json"});
+  EXPECT_EQ(parse({"inspect", "--", "--json"}).source.paths, std::vector<std::string>{"--json"});
 }
 
 TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
-  EXPECT_EQ(parse({"diff", "split", "gather"}).sources, (std::vector<std::string>{"split", "gather"}));
+  EXPECT_EQ(parse({"diff", "split", "gather"}).source.paths, (std::vector<std::string>{"split", "gather"}));
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
   const Options options = parse({"inspect", "--include", "a", "--include", "b", "src"});
   EXPECT_EQ(options.selection.include, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.sources, std::vector<std::string>{"src"});
+  EXPECT_EQ(options.source.paths, std::vector<std::string>{"src"});
 }
 
-TEST_F(CommandLine, CountsVerbosity) { EXPECT_EQ(parse({"env", "-vv"}).verbose, 2); }
+TEST_F(CommandLine, CountsVerbosity) {
+  parse({"env", "-vv"});
+  EXPECT_EQ(common.verbose, 2);
+}
 
 TEST_F(CommandLine, FindsHelpAnywhere) { EXPECT_TRUE(parse({"split", "--nonsense", "-h"}).help); }
 
 TEST_F(CommandLine, SuggestsTheVerb) { refuses({"splt", "a"}, "did you mean 'split'?"); }
 TEST_F(CommandLine, SuggestsTheOption) { refuses({"split", "a", "--rnaks", "4"}, "did you mean --ranks?"); }
-TEST_F(CommandLine, SaysThatAVerbHasNoSuchOption) {
-  refuses({"inspect", "a", "--ranks", "4"}, "inspect takes no --ranks");
+TEST_F(CommandLine, RefusesAnOptionOfAnotherVerb) {
+  refuses({"inspect", "a", "--ranks", "4"}, "inspect does not take --ranks");
 }
-TEST_F(CommandLine, RefusesWordsThatAreNoNumbers) { refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks"); }
+TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) { refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks"); }
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
 }
 TEST_F(CommandLine, RefusesDimWithoutRanks) {
-  refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim without --ranks");
+  refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim needs --ranks");
 }
 TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
-  refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place without --mesh");
+  refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place needs --mesh");
 }
-TEST_F(CommandLine, RefusesNoRanks) { refuses({"split", "a", "-o", "b", "--ranks", "0"}, "at least 1"); }
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
 TEST_F(CommandLine, KnowsVerbsOfOtherBuilds) {
@@ -98,50 +103,50 @@ TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
 }
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
   const Options options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
-  EXPECT_EQ(options.sources, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.name, "w[0:2]");
-  EXPECT_EQ(options.cat_format, "npy");
+  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.cat.name, "w[0:2]");
+  EXPECT_EQ(options.cat.format, "npy");
 }
 TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
 TEST_F(CommandLine, CatPrintsOneForm) {
   refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw contradict each other");
 }
 TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
-  refuses({"completion"}, "completion needs to know the shell");
+  refuses({"completion"}, "completion needs the name of a shell");
   refuses({"completion", "tcsh"}, "no script for 'tcsh'");
 }
 TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).layout.layout, "l.json");
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source_layout, "l.json");
-  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source_layout, "l.json");
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).target.layout.layout, "l.json");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source.layout, "l.json");
+  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source.layout, "l.json");
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
   const Options options = parse({"gather", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.source_layout, "l.json");
-  EXPECT_EQ(options.layout.shards, 2);
+  EXPECT_EQ(options.source.layout, "l.json");
+  EXPECT_EQ(options.target.layout.shards, 2);
 }
 TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).rank_files, RankFiles::kPlain);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).target.rank_files, RankFiles::kPlain);
   refuses({"split", "a", "-o", "b", "--as", "tensors"}, "--as");
 }
-TEST_F(CommandLine, RefusesNoExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
+TEST_F(CommandLine, RefusesZeroExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
 TEST_F(CommandLine, OpaqueGlobalsMustBeAskedFor) {
-  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).opaque_globals);
-  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).opaque_globals);
+  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).source.opaque_globals);
+  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).source.opaque_globals);
 }
-TEST_F(CommandLine, TakesTheDefaultsOfThoseAloud) {
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb, "gather");
+TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb_name, "gather");
 }
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
   world.env = {{"SHARDCTL_MAX_MEMORY", "1GiB"}, {"SHARDCTL_QUIET", "1"}};
   const Options options = parse({"inspect", "a"});
-  EXPECT_EQ(options.max_memory, "1GiB");
-  EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(common.max_memory, "1GiB");
+  EXPECT_TRUE(common.quiet);
 }
 
-TEST_F(CommandLine, AVersionInTheEnvironmentIsNoRequestForOne) {
+TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {
   world.env = {{"SHARDCTL_VERSION", "0.1.0"}};
   EXPECT_FALSE(parse({"inspect", "a"}).version);
 }
@@ -149,8 +154,8 @@ TEST_F(CommandLine, AVersionInTheEnvironmentIsNoRequestForOne) {
 TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {
   world.env = {{"SHARDCTL_RANKS", "8"}};
   const Options options = parse({"split", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.layout.ranks, std::nullopt);
-  EXPECT_EQ(options.layout.shards, 2);
+  EXPECT_EQ(options.target.layout.ranks, std::nullopt);
+  EXPECT_EQ(options.target.layout.shards, 2);
 }
 
 TEST_F(CommandLine, NamesTheVariableOfABadValue) {
@@ -162,10 +167,10 @@ TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   world.put("/etc/shardctl.toml", "threads = 2\nmax-memory = \"2GiB\"\n[split]\nranks = 4\n[diff]\natol = 1\n");
   world.env = {{"SHARDCTL_THREADS", "5"}};
   const Options options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
-  EXPECT_EQ(options.threads, 5);
-  EXPECT_EQ(options.max_memory, "2GiB");
-  EXPECT_EQ(options.layout.ranks, 4);
-  EXPECT_EQ(options.atol, 0);
+  EXPECT_EQ(common.threads, 5);
+  EXPECT_EQ(common.max_memory, "2GiB");
+  EXPECT_EQ(options.target.layout.ranks, 4);
+  EXPECT_EQ(options.diff.atol, 0);
 }
 
 TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
@@ -175,11 +180,11 @@ TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {
   const Options options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
-  EXPECT_EQ(repeat_command(options, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+  EXPECT_EQ(repeat_command(options.arguments, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
-  const std::string text = help_text("split");
+  const std::string text = help_text(find_verb("split"));
   for (const char* part : {"Examples:", "--ranks N", "Exit codes:", "--max-memory SIZE", "Usage: shardctl split"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
@@ -188,7 +193,7 @@ TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
 TEST(HelpText, DoesNotMentionWhatThisBuildLacks) {
   for (const char* verb :
        {"", "inspect", "split", "gather", "reshard", "convert", "diff", "digest", "cat", "env", "completion"}) {
-    const std::string text = help_text(verb);
+    const std::string text = help_text(find_verb(verb));
     for (const char* absent : {"verify", "repair", "resume", "hdf5", "local-input", "checksum"}) {
       EXPECT_EQ(text.find(absent), std::string::npos) << verb << ": " << absent;
     }

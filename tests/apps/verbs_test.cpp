@@ -217,15 +217,17 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is one file"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},
        2,
-       "formats that hold pieces: dcp, dcp-hf, torch-ranks"},
+       "a format that holds pieces (dcp, dcp-hf, torch-ranks)"},
       {{"reshard", "/m.safetensors", "-o", "/x"}, 2, "reshard needs a layout"},
       {{"reshard", "/m.safetensors", "-o", "/x", "--ranks", "2"},
        2,
-       "formats that hold pieces: dcp, dcp-hf, torch-ranks"},
+       "a format that holds pieces (dcp, dcp-hf, torch-ranks)"},
+      {{"split", "/m.safetensors", "-o", "/x", "--ranks", "0"}, 2, "0"},
+      {{"split", "/m.safetensors", "-o", "/x", "--shards", "0"}, 2, "at least 1"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2,b=2", "--place", "**=R"}, 2, "the mesh has 2 axes"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "x=S(0)"}, 2, "x=S(0)"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2", "--place", "**=S(0"}, 2, "S(0"},
-      {{"split", "/m.safetensors", "-o", "/x", "--max-shard-size", "5 apples"}, 2, "is no size"},
+      {{"split", "/m.safetensors", "-o", "/x", "--max-shard-size", "5 apples"}, 2, "is not a size"},
       {{"gather", "/m.safetensors", "-o", "/x", "--max-memory", "nothing"}, 2, "--max-memory 'nothing'"},
       {{"gather", "/m.safetensors", "-o", "/x", "--cast", "layer.weight=int13"}, 2, "int13"},
   };
@@ -374,7 +376,7 @@ TEST_F(Verbs, CatSuggestsTheNameThatWasMeant) {
 
 TEST_F(Verbs, CatSaysWhereNamesBegin) {
   EXPECT_EQ(world.run({"cat", "/m.safetensors", "layer"}), 3);
-  EXPECT_THAT(world.err, HasSubstr("hint: that is where names begin; one is 'layer.bias'"));
+  EXPECT_THAT(world.err, HasSubstr("hint: give a whole name, such as 'layer.bias'"));
 }
 
 TEST_F(Verbs, CatPrefersANameWithBracketsToASlice) {
@@ -466,7 +468,7 @@ TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
   EXPECT_THAT(
       world.err,
       HasSubstr(
-          "warning: torch has no place for the texts of the source's __metadata__, they are left out: 'licence'"));
+          "warning: torch cannot hold the texts of the source's __metadata__, which are left out: 'licence'"));
   EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/again.safetensors"}), 0);
   EXPECT_THAT(world.err, Not(HasSubstr("licence")));
 }

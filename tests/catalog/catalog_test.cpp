@@ -1,5 +1,6 @@
 #include "libshard/catalog/catalog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/catalog/build.h"
@@ -8,6 +9,7 @@
 namespace shard {
 namespace {
 
+using ::testing::ElementsAre;
 using test::add_chunked;
 using test::add_object;
 using test::add_storage;
@@ -19,14 +21,14 @@ using test::names_of;
 using Names = std::vector<std::string>;
 constexpr std::int64_t kHuge = std::int64_t{1} << 62;
 
-TEST(FinishCatalog, SortsTensorsByNameBytewise) {
+TEST(ValidateCatalog, SortsTensorsByNameBytewise) {
   Catalog catalog;
   for (const char* name : {"b", "a.10", "a.2", "B", ""}) add_tensor(catalog, name, {1});
   validate_catalog(catalog);
   EXPECT_EQ(names_of(catalog.tensors), (Names{"", "B", "a.10", "a.2", "b"}));
 }
 
-TEST(FinishCatalog, SortsTensorsOfOneNameByRank) {
+TEST(ValidateCatalog, SortsTensorsOfOneNameByRank) {
   Catalog catalog;
   for (const std::int32_t rank : {2, 0, 1}) catalog.tensors[add_tensor(catalog, "w", {1})].rank = rank;
   validate_catalog(catalog);
@@ -34,7 +36,7 @@ TEST(FinishCatalog, SortsTensorsOfOneNameByRank) {
   EXPECT_EQ(catalog.tensors[2].rank, 2);
 }
 
-TEST(FinishCatalog, KeepsChunksWithTheirTensorsWhenItSorts) {
+TEST(ValidateCatalog, KeepsChunksWithTheirTensorsWhenItSorts) {
   Catalog catalog;
   add_tensor(catalog, "b", {2});
   add_tensor(catalog, "a", {3});
@@ -42,7 +44,7 @@ TEST(FinishCatalog, KeepsChunksWithTheirTensorsWhenItSorts) {
   EXPECT_EQ(test::to_numbers(catalog.chunks_of(catalog.tensors[0])[0].sizes), test::Numbers{3});
 }
 
-TEST(FinishCatalog, RenumbersTensorsOfTheTree) {
+TEST(ValidateCatalog, RenumbersTensorsOfTheTree) {
   Catalog catalog;
   Value* b = make_tensor(*catalog.arena, add_tensor(catalog, "b", {1}));
   Value* a = make_tensor(*catalog.arena, add_tensor(catalog, "a", {1}));
@@ -53,7 +55,7 @@ TEST(FinishCatalog, RenumbersTensorsOfTheTree) {
   EXPECT_EQ(b->number, 1);
 }
 
-TEST(FinishCatalog, RenumbersInAnyOrder) {
+TEST(ValidateCatalog, RenumbersInAnyOrder) {
   Catalog catalog;
   std::vector<Value*> nodes;
   for (const char* name : {"b", "c", "a", "e", "d", "f"}) {
@@ -67,7 +69,7 @@ TEST(FinishCatalog, RenumbersInAnyOrder) {
   EXPECT_EQ(numbers, (test::Numbers{1, 2, 0, 4, 3, 5}));
 }
 
-TEST(FinishCatalog, RenumbersANodeThatIsSharedOnce) {
+TEST(ValidateCatalog, RenumbersANodeThatIsSharedOnce) {
   Catalog catalog;
   Value* c = make_tensor(*catalog.arena, add_tensor(catalog, "c", {1}));
   add_tensor(catalog, "a", {1});
@@ -79,7 +81,7 @@ TEST(FinishCatalog, RenumbersANodeThatIsSharedOnce) {
   EXPECT_EQ(c->number, 2);
 }
 
-TEST(FinishCatalog, EndsOnATreeThatHoldsItself) {
+TEST(ValidateCatalog, EndsOnATreeThatHoldsItself) {
   Catalog catalog;
   add_tensor(catalog, "b", {1});
   add_tensor(catalog, "a", {1});
@@ -89,7 +91,7 @@ TEST(FinishCatalog, EndsOnATreeThatHoldsItself) {
   EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
-TEST(FinishCatalog, RefusesATreeThatIsTooDeep) {
+TEST(ValidateCatalog, RefusesATreeThatIsTooDeep) {
   Catalog catalog;
   add_tensor(catalog, "b", {1});
   add_tensor(catalog, "a", {1});
@@ -98,7 +100,7 @@ TEST(FinishCatalog, RefusesATreeThatIsTooDeep) {
   expect_error(ErrorCode::kCorruption, "deeper than 256", [&] { validate_catalog(catalog); });
 }
 
-TEST(FinishCatalog, NamesTheFirstOfEqualViewsAsAlias) {
+TEST(ValidateCatalog, NamesTheFirstOfEqualViewsAsAlias) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
   for (const char* name : {"c", "a", "b"}) add_view(catalog, name, storage, DType::kFloat32, {4, 4});
@@ -108,7 +110,7 @@ TEST(FinishCatalog, NamesTheFirstOfEqualViewsAsAlias) {
   EXPECT_EQ(catalog.tensors[2].alias_of, 0U);
 }
 
-TEST(FinishCatalog, TakesViewsThatDifferForNoAliases) {
+TEST(ValidateCatalog, TakesViewsThatDifferForNoAliases) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
   add_view(catalog, "a", storage, DType::kFloat32, {2, 4});
@@ -120,7 +122,7 @@ TEST(FinishCatalog, TakesViewsThatDifferForNoAliases) {
   for (const Tensor& tensor : catalog.tensors) EXPECT_EQ(tensor.alias_of, kNoIndex) << tensor.name;
 }
 
-TEST(FinishCatalog, SortsChunksByOffsetsThenRank) {
+TEST(ValidateCatalog, SortsChunksByOffsetsThenRank) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{2}, {2}, 1}, {{0}, {2}, 3}, {{0}, {2}, 0}});
   validate_catalog(catalog);
@@ -130,13 +132,13 @@ TEST(FinishCatalog, SortsChunksByOffsetsThenRank) {
   EXPECT_EQ(catalog.stored[chunks[2].stored].rank, 1);
 }
 
-TEST(FinishCatalog, AcceptsEmptyChunksPastTheEnd) {
+TEST(ValidateCatalog, AcceptsEmptyChunksPastTheEnd) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {4}, 0}, {{6}, {0}, 1}});
   EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
-TEST(FinishCatalog, RefusesAChunkThatReachesPastTheEnd) {
+TEST(ValidateCatalog, RefusesAChunkThatReachesPastTheEnd) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {2}}, {{2}, {3}}});
   const Error error = test::error_of([&] { validate_catalog(catalog); });
@@ -145,31 +147,31 @@ TEST(FinishCatalog, RefusesAChunkThatReachesPastTheEnd) {
   EXPECT_EQ(error.tensor(), "w");
 }
 
-TEST(FinishCatalog, RefusesAChunkOfOtherDimensions) {
+TEST(ValidateCatalog, RefusesAChunkOfOtherDimensions) {
   Catalog catalog;
   add_chunked(catalog, "w", {4, 4}, {{{0}, {4}}});
   EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kShapeMismatch);
 }
 
-TEST(FinishCatalog, RefusesASingleChunkThatIsNotTheWholeTensor) {
+TEST(ValidateCatalog, RefusesASingleChunkThatIsNotTheWholeTensor) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{0}, {3}}});
   EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kGap);
 }
 
-TEST(FinishCatalog, RefusesATensorWithoutChunks) {
+TEST(ValidateCatalog, RefusesATensorWithoutChunks) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {});
   EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kGap);
 }
 
-TEST(FinishCatalog, AcceptsAnEmptyTensorWithoutChunks) {
+TEST(ValidateCatalog, AcceptsAnEmptyTensorWithoutChunks) {
   Catalog catalog;
   add_chunked(catalog, "w", {0, 4}, {});
   EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
-TEST(FinishCatalog, RefusesAShapeWhoseProductOverflows) {
+TEST(ValidateCatalog, RefusesAShapeWhoseProductOverflows) {
   Catalog catalog;
   add_chunked(catalog, "w", {kHuge, 4}, {});
   expect_error(ErrorCode::kCorruption, "63 bits", [&] { validate_catalog(catalog); });
@@ -245,6 +247,25 @@ TEST(Aliases, OfTensorsInPiecesShareEveryPiece) {
   validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, kNoIndex);
+}
+
+TEST(ValidateCatalog, TellsASinkThatCollectsTheFirstFindingOfEachTensor) {
+  Catalog catalog;
+  test::add_chunked(catalog, "a", {4}, {{{0}, {3}}});
+  test::add_chunked(catalog, "b", {4, 4}, {{{0, 0}, {2, 2}}, {{2, 2}, {2, 2}}});
+  test::add_chunked(catalog, "c", {4}, {{{0}, {3}}, {{2}, {2}}});
+  test::add_chunked(catalog, "d", {4}, {{{2}, {3}}});
+  test::add_chunked(catalog, "e", {4}, {{{0}, {2}}, {{2}, {2}}});
+  test::add_chunked(catalog, "f", {4}, {});
+  CollectedFindings findings;
+  validate_catalog(catalog, findings);
+  EXPECT_THAT(findings.kinds(), ElementsAre(FindingKind::kGap, FindingKind::kGap, FindingKind::kOverlap,
+                                            FindingKind::kOutOfBounds, FindingKind::kGap));
+  std::vector<std::string> damaged;
+  for (const Tensor& tensor : catalog.tensors) {
+    if (tensor.damaged) damaged.emplace_back(tensor.name);
+  }
+  EXPECT_THAT(damaged, ElementsAre("a", "b", "c", "d", "f"));
 }
 
 }  // namespace

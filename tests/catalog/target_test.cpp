@@ -1,3 +1,4 @@
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/target.h"
 
 #include <gtest/gtest.h>
@@ -325,7 +326,7 @@ TEST(Target, RefusesObjectsWhereTheFormatHasNone) {
   const Error error = test::error_of([&] { target_of(source, WholeLayout{}, kWhole); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_STREQ(error.what(), "safetensors cannot hold objects, the source has 4: 'a', 'b', 'c', ...");
-  EXPECT_EQ(error.hint(), "add --objects drop to leave them out");
+  EXPECT_EQ(error.suggestions(), std::vector{Suggestion{Remedy::kDropObjects}});
   EXPECT_NO_THROW(target_of(source, WholeLayout{}, kWhole, {.keep_objects = false}));
 }
 

@@ -33,7 +33,7 @@ eval "\"\$SHARDCTL\" $line" >out 2>/dev/null || fail "the hinted line does not w
 expect 3 cat "$demo" model.embed.wieght
 holds err "did you mean 'model.embed.weight'?"
 expect 3 cat "$demo" model.embed
-holds err "one is 'model.embed.weight'"
+holds err "such as 'model.embed.weight'"
 expect 2 cat "$demo" "$name[::2]"
 expect 2 cat "$demo" "$name[50]"
 expect 2 cat "$demo"

@@ -1,7 +1,7 @@
 // Prints the names and shapes of a checkpoint's tensors: the smallest use of the installed library.
 #include <iostream>
 
-#include "formats/registry.h"
+#include "formats/detect.h"
 #include "libshard/io/local_disk.h"
 
 int main(int argc, char** argv) {

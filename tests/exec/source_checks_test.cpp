@@ -103,5 +103,15 @@ TEST(SourceChecks, RefuseRunsThatCannotBe) {
   }
 }
 
+TEST(SourceChecks, TellASinkThatCollectsEveryStorageThatDiffers) {
+  Catalog catalog = one_storage(7);
+  catalog.storages.push_back(catalog.storages[0]);
+  catalog.storages.push_back({.offset = 0, .bytes = kBytes, .crc32 = crc32(content())});
+  CollectedFindings findings;
+  SourceChecks checks(catalog, findings);
+  for (std::uint32_t storage = 0; storage < 3; ++storage) checks.add(storage, 0, content());
+  EXPECT_EQ(findings.kinds(), std::vector<FindingKind>(2, FindingKind::kCrcMismatch));
+}
+
 }  // namespace
 }  // namespace shard

@@ -168,6 +168,14 @@ TEST(DcpFlatten, AnOpaqueValueIsRefusedByName) {
   });
 }
 
+TEST(DcpFlatten, ATensorInKeywordArgumentsIsRefusedByName) {
+  Tree t;
+  Value* call = make_call(t.arena(), make_global(t.arena(), "argparse", "Namespace"), {});
+  call->extra = t.arena().array<CallExtra>(1).data();
+  call->extra->kwargs = t.dict({t.text("x"), t.tensor()});
+  test::expect_error(ErrorCode::kUnsupported, "'a'", [&] { t.flatten(t.dict({t.text("a"), call})); });
+}
+
 TEST(DcpFlatten, ABareTensorIsRefused) {
   Tree t;
   test::expect_error(ErrorCode::kUnsupported, "bare", [&] { t.flatten(t.tensor()); });

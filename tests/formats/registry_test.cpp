@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/detect.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
@@ -18,12 +19,12 @@ using ::testing::HasSubstr;
 
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
-  for (const Format& format : formats()) names.emplace_back(format.traits.name);
+  for (const Format* format : formats()) names.emplace_back(format->traits.name);
   EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {
-  for (const Format& format : formats()) EXPECT_EQ(&format_named(format.traits.name), &format);
+  for (const Format* format : formats()) EXPECT_EQ(&format_named(format->traits.name), format);
 }
 
 TEST(FormatNamed, SuggestsTheNearestName) {
@@ -103,7 +104,7 @@ TEST_F(DetectFormat, NothingThereIsNotFound) { expect_refused(ErrorCode::kNotFou
 TEST_F(DetectFormat, UnknownContentIsCorruptionThatNamesTheFormats) {
   put("/d/notes.txt", "hello");
   expect_refused(ErrorCode::kCorruption, "safetensors, torch, dcp", {"/d/notes.txt"});
-  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
 }
 
 TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
@@ -111,7 +112,9 @@ TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
   put("/d/.metadata", "\x80\x02}.");
   put("/d/__0_0.distcp", "x");
   expect_refused(ErrorCode::kCorruption, "fits 2 formats: safetensors, dcp", {"/d"});
-  expect_refused(ErrorCode::kCorruption, "--from dcp", {"/d"});
+  const Error error = test::error_of([&] { detected({"/d"}); });
+  EXPECT_THAT(error.suggestions(),
+              ::testing::ElementsAre(Suggestion{Remedy::kReadAs, "safetensors"}, Suggestion{Remedy::kReadAs, "dcp"}));
 }
 
 TEST_F(DetectFormat, AFolderOfThreeFormatsHoldsTheFilesOfAll) {
@@ -129,8 +132,8 @@ TEST_F(DetectFormat, ALoneTorchFileOfAnotherNameIsHintedAt) {
   put("/d/adapter_model.bin", torch_save_zip({"data.pkl"}));
   const Error error = test::error_of([&] { detected({"/d"}); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_THAT(error.what(), HasSubstr("no checkpoint of a known format"));
-  EXPECT_EQ(error.hint(), "name the file itself: /d/adapter_model.bin");
+  EXPECT_THAT(error.what(), HasSubstr("not a checkpoint in any known format"));
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kReadFolder, "/d/adapter_model.bin"}));
 }
 
 TEST_F(DetectFormat, ADamagedFileIsLeftToTheReaderThatItsNameHintsAt) {
@@ -162,7 +165,7 @@ TEST_F(DetectFormat, KnownFilesAreNamed) {
 
 TEST_F(DetectFormat, ACutPickleIsNoPlainOne) {
   put("/f", "\x80\x02}q");
-  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/f"});
+  expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/f"});
 }
 
 TEST_F(DetectFormat, ProgramsOfTorchExportAreNamed) {
@@ -189,7 +192,15 @@ TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsNamed) {
   put("/d/global_step10/mp_rank_00_model_states.pt", "x");
   expect_refused(ErrorCode::kUnsupported, "DeepSpeed", {"/d"});
   put("/other/latest", "news");
-  expect_refused(ErrorCode::kCorruption, "no checkpoint of a known format", {"/other"});
+  expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/other"});
+}
+
+TEST_F(DetectFormat, TheLatestIterationBesideStepsIsNotMegatrons) {
+  put("/d/latest_checkpointed_iteration.txt", "10");
+  put("/d/iter_0000010/x", "x");
+  expect_refused(ErrorCode::kUnsupported, "Megatron", {"/d"});
+  put("/d/global_step_10/x", "x");
+  expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
 }
 
 TEST_F(DetectFormat, KnownFoldersAreNamed) {

@@ -254,21 +254,14 @@ TEST_F(IndexTest, TwoUnusualOnesAreRefused) {
   test::expect_error(ErrorCode::kCorruption, "name the index file itself", [&] { open({"/d"}); });
 }
 
-/// Collects instead of throwing, as verify does.
-class Collected : public Findings {
- public:
-  void report(const Error& finding) override { kinds.push_back(finding.kind().value()); }
-  std::vector<FindingKind> kinds;
-};
-
 TEST_F(IndexTest, AllFindingsAreReportedToASinkThatCollects) {
   put("/d/b.safetensors", "cut");
   put_index(R"("a1":"a.safetensors","a3":"a.safetensors","b1":"b.safetensors","c":"c.safetensors")");
-  Collected findings;
+  CollectedFindings findings;
   OpenOptions options;
   options.findings = &findings;
   const auto reader = kSafetensorsFormat.open({fs.get(), {"/d"}}, options);
-  EXPECT_THAT(findings.kinds,
+  EXPECT_THAT(findings.kinds(),
               ElementsAre(FindingKind::kTruncated, FindingKind::kMissingFile, FindingKind::kIndexMismatch));
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2"));
 }

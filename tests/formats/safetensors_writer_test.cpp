@@ -186,7 +186,7 @@ TEST_F(SafetensorsWriterTest, Float4DoublesTheLastDimension) {
 TEST_F(SafetensorsWriterTest, DtypesThatItLacksAreRefusedByName) {
   for (const DType dtype : {DType::kComplex128, DType::kBits16, DType::kQint8}) {
     Target target;
-    target.add("weight", dtype, {1}, dtype_bits(dtype) / 8);
+    target.add("weight", dtype, {1}, element_bytes(dtype));
     const Error error = test::error_of([&] { write(target.finished()); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(error.tensor(), "weight");

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "formats/detect.h"
 #include "formats/registry.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/io/paths.h"
@@ -398,7 +399,7 @@ TEST(TorchRanksReader, PlainFilesWithoutALayoutAskForOne) {
   RankFolder folder = slices({1, 1});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.hint(), HasSubstr("--layout FILE"));
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kStateLayout}));
 }
 
 TEST(TorchRanksReader, PlainFilesOfDifferentNamesAreNoCheckpoint) {

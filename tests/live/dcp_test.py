@@ -56,14 +56,14 @@ def save_in_way(rank: int, path: str, way: str) -> None:
     mesh = init_device_mesh("cpu", (2,))
     state = {name: distribute(tensor, mesh, PLACEMENTS[name][0]) for name, tensor in whole().items()}
     state |= {"step": 10, "pair": (noise((3,), torch.float32, 8), "text")}
-    dcp.save(state, storage_writer=dcp.LocalDiskWriter(path, **WAYS[way]))
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path, **WAYS[way]))
 
 
 def save_without_collectives(rank: int, path: str) -> None:
     mesh = init_device_mesh("cpu", (2,))
     state = {name: distribute(tensor, mesh, PLACEMENTS[name][0]) for name, tensor in whole().items()}
     state |= {"plain": noise((2, 2), torch.float64, 6), "rng": noise((4,), torch.uint8, 10 + rank), "step": 10, "seen": rank}
-    dcp.save(state, storage_writer=dcp.LocalDiskWriter(path), use_collectives=False)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path), use_collectives=False)
 
 
 def load_folder(rank: int, path: str, ranks: int, out: str) -> None:
@@ -77,7 +77,7 @@ def load_folder(rank: int, path: str, ranks: int, out: str) -> None:
 def load_whole(path) -> dict:
     """What an unsharded reader of today sees."""
     state: dict = {}
-    _load_state_dict(state, storage_reader=dcp.LocalDiskReader(path), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    _load_state_dict(state, storage_reader=dcp.FileSystemReader(path), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
     return state
 
 

@@ -133,11 +133,12 @@ def save_submeshes(rank: int, folder: str) -> None:
 
 
 def save_under_way(rank: int, folder: str) -> None:
-    """The local tensors are results of collectives that nobody waited for."""
+    """The local tensors are results of collectives that have ended, but that nobody waited for: torch.save does not wait."""
     from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_gather_tensor
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     local = all_gather_tensor(torch.arange(6.0).reshape(2, 3) + rank, 0, mesh)
+    dist.barrier(mesh.get_group())
     assert isinstance(local, AsyncCollectiveTensor)
     save(folder, {"a": DTensor.from_local(local, mesh, [Shard(0)], run_check=False)})
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "formats/detect.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"

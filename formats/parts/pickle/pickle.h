@@ -23,17 +23,13 @@
 
 namespace shard::pickle {
 
-/// The hint where values of unknown classes could be left out.
-inline constexpr char kOpaqueHint[] =
-    "to read the rest, and leave values of such classes out, add --unknown-globals opaque";
-
 struct LoadOptions {
   std::string file;  ///< For messages.
-  /// Asked once per global met; false refuses it (kCorruption, naming module and name).
+  /// Asked once for each global; false refuses it (kCorruption, naming module and name).
   std::function<bool(std::string_view module, std::string_view name)> allow;
-  std::size_t max_bytes = 0;    ///< Of arena memory; 0: 128 times the input, at least 1 MiB.
+  std::size_t max_bytes = 0;    ///< Arena memory; 0: 128 times the input, at least 1 MiB.
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
-  std::string hint;             ///< Of the error where a global is refused.
+  bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
 };
 
@@ -47,8 +43,12 @@ struct LoadOptions {
 Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed = nullptr);
 
 /// The globals that a torch-made file may name: torch's own weights_only list, ShardedTensor, DTensor and DCP classes
-/// under every module root, collections, argparse.Namespace, pathlib, numpy scalars, dtypes and arrays.
+/// under every module root, collections, argparse.Namespace, pathlib, numpy scalars, dtypes and arrays, and the plain
+/// classes and enums that DeepSpeed and Megatron-core put into checkpoints.
 bool is_known_global(std::string_view module, std::string_view name);
+
+/// The enum classes among those of DeepSpeed, Megatron-core and Python: their members may have names of any case.
+bool is_known_enum(std::string_view module, std::string_view name);
 
 /// Receives a pickle in pieces, in order.
 using Sink = std::function<void(std::string_view piece)>;

@@ -1,0 +1,155 @@
+#include "apps/shardctl/remedy_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/verb.h"
+
+namespace shard::app {
+namespace {
+
+std::string exclude_option(const std::string& name) {
+  return "--exclude " + (name.empty() ? std::string("NAME") : shell_quoted(glob_of_name(name)));
+}
+
+/// The option that is the whole remedy; empty where more is needed: a value to fill in, or another command.
+std::string option_of(const Suggestion& suggestion) {
+  const std::string& argument = suggestion.argument;
+  switch (suggestion.remedy) {
+    case Remedy::kDropObjects:
+      return "--objects drop";
+    case Remedy::kExclude:
+      return argument.empty() ? std::string() : exclude_option(argument);
+    case Remedy::kReadAs:
+      return argument.empty() ? std::string() : "--from " + argument;
+    default:
+      return {};
+  }
+}
+
+/// What names the source that kReadFolder and kReadFiles suggest, for a shell: stars of a pattern stay outside quotes.
+std::string paths_to_read(const Suggestion& suggestion) {
+  if (suggestion.remedy != Remedy::kReadFiles) return shell_quoted(suggestion.argument);
+  std::string_view pattern = suggestion.argument;
+  const std::size_t name = pattern.rfind('/') + 1;
+  std::string words = name == 0 ? std::string() : shell_quoted(std::string(pattern.substr(0, name)));
+  for (pattern.remove_prefix(name); !pattern.empty();) {
+    const std::string_view part = pattern.substr(0, pattern.find('*'));
+    if (!part.empty()) words += shell_quoted(std::string(part));
+    pattern.remove_prefix(part.size());
+    if (pattern.empty()) break;
+    words += '*';
+    pattern.remove_prefix(1);
+  }
+  return words;
+}
+
+/// The command with another source in the place of `path`; empty where no argument is that path.
+std::string read_instead(const std::string& path, const Suggestion& suggestion, const Options& options) {
+  std::string line = "shardctl";
+  bool is_replaced = false;
+  for (const std::string& word : options.arguments) {
+    const bool is_path = word == path;
+    is_replaced = is_replaced || is_path;
+    line += " " + (is_path ? paths_to_read(suggestion) : shell_quoted(word));
+  }
+  return is_replaced ? line : std::string();
+}
+
+/// The line to run; empty where the remedy leaves something to fill in.
+std::string line_of(const Suggestion& suggestion, const Error& error, const Options& options) {
+  if (!error.hint().empty() || options.arguments.empty()) return {};
+  const bool reads_other = suggestion.remedy == Remedy::kReadFolder || suggestion.remedy == Remedy::kReadFiles;
+  if (reads_other) return read_instead(error.file(), suggestion, options);
+  const std::string option = option_of(suggestion);
+  return option.empty() ? std::string() : repeat_command(options.arguments, option);
+}
+
+std::string state_layout(const Options& options) {
+  const bool is_targets = options.verb != nullptr && options.verb->uses.target_layout;
+  if (!is_targets) return "say how the tensors were cut: --layout FILE";
+  return "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source";  // Here it is the
+                                                                                                // target's.
+}
+
+/// An imperative.
+std::string advice(const Suggestion& suggestion, const Options& options) {
+  const std::string& argument = suggestion.argument;
+  const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
+  switch (suggestion.remedy) {
+    case Remedy::kAddPrefix:
+      return "give it a name with --add-prefix NAME";
+    case Remedy::kCast:
+      return fmt::format("convert it with --cast {}",
+                         shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
+    case Remedy::kExclude:
+      return fmt::format("add {} to leave it out", exclude_option(argument));
+    case Remedy::kRename:
+      return "rename it with --rename 'REGEX=NAME'";
+    case Remedy::kDropObjects:
+      return "add --objects drop to leave them out";
+    case Remedy::kOpaqueGlobals:
+      return "add --unknown-globals opaque to read the rest and leave values of such classes out";
+    case Remedy::kReadAs:
+      return "add --from " + or_word("FORMAT");
+    case Remedy::kWriteAs:
+      return "add --to " + or_word("FORMAT");
+    case Remedy::kStateLayout:
+      return state_layout(options);
+    case Remedy::kStateRanks:
+      return "add --ranks-expected N";
+    case Remedy::kCutTensors:
+      return "cut the tensors with --ranks, --mesh, --layout or --like";
+    case Remedy::kOneBoxPerRank:
+      return "choose a layout of one box a rank, such as --ranks N";
+    case Remedy::kUseMesh:
+      return "say how to cut with --mesh and --place";
+    case Remedy::kSpreadFiles:
+      return "spread the tensors over several files with --shards or --max-shard-size";
+    case Remedy::kHoldAs:
+      return "add --as " + or_word("KIND");
+    case Remedy::kNameFolder:
+      return "name a folder after -o";
+    case Remedy::kReplaceDestination:
+      return "add --force to replace it as a whole";
+    case Remedy::kMoreMemory:
+      return "raise --max-memory";
+    case Remedy::kUseBackend:
+      return "add --backend " + or_word("NAME");
+    case Remedy::kIgnoreLauncher:
+      return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
+    case Remedy::kNameLauncher:
+      return "name the launcher whose variables count with --launcher";
+    case Remedy::kNameRendezvous:
+      return "say where rank 0 can be reached: --rdzv HOST:PORT";
+    case Remedy::kNameRank:
+      return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
+    case Remedy::kReadFolder:
+    case Remedy::kReadFiles:
+      return "name " + paths_to_read(suggestion) + " as the source";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string glob_of_name(std::string_view name) {
+  std::string glob;
+  for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
+  return glob;
+}
+
+std::string hint_text(const Error& error, const Options& options) {
+  const auto has_line = [&](const Suggestion& each) { return !line_of(each, error, options).empty(); };
+  const bool has_lines = std::ranges::all_of(error.suggestions(), has_line);
+  std::string text = error.hint();
+  for (const Suggestion& each : error.suggestions()) {
+    if (!text.empty()) text += ", or ";
+    text += has_lines ? line_of(each, error, options) : advice(each, options);
+  }
+  return text;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,157 @@
+#include "formats/detect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "formats/finder.h"
+#include "formats/foreign.h"
+#include "formats/plugins.h"
+#include "formats/registry.h"
+#include "formats/torch/format.h"
+#include "formats/torch_ranks/format.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+std::string shown(const Source& source) {
+  return source.paths.size() == 1 ? source.paths.front() : fmt::format("{} files", source.paths.size());
+}
+
+bool has_suffix_of(const Format& format, std::string_view name) {
+  return std::ranges::any_of(format.suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
+
+bool is_folder(const Source& source) {
+  return source.paths.size() == 1 && source.store->status(source.paths.front()).kind == FileKind::kFolder;
+}
+
+/// The format that the names hint at. Only for what no format recognised: its reader then says what is wrong there.
+const Format* format_by_names(const Source& source) {
+  const std::vector<std::string> names = is_folder(source) ? source.store->list(source.paths.front()) : source.paths;
+  for (const Format* format : formats()) {
+    if (is_format(*format, kTorchFormat) && is_folder(source)) continue;  // Its folders have names of their own.
+    if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(*format, name); }))
+      return format;
+  }
+  return nullptr;
+}
+
+void check_exists(const Source& source) {
+  if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
+  for (const std::string& path : source.paths) {
+    const FileKind kind = source.store->status(path).kind;
+    if (kind == FileKind::kAbsent) {
+      throw Error(ErrorCode::kNotFound, "no such file or folder").in_file(path).of_kind(FindingKind::kMissingFile);
+    }
+    if (kind == FileKind::kOther) {
+      throw Error(ErrorCode::kNotFound, "is not a regular file").in_file(path);
+    }
+    if (kind == FileKind::kFolder && source.paths.size() > 1) {
+      throw Error(ErrorCode::kInvalidArgument, "a folder is a checkpoint of its own and cannot stand beside others")
+          .in_file(path);
+    }
+  }
+}
+
+/// A torch.save file in which sharded tensors lie is that of a rank; it is one of torch too, which cannot join them.
+void prefer_ranks(std::vector<const Format*>& fitting) {
+  const auto is_ranks = [](const Format* format) { return is_format(*format, kTorchRanksFormat); };
+  if (std::ranges::none_of(fitting, is_ranks)) return;
+  std::erase_if(fitting, [](const Format* format) { return is_format(*format, kTorchFormat); });
+}
+
+std::vector<const Format*> fitting_formats(const Source& source) {
+  std::vector<const Format*> fitting = formats();
+  std::erase_if(fitting, [&](const Format* format) { return !format->detect(source); });
+  prefer_ranks(fitting);
+  return fitting;
+}
+
+/// Files of torch's suffixes are one checkpoint of ranks only where they are one set.
+bool is_one_set(const Source& source, const Format& format) {
+  return !is_format(format, kTorchRanksFormat) || !is_folder(source) || !holds_several_sets(source);
+}
+
+bool is_checkpoint(const Source& source) {
+  try {
+    if (foreign_look_alike(source)) return false;
+    const std::vector<const Format*> fitting = fitting_formats(source);
+    return fitting.size() == 1 && is_one_set(source, *fitting.front());
+  } catch (const Error&) {
+    return false;  // Whatever is wrong with it, it is not the one to suggest.
+  }
+}
+
+std::vector<FoundCheckpoint> find_below(const Source& source) {
+  return is_folder(source) ? find_checkpoints(source, is_checkpoint) : std::vector<FoundCheckpoint>();
+}
+
+Error not_a_checkpoint(const Source& source) {
+  return Error(ErrorCode::kCorruption, fmt::format("'{}' is not a checkpoint in any known format", shown(source)))
+      .in_file(source.paths.front());
+}
+
+/// For a folder above checkpoints.
+[[noreturn]] void throw_above(const Source& source, std::span<const FoundCheckpoint> found) {
+  const std::size_t folder_bytes = join_path(source.paths.front(), "").size();
+  std::vector<std::string> names;
+  Error error = not_a_checkpoint(source);
+  for (const FoundCheckpoint& each : found) {
+    names.push_back(each.path.substr(folder_bytes));
+    error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
+  }
+  throw Error(
+      error.because(fmt::format("it holds {}: {}", names.size() == 1 ? "one" : "several", fmt::join(names, ", "))));
+}
+
+std::vector<std::string_view> names_of(std::span<const Format* const> all) {
+  std::vector<std::string_view> names;
+  for (const Format* format : all) names.push_back(format->traits.name);
+  return names;
+}
+
+[[noreturn]] void throw_several(const Source& source, std::span<const Format* const> fitting) {
+  const std::vector<std::string_view> names = names_of(fitting);
+  Error error(ErrorCode::kCorruption,
+              fmt::format("'{}' fits {} formats: {}", shown(source), names.size(), fmt::join(names, ", ")));
+  error.in_file(source.paths.front())
+      .because(fmt::format("the folder holds the files of {}", names.size() == 2 ? "both" : "all of them"));
+  for (const std::string_view name : names) error.suggest(Remedy::kReadAs, name);
+  throw Error(error);
+}
+
+}  // namespace
+
+const Format& detect_format(const Source& source) {
+  check_exists(source);
+  if (auto error = foreign_look_alike(source)) throw Error(*error);
+  std::vector<const Format*> fitting = fitting_formats(source);
+  if (fitting.empty()) {
+    load_installed_plugins();
+    fitting = fitting_formats(source);
+  }
+  if (fitting.size() > 1) throw_several(source, fitting);
+  // A folder of torch.save files may be that of a framework.
+  const bool is_sure =
+      fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
+  if (is_sure) return *fitting.front();
+  if (auto error = foreign_kind(source)) throw Error(*error);
+  const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
+  const Format* const format = is_one ? fitting.front() : format_by_names(source);
+  if (format != nullptr) return *format;
+  if (const std::vector<FoundCheckpoint> found = find_below(source); !found.empty()) throw_above(source, found);
+  if (fitting.size() == 1) return *fitting.front();
+  throw Error(
+      not_a_checkpoint(source).because(fmt::format("the content fits none of: {}", fmt::join(format_names(), ", "))));
+}
+
+}  // namespace shard

@@ -1,0 +1,193 @@
+#include "formats/finder.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <tuple>
+
+#include "formats/torch/format.h"
+#include "formats/torch_ranks/format.h"
+#include "formats/torch_ranks/rank_source.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::size_t kMaxFound = 8;
+constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
+/// How the names of files begin that trainers write beside a checkpoint.
+constexpr std::array<std::string_view, 6> kSideFiles{"training_args", "scheduler", "rng_state",
+                                                     "random_states", "scaler",    "sampler"};
+constexpr std::string_view kWorldSize = "world_size_";
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// A name cut before and after each run of digits, so that pieces of text and of digits alternate.
+std::vector<std::string> pieces_of(const std::string& name) {
+  std::vector<std::string> pieces(1);
+  bool in_digits = false;
+  for (const char c : name) {
+    if (is_digit(c) != in_digits) pieces.emplace_back();
+    in_digits = is_digit(c);
+    pieces.back() += c;
+  }
+  return pieces;
+}
+
+/// Equal for the files of one set: the digits aside, but for the number of ranks.
+std::string set_of(const std::string& name) {
+  std::string key;
+  const std::vector<std::string> pieces = pieces_of(name);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const bool is_number = i % 2 == 1 && !pieces[i - 1].ends_with(kWorldSize);
+    key += is_number ? "#" : pieces[i];
+  }
+  return key;
+}
+
+/// The names of each set, by set.
+std::map<std::string, std::vector<std::string>> sets_in(const Source& source) {
+  std::map<std::string, std::vector<std::string>> sets;
+  for (const std::string& name : torch_ranks::find_rank_files(source).names) sets[set_of(name)].push_back(name);
+  return sets;
+}
+
+/// A pattern for the shell: the numbers that differ between the names of a set are stars.
+std::string pattern_of(const std::vector<std::string>& names) {
+  std::vector<std::string> pattern = pieces_of(names.front());
+  for (const std::string& name : names) {
+    const std::vector<std::string> pieces = pieces_of(name);
+    for (std::size_t i = 1; i < pieces.size(); i += 2) {
+      if (pieces[i] != pattern[i]) pattern[i] = "*";
+    }
+  }
+  std::string text;
+  for (const std::string& piece : pattern) text += piece;
+  return text;
+}
+
+/// The last number in a name; -1 where it has none, or one of more than 18 digits.
+std::int64_t number_in(const std::string& name) {
+  const std::vector<std::string> pieces = pieces_of(name);
+  for (std::size_t i = pieces.size(); i-- > 1;) {
+    std::int64_t number = -1;
+    if (i % 2 == 1 && pieces[i].size() <= 18) {
+      std::from_chars(pieces[i].data(), pieces[i].data() + pieces[i].size(), number);
+      return number;
+    }
+  }
+  return -1;
+}
+
+/// Models come before what lies beside them, and optimizers last.
+int order_of(std::string_view name) {
+  if (name.find("optim") != std::string_view::npos) return 2;
+  return name.find("model") != std::string_view::npos ? 0 : 1;
+}
+
+bool is_side_file(const std::string& name) {
+  return std::ranges::any_of(kSideFiles, [&](std::string_view begin) { return name.starts_with(begin); });
+}
+
+/// True for the files of several ranks, as far as their names tell.
+bool are_of_ranks(const std::vector<std::string>& names) {
+  return names.size() > 1 || names.front().find("rank") != std::string::npos;
+}
+
+class Finder {
+ public:
+  Finder(SourceStore& store, const IsCheckpoint& is_checkpoint) : store_(store), is_checkpoint_(is_checkpoint) {}
+
+  std::vector<FoundCheckpoint> find(const std::string& folder) {
+    look_in(folder, 0);
+    return std::move(found_);
+  }
+
+ private:
+  using Kind = FoundCheckpoint::Kind;
+
+  bool is_done() const { return found_.size() == kMaxFound || names_left_ <= 0 || probes_left_ <= 0; }
+
+  void look_in(const std::string& folder, int depth) {
+    try {
+      for (const std::string& name : folders_in(folder)) {
+        const std::string path = join_path(folder, name);
+        if (is_done()) return;
+        if (probe(path)) {
+          add(Kind::kFolder, path);
+        } else if (depth + 1 < kMaxDepth) {
+          look_in(path, depth + 1);
+        } else {
+          add_sets(path);
+        }
+      }
+      add_sets(folder);
+    } catch (const Error&) {
+      return;  // A folder that cannot be read is not the one to name.
+    }
+  }
+
+  std::vector<std::string> folders_in(const std::string& folder) {
+    std::vector<std::string> names = store_.list(folder);
+    if (std::ssize(names) > names_left_) names.resize(static_cast<std::size_t>(names_left_));
+    names_left_ -= static_cast<int>(names.size());
+    std::erase_if(names, [&](const std::string& name) {
+      return name.starts_with('.') || store_.status(join_path(folder, name)).kind != FileKind::kFolder;
+    });
+    std::ranges::sort(names, {}, [](const std::string& name) {
+      return std::tuple(-number_in(name), order_of(name), std::string_view(name));
+    });
+    return names;
+  }
+
+  bool probe(const std::string& path) { return probes_left_-- > 0 && is_checkpoint_(source_of(path)); }
+  Source source_of(const std::string& path) const { return {&store_, {path}}; }
+
+  void add(Kind kind, const std::string& path) {
+    if (found_.size() < kMaxFound) found_.push_back({kind, path});
+  }
+
+  /// Sets of files that lie in `folder` itself.
+  void add_sets(const std::string& folder) {
+    std::vector<std::vector<std::string>> sets;
+    for (auto& [key, names] : sets_in(source_of(folder))) {
+      if (!is_side_file(names.front())) sets.push_back(std::move(names));
+    }
+    std::ranges::stable_sort(sets, {}, [](const auto& names) { return order_of(names.front()); });
+    for (const std::vector<std::string>& names : sets) {
+      if (is_done()) return;
+      add_set(folder, names);
+    }
+  }
+
+  /// Files of ranks are read together where their tensors are cut, else one by one.
+  void add_set(const std::string& folder, const std::vector<std::string>& names) {
+    const std::string first = join_path(folder, names.front());
+    if (!probe(first)) return;
+    const bool are_ranks = are_of_ranks(names) && kTorchRanksFormat.detect(source_of(first));
+    add(are_ranks ? Kind::kFiles : Kind::kFile, are_ranks ? join_path(folder, pattern_of(names)) : first);
+  }
+
+  SourceStore& store_;
+  const IsCheckpoint& is_checkpoint_;
+  std::vector<FoundCheckpoint> found_;
+  int names_left_ = kMaxNames, probes_left_ = kMaxProbes;
+};
+
+}  // namespace
+
+std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint) {
+  return Finder(*source.store, is_checkpoint).find(source.paths.front());
+}
+
+bool holds_several_sets(const Source& source) {
+  const auto sets = sets_in(source);
+  return sets.size() > 1 && std::ranges::any_of(sets, [](const auto& set) {
+           return are_of_ranks(set.second) || is_side_file(set.second.front());
+         });
+}
+
+}  // namespace shard

@@ -1,0 +1,36 @@
+/// \file
+/// Looks for checkpoints below a folder that is not one: a trainer's checkpoint-N, a run's folder of steps, a folder
+/// with the rank files of a model and of its optimizer.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shard {
+
+struct FoundCheckpoint {
+  enum class Kind {
+    kFolder,  ///< A folder.
+    kFile,    ///< One file.
+    kFiles,   ///< The files of ranks: `path` is a folder and a shell pattern, "run/model_rank_*.pt".
+  };
+  Kind kind;
+  std::string path;
+};
+
+/// True for what can be opened as it is.
+using IsCheckpoint = std::function<bool(const Source& source)>;
+
+/// The checkpoints in the one folder of `source` and at most two folders down: the highest number first
+/// (checkpoint-900, checkpoint-800), models before optimizers. What cannot be read is passed over. Cost: bounded; at
+/// most 4096 names are looked at and 64 folders or files probed. Finds at most 8.
+std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint);
+
+/// True where the files of torch's suffixes in the one folder of `source` are of several sets by their names, which no
+/// save by ranks writes: model_rank_#.pt and optim_rank_#.pt, or rank_#.pt and a trainer's scheduler.pt.
+bool holds_several_sets(const Source& source);
+
+}  // namespace shard

@@ -1,0 +1,62 @@
+#include "formats/plugins.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "formats/registry.h"
+#include "libshard/core/error.h"
+#include "libshard/core/shared_library.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
+constexpr std::array kKnown{
+    KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes},
+    KnownFormat{"megatron", {}},
+    KnownFormat{"megatron-dist", {}},
+    KnownFormat{"deepspeed", {}},
+    KnownFormat{"deepspeed-universal", {}},
+    KnownFormat{"vllm", {}},
+    KnownFormat{"llama", {}},
+};
+
+std::string path_of(const KnownFormat& format) {
+  return join_path(folder_of_code(kKnown.data()), std::string(format.library));
+}
+
+}  // namespace
+
+std::span<const KnownFormat> known_formats() { return kKnown; }
+
+bool is_installed(const KnownFormat& format) {
+  return !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
+}
+
+void load_format_plugin(const std::string& path) {
+  const SharedLibrary library(path);
+  if (!library.is_open()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot open the plug-in {}", base_name(path)))
+        .in_file(path)
+        .because(library.why());
+  }
+  reinterpret_cast<AddFormatsOfPlugin>(library.entry(kFormatPluginEntry))(&register_format);
+}
+
+void load_plugin_of(const KnownFormat& format) { load_format_plugin(path_of(format)); }
+
+void load_installed_plugins() {
+  for (const KnownFormat& format : kKnown) {
+    try {
+      if (is_installed(format)) load_plugin_of(format);
+    } catch (const Error&) {
+      continue;  // Who asks for one of its formats by name is told why.
+    }
+  }
+}
+
+}  // namespace shard

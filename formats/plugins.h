@@ -1,0 +1,45 @@
+/// \file
+/// Formats that are not built in: shared libraries beside libshard_formats.so, opened when they are needed.
+///
+/// A format that needs a large library of others (HDF5) is a plug-in, so that a program that never meets it does not
+/// load that library. A plug-in is known here by the formats and suffixes that it brings; its file may be absent.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shard {
+
+/// The plug-in's one entry, with C linkage; the number in its name changes with Format and what Format refers to. It
+/// calls `add` for each of its formats, which live until the program ends.
+inline constexpr char kFormatPluginEntry[] = "shard_formats_1";
+using AddFormat = void (*)(const Format& format);
+using AddFormatsOfPlugin = void (*)(AddFormat add);
+
+/// A format that is not built in.
+struct KnownFormat {
+  std::string_view name;
+  std::string_view library;                      ///< The plug-in that brings it; empty: none does yet.
+  std::span<const std::string_view> suffixes{};  ///< Of single files.
+};
+std::span<const KnownFormat> known_formats();
+
+/// True where the plug-in of `format` is installed; it may still be unusable.
+bool is_installed(const KnownFormat& format);
+
+/// Opens the plug-in at `path` and registers its formats; a second call for the same plug-in changes nothing.
+/// \throws Error kUnsupported  it cannot be opened (`why`: what the dynamic loader says), belongs to a different
+///   version, or brings a format of a name that another one has.
+void load_format_plugin(const std::string& path);
+
+/// The same for the plug-in of `format`, which is installed.
+void load_plugin_of(const KnownFormat& format);
+
+/// Loads all installed plug-ins. Those that cannot be used are left out.
+void load_installed_plugins();
+
+}  // namespace shard

@@ -1,0 +1,151 @@
+// Folders above checkpoints, as trainers leave them, made from the golden checkpoints.
+#include "formats/finder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "formats/detect.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
+#include "tests/formats/bytes_file.h"
+#include "tests/support/bytes.h"
+#include "tests/support/content.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Suggestion read_folder(const std::string& path) { return {Remedy::kReadFolder, path}; }
+Suggestion read_files(const std::string& pattern) { return {Remedy::kReadFiles, pattern}; }
+
+class FolderAbove : public ::testing::Test {
+ protected:
+  const std::string kGolden = "golden/2.11.0/";
+
+  void put(const std::string& path, const std::string& content) { state->put(path, test::as_span(content)); }
+  void copy_file(const std::string& name, const std::string& path) { put(path, testing::golden(kGolden + name)); }
+  void copy_folder(const std::string& name, const std::string& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(SHARD_TEST_DATA) + "/" + kGolden + name)) {
+      const std::string file = entry.path().filename().string();
+      copy_file(name + "/" + file, folder + "/" + file);
+    }
+  }
+  /// What verl writes of one model: two ranks' files of three kinds, and a folder without weights.
+  void put_verl(const std::string& folder) {
+    for (const std::string rank : {"0", "1"}) {
+      const std::string end = "_world_size_2_rank_" + rank + ".pt";
+      copy_file("ranks_dtensor_r2/model" + end, folder + "/model" + end);
+      copy_file("ranks_dtensor_r2/model" + end, folder + "/optim" + end);
+      copy_file("numpy.pt", folder + "/extra_state" + end);
+    }
+    put(folder + "/fsdp_config.json", R"({"FSDP_version": 2, "world_size": 2})");
+    put(folder + "/huggingface/config.json", "{}");
+  }
+  Error refused(const std::string& path) {
+    const Error error = test::error_of([&] { detect_format({fs.get(), {path}}); });
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("is not a checkpoint in any known format"));
+    return error;
+  }
+  std::vector<Suggestion> suggested(const std::string& path) { return refused(path).suggestions(); }
+  std::string detected(const std::vector<std::string>& paths) {
+    return std::string(detect_format({fs.get(), paths}).traits.name);
+  }
+
+  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
+  std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
+};
+
+TEST_F(FolderAbove, ATrainersCheckpointHoldsTheModelAndTheOptimizerAsDcp) {
+  copy_folder("dcp_plain_r2", "/run/checkpoint-20/optimizer_0");
+  copy_folder("dcp_plain_r2", "/run/checkpoint-20/pytorch_model_fsdp_0");
+  for (const char* name : {"scheduler.pt", "training_args.bin", "rng_state_0.pth", "rng_state_1.pth"}) {
+    copy_file("plain.pt", std::string("/run/checkpoint-20/") + name);
+  }
+  put("/run/checkpoint-20/trainer_state.json", "{}");
+  const Error error = refused("/run/checkpoint-20");
+  EXPECT_THAT(error.suggestions(), ElementsAre(read_folder("/run/checkpoint-20/pytorch_model_fsdp_0"),
+                                               read_folder("/run/checkpoint-20/optimizer_0")));
+  EXPECT_EQ(error.why(), "it holds several: pytorch_model_fsdp_0, optimizer_0");
+  EXPECT_EQ(detected({"/run/checkpoint-20/pytorch_model_fsdp_0"}), "dcp");
+}
+
+TEST_F(FolderAbove, ARunHoldsItsStepsTheLastOneFirst) {
+  for (const char* step : {"step-200", "step-1000", "step-900"}) {
+    copy_folder("dcp_plain_r2", std::string("/out/checkpoint/") + step);
+  }
+  EXPECT_THAT(suggested("/out/checkpoint"),
+              ElementsAre(read_folder("/out/checkpoint/step-1000"), read_folder("/out/checkpoint/step-900"),
+                          read_folder("/out/checkpoint/step-200")));
+  EXPECT_EQ(suggested("/out").size(), 3U);
+}
+
+TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
+  copy_folder("dcp_plain_r2", "/a/b/c/d");
+  EXPECT_THAT(suggested("/a/b"), ElementsAre(read_folder("/a/b/c/d")));
+  const Error error = refused("/a");
+  EXPECT_THAT(error.suggestions(), IsEmpty());
+  EXPECT_THAT(error.why(), HasSubstr("the content fits none of: safetensors"));
+}
+
+TEST_F(FolderAbove, SetsOfRankFilesAreNamedOneByOne) {
+  put_verl("/run/global_step_5/actor");
+  const std::string actor = "/run/global_step_5/actor/";
+  const std::vector<Suggestion> lines{read_files(actor + "model_world_size_2_rank_*.pt"),
+                                      read_folder(actor + "extra_state_world_size_2_rank_0.pt"),
+                                      read_files(actor + "optim_world_size_2_rank_*.pt")};
+  EXPECT_EQ(suggested("/run/global_step_5/actor"), lines);
+  EXPECT_EQ(suggested("/run/global_step_5"), lines);
+  put("/run/latest_checkpointed_iteration.txt", "5");
+  EXPECT_EQ(suggested("/run"), lines);
+}
+
+TEST_F(FolderAbove, EachSetThatIsSuggestedCanBeRead) {
+  put_verl("/v");
+  EXPECT_EQ(detected({"/v/model_world_size_2_rank_0.pt", "/v/model_world_size_2_rank_1.pt"}), "torch-ranks");
+  EXPECT_EQ(detected({"/v/extra_state_world_size_2_rank_0.pt"}), "torch");
+}
+
+TEST_F(FolderAbove, SavesOfOtherNumbersOfRanksAreOtherSets) {
+  put_verl("/v");
+  for (const std::string rank : {"0", "1", "2", "3"}) {
+    copy_file("ranks_dtensor_r4/model_world_size_4_rank_" + rank + ".pt", "/v/model_world_size_4_rank_" + rank + ".pt");
+  }
+  EXPECT_THAT(suggested("/v"), ::testing::Contains(read_files("/v/model_world_size_4_rank_*.pt")));
+}
+
+TEST_F(FolderAbove, OneSetBesideATrainersFilesIsNamed) {
+  for (const std::string rank : {"0", "1"}) {
+    copy_file("ranks_dtensor_r2/model_world_size_2_rank_" + rank + ".pt", "/c/pytorch_model_fsdp_rank" + rank + ".bin");
+  }
+  copy_file("plain.pt", "/c/scheduler.pt");
+  EXPECT_THAT(suggested("/c"), ElementsAre(read_files("/c/pytorch_model_fsdp_rank*.bin")));
+}
+
+TEST_F(FolderAbove, WholeFilesOfTorchAreNamedTheModelFirst) {
+  copy_file("plain.pt", "/c/optimizer.bin");
+  copy_file("plain.pt", "/c/pytorch_model_fsdp.bin");
+  copy_file("plain.pt", "/c/scheduler.pt");
+  EXPECT_THAT(suggested("/c"), ElementsAre(read_folder("/c/pytorch_model_fsdp.bin"), read_folder("/c/optimizer.bin")));
+}
+
+TEST_F(FolderAbove, AtMostEightAreSuggested) {
+  for (int i = 0; i < 12; ++i) copy_folder("dcp_plain_r2", "/c/step" + std::to_string(i));
+  EXPECT_EQ(suggested("/c").size(), 8U);
+}
+
+TEST_F(FolderAbove, ItLooksAtSomeThousandNamesAtMost) {
+  for (int i = 0; i < 6000; ++i) put("/c/notes" + std::to_string(i) + ".txt", "x");
+  const std::int64_t before = state->calls();
+  EXPECT_THAT(suggested("/c"), IsEmpty());
+  EXPECT_LT(state->calls() - before, 6000);
+}
+
+}  // namespace
+}  // namespace shard

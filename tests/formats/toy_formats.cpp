@@ -1,0 +1,86 @@
+// A plug-in with two formats, to test plug-ins with. A file is the bytes of one uint8 tensor "x", which begin with
+// "TOY1" in format toy and with "TOY2" in format toy-two.
+#include <algorithm>
+#include <array>
+
+#include "formats/plugins.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+namespace {
+
+class ToyReader final : public Reader {
+ public:
+  ToyReader(const Source& source, std::string_view format) : file_(source.store->open(source.paths.front())) {
+    catalog_.format = format;
+    catalog_.files.push_back({source.paths.front(), file_->size(), -1});
+    catalog_.storages.push_back({.offset = 0, .bytes = file_->size(), .file = 0});
+    const std::array<std::int64_t, 1> shape{file_->size()}, strides{1};
+    StoredTensor stored;
+    stored.shape = catalog_.arena->dims(shape);
+    stored.strides = catalog_.arena->dims(strides);
+    stored.dtype = DType::kUint8;
+    add_whole_tensor(catalog_, "x", {}, stored);
+    validate_catalog(catalog_);
+  }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
+
+ private:
+  std::shared_ptr<const RandomReader> file_;
+  Catalog catalog_;
+};
+
+class ToyWriter final : public Writer {
+ public:
+  void place(Catalog& target) override {
+    if (target.tensors.size() != 1) throw Error(ErrorCode::kUnsupported, "a toy file holds one tensor");
+    target.storages.front().offset = 0;
+    target.files.front().bytes = target.storages.front().bytes;
+  }
+  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const>) override {}
+  bool is_folder() const override { return false; }
+};
+
+bool begins_with(const Source& source, std::string_view magic) {
+  const std::string& path = source.paths.front();
+  if (source.paths.size() != 1 || source.store->status(path).kind != FileKind::kFile) return false;
+  std::string head(magic.size(), '\0');
+  const auto file = source.store->open(path);
+  if (file->size() < std::ssize(magic)) return false;
+  file->read_at(0, std::as_writable_bytes(std::span(head)));
+  return head == magic;
+}
+
+constexpr std::array<std::string_view, 1> kToySuffix{".toy"}, kToyTwoSuffix{".toy2"};
+
+std::unique_ptr<Writer> make_writer(const WriteOptions&) { return std::make_unique<ToyWriter>(); }
+
+const Format kToy{
+    .traits = {.name = "toy"},
+    .suffixes = kToySuffix,
+    .detect = [](const Source& source) { return begins_with(source, "TOY1"); },
+    .open = [](const Source& source, const OpenOptions&) -> std::unique_ptr<Reader> {
+      return std::make_unique<ToyReader>(source, "toy");
+    },
+    .make_writer = make_writer,
+};
+const Format kToyTwo{
+    .traits = {.name = "toy-two"},
+    .suffixes = kToyTwoSuffix,
+    .detect = [](const Source& source) { return begins_with(source, "TOY2"); },
+    .open = [](const Source& source, const OpenOptions&) -> std::unique_ptr<Reader> {
+      return std::make_unique<ToyReader>(source, "toy-two");
+    },
+    .make_writer = make_writer,
+};
+
+}  // namespace
+}  // namespace shard
+
+extern "C" void shard_formats_1(shard::AddFormat add) {
+  add(shard::kToy);
+  add(shard::kToyTwo);
+}
