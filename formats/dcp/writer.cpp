@@ -24,9 +24,9 @@ using torch_save::SavedZip;
 /// An item of a target file: a bytes item, or the box of a tensor.
 struct PlacedItem {
   Item item;
-  std::uint32_t stored = kNoIndex;  ///< Of the target catalog; kNoIndex for a bytes item.
-  std::uint32_t object = 0;         ///< Of DcpWriter::objects_.
-  std::int64_t data_offset = 0;     ///< Of the box's elements, from the item's begin.
+  std::uint32_t stored = kNoIndex;  ///< The box, in the target catalog; kNoIndex for a bytes item.
+  std::uint32_t object = 0;         ///< Index into DcpWriter::objects_.
+  std::int64_t data_offset = 0;     ///< Where the box's elements begin, from the item's begin.
 };
 
 /// A bytes item: a value's pickle in a zip, all known before a byte is written.
@@ -151,7 +151,7 @@ class DcpWriter : public Writer {
     throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
                                                      dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
-        .hint(fmt::format("leave it out with --exclude '{}'", tensor.name));
+        .suggest(Remedy::kExclude, tensor.name);
   }
 
   /// Orders items by file, gives each its offset, and keeps the files that hold something.
@@ -198,7 +198,8 @@ class DcpWriter : public Writer {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "dcp is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<DcpWriter>();
 }

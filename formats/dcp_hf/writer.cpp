@@ -41,7 +41,7 @@ class DcpHfWriter final : public Writer {
  public:
   void place(Catalog& target) override {
     safetensors::check_tensors(target);
-    if (target.files.empty()) target.files.push_back({"", 0, 0});  // A folder without files is no checkpoint.
+    if (target.files.empty()) target.files.push_back({"", 0, 0});  // A folder without files is not a checkpoint.
     target.metadata.try_emplace("format", "pt");
     if (std::string aliases = safetensors::aliases_text(target); !aliases.empty()) {
       target.metadata[kAliasesNote] = std::move(aliases);
@@ -80,11 +80,12 @@ class DcpHfWriter final : public Writer {
   [[noreturn]] static void refuse_second_box(const Tensor& tensor, int rank) {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("rank {} would hold several boxes of tensor '{}', dcp-hf has room for one", rank, tensor.name))
+        fmt::format("cannot write several boxes of tensor '{}' on rank {}: dcp-hf has room for one", tensor.name, rank))
         .of_tensor(tensor.name)
         .of_rank(rank)
         .because("a file names each tensor once, with one place")
-        .hint("choose a layout of one box a rank, such as --ranks, or write --to dcp");
+        .suggest(Remedy::kOneBoxPerRank)
+        .suggest(Remedy::kWriteAs, "dcp");
   }
 
   static Recorded record_of(const Catalog& target) {
@@ -110,7 +111,8 @@ class DcpHfWriter final : public Writer {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "dcp-hf is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp-hf as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<DcpHfWriter>();
 }

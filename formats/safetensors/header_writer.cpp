@@ -23,27 +23,28 @@ std::size_t dtype_order(DType dtype) {
 
 void check_text(std::string_view text, const char* what) {
   if (simdjson::validate_utf8(text.data(), text.size())) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("a {} is not valid UTF-8, which safetensors asks for", what))
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write safetensors: a {} is not valid UTF-8", what))
       .of_tensor(text)
-      .hint("rename it with --rename");
+      .suggest(Remedy::kRename, text);
 }
 
 void check_tensor(const Tensor& tensor) {
   check_text(tensor.name, "tensor's name");
   if (tensor.name == "__metadata__") {
-    throw Error(ErrorCode::kUnsupported, "safetensors keeps the name __metadata__ for itself")
+    throw Error(ErrorCode::kUnsupported, "cannot write a tensor named __metadata__: safetensors reserves the name")
         .of_tensor(tensor.name)
-        .hint("rename it with --rename");
+        .suggest(Remedy::kRename, tensor.name);
   }
   if (dtype_order(tensor.dtype) == header_dtypes().size()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("safetensors has no dtype {} (tensor '{}')", dtype_name(tensor.dtype), tensor.name))
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
+                                                     tensor.name, dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
-        .hint("convert it with --cast, leave it out with --exclude, or write another format");
+        .suggest(Remedy::kCast, tensor.name)
+        .suggest(Remedy::kExclude, tensor.name);
   }
   if (tensor.dtype == DType::kFloat4E2m1fnX2 && tensor.shape.empty()) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("safetensors cannot hold '{}': float4 without dimensions", tensor.name))
+                fmt::format("cannot write tensor '{}': safetensors has no float4 without dimensions", tensor.name))
         .of_tensor(tensor.name);
   }
 }
@@ -77,9 +78,9 @@ void set_length(std::string& head, const std::string& file) {
   std::size_t length = head.size() - kLengthBytes;
   if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("the header would take {} bytes, safetensors allows {}", length, kMaxHeaderBytes))
+                fmt::format("cannot write a header of {} bytes: safetensors allows {}", length, kMaxHeaderBytes))
         .in_file(file)
-        .hint("spread the tensors over several files with --shards or --max-shard-size");
+        .suggest(Remedy::kSpreadFiles);
   }
   for (int i = 0; i < kLengthBytes; ++i, length >>= 8) head[static_cast<std::size_t>(i)] = static_cast<char>(length);
 }

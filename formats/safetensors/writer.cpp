@@ -22,8 +22,8 @@ class SafetensorsWriter final : public Writer {
   void place(Catalog& target) override {
     if (target.files.empty()) target.files.emplace_back();
     if (options_.single_file && target.files.size() > 1) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} files do not fit into one", target.files.size()))
-          .hint("name a folder as the destination");
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {} files as one", target.files.size()))
+          .suggest(Remedy::kNameFolder);
     }
     check_tensors(target);
     target.metadata.try_emplace("format", "pt");

@@ -156,8 +156,8 @@ void check_objects(const Catalog& target) {
     if (object.value == nullptr) continue;
     const std::string_view kind = hidden.kind_in(*object.value);
     if (kind.empty()) continue;
-    Error error(ErrorCode::kUnsupported, fmt::format("'{}' cannot be written", object.name));
-    error.of_tensor(object.name).hint("leave out what is no plain tensor with --objects drop");
+    Error error(ErrorCode::kUnsupported, fmt::format("cannot write '{}'", object.name));
+    error.of_tensor(object.name).suggest(Remedy::kDropObjects);
     if (kind == "attribute") {
       error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
     } else {

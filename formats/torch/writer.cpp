@@ -23,9 +23,10 @@ void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
   if (twice == target.tensors.end()) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("two tensors are named '{}', and several files are flat", twice->name))
+              fmt::format("cannot write several files: two tensors are named '{}'", twice->name))
       .of_tensor(twice->name)
-      .hint("write one file, or rename one with --rename");
+      .because("several files are flat: names tell tensors apart, paths do not")
+      .suggest(Remedy::kRename, twice->name);
 }
 
 const StoredTensor& stored_of(const Catalog& target, const Tensor& tensor) {
@@ -72,8 +73,8 @@ class TorchWriter final : public Writer {
     if (target.files.empty()) target.files.emplace_back();
     const std::uint32_t count = static_cast<std::uint32_t>(target.files.size());
     if (options_.single_file && count > 1) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} files do not fit into one", count))
-          .hint("name a folder as the destination");
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {} files as one", count))
+          .suggest(Remedy::kNameFolder);
     }
     check_objects(target);
     keys_.assign(target.storages.size(), kNoIndex);
@@ -152,8 +153,6 @@ class TorchWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  return std::make_unique<TorchWriter>(options);
-}
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) { return std::make_unique<TorchWriter>(options); }
 
 }  // namespace shard::torch_save

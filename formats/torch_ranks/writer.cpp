@@ -36,7 +36,7 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
     throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
         .found(fmt::format("one box on ranks {} and {}", target.stored[chunks[i - 1].stored].rank,
                            target.stored[chunks[i].stored].rank))
-        .hint("use --as dtensor");
+        .suggest(Remedy::kHoldAs, "dtensor");
   }
 }
 
@@ -44,7 +44,8 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
 void check_words(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
     throw not_describable(tensor, fmt::format("'{}' is cut into boxes that no placement describes", tensor.name))
-        .hint("use --as sharded_tensor, or say with --mesh and --place how to cut");
+        .suggest(Remedy::kHoldAs, "sharded_tensor")
+        .suggest(Remedy::kUseMesh);
   }
   const std::size_t ranks = target.files.size();
   const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
@@ -52,7 +53,8 @@ void check_words(const Catalog& target, const Tensor& tensor) {
   throw not_describable(tensor,
                         fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
       .because("the file of every rank must hold a part of it")
-      .hint("use --as sharded_tensor, or say with --mesh and --place how to cut");
+      .suggest(Remedy::kHoldAs, "sharded_tensor")
+      .suggest(Remedy::kUseMesh);
 }
 
 /// The axes of a layout document have names.
@@ -185,7 +187,8 @@ FormatTraits traits_for(const WriteOptions& options) {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "torch-ranks is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write torch-ranks as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<RanksWriter>(options.rank_files.value_or(RankFiles::kShardedTensor));
 }

@@ -33,7 +33,8 @@ struct Destination {
   explicit Destination(const std::string& destination)
       : parent(parent_path(destination)), name(base_name(destination)), path(join_path(parent, name)) {
     if (name.empty() || name == "." || name == ".." || name == "/") {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' names no file or folder to make", destination));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot write to '{}': it does not name a new file or folder", destination));
     }
     if (parent == "." && destination.front() != '.') path = name;  // As the user wrote it.
   }
@@ -86,7 +87,7 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus&
     relation = "holds the source";
   }
   if (relation == nullptr) return;
-  throw Error(ErrorCode::kExists, fmt::format("the destination {}", relation))
+  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
       .in_file(to.path)
       .because(fmt::format("source and output overlap: {}", source))
       .hint("write to another place");
@@ -94,9 +95,9 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus&
 
 void check_absent(const FileStatus& there, const Destination& to) {
   if (there.kind == FileKind::kAbsent) return;
-  throw Error(ErrorCode::kExists, "the destination exists already")
+  throw Error(ErrorCode::kExists, "cannot write: the destination exists already")
       .in_file(to.path)
-      .hint("add --force to replace it as a whole, or choose another name");
+      .suggest(Remedy::kReplaceDestination);
 }
 
 /// Best effort: what cannot be listed or removed harms nobody.

@@ -122,7 +122,9 @@ TEST_F(OutputTest, ForceReplacesAFileByAFolder) {
 
 TEST_F(OutputTest, AnExistingDestinationIsRefusedWithoutForce) {
   state->put("/out/old.bin", as_span("old"));
-  test::expect_error(ErrorCode::kExists, "--force", [&] { local_output(*fs, "/out", {}, {}); });
+  const Error error = test::error_of([&] { local_output(*fs, "/out", {}, {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kExists);
+  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReplaceDestination}));
 }
 
 TEST_F(OutputTest, ADestinationThatAppearsMeanwhileIsNotReplaced) {
@@ -194,7 +196,7 @@ TEST_F(OutputTest, TheParentMustBeAFolder) {
 
 TEST_F(OutputTest, NamesThatNothingCanBeMadeOfAreRefused) {
   for (const char* path : {"/", "..", "a/..", "."}) {
-    test::expect_error(ErrorCode::kInvalidArgument, "names no", [&] { local_output(*fs, path, {}, {}); });
+    test::expect_error(ErrorCode::kInvalidArgument, "not name a new file", [&] { local_output(*fs, path, {}, {}); });
   }
 }
 

@@ -22,7 +22,7 @@ std::string dump_index(std::int64_t total_bytes, std::span<const IndexEntry> ent
     } catch (const nlohmann::json::exception&) {
       throw Error(ErrorCode::kUnsupported, "cannot write an index: a tensor's name is not valid UTF-8")
           .of_tensor(entry.tensor)
-          .hint("rename it with --rename");
+          .suggest(Remedy::kRename, entry.tensor);
     }
   return text += entries.empty() ? "}\n}\n" : "\n  }\n}\n";
 }
