@@ -118,6 +118,7 @@ SlicedName split_slice(std::string_view text) {
 Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   const Tensor& from = catalog.tensors[tensor];
   Catalog view;
+  view.files = catalog.files;
   view.storages = catalog.storages;
   view.borrowed = catalog.borrowed;
   view.borrowed.push_back(catalog.arena);
