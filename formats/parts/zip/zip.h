@@ -24,7 +24,7 @@ namespace shard::zip {
 
 struct Record {
   std::string name;                ///< With the top folder.
-  std::int64_t header_offset = 0;  ///< Of the local header, from the zip's first byte.
+  std::int64_t header_offset = 0;  ///< Where the local header begins, from the zip's first byte.
   std::int64_t limit = 0;          ///< Where the next local header or the directory begins: no byte reaches past it.
   std::int64_t bytes = 0;          ///< Uncompressed.
   std::int64_t stored_bytes = 0;
@@ -32,7 +32,7 @@ struct Record {
   std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
 
-  /// Of the content; nothing where the writer left it out. torch writes 0 when it is told to compute none, and where
+  /// The content's CRC-32; nothing where the writer left it out. torch writes 0 when it is told to compute none, and where
   /// somebody else will write the data (skip_data).
   std::optional<std::uint32_t> checksum() const {
     return crc32 != 0 || bytes == 0 ? std::optional(crc32) : std::nullopt;
