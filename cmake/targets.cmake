@@ -1,16 +1,19 @@
 # Helpers that every folder uses: warnings, sanitizers, a library of one folder, a test.
 
 add_library(shard_build INTERFACE)  # How everything is compiled.
-target_compile_options(shard_build INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+target_compile_options(shard_build INTERFACE -pthread -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Clang, for the fuzzers, warns of other things.
   target_compile_options(shard_build INTERFACE -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
-  target_compile_options(shard_build INTERFACE -Wno-restrict)
+  target_compile_options(shard_build INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+if(CMAKE_UNITY_BUILD)  # A class with a field of a local type is in one source only, whatever file includes that.
+  target_compile_options(shard_build INTERFACE -Wno-subobject-linkage)
 endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(SHARD_SANITIZE)
@@ -21,17 +24,46 @@ if(SHARD_SANITIZE)
   endif()
 endif()
 
-# shard_part(NAME SOURCES ... LIBS ...): the objects of one folder; they end up in one shared library.
-function(shard_part name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
-  add_library(${name} OBJECT ${arg_SOURCES})
+# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that then say
+# shard_use_headers(TARGET NAME).
+function(shard_headers name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBS;OPTIONS")
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled/source.cpp)
   target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS})
+  target_compile_options(${name} PRIVATE ${shard_precompiled_options} ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
+endfunction()
+function(shard_use_headers target name)
+  target_compile_options(${target} PRIVATE ${shard_precompiled_options})
+  target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
-# shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB]): one GoogleTest binary, its cases found at test time. MAIN has
-# another main than GoogleTest's.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Programs as libraries, for the same headers; the other is what ccache asks for.
+  set(shard_precompiled_options -fPIC -fpch-preprocess)
+endif()
+set(shard_test_options -O1)  # Tests are long and run once.
+shard_headers(shard_common_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/common.h LIBS fmt::fmt)
+if(SHARD_TESTS)
+  shard_headers(shard_test_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/tests.h
+                LIBS GTest::gtest GTest::gmock fmt::fmt OPTIONS ${shard_test_options})
+endif()
+
+# shard_part(NAME SOURCES ... LIBS ... [HEADERS NAME]): the objects of one folder; they end up in one shared library.
+function(shard_part name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADERS" "SOURCES;LIBS")
+  add_library(${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS})
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS shard_common_headers)
+    target_link_libraries(${name} PRIVATE fmt::fmt)
+  endif()
+  shard_use_headers(${name} ${arg_HEADERS})
+endfunction()
+
+# shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB] [HEADERS NAME]): one GoogleTest binary, its cases found at test
+# time. MAIN has another main than GoogleTest's.
 function(shard_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN;HEADERS" "SOURCES;LIBS;LABELS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -40,6 +72,12 @@ function(shard_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS} ${arg_MAIN} GTest::gtest GTest::gmock fmt::fmt)
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS shard_test_headers)
+    target_compile_options(${name} PRIVATE ${shard_test_options})
+  endif()
+  shard_use_headers(${name} ${arg_HEADERS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # Tests of a folder may have helpers of one name.
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

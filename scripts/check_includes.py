@@ -1,6 +1,7 @@
 """Checks that includes follow the arrows between folders, so that a layer never learns of the one above it.
 
-Exits 1 and prints each include that goes the wrong way.
+Checks also that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is included
+from there alone; such headers are not installed. Exits 1 and prints each include that goes the wrong way.
 """
 import pathlib
 import re
@@ -22,7 +23,7 @@ USES = {  # A folder may include from itself and from these.
 }
 LIBSHARD = set(USES)
 USES |= {
-    "formats/parts/pickle": CORE | {"libshard/io"},
+    "formats/parts/pickle": CATALOG | {"libshard/io"},
     "formats/parts/decoded_view": CORE | {"libshard/io"},
     "formats/parts/zip": CORE | {"libshard/io", "formats/parts/decoded_view"},
     "formats/parts/json": CORE,
@@ -49,15 +50,35 @@ USES |= {
 }
 
 
+def homes_of_private_headers() -> dict[str, list[str]]:
+    """Private headers by their paths, with the folders that may include them."""
+    homes = {}
+    for top in ("libshard", "formats", "shardtorch", "apps"):
+        for path in (ROOT / top).rglob("*.h"):
+            comment = re.sub(r"\s*\n///?\s*", " ", path.read_text().split("#pragma once")[0])
+            if match := re.search(r"Inside (\S+(?:(?:, | and )\S+)*) only", comment):
+                homes[str(path.relative_to(ROOT))] = re.split(r", | and ", match[1])
+    return homes
+
+
 def main() -> int:
-    wrong = 0
+    wrong = []
+    homes = homes_of_private_headers()
+    for header, folders in homes.items():
+        wrong += [f"{header}: there is no folder {each}" for each in folders if not (ROOT / each).is_dir()]
     for folder, allowed in USES.items():
         for path in sorted((ROOT / folder).glob("*.[ch]*")):
             for line, text in enumerate(path.read_text().splitlines(), 1):
-                match = re.match(r'#include "(.+)/[^/]+"', text)
-                if match and match[1] != folder and match[1] not in allowed:
-                    print(f"{path.relative_to(ROOT)}:{line}: {folder} may not include {match[1]}")
-                    wrong += 1
+                match = re.match(r'#include "((.+)/[^/]+)"', text)
+                if not match:
+                    continue
+                at = f"{path.relative_to(ROOT)}:{line}"
+                if match[2] != folder and match[2] not in allowed:
+                    wrong.append(f"{at}: {folder} may not include {match[2]}")
+                inside = homes.get(match[1], [folder])
+                if not any(folder == each or folder.startswith(each + "/") for each in inside):
+                    wrong.append(f"{at}: {match[1]} is for {' and '.join(inside)} only")
+    print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
 
 

@@ -3,13 +3,15 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[1]}")/.." && pwd)
 cd "$root"
 venv=${SHARD_VENV:-$root/.venv}  # The real clients' Python; SHARD_VENV points to an existing one.
+export SHARD_PYTHON="$venv/bin/python"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Configures once and builds a preset: build PRESET [TARGET...]
+# Configures and builds a preset: build PRESET [TARGET...]. Configures each time, as a library may be there now that was not
+# before; what was built stays.
 build() {
   local preset=$1
   shift
-  [ -f "build/$preset/build.ninja" ] || cmake --preset "$preset" >/dev/null
+  cmake --preset "$preset" >/dev/null
   cmake --build "build/$preset" ${1:+--target "$@"} | { grep -vE '^\[[0-9]+/[0-9]+\]|^ninja: ' || true; }
 }

@@ -24,7 +24,7 @@ int dispatch(Session& session, const Options& options) {
 }
 
 /// A reader that closed the pipe has seen enough; any other failure to write the data is an error. After a writing verb
-/// DST is complete, whatever became of the words about it.
+/// DST is complete, even if its description could not be printed.
 void check_stdout(const Session& session, const Options& options) {
   if (!is_rank_zero(session)) return;  // Its output goes nowhere.
   session.out.flush();

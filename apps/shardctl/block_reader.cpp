@@ -14,8 +14,7 @@ BlockReader::BlockReader(const Catalog& catalog, const Reader& reader, const Sel
       elements_(element_count(catalog.tensors[tensor.source].shape)) {}
 
 std::int64_t BlockReader::block_elements(std::int64_t bytes) const {
-  const std::int64_t block = std::max<std::int64_t>(8, reader_.block_elements(bytes));
-  return dtype_bits(from_) % 8 == 0 ? block : block / 8 * 8;
+  return std::max<std::int64_t>(8, reader_.block_elements(bytes));
 }
 
 std::span<const std::byte> BlockReader::read(std::int64_t begin, std::int64_t end) {

@@ -10,7 +10,7 @@
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
-#include "libshard/io/output.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -22,29 +22,33 @@ struct Work {
   OpenSource source;
   ChosenLayout layout;
   CopyJob job;
+  std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
   std::vector<std::string> losses;
 };
 
 CopyJob make_job(const Session& session, const Options& options, const Work& work) {
-  const TargetOptions& target = options.target;
-  const WriteOptions write = choose_write_options(target, work.form, work.source.catalog(), work.layout);
+  const WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
   CopyJob job;
   job.reader = work.source.reader.get();
-  job.selection = options.selection;
   job.layout = work.layout.layout;
   job.traits = traits_of(*work.form.format, write);
   job.make_writer = [format = work.form.format, write](const Catalog&) { return format->make_writer(write); };
-  job.destination = target.path;
-  job.sources = work.source.paths;
-  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
-    if (!path.empty()) job.sources.push_back(path);
-  }
-  job.output = {!work.form.single_file, target.force, !target.no_fsync};
+  job.cloner = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = parse_size(session.common.max_memory, "--max-memory");
-  job.dry_run = target.dry_run;
+  job.dry_run = options.target.dry_run;
   job.stop = session.stop;
   return job;
+}
+
+/// The checked destination. It must not touch anything that is read.
+std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const OpenSource& source) {
+  const TargetOptions& target = options.target;
+  std::vector<std::string> sources = source.paths;
+  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
+    if (!path.empty()) sources.push_back(path);
+  }
+  return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
 
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
@@ -57,8 +61,7 @@ Work prepare(const Session& session, const Options& options, Log& log) {
   if (work.form.format == nullptr) work.form.format = work.source.format;
   work.layout = choose_layout(session, options, work.form, log);
   work.job = make_job(session, options, work);
-  // The job checks the destination again, after objects were read and a target was made.
-  check_destination(session.fs, work.job.destination, work.job.sources, work.job.output);
+  work.output = open_output(session, options, work.source);
   const Catalog& source = work.source.catalog();
   refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects);
   if (options.selection.keep_objects) {
@@ -68,6 +71,7 @@ Work prepare(const Session& session, const Options& options, Log& log) {
   }
   // After loading: --include may name a leaf of an object.
   check_include({&source}, options.selection);
+  work.job.selection = select(source, options.selection);
   work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
   return work;
 }
@@ -82,7 +86,8 @@ Error of_destination(Error error, const std::string& destination) {
   return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
-CopyResult run_job(Session& session, const Options& options, const CopyJob& job, Progress& progress, Log& log) {
+CopyResult run_job(Session& session, const Options& options, OutputStore& output, const CopyJob& job,
+                   Progress& progress, Log& log) {
   ProgressMeter meter(session, std::string(options.verb->name),
                       [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
@@ -93,7 +98,7 @@ CopyResult run_job(Session& session, const Options& options, const CopyJob& job,
                           human_bytes(plan.memory_bytes), job.threads));
   };
   try {
-    return run_copy_job(session.fs, *session.group, job, progress, on_plan);
+    return run_copy_job(output, *session.group, job, progress, on_plan);
   } catch (const Error& error) {
     throw of_destination(error, options.target.path);
   }
@@ -107,7 +112,8 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
   result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
   const bool is_empty = result.tensors == 0 && result.objects == 0;
   if (is_empty && holds_something(work.source.catalog())) {
-    result.warnings.push_back("the output is empty: no tensor and no object of the source was chosen or could be kept");
+    result.warnings.push_back(
+        "the output is empty: no tensor and no object of the source was selected or could be kept");
   }
 }
 
@@ -123,7 +129,7 @@ int run_copy(Session& session, const Options& options) {
     begin_step(session, step);
   };
   Progress progress;
-  CopyResult result = run_job(session, options, work.job, progress, *log);
+  CopyResult result = run_job(session, options, *work.output, work.job, progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
   for (const std::string& warning : result.warnings) warn(session, warning);

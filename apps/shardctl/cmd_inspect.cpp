@@ -1,24 +1,42 @@
+#include <fmt/format.h>
+
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_inspect.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/core/error.h"
 
 namespace shard::app {
 
 namespace {
 
+/// Reading more than this for the values of objects is left to --json.
+constexpr std::int64_t kMaxObjectBytes = 1 << 20;
+
+/// Text shows values that cost little; a value that cannot be read does not keep it from showing the rest.
+void load_cheap_objects(Session& session, const OpenSource& source) {
+  if (source.reader->unread_object_bytes() > kMaxObjectBytes) return;
+  try {
+    source.reader->load_objects();
+  } catch (const Error& error) {
+    warn(session, fmt::format("cannot read the values of objects: {}", error.what()));
+  }
+}
+
 int inspect(Session& session, const Options& options) {
+  const CommonOptions& common = session.common;
   Log log(session);
-  OpenSource source = open_source(session, options.source, log, {.metadata_only = !session.common.json});
-  if (session.common.json && options.selection.keep_objects) source.reader->load_objects();
+  OpenSource source = open_source(session, options.source, log, {.metadata_only = !common.json});
+  if (options.selection.keep_objects) {
+    common.json ? source.reader->load_objects() : load_cheap_objects(session, source);
+  }
   const Selection selection = choose(source.catalog(), options.selection);
   for (const std::string& warning : source.catalog().warnings) warn(session, warning);
-  if (session.common.json) {
-    source.reader->locate(source_indices(selection.tensors));
+  const bool chunks = common.verbose > 0;
+  if (common.json || chunks) source.reader->locate(source_indices(selection.tensors));
+  if (common.json) {
     render_json(session, source, selection);
   } else {
-    const bool chunks = session.common.verbose > 0;
-    if (chunks) source.reader->locate(source_indices(selection.tensors));
-    render_text(session, source, selection, chunks);
+    render_text(session, source, selection, {.chunks = chunks, .join_layers = !options.inspect.all && !chunks});
   }
   return 0;
 }

@@ -4,12 +4,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "apps/shardctl/inspect_numbers.h"
 #include "libshard/exec/cast.h"
 
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kStep = 4096;  ///< Elements that are looked at together; a multiple of 8.
+constexpr std::int64_t kStep = 4096;  ///< Elements compared together; a multiple of 8.
 
 std::uint64_t load(const std::byte* from, int bytes) {
   std::uint64_t bits = 0;
@@ -28,7 +29,8 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
   return found;
 }
 
-/// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; they say "perhaps".
+/// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; the answer for them is
+/// "perhaps".
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
     case DType::kFloat16:
@@ -45,7 +47,7 @@ bool may_hold_nan(DType part, std::span<const std::byte> data) {
 }
 
 void to_doubles(DType part, std::span<const std::byte> data, std::vector<double>& out) {
-  out.resize(data.size() / static_cast<std::size_t>(dtype_bits(part) / 8));
+  out.resize(data.size() / static_cast<std::size_t>(element_bytes(part)));
   const auto bytes = std::as_writable_bytes(std::span(out));
   if (part == DType::kFloat64) {
     if (!data.empty()) std::memcpy(bytes.data(), data.data(), data.size());
@@ -69,7 +71,7 @@ double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 Comparer::Comparer(DType dtype, const Tolerance& tolerance)
     : dtype_(dtype), part_(component_of(dtype)), parts_(part_ == dtype ? 1 : 2), tolerance_(tolerance) {
-  const bool is_number = is_float(part_) && dtype_bits(part_) % 8 == 0 && can_cast(part_, DType::kFloat64);
+  const bool is_number = is_float(part_) && dtype_block(part_).elements == 1 && can_cast(part_, DType::kFloat64);
   kind_ = is_number ? Kind::kFloat : is_integer(dtype) || dtype == DType::kBool ? Kind::kInteger : Kind::kBits;
 }
 
@@ -77,9 +79,8 @@ void Comparer::add(std::int64_t begin, std::int64_t count, std::span<const std::
   result_.elements += count;
   for (std::int64_t done = 0; done < count; done += kStep) {
     const std::int64_t step = std::min(kStep, count - done);
-    const auto bits = static_cast<std::size_t>(dtype_bits(dtype_));
-    const std::size_t from = static_cast<std::size_t>(done) * bits / 8;
-    const std::size_t bytes = (static_cast<std::size_t>(step) * bits + 7) / 8;
+    const auto from = static_cast<std::size_t>(packed_bytes(done, dtype_));
+    const auto bytes = static_cast<std::size_t>(packed_bytes(step, dtype_));
     const auto part_a = a.subspan(from, bytes), part_b = b.subspan(from, bytes);
     const bool same = std::memcmp(part_a.data(), part_b.data(), bytes) == 0;
     if (same && (kind_ != Kind::kFloat || tolerance_.equal_nan || !may_hold_nan(part_, part_a))) continue;
@@ -97,7 +98,7 @@ void Comparer::add_floats(std::int64_t begin, std::span<const std::byte> a, std:
   to_doubles(part_, a, a_);
   to_doubles(part_, b, b_);
   const auto parts = static_cast<std::size_t>(parts_);
-  const auto part_bytes = static_cast<std::size_t>(dtype_bits(part_) / 8);
+  const auto part_bytes = static_cast<std::size_t>(element_bytes(part_));
   for (std::size_t i = 0; i < a_.size(); i += parts) {
     const double a0 = a_[i], b0 = b_[i];
     const double a1 = parts == 2 ? a_[i + 1] : 0, b1 = parts == 2 ? b_[i + 1] : 0;
@@ -120,11 +121,11 @@ void Comparer::add_floats(std::int64_t begin, std::span<const std::byte> a, std:
 }
 
 void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, std::span<const std::byte> b) {
-  const int bytes = dtype_bits(dtype_) / 8;
+  const int bytes = element_bytes(dtype_);
   const auto width = static_cast<std::size_t>(bytes);
   const std::uint64_t sign = is_signed(dtype_) ? std::uint64_t{1} << (8 * bytes - 1) : 0;
   for (std::size_t i = 0; i * width < a.size(); ++i) {
-    // Flipping the sign bit makes two's complement ordered as unsigned numbers are.
+    // With the sign bit flipped, two's complement numbers have the order of unsigned ones.
     const std::uint64_t x = load(a.data() + i * width, bytes) ^ sign, y = load(b.data() + i * width, bytes) ^ sign;
     if (x == y) continue;
     const double distance = static_cast<double>(std::max(x, y) - std::min(x, y));
@@ -137,7 +138,8 @@ void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, st
 
 void Comparer::add_bits(std::int64_t begin, std::int64_t count, std::span<const std::byte> a,
                         std::span<const std::byte> b) {
-  const auto bits = static_cast<std::size_t>(dtype_bits(dtype_));
+  const DTypeBlock block = dtype_block(dtype_);
+  const auto bits = static_cast<std::size_t>(block.bytes * 8 / block.elements);
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     bool same = true;
     if (bits % 8 == 0) {
@@ -164,7 +166,7 @@ void Comparer::differs_by(std::int64_t element, double abs, double rel) {
 }
 
 std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const {
-  const int bits = dtype_bits(part_);
+  const int bits = 8 * element_bytes(part_);
   const std::uint64_t x = load(a, bits / 8), y = load(b, bits / 8);
   const std::uint64_t sign = part_ == DType::kFloat8E8m0fnu ? 0 : std::uint64_t{1} << (bits - 1);
   const std::uint64_t size_x = x & ~sign, size_y = y & ~sign;

@@ -16,7 +16,7 @@
 
 namespace shard::app {
 
-/// An element is equal if any of these accepts it.
+/// Elements are equal if any of these accepts them.
 struct Tolerance {
   double atol = 0, rtol = 0;  ///< |a - b| <= atol + rtol * |b|, for finite numbers.
   std::int64_t ulp = 0;       ///< At most so many representable numbers apart.

@@ -12,9 +12,9 @@
 namespace shard::app {
 namespace {
 
-/// The dtype whose values are spelled in the place of `dtype`'s: it holds all of them.
+/// The dtype in which `dtype`'s values are spelled: it holds all of them.
 DType shown_as(DType dtype) {
-  if (is_float(dtype) && dtype_bits(dtype) < 32) return DType::kFloat32;
+  if (is_float(dtype) && dtype_block(dtype).bytes < 4) return DType::kFloat32;
   return dtype == DType::kComplex32 ? DType::kComplex64 : dtype;
 }
 
@@ -101,10 +101,10 @@ ElementText::ElementText(DType dtype, Spelling spelling)
     : dtype_(dtype),
       shown_(shown_as(dtype)),
       spelling_(spelling),
-      bytes_(static_cast<std::size_t>(dtype_bits(shown_) / 8)) {}
+      bytes_(static_cast<std::size_t>(element_bytes(shown_))) {}
 
 void ElementText::take(std::span<const std::byte> elements) {
-  const std::size_t count = elements.size() / static_cast<std::size_t>(dtype_bits(dtype_) / 8);
+  const std::size_t count = elements.size() / static_cast<std::size_t>(element_bytes(dtype_));
   size_ = static_cast<std::int64_t>(count);
   elements_ = elements;
   if (shown_ == dtype_) return;

@@ -19,7 +19,7 @@ enum class Spelling : std::uint8_t { kPython, kJson };
 /// Threads: one each.
 class ElementText {
  public:
-  /// False for what is no number of its own: float4, float6, bits, quantized.
+  /// False where an element is not a number of its own: float4, float6, bits, quantized.
   static bool can_show(DType dtype);
   /// \pre can_show(dtype)
   ElementText(DType dtype, Spelling spelling);

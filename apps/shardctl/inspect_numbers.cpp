@@ -13,8 +13,8 @@ std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
 }  // namespace
 
 std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
-  const int bits = dtype_bits(dtype);
-  return bits % 8 == 0 ? elements * (bits / 8) : (elements * bits + 7) / 8;
+  const DTypeBlock block = dtype_block(dtype);
+  return (elements + block.elements - 1) / block.elements * block.bytes;
 }
 
 std::int64_t element_count(std::span<const std::int64_t> shape) {
@@ -31,7 +31,10 @@ Totals totals(const Catalog& catalog, const Selection& selection) {
     const std::uint32_t root = root_of(catalog, selected);
     if (seen[root]) continue;
     seen[root] = true;
-    sum.logical_bytes += packed_bytes(element_count(tensor.shape), selected.dtype);
+    const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
+    sum.parameters += elements;
+    sum.logical_bytes += bytes;
+    sum.bytes_of_dtype[static_cast<std::size_t>(selected.dtype)] += bytes;
     for (const Chunk& chunk : catalog.chunks_of(tensor)) {
       sum.stored_bytes += packed_bytes(element_count(chunk.sizes), catalog.stored[chunk.stored].dtype);
     }

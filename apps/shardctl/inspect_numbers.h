@@ -1,7 +1,8 @@
 /// \file
-/// Numbers about tensors that `inspect` and the summaries say.
+/// Numbers about tensors for `inspect` and the summaries.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,8 +20,10 @@ std::int64_t packed_bytes(std::int64_t elements, DType dtype);
 std::int64_t element_count(std::span<const std::int64_t> shape);
 
 struct Totals {
-  std::int64_t logical_bytes = 0;  ///< Aliases once.
-  std::int64_t stored_bytes = 0;   ///< Every chunk, aliases once, each replica.
+  std::int64_t parameters = 0;                             ///< Elements; aliases once.
+  std::int64_t logical_bytes = 0;                          ///< Aliases once.
+  std::int64_t stored_bytes = 0;                           ///< Every chunk, aliases once, each replica.
+  std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Parts of logical_bytes.
 };
 Totals totals(const Catalog& catalog, const Selection& selection);
 
@@ -34,13 +37,13 @@ class Aliases {
  private:
   const Catalog& catalog_;
   const Selection& selection_;
-  std::vector<std::uint32_t> first_;  ///< By the alias's root in the catalog: index in the selection.
+  std::vector<std::uint32_t> first_;  ///< For each alias's root in the catalog, the index in the selection.
 };
 
 /// The names that more than one chosen tensor or object has, sorted.
 std::vector<std::string_view> repeated_names(const Selection& selection);
 
-/// Where a chunk's elements lie in their file; `known` is false where no plain place can be said.
+/// The bytes of a chunk's elements in their file; `known` is false where they are not plain.
 struct Place {
   bool known = false;
   std::int64_t offset_bytes = 0, span_bytes = 0;

@@ -1,5 +1,5 @@
 /// \file
-/// Members that several JSON documents have alike.
+/// Members that several JSON documents share.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace shard::app {
 
-/// `files`: path and bytes of each, on a line of its own.
+/// `files`: path and bytes of each file, one line for each.
 void write_files(JsonWriter& json, std::span<const File> files);
 
 /// A list of texts under a key.

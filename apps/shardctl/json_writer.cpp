@@ -9,7 +9,7 @@
 namespace shard::app {
 namespace {
 
-/// True for the bytes that stand for themselves in a JSON string.
+/// True for bytes that a JSON string holds unchanged.
 constexpr std::array<bool, 256> kPlain = [] {
   std::array<bool, 256> plain{};
   for (int c = 0x20; c < 0x7F; ++c) plain[static_cast<std::size_t>(c)] = c != '"' && c != '\\';
@@ -18,7 +18,7 @@ constexpr std::array<bool, 256> kPlain = [] {
 
 struct CodePoint {
   unsigned value = 0;
-  std::size_t length = 0;  ///< 0: no UTF-8 starts here.
+  std::size_t length = 0;  ///< 0: not the start of UTF-8.
 };
 
 /// Decodes UTF-8 at the front of `text`, surrogates included.
@@ -36,7 +36,7 @@ CodePoint decode(std::string_view text) {
   return valid ? CodePoint{value, length} : CodePoint{};
 }
 
-/// Writes what stands at the front of `text` and is no plain byte; returns how many bytes that was.
+/// Writes the front of `text`, which is not a plain byte. \returns the number of bytes written.
 std::size_t escape_one(TextSink& sink, std::string_view text) {
   const auto c = static_cast<unsigned char>(text[0]);
   switch (c) {

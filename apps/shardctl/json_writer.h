@@ -1,9 +1,9 @@
 /// \file
-/// JSON, written as a stream: no document is ever held in memory.
+/// A JSON writer that streams: no document is ever held in memory.
 ///
-/// Strings leave as valid UTF-8 whatever comes in: what a JSON string must escape is escaped, what is no character
-/// becomes U+FFFD: encoded surrogates (as pickles hold them; strict readers take no escape of a lone one) and bytes
-/// that are no UTF-8.
+/// Strings are written as valid UTF-8 whatever they hold. Characters that JSON must escape are escaped. Encoded
+/// surrogates (which pickles may hold; strict readers refuse the escape of a lone one) and bytes that are not UTF-8
+/// become U+FFFD.
 #pragma once
 
 #include <concepts>
@@ -49,7 +49,7 @@ class JsonWriter {
   void real(double value);  ///< NaN and infinities as strings, as Python spells them.
   void boolean(bool value) { word(value ? "true" : "false"); }
   void null() { word("null"); }
-  /// What is JSON already.
+  /// Text that is JSON already.
   void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
   /// Starts a new line, indented by `spaces`, before the next item.

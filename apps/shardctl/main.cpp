@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
                               [&buffer] { return buffer.error(); },
                               [&signals] { signals.end_at_once(); },
                               [&signals] { signals.mute(); }};
-  if (auto hold = environment("SHARDCTL_TEST_HOLD")) session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
+  if (auto hold = environment("SHARDCTL_TEST_HOLD"))
+    session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
   return shard::app::run({argv + 1, argv + argc}, session);
 }

@@ -61,7 +61,7 @@ std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
   return header + dict;
 }
 
-/// Puts elements into lines, and lines into matrices.
+/// Groups elements into lines, and lines into matrices.
 class TextLayout {
  public:
   TextLayout(TextSink& sink, const std::vector<std::int64_t>& shape, std::size_t width)
@@ -95,7 +95,7 @@ class TextLayout {
   std::int64_t columns_ = 1, rows_ = 1, element_ = 0;
 };
 
-/// The width of the columns where they are worth aligning: for people, and when all is in the first block.
+/// The width of the columns where they are aligned: on a terminal, and when the first block holds everything.
 std::size_t aligned_width(const Session& session, const Printed& tensor, ElementText& text, std::int64_t in_block) {
   if (!session.out_is_terminal || tensor.shape.size() < 2 || in_block != tensor.elements.elements()) return 0;
   std::size_t width = 0;

@@ -37,7 +37,7 @@ std::string value_line(const TensorPair& pair, Dims shape) {
   return line + fmt::format(", first at [{}]\n", fmt::join(index_of(v.first, shape), ", "));
 }
 
-/// Calls `print` for the first `limit` items and says how many there are beyond.
+/// Calls `print` for the first `limit` items and prints how many are left.
 template <class List, class Print>
 void list_some(TextSink& sink, const List& list, std::size_t limit, const char* what, const Print& print) {
   for (std::size_t i = 0; i < std::min(limit, list.size()); ++i) sink.add(print(list[i]));

@@ -1,5 +1,5 @@
 /// \file
-/// The answer of `diff`, and how it is printed.
+/// The result of `diff`, and how it is printed.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct Difference {
   std::vector<const SelectedTensor*> only_in_a, only_in_b;
   std::vector<TensorPair> dtype, shape, values;
   std::vector<ObjectPair> objects;
-  std::int64_t tensors = 0;  ///< Compared.
+  std::int64_t tensors = 0;  ///< Number of tensors compared.
 
   bool equal() const {
     return only_in_a.empty() && only_in_b.empty() && dtype.empty() && shape.empty() && values.empty() &&

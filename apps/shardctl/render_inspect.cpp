@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <utility>
 
+#include "apps/shardctl/alike_layers.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/sharding_text.h"
 #include "apps/shardctl/value_text.h"
@@ -32,43 +34,42 @@ std::string shape_text(Dims shape) {
   return text + "]";
 }
 
-/// The file of the first chunk, and how many more files there are.
-std::string file_text(const Catalog& catalog, const Tensor& tensor) {
-  if (tensor.chunk_count == 0) return "-";
-  const auto file_of = [&](const Chunk& chunk) { return catalog.storages[catalog.stored[chunk.stored].storage].file; };
-  const auto chunks = catalog.chunks_of(tensor);
-  const std::string& path = catalog.files[file_of(chunks.front())].path;
-  if (chunks.size() == 1) return path;
-  std::vector<std::uint32_t> files;
-  for (const Chunk& chunk : chunks) files.push_back(file_of(chunk));
-  std::sort(files.begin(), files.end());
-  const auto count = std::unique(files.begin(), files.end()) - files.begin();
-  return count == 1 ? path : fmt::format("{} and {} more", path, count - 1);
+std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) {
+  return catalog.storages[catalog.stored[chunk.stored].storage].file;
 }
 
-/// Where it is cut, and what else there is to say: an alias, one rank's own.
+/// "a.pt", or "a.pt and 3 more": the first file and how many others there are. "-" without any.
+std::string files_text(const Catalog& catalog, std::vector<std::uint32_t> files) {
+  if (files.empty()) return "-";
+  const std::string& first = catalog.files[files.front()].path;
+  std::ranges::sort(files);
+  const auto count = files.size() - std::ranges::unique(files).size();
+  return count == 1 ? first : fmt::format("{} and {} more", first, count - 1);
+}
+
+std::string file_text(const Catalog& catalog, const Tensor& tensor) {
+  std::vector<std::uint32_t> files;
+  for (const Chunk& chunk : catalog.chunks_of(tensor)) files.push_back(file_of(catalog, chunk));
+  return files_text(catalog, std::move(files));
+}
+
+/// How the tensor is cut, whether only one rank has it, and what it is an alias of.
 std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   std::string text =
       tensor.rank >= 0 ? fmt::format("only of rank {}", tensor.rank) : sharding_text(catalog, tensor, Detail::kSizes);
   if (const auto first = aliases.first_of(selected)) {
-    text += fmt::format("{}same as {}", text.empty() ? "" : ", ", printable(*first));
+    text += fmt::format("{}alias of {}", text.empty() ? "" : ", ", printable(*first));
   }
   return text;
 }
 
-constexpr std::size_t kColumns = 6;
+constexpr std::size_t kColumns = 7;
 constexpr std::size_t kBytesColumn = 3;
+/// Name, dtype, shape, bytes of one tensor, layout, file, number of tensors.
 using Row = std::array<std::string, kColumns>;
 
-Row row_of(const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
-  const Tensor& tensor = catalog.tensors[selected.source];
-  const std::int64_t bytes = packed_bytes(element_count(tensor.shape), selected.dtype);
-  return {printable(selected.name), std::string(dtype_name(selected.dtype)), shape_text(tensor.shape),
-          std::to_string(bytes),    layout_text(catalog, selected, aliases), printable(file_text(catalog, tensor))};
-}
-
-/// "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120": a line a chunk. \pre the tensor is located
+/// "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120": a line for each chunk. \pre the tensor is located
 void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, std::string_view gap) {
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
     const StoredTensor& stored = catalog.stored[chunk.stored];
@@ -85,30 +86,96 @@ void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, s
   }
 }
 
-/// The lines of a terminal, in columns.
-void tensor_table(TextSink& sink, const Catalog& catalog, const Selection& selection, const Aliases& aliases,
-                  bool chunks) {
-  std::array<std::size_t, kColumns> widths{};
-  for (const SelectedTensor& selected : selection.tensors) {
-    const Row row = row_of(catalog, selected, aliases);
-    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+/// Numbers texts in the order in which they are first seen.
+class TextNumbers {
+ public:
+  std::uint32_t operator()(std::string text) {
+    return numbers_.try_emplace(std::move(text), static_cast<std::uint32_t>(numbers_.size())).first->second;
   }
-  for (const SelectedTensor& selected : selection.tensors) {
-    const Row row = row_of(catalog, selected, aliases);
-    std::string line;
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+};
+
+/// The lines of a terminal, in columns.
+class TensorTable {
+ public:
+  TensorTable(const Catalog& catalog, const Selection& selection, const Aliases& aliases)
+      : catalog_(catalog), selection_(selection), aliases_(aliases) {}
+
+  void add(TextSink& sink, InspectLines how) const {
+    const std::vector<LayerLine> lines = lines_of(how.join_layers);
+    std::array<std::size_t, kColumns> widths{};
+    for (const LayerLine& line : lines) {
+      const Row row = row_of(line);
+      for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    for (const LayerLine& line : lines) {
+      add_row(sink, row_of(line), widths);
+      if (how.chunks) chunk_lines(sink, catalog_, tensor_of(line.members.front()), "  ");
+    }
+  }
+
+ private:
+  const Tensor& tensor_of(std::uint32_t member) const { return catalog_.tensors[selection_.tensors[member].source]; }
+
+  /// Tensors of equal dtype, shape and layout may share a line.
+  std::vector<LayerLine> lines_of(bool join_layers) const {
+    TextNumbers kinds;
+    std::vector<LayerTensor> tensors;
+    tensors.reserve(selection_.tensors.size());
+    for (std::uint32_t i = 0; i < selection_.tensors.size(); ++i) {
+      const SelectedTensor& selected = selection_.tensors[i];
+      const std::uint32_t kind =
+          join_layers ? kinds(fmt::format("{} {} {}", dtype_name(selected.dtype), shape_text(tensor_of(i).shape),
+                                          layout_text(catalog_, selected, aliases_)))
+                      : i;
+      tensors.push_back({selected.name, kind});
+    }
+    return join_alike_layers(tensors);
+  }
+
+  Row row_of(const LayerLine& line) const {
+    const SelectedTensor& first = selection_.tensors[line.members.front()];
+    const Dims shape = tensor_of(line.members.front()).shape;
+    const std::int64_t bytes = packed_bytes(element_count(shape), first.dtype);
+    const std::size_t count = line.members.size();
+    return {printable(line.name),
+            std::string(dtype_name(first.dtype)),
+            shape_text(shape),
+            std::to_string(bytes),
+            layout_text(catalog_, first, aliases_),
+            printable(file_text(line)),
+            count == 1 ? std::string() : fmt::format("x{}", count)};
+  }
+
+  /// The file of the first chunk, and how many more files there are.
+  std::string file_text(const LayerLine& line) const {
+    std::vector<std::uint32_t> files;
+    for (const std::uint32_t member : line.members) {
+      for (const Chunk& chunk : catalog_.chunks_of(tensor_of(member))) files.push_back(file_of(catalog_, chunk));
+    }
+    return files_text(catalog_, std::move(files));
+  }
+
+  static void add_row(TextSink& sink, const Row& row, const std::array<std::size_t, kColumns>& widths) {
+    std::string text;
     for (std::size_t i = 0; i < kColumns; ++i) {
       if (widths[i] == 0) continue;
-      line +=
+      text +=
           i == kBytesColumn ? fmt::format("{:>{}}  ", row[i], widths[i]) : fmt::format("{:<{}}  ", row[i], widths[i]);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    sink.add(line);
+    text.erase(text.find_last_not_of(' ') + 1);
+    sink.add(text);
     sink.add('\n');
-    if (chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], "  ");
   }
-}
 
-/// One tab-separated line, without a string made for it: a million of these must take no time.
+  const Catalog& catalog_;
+  const Selection& selection_;
+  const Aliases& aliases_;
+};
+
+/// One tab-separated line, written without temporary strings: there may be a million of them.
 void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   add_printable(sink, selected.name);
@@ -136,7 +203,8 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.add('\n');
 }
 
-/// "   12 tensors  S(0) over 4 ranks": how many lie how, the most first. Nothing where no tensor is cut.
+/// "      12 S(0) over 4 ranks": the number of tensors in each layout, the most frequent first. Nothing where no tensor
+/// is cut.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
   if (catalog.chunks.size() == catalog.tensors.size() && catalog.shardings.empty()) return;
   std::unordered_map<std::string, std::size_t> counts;
@@ -156,7 +224,7 @@ void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection)
   }
   if (by_count.size() <= kLayoutsShown) return;
   const auto others = static_cast<std::int64_t>(by_count.size() - kLayoutsShown);
-  sink.add(fmt::format("         and {}\n", plural(others, "other way")));
+  sink.add(fmt::format("         and {}\n", plural(others, "other layout")));
 }
 
 void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& selected, bool terminal) {
@@ -166,7 +234,7 @@ void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& s
   sink.add(gap);
   sink.add(object.value == nullptr ? "object" : value_type(object.value));
   sink.add(gap);
-  add_printable(sink, object.value == nullptr ? "(its value is read with --json)"
+  add_printable(sink, object.value == nullptr ? "(not read; --json shows its value)"
                                               : value_text(catalog, object.value, kObjectPreview));
   if (object.rank >= 0) sink.add(fmt::format("{}only of rank {}", gap, object.rank));
   sink.add('\n');
@@ -177,6 +245,30 @@ std::string exact_bytes(std::int64_t bytes) {
   return bytes < 10'000 ? text : fmt::format("{} ({} bytes)", text, bytes);
 }
 
+/// "7000000000 parameters (7.00 billion)"
+std::string parameters_text(std::int64_t count) {
+  const std::string text = plural(count, "parameter");
+  if (count < 1'000'000) return text;
+  const bool is_billions = count >= 1'000'000'000;
+  return fmt::format("{} ({:.2f} {})", text, static_cast<double>(count) / (is_billions ? 1e9 : 1e6),
+                     is_billions ? "billion" : "million");
+}
+
+/// "bfloat16 16.06 GB, float32 4096 bytes", the most first.
+std::string dtypes_text(const Totals& sum) {
+  std::vector<std::pair<std::int64_t, std::string_view>> dtypes;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const std::int64_t bytes = sum.bytes_of_dtype[static_cast<std::size_t>(i)];
+    if (bytes > 0) dtypes.emplace_back(-bytes, dtype_name(static_cast<DType>(i)));
+  }
+  std::ranges::sort(dtypes);
+  std::string text;
+  for (const auto& [bytes, name] : dtypes) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, human_bytes(-bytes));
+  }
+  return text;
+}
+
 void summary(TextSink& sink, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
   const Totals sum = totals(catalog, selection);
@@ -184,27 +276,28 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   if (!catalog.format_version.empty()) first += fmt::format(" ({})", printable(catalog.format_version));
   if (catalog.world_size) first += fmt::format(", written by {}", plural(*catalog.world_size, "rank"));
   sink.add(first);
-  sink.add(fmt::format("\n{}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
-                       plural(std::ssize(selection.objects), "object"), exact_bytes(sum.logical_bytes),
-                       plural(std::ssize(catalog.files), "file")));
+  sink.add(fmt::format("\n{}, {}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
+                       parameters_text(sum.parameters), plural(std::ssize(selection.objects), "object"),
+                       exact_bytes(sum.logical_bytes), plural(std::ssize(catalog.files), "file")));
   if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", exact_bytes(sum.stored_bytes)));
   sink.add('\n');
+  if (const std::string dtypes = dtypes_text(sum); !dtypes.empty()) sink.add(dtypes + "\n");
 }
 
 }  // namespace
 
-void render_text(const Session& session, const OpenSource& source, const Selection& selection, bool chunks) {
+void render_text(const Session& session, const OpenSource& source, const Selection& selection, InspectLines lines) {
   const Catalog& catalog = source.catalog();
   const Aliases aliases(catalog, selection);
   TextSink sink(session.out);
   summary(sink, source, selection);
   layouts(sink, catalog, selection);
   if (session.out_is_terminal) {
-    tensor_table(sink, catalog, selection, aliases, chunks);
+    TensorTable(catalog, selection, aliases).add(sink, lines);
   } else {
     for (const SelectedTensor& selected : selection.tensors) {
       tensor_line(sink, catalog, selected, aliases);
-      if (chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], "\t");
+      if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], "\t");
     }
   }
   for (const SelectedObject& object : selection.objects) object_line(sink, catalog, object, session.out_is_terminal);

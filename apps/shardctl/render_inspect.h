@@ -6,10 +6,15 @@
 
 namespace shard::app {
 
-/// A summary, how many tensors lie how, one line a tensor (name, dtype, shape, bytes, layout, file) and one an object.
-/// Columns are aligned on a terminal, else separated by tabs. With `chunks` a line a chunk below each tensor: box,
-/// rank, file, place. \pre with `chunks` the chosen tensors are located.
-void render_text(const Session& session, const OpenSource& source, const Selection& selection, bool chunks);
+struct InspectLines {
+  bool chunks = false;       ///< A line for each chunk below its tensor: box, rank, file, offsets.
+  bool join_layers = false;  ///< Layers that are alike share a line; see alike_layers.h. Not with `chunks`.
+};
+
+/// A summary, the number of tensors in each layout, then a line for each tensor (name, dtype, shape, bytes, layout,
+/// file) and each object. Columns are aligned on a terminal, else separated by tabs. \pre with `chunks` the chosen
+/// tensors are located.
+void render_text(const Session& session, const OpenSource& source, const Selection& selection, InspectLines lines);
 
 /// One document. \pre the chosen tensors are located and objects are loaded.
 void render_json(const Session& session, const OpenSource& source, const Selection& selection);

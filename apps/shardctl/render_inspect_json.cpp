@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::size_t kObjectPreview = 200;
 
-/// What the lines of all tensors and objects need to know of the others.
+/// What the entries of tensors and objects need to know about the other entries.
 struct Context {
   Aliases aliases;
   std::vector<std::string_view> repeated;
   Meshes meshes;
 };
 
-/// A path is left out where the name says it all: it is that one key and no other entry has the name.
+/// Leaves the path out where it is the name as one key and no other entry has that name.
 void write_path(JsonWriter& json, std::string_view name, Path path, const Context& context) {
   if (path.empty() && !std::ranges::binary_search(context.repeated, name)) return;
   json.key("path"), json.begin_array();
@@ -68,7 +68,7 @@ void write_placements(JsonWriter& json, const Catalog& catalog, const Tensor& te
   json.key("mesh"), json.number(context.meshes.of_sharding[tensor.sharding]);
 }
 
-/// Tensors name them by their number.
+/// Tensors refer to meshes by index.
 void write_meshes(JsonWriter& json, const Meshes& meshes) {
   json.key("meshes"), json.begin_array();
   for (const Sharding* sharding : meshes.list) {

@@ -50,7 +50,7 @@ std::string in_parentheses(std::vector<std::string> texts) {
   return texts.empty() ? std::string() : fmt::format(" ({})", fmt::join(texts, "; "));
 }
 
-// ---- The checkpoint's words.
+// ---- Shardings that the checkpoint records.
 
 /// " (3, 3, 3, 0)", or nothing where every piece has the same size.
 std::string uneven_words(const Sharding& sharding, Dims shape) {
@@ -88,11 +88,11 @@ std::string words_text(const Sharding& sharding, Dims shape, Detail detail) {
 
 // ---- Boxes.
 
-/// The chunks of a tensor as boxes, replicas apart.
+/// The chunks of a tensor as boxes, without replicas.
 struct Boxes {
   std::vector<const Chunk*> distinct;
-  std::vector<std::int64_t> ranks;    ///< Of all chunks that say one, sorted, each once.
-  std::vector<std::int64_t> rank_of;  ///< Of the first chunk of each distinct box, or -1.
+  std::vector<std::int64_t> ranks;    ///< Those of all chunks that record one, sorted, each once.
+  std::vector<std::int64_t> rank_of;  ///< The rank of the first chunk of each distinct box, or -1.
   std::vector<int> cut_dims;
   std::int64_t copies = 0;  ///< Chunks beyond the distinct ones.
 };

@@ -30,8 +30,8 @@ void SignalWatch::wait() {
     if (sigwait(&signals_, &number) != 0 || over_) return;
     if (at_once_ || signal_ != 0) _exit(128 + number);
     signal_ = number;
-    if (number == SIGINT && !mute_) {  // SIGTERM is of a program, such as a launcher, which needs no advice.
-      constexpr std::string_view kText = "\nshardctl: stopping and cleaning up; once more to stop at once\n";
+    if (number == SIGINT && !mute_) {  // SIGTERM comes from programs such as launchers, which need no advice.
+      constexpr std::string_view kText = "\nshardctl: stopping and cleaning up; press Ctrl-C again to stop at once\n";
       [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
     }
     stop_.request_stop();

@@ -9,7 +9,7 @@
 
 namespace shard::app {
 
-/// A thread that waits for the signals, so that nothing runs inside a handler. Ignores SIGPIPE and SIGXFSZ (both then
+/// A thread waits for the signals, so that nothing runs inside a handler. Ignores SIGPIPE and SIGXFSZ (both then
 /// show as failing writes). Made first in main: threads that start later inherit the mask.
 class SignalWatch {
  public:
@@ -22,7 +22,7 @@ class SignalWatch {
   int signal() const { return signal_.load(); }  ///< The first one, or 0.
   /// From now on the first signal ends the process too: nothing has to be cleaned up.
   void end_at_once() { at_once_ = true; }
-  /// From now on signals are not answered in words.
+  /// From now on no message is printed for a signal.
   void mute() { mute_ = true; }
 
  private:

@@ -7,14 +7,15 @@
 #include <optional>
 #include <span>
 
+#include "apps/shardctl/options.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
 namespace {
 
 Error malformed(std::string_view text, const std::string& why) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("slice '[{}]': {}", text, why))
-      .hint("for example NAME[0:8,:], NAME[-1] or NAME[...,0]");
+  return usage(fmt::format("cannot take slice '[{}]': {}", text, why))
+      .hint("give a slice such as NAME[0:8,:], NAME[-1] or NAME[...,0]");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -39,7 +40,7 @@ std::optional<std::int64_t> number(std::string_view part, std::string_view slice
   std::int64_t value = 0;
   const char* const end = part.data() + part.size();
   const auto [stopped, failure] = std::from_chars(part.data(), end, value);
-  if (failure != std::errc() || stopped != end) throw malformed(slice, fmt::format("'{}' is no number", part));
+  if (failure != std::errc() || stopped != end) throw malformed(slice, fmt::format("'{}' is not a number", part));
   return value;
 }
 
@@ -117,6 +118,7 @@ SlicedName split_slice(std::string_view text) {
 Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   const Tensor& from = catalog.tensors[tensor];
   Catalog view;
+  view.files = catalog.files;
   view.storages = catalog.storages;
   view.borrowed = catalog.borrowed;
   view.borrowed.push_back(catalog.arena);

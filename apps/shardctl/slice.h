@@ -13,8 +13,9 @@
 namespace shard::app {
 
 struct Slice {
-  Box box;                          ///< Of the tensor.
-  std::vector<std::int64_t> shape;  ///< Of the result: the box's sizes without the dimensions that an index fixed.
+  Box box;  ///< Part of the tensor.
+  std::vector<std::int64_t>
+      shape;  ///< Shape of the result: the box's sizes without the dimensions that an index fixed.
 };
 
 /// The whole tensor.

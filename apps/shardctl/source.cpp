@@ -9,6 +9,7 @@
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
 #include "formats/detect.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -52,7 +53,6 @@ struct Obstacle {
 /// The first opaque value within `value` that no earlier call met, or null.
 const Value* find_opaque(const Value* value, VisitedSet& met) {
   std::vector<const Value*> open{value};
-  const auto push = [&](std::span<Value* const> items) { open.insert(open.end(), items.begin(), items.end()); };
   while (!open.empty()) {
     const Value* next = open.back();
     open.pop_back();
@@ -61,13 +61,7 @@ const Value* find_opaque(const Value* value, VisitedSet& met) {
     const bool leaf = next->items.empty() && next->callee == nullptr && next->extra == nullptr;
     if (leaf || !met.insert(next)) continue;
     check_walk(0, met.size());
-    push(next->items);
-    open.push_back(next->callee);
-    if (next->extra == nullptr) continue;
-    push(next->extra->list_items);
-    push(next->extra->dict_items);
-    open.push_back(next->extra->state);
-    open.push_back(next->extra->kwargs);
+    for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/verb.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::string_view kTorchRanks = "torch-ranks";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
-
 
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))

@@ -1,5 +1,5 @@
 /// \file
-/// A buffer in front of a stream: a million lines leave in large pieces.
+/// A buffer in front of a stream, so that many short lines become few large writes.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace shard::app {
 
-/// Ownership: borrows the stream. Threads: one. What a closed pipe does not take is dropped; the stream's state tells.
+/// Ownership: borrows the stream. Threads: one. What a closed pipe refuses is dropped; the stream's state shows it.
 class TextSink {
  public:
   explicit TextSink(std::ostream& out) : out_(out), buffer_(kBytes) {}

@@ -1,5 +1,5 @@
 /// \file
-/// Objects (values that are no tensors) as text and as JSON.
+/// Objects (values that are not tensors) as text and as JSON.
 #pragma once
 
 #include <string>

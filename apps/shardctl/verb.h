@@ -25,7 +25,7 @@ struct Uses {
   bool ranks = false;          ///< and its ranks meet and work together.
 };
 
-/// What a writing verb makes where neither options nor DST's suffix say it.
+/// What a writing verb makes where neither options nor DST's suffix decide it.
 struct TargetDefaults {
   std::string_view format{};            ///< Of whole tensors.
   std::string_view format_of_pieces{};  ///< Of cut tensors.

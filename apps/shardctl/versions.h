@@ -1,5 +1,5 @@
 /// \file
-/// Versions: of shardctl, of the compiler, of the libraries that it runs with.
+/// Versions of shardctl, of the compiler, and of the libraries that it runs with.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace shard::app {
 
 std::string own_version();  ///< "0.1.0"
 std::string compiler();     ///< "g++ 12.2.0, C++20"
-/// Name and version; those of shared libraries are of the one that was loaded.
+/// Names and versions; for shared libraries the version that was loaded.
 std::vector<std::pair<std::string, std::string>> library_versions();
 
 }  // namespace shard::app

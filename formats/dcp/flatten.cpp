@@ -73,7 +73,7 @@ class Flattener {
     if (root.kind != ValueKind::kList && root.kind != ValueKind::kTuple) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("the checkpoint is a bare {}, and dcp holds a dict", type_name(root)))
-          .hint("give it a name with --add-prefix NAME");
+          .suggest(Remedy::kAddPrefix);
     }
     lose(kListTop);
     for (std::size_t i = 0; i < root.items.size(); ++i) {
@@ -151,16 +151,13 @@ class Flattener {
     const bool is_tensor = value.kind == ValueKind::kTensor || value.kind == ValueKind::kPersid;
     if (is_tensor || value.kind == ValueKind::kOpaque) {
       throw Error(ErrorCode::kUnsupported,
-                  fmt::format("object '{}' holds {}, which dcp cannot store in an object", joined(),
+                  fmt::format("cannot write object '{}' to dcp: it holds {}", joined(),
                               is_tensor ? std::string("a tensor") : fmt::format("a {}", type_name(value))))
           .of_tensor(joined())
-          .hint("leave it out with --exclude, or all objects with --objects drop");
+          .suggest(Remedy::kExclude, joined())
+          .suggest(Remedy::kDropObjects);
     }
-    for (const Value* item : value.items) check_storable(*item, depth + 1);
-    if (value.extra == nullptr) return;
-    for (const Value* item : value.extra->list_items) check_storable(*item, depth + 1);
-    for (const Value* item : value.extra->dict_items) check_storable(*item, depth + 1);
-    if (value.extra->state != nullptr) check_storable(*value.extra->state, depth + 1);
+    for_each_child(value, [&](const Value& child) { check_storable(child, depth + 1); });
   }
 
   void step(int depth) {
@@ -193,7 +190,7 @@ class Flattener {
                   fmt::format("{} and {} have one name in dcp, '{}'", path_text(out_.leaves[known->second].path),
                               path_text(path), name))
           .of_tensor(name)
-          .hint("rename one of them with --rename")
+          .suggest(Remedy::kRename)
           .of_kind(FindingKind::kDuplicateName);
     }
     out_.leaves.push_back({name, path, value, tensor});

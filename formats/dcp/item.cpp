@@ -28,7 +28,9 @@ Error not_a_tensor(const Value& value) {
     return Error(ErrorCode::kUnsupported, fmt::format("the item holds a {} tensor", kind))
         .because("only plain tensors can be read");
   }
-  return Error(ErrorCode::kCorruption, "the item holds no tensor").found(type_name(value)).of_kind(FindingKind::kBadPickle);
+  return Error(ErrorCode::kCorruption, "the item holds no tensor")
+      .found(type_name(value))
+      .of_kind(FindingKind::kBadPickle);
 }
 
 // A safetensors file: the length of a JSON header, then the header.
@@ -46,10 +48,11 @@ void check_signature(const RandomReader& content, std::int64_t begin, std::int64
   if (bytes >= 4 && as_text(std::span(head).first(4)) == std::string_view("PK\3\4")) return;
   if (!item.zstd && is_safetensors(head)) {
     throw Error(ErrorCode::kUnsupported, "the file was written with SerializationFormat.SAFETENSORS")
-        .because("the places in .metadata are then no places in the file, and chunks of one name overwrite one another")
+        .because(
+            "its offsets in .metadata are then not offsets in the file, and chunks of one name overwrite one another")
         .hint("save it again with SerializationFormat.TORCH_SAVE or the HuggingFaceStorageWriter");
   }
-  throw Error(ErrorCode::kCorruption, fmt::format("the item at {} is no torch.save zip", item.offset))
+  throw Error(ErrorCode::kCorruption, fmt::format("the item at {} is not a torch.save zip", item.offset))
       .expected("PK\\x03\\x04")
       .found(fmt::format("{:02x} {:02x} {:02x} {:02x}", static_cast<int>(head[0]), static_cast<int>(head[1]),
                          static_cast<int>(head[2]), static_cast<int>(head[3])))
@@ -72,11 +75,11 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
   std::int64_t offset = decoding.offset;
   if (decoding.deflated) {
     file = decoded_view::decompressed({.file = std::move(file),
-                                 .offset = std::exchange(offset, 0),
-                                 .stored_bytes = decoding.stored_bytes,
-                                 .bytes = decoding.bytes,
-                                 .codec = decoded_view::Codec::kDeflate,
-                                 .shown = fmt::format("the item at {}", decoding.item.offset)});
+                                       .offset = std::exchange(offset, 0),
+                                       .stored_bytes = decoding.stored_bytes,
+                                       .bytes = decoding.bytes,
+                                       .codec = decoded_view::Codec::kDeflate,
+                                       .shown = fmt::format("the item at {}", decoding.item.offset)});
   }
   if (decoding.code.is_plain()) return file;
   return decoded_view::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
@@ -98,7 +101,8 @@ OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, s
 const zip::Record& OpenItem::need(std::string_view name) const {
   const zip::Record* record = zip_->find(name);
   if (record != nullptr) return *record;
-  throw Error(ErrorCode::kCorruption, fmt::format("the item has no record '{}'", name)).of_kind(FindingKind::kBadHeader);
+  throw Error(ErrorCode::kCorruption, fmt::format("the item has no record '{}'", name))
+      .of_kind(FindingKind::kBadHeader);
 }
 
 std::vector<std::byte> OpenItem::data_pkl() const {
@@ -120,7 +124,7 @@ bool OpenItem::is_big_endian() const {
       .of_kind(FindingKind::kBadHeader);
 }
 
-Place OpenItem::place_of(const TensorView& view) const {
+Location OpenItem::location_of(const TensorView& view) const {
   if (view.inside) throw Error(ErrorCode::kUnsupported, "the elements of the item's tensor lie in its pickle");
   const zip::Record& record = need(fmt::format("data/{}", view.key));
   if (record.bytes != view.storage_bytes) {
@@ -130,24 +134,24 @@ Place OpenItem::place_of(const TensorView& view) const {
         .found(record.bytes)
         .of_kind(record.bytes < view.storage_bytes ? FindingKind::kTruncated : FindingKind::kShapeMismatch);
   }
-  Place place;
-  place.bytes = record.bytes;
-  place.offset = zip_->data_offset(record);
-  Decoding decoding{item_, zstd_bytes_, place.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
+  Location location;
+  location.bytes = record.bytes;
+  location.offset = zip_->data_offset(record);
+  Decoding decoding{item_, zstd_bytes_, location.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
   if (is_big_endian()) decoding.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
   decoding.code.dtype = view.dtype;
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;
   const bool is_coded = decoding.code.swap_bytes > 1 || view.conj || view.neg;
-  if (!is_coded) place.crc32 = record.checksum();
-  if (!item_.zstd && !decoding.deflated && !is_coded) return place;
+  if (!is_coded) location.crc32 = record.checksum();
+  if (!item_.zstd && !decoding.deflated && !is_coded) return location;
   if (record.method != 0 && record.method != 8) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("the item's record '{}' is compressed with method {}", record.name, record.method));
   }
-  if (decoding.deflated || is_coded) place.offset = 0;  // The view begins with the elements.
-  place.decoding = decoding;
-  return place;
+  if (decoding.deflated || is_coded) location.offset = 0;  // The view begins with the elements.
+  location.decoding = decoding;
+  return location;
 }
 
 ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes,
@@ -157,7 +161,7 @@ ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item
   const Pickled& pickled = this->pickled(as_text(data_pkl), file->name());
   TensorView view = pickled.view;
   view.key = pickled.key;
-  return {view.dtype, view.shape, view.strides, view.first, zip.place_of(view)};
+  return {view.dtype, view.shape, view.strides, view.first, zip.location_of(view)};
 }
 
 const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const std::string& file) {

@@ -15,8 +15,8 @@
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/zstd_item.h"
 #include "formats/parts/decoded_view/decoded_view.h"
-#include "formats/torch/tensor_pickle.h"
 #include "formats/parts/zip/zip.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/io/source_store.h"
 
 namespace shard::dcp {
@@ -35,7 +35,7 @@ struct Decoding {
 std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomReader> file, const Decoding& decoding);
 
 /// Where a tensor's elements lie.
-struct Place {
+struct Location {
   std::int64_t offset = 0;  ///< Of the storage's first byte, in the file or in the view.
   std::int64_t bytes = 0;
   std::optional<Decoding> decoding;    ///< Nothing: the file has them plain.
@@ -47,7 +47,7 @@ class OpenItem {
  public:
   /// \param limit_bytes  what an item of zstd may decode to.
   /// \param allowance    what all of them may; must outlive this.
-  /// \throws Error kCorruption   no torch.save zip there; see ZstdItem.
+  /// \throws Error kCorruption   not a torch.save zip there; see ZstdItem.
   /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
   OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
            ZstdAllowance& allowance);
@@ -56,7 +56,7 @@ class OpenItem {
   /// Whether storages lie beside the pickle.
   bool has_storages() const;
   /// \throws Error kCorruption  the storage's record is missing or of another size than the view says.
-  Place place_of(const torch_save::TensorView& view) const;
+  Location location_of(const torch_save::TensorView& view) const;
 
  private:
   const zip::Record& need(std::string_view name) const;
@@ -73,7 +73,7 @@ struct ItemTensor {
   DType dtype{};
   Dims shape, strides;
   std::int64_t first = 0;  ///< Elements from the storage's begin.
-  Place place;
+  Location location;
 };
 
 /// Opens tensors' items. What pickles say is remembered by their bytes: the pieces of one tensor mostly have equal

@@ -13,8 +13,7 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::size_t kKeptViews = 8;  // Each may hold a decoder of a few MiB.
-constexpr std::size_t kBatch = 8192;   // Items that are offered to one fetch.
+constexpr std::size_t kBatch = 8192;  // Items that are offered to one fetch.
 
 void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& found) {
   const auto differs = [&](std::string_view what) {
@@ -22,7 +21,10 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
                                                      tensor.name, to_string(chunk.offsets.span()), what));
   };
   if (found.dtype != tensor.dtype) {
-    throw differs("dtype").expected(dtype_name(tensor.dtype)).found(dtype_name(found.dtype)).of_kind(FindingKind::kDtypeMismatch);
+    throw differs("dtype")
+        .expected(dtype_name(tensor.dtype))
+        .found(dtype_name(found.dtype))
+        .of_kind(FindingKind::kDtypeMismatch);
   }
   if (found.shape != chunk.sizes) {
     throw differs("shape")
@@ -99,7 +101,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   try {
     const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes, zstd_allowance_);
     check_item(tensor, chunk, found);
-    settle(stored.storage, found.place);
+    settle(stored.storage, found.location);
     stored.strides = chunk.strides = found.strides;
     stored.first = chunk.first = found.first;
   } catch (Error& error) {
@@ -108,30 +110,26 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   }
 }
 
-void ItemStore::settle(std::uint32_t index, const Place& place) {
+void ItemStore::settle(std::uint32_t index, const Location& location) {
   Storage& storage = catalog_.storages[index];
-  storage.offset = place.offset;
-  storage.bytes = place.bytes;
-  storage.plain = !place.decoding;
-  if (place.decoding) decodings_.emplace(index, *place.decoding);
-  storage.crc32 = place.crc32;
+  storage.offset = location.offset;
+  storage.bytes = location.bytes;
+  storage.plain = !location.decoding;
+  if (location.decoding) decodings_.emplace(index, *location.decoding);
+  storage.crc32 = location.crc32;
 }
 
-std::uint32_t ItemStore::add_storage(const Place& place, std::uint32_t file) {
+std::uint32_t ItemStore::add_storage(const Location& location, std::uint32_t file) {
   const auto index = static_cast<std::uint32_t>(catalog_.storages.size());
   catalog_.storages.emplace_back().file = file;
-  settle(index, place);
+  settle(index, location);
   return index;
 }
 
 std::shared_ptr<const RandomReader> ItemStore::bytes_of(std::uint32_t storage) const {
   if (catalog_.storages[storage].plain) return file(catalog_.storages[storage].file);
-  const std::lock_guard lock(mutex_);
-  const auto kept = std::ranges::find(views_, storage, &KeptView::storage);
-  if (kept != views_.end()) return kept->view;
-  views_.push_back({storage, decoded_view(file(catalog_.storages[storage].file), decodings_.at(storage))});
-  if (views_.size() > kKeptViews) views_.pop_front();
-  return views_.back().view;
+  return views_.get(storage,
+                    [&] { return decoded_view(file(catalog_.storages[storage].file), decodings_.at(storage)); });
 }
 
 }  // namespace shard::dcp

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +14,7 @@
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/item.h"
 #include "formats/dcp/metadata.h"
+#include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/io/open_files.h"
 
@@ -48,20 +47,15 @@ class ItemStore {
   /// What items of zstd may decode to while they are looked into, all together.
   ZstdAllowance& zstd_allowance() { return zstd_allowance_; }
   /// A storage of its own for what lies inside an object. \returns its index.
-  std::uint32_t add_storage(const Place& place, std::uint32_t file);
+  std::uint32_t add_storage(const Location& location, std::uint32_t file);
 
   /// See Reader.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const { return files_.get(index); }
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const;
 
  private:
-  struct KeptView {
-    std::uint32_t storage;
-    std::shared_ptr<const RandomReader> view;
-  };
-
   void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one);
-  void settle(std::uint32_t storage, const Place& place);
+  void settle(std::uint32_t storage, const Location& location);
 
   Catalog& catalog_;
   std::vector<Item> items_;
@@ -69,8 +63,7 @@ class ItemStore {
   ItemOpener opener_;
   ZstdAllowance zstd_allowance_;
   mutable OpenFiles files_;
-  mutable std::mutex mutex_;
-  mutable std::deque<KeptView> views_;  ///< So that readers in turn share a decoder.
+  mutable decoded_view::ViewCache views_{8};
 };
 
 }  // namespace shard::dcp

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <unordered_set>
 
-#include "formats/dcp/fields.h"
-#include "formats/dcp/places.h"
+#include "formats/dcp/metadata_classes.h"
+#include "formats/dcp/storage_data.h"
+#include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
@@ -17,60 +18,58 @@ namespace {
 /// Walks the value tree of one pickle into a Metadata.
 class Parser {
  public:
-  explicit Parser(Arena& arena) : fields_(arena) {}
+  explicit Parser(Arena& arena) : arena_(arena) {}
 
   Metadata run(const Value& root) {
-    const Value& state = fields_.state_of(root, Class::kMetadata, "the pickle");
+    classes_.need(root, Class::kMetadata);
     out_.maker = root.callee->module() == kOldMetadataModule ? "torch<=1.13" : "torch>=2.0";
-    state_dict(Fields::need(state, "state_dict_metadata", "Metadata"));
-    if (const Value* planner = find_key(state, "planner_data"); planner && planner->kind != ValueKind::kNone) {
-      paths(*planner);
-    }
-    read_places(fields_, Fields::need(state, "storage_data", "Metadata"), targets_, out_);
+    state_dict(pickle::need(root, "state_dict_metadata"));
+    const Value* planner = pickle::attribute(root, "planner_data");
+    if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
+    read_storage_data(arena_, classes_, pickle::need(root, "storage_data"), targets_, out_);
+    if (const Value* megatron = pickle::attribute(root, "mcore_data")) set_reshaped_apart(*megatron);
     return std::move(out_);
   }
 
  private:
   void state_dict(const Value& value) {
-    const std::span<Value*> items = Fields::need_mapping(value, "state_dict_metadata");
+    const std::span<Value*> items = pickle::mapping(value, "state_dict_metadata");
     targets_.reserve(items.size() / 2);
     for (std::size_t i = 0; i < items.size(); i += 2) {
-      if (!items[i]->is_string()) {
-        throw damaged("state_dict_metadata: a name is no string").found(type_name(*items[i]));
-      }
-      const std::string_view name = fields_.copy(items[i]->text);
-      const bool is_object = fields_.is(*items[i + 1], Class::kBytes);
+      const std::string_view name = arena_.copy(pickle::string(*items[i], "name in state_dict_metadata"));
+      const bool is_object = classes_.is(*items[i + 1], Class::kBytes);
       const std::size_t index = is_object ? out_.objects.size() : out_.tensors.size();
       targets_.emplace(name, Target{static_cast<std::uint32_t>(index), is_object});  // The keys of a dict differ.
       if (is_object) {
         out_.objects.push_back({name, {}, kNoIndex});
       } else {
-        tensor(name, *items[i + 1]);
+        try {
+          tensor(name, *items[i + 1]);
+        } catch (const Error& error) {
+          throw pickle::named(error, name);
+        }
       }
     }
   }
 
   void tensor(std::string_view name, const Value& value) {
-    const Value& state = fields_.state_of(value, Class::kTensor, name);
+    classes_.need(value, Class::kTensor);
     TensorEntry entry;
     entry.name = name;
-    properties(Fields::need(state, "properties", name), entry);
-    entry.size = fields_.dims(Fields::need(state, "size", name), name, "size");
-    const Value& chunks = Fields::need(state, "chunks", name);
-    if (chunks.kind != ValueKind::kList && chunks.kind != ValueKind::kTuple) {
-      throw damaged(fmt::format("tensor '{}': chunks is no list", name)).of_tensor(name).found(type_name(chunks));
-    }
+    properties(pickle::need(value, "properties"), entry);
+    entry.size = pickle::dims(arena_, pickle::need(value, "size"), "size");
+    const std::span<Value* const> chunks = pickle::sequence(pickle::need(value, "chunks"), "list of chunks");
     entry.first_chunk = static_cast<std::uint32_t>(out_.chunks.size());
-    entry.chunk_count = static_cast<std::uint32_t>(chunks.items.size());
-    for (const Value* chunk : chunks.items) out_.chunks.push_back(chunk_of(entry, *chunk));
+    entry.chunk_count = static_cast<std::uint32_t>(chunks.size());
+    for (const Value* chunk : chunks) out_.chunks.push_back(chunk_of(entry, *chunk));
     out_.tensors.push_back(entry);
   }
 
   ChunkEntry chunk_of(const TensorEntry& tensor, const Value& value) {
-    const Value& state = fields_.state_of(value, Class::kChunk, tensor.name);
+    classes_.need(value, Class::kChunk);
     ChunkEntry chunk;
-    chunk.offsets = fields_.dims(Fields::need(state, "offsets", tensor.name), tensor.name, "a chunk's offsets");
-    chunk.sizes = fields_.dims(Fields::need(state, "sizes", tensor.name), tensor.name, "a chunk's sizes");
+    chunk.offsets = pickle::dims(arena_, pickle::need(value, "offsets"), "offsets of a chunk");
+    chunk.sizes = pickle::dims(arena_, pickle::need(value, "sizes"), "sizes of a chunk");
     if (chunk.offsets.size() != tensor.size.size() || chunk.sizes.size() != tensor.size.size()) {
       throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions, a chunk of it another number",
                                                       tensor.name, tensor.size.size()))
@@ -84,44 +83,29 @@ class Parser {
 
   /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more, or a dict of those.
   void properties(const Value& value, TensorEntry& entry) {
-    const Value& state = fields_.raw_state_of(value, Class::kProperties, entry.name);
+    classes_.need(value, Class::kProperties);
     if (value.callee->module() == kMetadataModule) out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
-    const Value *dtype = nullptr, *layout = nullptr, *grad = nullptr;
-    if (state.kind == ValueKind::kTuple && state.items.size() >= 5) {
-      dtype = state.items[0], layout = state.items[1], grad = state.items[2];
-    } else {
-      const Value& named = fields_.state_of(value, Class::kProperties, entry.name);
-      dtype = &Fields::need(named, "dtype", entry.name);
-      layout = find_key(named, "layout"), grad = find_key(named, "requires_grad");
-    }
-    entry.dtype = dtype_of(entry.name, *dtype);
+    const Value& state = *value.extra->state;
+    const bool is_tuple = state.kind == ValueKind::kTuple && state.items.size() >= 5;
+    const Value& dtype = is_tuple ? *state.items[0] : pickle::need(value, "dtype");
+    const Value* layout = is_tuple ? state.items[1] : pickle::attribute(value, "layout");
+    const Value* grad = is_tuple ? state.items[2] : pickle::attribute(value, "requires_grad");
+    entry.dtype = dtype_of(dtype);
     if (layout != nullptr) check_layout(entry.name, *layout);
-    if (grad != nullptr && grad->kind != ValueKind::kBool) {
-      throw damaged(fmt::format("tensor '{}': requires_grad is no bool", entry.name))
-          .of_tensor(entry.name)
-          .found(type_name(*grad));
-    }
-    entry.requires_grad = grad != nullptr && grad->boolean;
+    entry.requires_grad = grad != nullptr && pickle::boolean(*grad, "requires_grad");
   }
 
-  DType dtype_of(std::string_view name, const Value& value) {
+  DType dtype_of(const Value& value) {
     if (&value == last_dtype_value_) return last_dtype_;
-    std::optional<DType> dtype;
-    if (value.kind == ValueKind::kGlobal && value.module() == "torch") dtype = dtype_of_name(value.text);
-    if (!dtype) {
-      throw damaged(fmt::format("tensor '{}': its dtype is none of torch's", name))
-          .of_tensor(name)
-          .found(value.kind == ValueKind::kGlobal ? fmt::format("{}.{}", value.module(), value.text)
-                                                  : std::string(type_name(value)));
-    }
+    last_dtype_ = pickle::dtype(value, "TensorProperties");
     last_dtype_value_ = &value;
-    return last_dtype_ = *dtype;
+    return last_dtype_;
   }
 
   static void check_layout(std::string_view name, const Value& value) {
     const bool named = value.is_call_of("torch.serialization", "_get_layout") && value.items.size() == 1 &&
                        value.items[0]->is_string();
-    if (!named) throw damaged(fmt::format("tensor '{}': its layout is none of torch's", name)).of_tensor(name);
+    if (!named) throw pickle::malformed("TensorProperties", "its layout is not one of torch's");
     if (value.items[0]->text != "torch.strided") {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("tensor '{}' has the layout {}, only torch.strided is read", name, value.items[0]->text))
@@ -139,7 +123,8 @@ class Parser {
     const std::span<Value*> items = mapping_items(planner);
     for (std::size_t i = 0; i < items.size(); i += 2) {
       if (!items[i]->is_string() || items[i + 1]->kind != ValueKind::kTuple) {
-        throw damaged("planner_data does not lead from names to tuples").found(type_name(*items[i + 1]));
+        throw pickle::malformed("planner_data", "it does not lead from names to tuples")
+            .found(type_name(*items[i + 1]));
       }
       const auto found = targets_.find(items[i]->text);
       if (found == targets_.end()) continue;  // A name of a rank that wrote nothing for it.
@@ -149,31 +134,55 @@ class Parser {
     }
   }
 
+  static Error bad_path(std::string_view name, std::string_view why) {
+    return pickle::malformed("planner_data", fmt::format("'{}' {}", name, why)).of_tensor(name);
+  }
+
   Path path_of(std::string_view name, const Value& tuple) {
     const std::span<Value*> parts = tuple.items;
-    if (parts.empty()) throw damaged(fmt::format("planner_data: '{}' has an empty path", name)).of_tensor(name);
-    const std::span<PathPart> path = fields_.array<PathPart>(parts.size());
+    if (parts.empty()) throw bad_path(name, "has an empty path");
+    const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
     std::size_t at = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (parts[i]->is_string()) {
         const std::string_view key = parts[i]->text;
         const bool in_name = at <= name.size() && name.substr(at).starts_with(key);  // Mostly: then it costs no memory.
-        path[i].key = in_name ? name.substr(at, key.size()) : fields_.copy(key);
+        path[i].key = in_name ? name.substr(at, key.size()) : arena_.copy(key);
         at += key.size() + 1;
       } else if (parts[i]->kind == ValueKind::kInt) {
         path[i].is_index = true;
         path[i].index = parts[i]->number;
         at += fmt::formatted_size("{}", parts[i]->number) + 1;
       } else {
-        throw damaged(fmt::format("planner_data: the path of '{}' holds what is neither key nor index", name))
-            .of_tensor(name)
-            .found(type_name(*parts[i]));
+        throw bad_path(name, "has a path with a part that is neither key nor index").found(type_name(*parts[i]));
       }
     }
     return compact_path(path, name);
   }
 
-  Fields fields_;
+  /// \param megatron  name -> {} or {"nd_reformulated_orig_global_shape": the tensor's own shape}.
+  void set_reshaped_apart(const Value& megatron) {
+    std::unordered_set<std::string_view> reshaped;
+    const std::span<Value*> items = pickle::mapping(megatron, "mcore_data");
+    for (std::size_t i = 0; i < items.size(); i += 2) {
+      const std::string_view name = pickle::string(*items[i], "name in mcore_data");
+      pickle::mapping(*items[i + 1], "entry of mcore_data");
+      if (find_key(*items[i + 1], "nd_reformulated_orig_global_shape") != nullptr) reshaped.insert(name);
+    }
+    const std::size_t objects = out_.objects.size();
+    std::erase_if(out_.tensors, [&](const TensorEntry& tensor) {
+      const bool is_apart = reshaped.contains(tensor.name) && tensor.chunk_count > 0;
+      if (is_apart) out_.objects.push_back({tensor.name, tensor.path, out_.chunks[tensor.first_chunk].item, -1, true});
+      return is_apart;
+    });
+    if (out_.objects.size() == objects) return;
+    out_.warnings.push_back(
+        fmt::format("{} tensors of the optimizer are stored reshaped by Megatron-core and cannot be read, '{}' first",
+                    out_.objects.size() - objects, out_.objects[objects].name));
+  }
+
+  Arena& arena_;
+  MetadataClasses classes_;
   Metadata out_;
   Targets targets_;
   const Value* last_dtype_value_ = nullptr;
@@ -190,9 +199,9 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
         .because(fmt::format(".metadata names the class {}.{}", module, name))
         .hint("load it with ByteCheckpoint and save it with torch.distributed.checkpoint");
   }
-  if (is_of("megatron")) {
-    throw Error(ErrorCode::kUnsupported, "this is a Megatron-core checkpoint, whose tensors may be stored reshaped")
-        .because(fmt::format(".metadata names the class {}.{}, which says how", module, name))
+  if (is_of("megatron") && !is_megatron_metadata(module, name)) {
+    throw Error(ErrorCode::kUnsupported, "this is a Megatron-core checkpoint of a version that is not known")
+        .because(fmt::format(".metadata names the class {}.{}", module, name))
         .hint("load it with Megatron-core and save it with torch.distributed.checkpoint");
   }
 }
@@ -207,7 +216,7 @@ Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std
     options.opaque_unknown = opaque_globals;
     options.allow = [](std::string_view module, std::string_view name) {
       refuse_foreign_class(module, name);
-      return pickle::is_known_global(module, name);
+      return is_megatron_metadata(module, name) || pickle::is_known_global(module, name);
     };
     return Parser(arena).run(*pickle::load(scratch, data, options));
   } catch (Error& error) {

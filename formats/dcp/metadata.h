@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::dcp {
@@ -41,12 +42,13 @@ struct TensorEntry {
   std::uint32_t first_chunk = 0, chunk_count = 0;  ///< Into Metadata::chunks.
 };
 
-/// A value that is no tensor, a bytes item.
+/// A value that is not a tensor, a bytes item.
 struct ObjectEntry {
   std::string_view name;
   Path path;
   std::uint32_t item = kNoIndex;
-  int rank = -1;  ///< The rank whose own metadata names it (use_collectives=False), else -1.
+  int rank = -1;             ///< The rank whose own metadata names it (use_collectives=False), else -1.
+  bool is_reshaped = false;  ///< A tensor that Megatron-core stored in another shape than its own: see parse_metadata.
 };
 
 struct Metadata {
@@ -64,16 +66,19 @@ struct Metadata {
 /// nowhere in particular yet (validate_catalog checks bounds and coverage). Names, paths and sizes are copied into
 /// `arena`. With `opaque_globals` classes outside the list may stand where nothing is read (storage_meta).
 ///
+/// Megatron-core up to 0.15 stores some tensors of the optimizer reshaped and lists them in `mcore_data`, an attribute
+/// more. Those become objects, so that no reader takes the stored shape for theirs; all other tensors are as they say.
+///
 /// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
 ///   without a chunk; two places for one chunk; a file name that is not one plain name.
 /// \throws Error kUnsupported  items that were transformed by other than zstd, other tensor layouts than strided,
-///   ByteCheckpoint, Megatron-core.
+///   ByteCheckpoint, classes of Megatron-core other than its Metadata.
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         bool opaque_globals = false);
 
-/// The pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
+/// Writes the pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
 /// lengths are set.
-std::string dump_metadata(const Metadata& metadata);
+void dump_metadata(const Metadata& metadata, const pickle::Sink& sink);
 
 }  // namespace shard::dcp

@@ -22,9 +22,10 @@ enum Opcode : std::uint8_t {
 /// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata.
 class MetadataDumper {
  public:
-  explicit MetadataDumper(const Metadata& metadata) : metadata_(metadata) {}
+  MetadataDumper(const Metadata& metadata, const pickle::Sink& sink)
+      : metadata_(metadata), out_({.protocol = 4, .sink = sink, .tensor = {}}) {}
 
-  std::string run() {
+  void run() {
     begin_object(kModule, "Metadata");
     out_.string("state_dict_metadata");
     state_dict();
@@ -37,7 +38,7 @@ class MetadataDumper {
     out_.string("version");
     out_.string("1.0.0");
     end_object();
-    return out_.finish();
+    out_.finish();
   }
 
  private:
@@ -197,15 +198,11 @@ class MetadataDumper {
   }
 
   const Metadata& metadata_;
-  pickle::Dumper out_{[] {
-    pickle::DumpOptions options;
-    options.protocol = 4;
-    return options;
-  }()};
+  pickle::Dumper out_;
 };
 
 }  // namespace
 
-std::string dump_metadata(const Metadata& metadata) { return MetadataDumper(metadata).run(); }
+void dump_metadata(const Metadata& metadata, const pickle::Sink& sink) { MetadataDumper(metadata, sink).run(); }
 
 }  // namespace shard::dcp

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "formats/parts/pickle/equal.h"
 #include "formats/parts/pickle/pickle.h"
+#include "formats/torch/saved_file.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
@@ -14,18 +16,6 @@ namespace shard::dcp {
 namespace {
 
 using torch_save::TensorView;
-
-/// A Parameter's tensor, and whether it wants gradients; other values as they are.
-struct Unwrapped {
-  Value& value;
-  bool is_parameter = false, requires_grad = false;
-};
-Unwrapped unwrap(Value& value) {
-  const bool is_parameter = value.is_call_of("torch._utils", "_rebuild_parameter") && value.items.size() >= 2 &&
-                            value.items[1]->kind == ValueKind::kBool;
-  if (!is_parameter) return {value};
-  return {*value.items[0], true, value.items[1]->boolean};
-}
 
 /// Puts an opaque value in the place of every tensor that is still a call.
 class TensorHider {
@@ -36,24 +26,28 @@ class TensorHider {
     if (!visited_.insert(&value)) return;
     check_walk(depth, visited_.size());
     if (value.kind == ValueKind::kTensor) return;
-    const bool is_tensor = torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();
-    if (is_tensor || value.kind == ValueKind::kPersid) {
-      value = *make_global(arena_, "torch", "Tensor");
-      value.kind = ValueKind::kOpaque;
+    if (!is_read_parameter(value) && is_tensor(value)) {
+      value = *hidden_tensor(arena_);
       hid_some_ = true;
       return;
     }
-    for (Value* item : value.items) hide(*item, depth + 1);
-    if (value.extra == nullptr) return;
-    for (Value* item : value.extra->list_items) hide(*item, depth + 1);
-    for (Value* item : value.extra->dict_items) hide(*item, depth + 1);
-    if (value.extra->state != nullptr) hide(*value.extra->state, depth + 1);
+    for_each_child(value, [&](Value& child) { hide(child, depth + 1); });
   }
 
   bool hid_some() const { return hid_some_; }
 
  private:
+  bool is_read_parameter(const Value& value) {
+    const bool may_be =
+        value.kind == ValueKind::kCall && !value.items.empty() && value.items[0]->kind == ValueKind::kTensor;
+    return may_be && torch_save::is_parameter(value, hidden_);
+  }
+  bool is_tensor(const Value& value) {
+    return torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();
+  }
+
   Arena& arena_;
+  torch_save::HiddenTensors hidden_;
   VisitedSet visited_;
   bool hid_some_ = false;
 };
@@ -83,18 +77,18 @@ class TensorFinder {
 
  private:
   void visit(const TreeLeaf& leaf) {
-    const Unwrapped unwrapped = unwrap(*leaf.value);
-    Value& node = unwrapped.value;
+    const bool wrapped = torch_save::is_parameter(*leaf.value, hidden_);
+    Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
     if (node.kind == ValueKind::kTensor) {  // Again, under another name.
       add(leaf, node, out_.tensors[static_cast<std::size_t>(node.number)]);
       return;
     }
     std::optional<TensorView> view = torch_save::as_tensor(arena_, node);
     if (!view || view->inside) return;
-    if (unwrapped.is_parameter) view->requires_grad = unwrapped.requires_grad;
+    if (wrapped) view->requires_grad = leaf.value->items[1]->boolean;
     InnerTensor tensor;
     tensor.view = *view;
-    tensor.place = place_of(*view);
+    tensor.location = location_of(*view);
     become_tensor(node, std::ssize(out_.tensors));
     add(leaf, node, tensor);
   }
@@ -106,11 +100,11 @@ class TensorFinder {
     out_.tensors.push_back(tensor);
   }
 
-  std::uint32_t place_of(const TensorView& view) {
+  std::uint32_t location_of(const TensorView& view) {
     const std::string key =
         fmt::format("{} {} {} {}", dtype_name(view.dtype), view.conj ? 1 : 0, view.neg ? 1 : 0, view.key);
-    const auto [known, fresh] = places_.emplace(key, static_cast<std::uint32_t>(out_.places.size()));
-    if (fresh) out_.places.push_back(item_.place_of(view));
+    const auto [known, fresh] = locations_.emplace(key, static_cast<std::uint32_t>(out_.locations.size()));
+    if (fresh) out_.locations.push_back(item_.location_of(view));
     return known->second;
   }
 
@@ -118,26 +112,17 @@ class TensorFinder {
   const OpenItem& item_;
   const ObjectEntry& entry_;
   LoadedObject& out_;
-  std::unordered_map<std::string, std::uint32_t> places_;
+  torch_save::HiddenTensors hidden_;
+  std::unordered_map<std::string, std::uint32_t> locations_;
 };
-
-/// A leaf's value as text that is equal for equal values.
-std::string fingerprint(const Value& value) {
-  pickle::DumpOptions options;
-  options.tensor = [](pickle::Dumper& dumper, const Value& tensor) { dumper.integer(tensor.number); };
-  pickle::Dumper dumper(std::move(options));
-  try {
-    dumper.value(value);
-  } catch (const Error&) {  // It holds an opaque value, which equals none.
-    return fmt::format("opaque {}", static_cast<const void*>(&value));
-  }
-  return dumper.finish();
-}
 
 void visit_object_leaves(Arena& arena, const RankObject& rank, const std::function<void(const TreeLeaf&)>& visit) {
   const auto none = [](const Value&) { return false; };
+  torch_save::HiddenTensors hidden;
   visit_leaves(arena, *rank.object->root, none, [&](const TreeLeaf& leaf) {
-    if (unwrap(*leaf.value).value.kind != ValueKind::kTensor) visit(leaf);
+    const bool wrapped = torch_save::is_parameter(*leaf.value, hidden);
+    const Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
+    if (node.kind != ValueKind::kTensor) visit(leaf);
   });
 }
 
@@ -149,17 +134,18 @@ Object object_of(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf, i
 /// Leaves of ranks whose pickles differ: those that are equal on all ranks that have them become one entry again.
 void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects) {
   struct Known {
-    std::string value;
+    const Value* value;
     bool differs = false;
   };
+  pickle::Equality equality({.opaque_by_class = false});
   std::unordered_map<std::string, Known> known;
   std::vector<Object> found;
   for (const RankObject& rank : ranks) {
     visit_object_leaves(arena, rank, [&](const TreeLeaf& leaf) {
       found.push_back(object_of(arena, *rank.entry, leaf, rank.entry->rank));
-      const std::string value = fingerprint(*leaf.value);
-      const auto [seen, fresh] = known.emplace(std::string(found.back().name), Known{value, false});
-      if (!fresh && seen->second.value != value) seen->second.differs = true;
+      const auto [seen, fresh] = known.emplace(std::string(found.back().name), Known{leaf.value});
+      Known& first = seen->second;
+      if (!fresh && !first.differs) first.differs = !equality.is_equal(*first.value, *leaf.value);
     });
   }
   std::unordered_map<std::string_view, bool> is_listed;
@@ -174,6 +160,12 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
 
 }  // namespace
 
+Value* hidden_tensor(Arena& arena) {
+  Value* tensor = make_global(arena, "torch", "Tensor");
+  tensor->kind = ValueKind::kOpaque;
+  return tensor;
+}
+
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options) {
   LoadedObject loaded;
   const auto data_pkl = std::make_shared<const std::vector<std::byte>>(item.data_pkl());
@@ -183,7 +175,7 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.file = options.file;
   load.allow = pickle::is_known_global;
   load.opaque_unknown = options.opaque_globals;
-  load.hint = pickle::kOpaqueHint;
+  load.suggest_opaque = true;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
   TensorHider hider(arena);

@@ -21,14 +21,14 @@ struct InnerTensor {
   Path path;              ///< Full.
   Value* node = nullptr;  ///< Its kTensor value in the object, without a number yet; one node may have several names.
   torch_save::TensorView view;
-  std::uint32_t place = 0;  ///< Index into LoadedObject::places.
+  std::uint32_t location = 0;  ///< Index into LoadedObject::locations.
 };
 
 struct LoadedObject {
   Value* root = nullptr;
   std::string_view pickle;  ///< What it was made of.
   std::vector<InnerTensor> tensors;
-  std::vector<Place> places;
+  std::vector<Location> locations;
   bool hides_tensors = false;  ///< Opaque values stand for tensors in `root`.
 };
 
@@ -48,6 +48,9 @@ inline constexpr std::int64_t kMaxDecodedObject = std::int64_t{1} << 32;
 /// Ownership: lives in `arena`, which takes over the pickle's bytes.
 /// \throws Error kCorruption  its pickle is damaged or names a class outside the list.
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options);
+
+/// The opaque value that stands in the place of a tensor that cannot be written.
+Value* hidden_tensor(Arena& arena);
 
 /// One rank's value of an object; rank -1 where the checkpoint has one for all.
 struct RankObject {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
@@ -61,6 +62,17 @@ class DcpReader : public Reader {
     list_objects();
     objects_loaded_ = true;
   }
+  std::int64_t unread_object_bytes() const override {
+    std::int64_t bytes = 0;
+    for (std::uint32_t i = 0; !objects_loaded_ && i < objects_.size(); ++i) {
+      if (loaded_[i].root != nullptr) continue;
+      const Item& item = items_.item(objects_[i].item);
+      const bool is_known = item.length >= 0 && !item.zstd;
+      if (!is_known) return std::numeric_limits<std::int64_t>::max();
+      bytes += item.length;
+    }
+    return bytes;
+  }
 
  private:
   using Wanted = ItemStore::Wanted;
@@ -86,6 +98,7 @@ class DcpReader : public Reader {
       add_tensors(metadata);
       if (is_of_ranks_) split_differing();
       loaded_.resize(objects_.size());
+      hide_reshaped();
       if (!metadata_only || !metadata.has_paths) look_into_objects();
       add_objects();
       finish();
@@ -99,6 +112,15 @@ class DcpReader : public Reader {
   void add_details(Error& error) const {
     if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
     error.in_file(catalog_.files.front().path);
+  }
+
+  // Like tensors that no path leads to: a writer refuses what it cannot put into its own shape.
+  void hide_reshaped() {
+    for (std::size_t i = 0; i < objects_.size(); ++i) {
+      if (!objects_[i].is_reshaped) continue;
+      loaded_[i].root = hidden_tensor(*catalog_.arena);
+      loaded_[i].hides_tensors = true;
+    }
   }
 
   // Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
@@ -154,7 +176,7 @@ class DcpReader : public Reader {
       storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
       StoredTensor stored;
       stored.shape = chunk.sizes;
-      stored.strides = strides_of(chunk.sizes);
+      stored.strides = row_major_strides(*catalog_.arena, chunk.sizes);
       stored.storage = chunk.item;
       stored.rank = catalog_.files[storage.file].rank;
       stored.dtype = entry.dtype;
@@ -164,13 +186,6 @@ class DcpReader : public Reader {
       catalog_.stored.push_back(stored);
     }
     catalog_.tensors.push_back(tensor);
-  }
-
-  Dims strides_of(Dims sizes) {
-    std::int64_t strides[kMaxDims];
-    const std::span<std::int64_t> used(strides, static_cast<std::size_t>(sizes.size()));
-    row_major_strides(sizes.span(), used);
-    return catalog_.arena->dims(used);
   }
 
   // --- Tensors that ranks have each for themselves ---
@@ -234,7 +249,8 @@ class DcpReader : public Reader {
     std::vector<Wanted> wanted;
     for (std::uint32_t i = 0; i < objects_.size(); ++i) {
       const Item& item = items_.item(objects_[i].item);
-      if (item.zstd || item.length >= kLeastWithTensor) wanted.push_back({item, i, 0});
+      const bool may_hold_tensors = item.zstd || item.length >= kLeastWithTensor;
+      if (may_hold_tensors && !objects_[i].is_reshaped) wanted.push_back({item, i, 0});
     }
     items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
       try {
@@ -265,10 +281,11 @@ class DcpReader : public Reader {
     std::vector<Inner> inner;
     for (std::uint32_t i = 0; i < loaded_.size(); ++i) {
       const std::uint32_t first = static_cast<std::uint32_t>(catalog_.storages.size());
-      for (const Place& place : loaded_[i].places) items_.add_storage(place, items_.item(objects_[i].item).file);
+      for (const Location& location : loaded_[i].locations)
+        items_.add_storage(location, items_.item(objects_[i].item).file);
       for (std::size_t k = 0; k < loaded_[i].tensors.size(); ++k) {
         InnerTensor& tensor = loaded_[i].tensors[k];
-        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.place});
+        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.location});
       }
     }
     // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
@@ -290,14 +307,8 @@ class DcpReader : public Reader {
     const auto begin = static_cast<std::uint32_t>(catalog_.tensors.size());
     for (const Inner& inner : copies) {
       const InnerTensor& from = *inner.tensor;
-      StoredTensor stored;
-      stored.shape = from.view.shape;
-      stored.strides = from.view.strides;
-      stored.first = from.view.first;
-      stored.storage = inner.storage;
+      StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
       stored.rank = catalog_.files[catalog_.storages[inner.storage].file].rank;
-      stored.dtype = from.view.dtype;
-      stored.requires_grad = from.view.requires_grad;
       add_whole_tensor(catalog_, from.name, compact_path(from.path, from.name), stored);
     }
     const bool differ = join(begin, copies.size());

@@ -52,7 +52,7 @@ void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind,
   const auto items = std::ranges::count_if(metadata.items, [&](const Item& item) { return item.file == file; });
   const std::string& name = metadata.files[file];
   Error error(ErrorCode::kNotFound,
-              fmt::format("{} is {}; {} {} in it", name, kind == FileKind::kAbsent ? "missing" : "no regular file",
+              fmt::format("{} is {}; {} {} in it", name, kind == FileKind::kAbsent ? "missing" : "not a regular file",
                           items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
   error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind(FindingKind::kMissingFile);
   if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
@@ -65,7 +65,7 @@ void check_ranks(std::int64_t found, const OpenOptions& options) {
   if (found < expected) {
     Error error(ErrorCode::kNotFound,
                 fmt::format("rank {} is missing: there are files of {} ranks, not of {}", found, found, expected));
-    error.expected(expected).found(found).because("--ranks-expected says how many ranks wrote the checkpoint");
+    error.expected(expected).found(found).because("the caller expects that many ranks to have written the checkpoint");
     if (found < kMaxRanks) error.of_rank(static_cast<int>(found));
     return options.findings->report(error.of_kind(FindingKind::kMissingFile));
   }
@@ -73,7 +73,7 @@ void check_ranks(std::int64_t found, const OpenOptions& options) {
       Error(ErrorCode::kCorruption, fmt::format("there are files of {} ranks, not of {}", found, expected))
           .expected(expected)
           .found(found)
-          .because("--ranks-expected says how many ranks wrote the checkpoint")
+          .because("the caller expects that many ranks to have written the checkpoint")
           .of_kind(FindingKind::kWorldSizeMismatch));
 }
 

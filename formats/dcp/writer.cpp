@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string_view>
+#include <vector>
 
 #include "formats/dcp/flatten.h"
+#include "formats/dcp/item_zips.h"
 #include "formats/dcp/metadata.h"
+#include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/io/file_writer.h"
+#include "libshard/io/joined_writes.h"
 
 namespace shard::dcp {
 namespace {
@@ -21,32 +24,33 @@ using torch_save::SavedZip;
 /// An item of a target file: a bytes item, or the box of a tensor.
 struct PlacedItem {
   Item item;
-  std::uint32_t stored = kNoIndex;  ///< Of the target catalog; kNoIndex for a bytes item.
-  std::uint32_t object = 0;         ///< Of DcpWriter::pickles_.
-  std::int64_t data_offset = 0;     ///< Of the box's elements, from the item's begin.
+  std::uint32_t stored = kNoIndex;  ///< The box, in the target catalog; kNoIndex for a bytes item.
+  std::uint32_t object = 0;         ///< Index into DcpWriter::objects_.
+  std::int64_t data_offset = 0;     ///< Where the box's elements begin, from the item's begin.
 };
 
-/// Joins what lies side by side in a file to long writes.
-class JoinedWrites {
+/// A bytes item: a value's pickle in a zip, all known before a byte is written.
+struct PlacedObject {
+  std::string pickle;
+  std::int64_t offset = 0;  ///< In the first file.
+  SavedZip zip() const { return SavedZip("archive", std::ssize(pickle), {}); }
+};
+
+/// An item is one box, so all of its zip but the elements is the frame of the box's storage.
+class ItemFrames final : public StorageFrames {
  public:
-  explicit JoinedWrites(FileWriter& file) : file_(file) {}
-  void add(std::int64_t offset, std::string_view bytes) {
-    if (offset != begin_ + static_cast<std::int64_t>(buffer_.size()) || buffer_.size() >= kLimit) {
-      flush();
-      begin_ = offset;
-    }
-    buffer_ += bytes;
-  }
-  void flush() {
-    if (!buffer_.empty()) file_.write_at(begin_, std::as_bytes(std::span(buffer_)));
-    buffer_.clear();
+  ItemFrames(const Catalog& target, const std::vector<std::uint32_t>& boxes) : target_(target), boxes_(boxes) {}
+  void append_before(std::uint32_t storage, std::string& out) override { out += zip_of(storage).before(); }
+  void append_after(std::uint32_t storage, std::uint32_t crc, std::string& out) override {
+    zip_of(storage).append_after(crc, out);
   }
 
  private:
-  static constexpr std::size_t kLimit = 1 << 18;
-  FileWriter& file_;
-  std::int64_t begin_ = 0;
-  std::string buffer_;
+  const ItemZip& zip_of(std::uint32_t storage) { return zips_.zip_of(target_, boxes_[storage]); }
+
+  const Catalog& target_;
+  const std::vector<std::uint32_t>& boxes_;
+  ItemZips zips_;
 };
 
 class DcpWriter : public Writer {
@@ -54,42 +58,51 @@ class DcpWriter : public Writer {
   void place(Catalog& target) override {
     Flat flat = flatten(target);
     target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
-    Metadata metadata;
     open_first_file(target, flat);
-    place_objects(flat, metadata);
-    place_boxes(target);
-    list_tensors(target, flat, metadata);
-    settle_files(target, metadata);
-    metadata_ = dump_metadata(metadata);
-    target.files.push_back({".metadata", static_cast<std::int64_t>(metadata_.size()), -1});
+    std::vector<PlacedItem> placed;
+    place_objects(flat, placed);
+    place_boxes(target, placed);
+    list_tensors(target, flat);
+    settle_files(target, placed);
+    std::int64_t bytes = 0;
+    dump_metadata(metadata_, [&bytes](std::string_view piece) { bytes += std::ssize(piece); });
+    target.files.push_back({".metadata", bytes, -1});
   }
 
   bool needs_checksums() const override { return true; }
   bool is_folder() const override { return true; }
 
-  void finish(const Catalog& target, const Checksums& checksums, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < placed_.size();) {
-      const std::uint32_t file = placed_[i].item.file;
-      JoinedWrites writes(*files[file]);
-      for (; i < placed_.size() && placed_[i].item.file == file; ++i)
-        write_frame(target, checksums, placed_[i], writes);
-      writes.flush();
+  void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
+    if (file != 0) return;
+    JoinedWrites writes(to);
+    for (const PlacedObject& object : objects_) {
+      for (const SavedZip::Span& span : object.zip().frame(object.pickle, {})) {
+        writes.add(object.offset + span.offset, span.content);
+      }
     }
-    JoinedWrites writes(*files[target.files.size() - 1]);
-    writes.add(0, metadata_);
+    writes.flush();
+  }
+
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override {
+    return std::make_unique<ItemFrames>(target, boxes_);
+  }
+
+  void finish_file(const Catalog& target, std::uint32_t file, const Checksums&, FileWriter& to) override {
+    if (file + 1 != target.files.size()) return;
+    JoinedWrites writes(to);
+    dump_metadata(metadata_, [&writes](std::string_view piece) { writes.append(piece); });
     writes.flush();
   }
 
  private:
   /// Bytes items come first, all in the first file.
-  void place_objects(const Flat& flat, Metadata& metadata) {
+  void place_objects(const Flat& flat, std::vector<PlacedItem>& placed) {
     for (const Leaf& leaf : flat.leaves) {
       if (leaf.tensor != kNoIndex) continue;
-      const std::uint32_t index = static_cast<std::uint32_t>(pickles_.size());
-      pickles_.push_back(torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; }));
-      const SavedZip zip("archive", pickles_.back(), {});
-      metadata.objects.push_back({leaf.name, leaf.path, index});
-      placed_.push_back({Item{0, zip.total_bytes(), 0}, kNoIndex, index, 0});
+      const std::uint32_t index = static_cast<std::uint32_t>(objects_.size());
+      objects_.push_back({torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; })});
+      metadata_.objects.push_back({leaf.name, leaf.path, index});
+      placed.push_back({Item{0, objects_.back().zip().total_bytes(), 0}, kNoIndex, index, 0});
     }
   }
 
@@ -102,47 +115,34 @@ class DcpWriter : public Writer {
     for (Storage& storage : target.storages) ++storage.file;
   }
 
-  void place_boxes(const Catalog& target) {
+  void place_boxes(const Catalog& target, std::vector<PlacedItem>& placed) {
     item_of_.assign(target.stored.size(), kNoIndex);
-    std::uint32_t last = kNoIndex;
+    boxes_.assign(target.storages.size(), kNoIndex);
+    ItemZips zips;
     for (const Tensor& tensor : target.tensors) {
       check_dtype(tensor);
       for (const Chunk& chunk : target.chunks_of(tensor)) {
-        const std::uint32_t file = target.storages[target.stored[chunk.stored].storage].file;
-        PlacedItem one{Item{0, 0, file}, chunk.stored, 0, 0};
-        if (last != kNoIndex && have_equal_zips(target, last, chunk.stored)) {
-          one.item.length = placed_.back().item.length;
-          one.data_offset = placed_.back().data_offset;
-        } else {
-          const SavedZip zip = item_zip(target, chunk.stored);
-          one.item.length = zip.total_bytes();
-          one.data_offset = zip.data_offset(0);
-        }
-        last = chunk.stored;
-        item_of_[chunk.stored] = static_cast<std::uint32_t>(placed_.size());
-        placed_.push_back(one);
+        const std::uint32_t storage = target.stored[chunk.stored].storage;
+        const ItemZip& zip = zips.zip_of(target, chunk.stored);
+        boxes_[storage] = chunk.stored;
+        item_of_[chunk.stored] = static_cast<std::uint32_t>(placed.size());
+        placed.push_back(
+            {Item{0, zip.total_bytes(), target.storages[storage].file}, chunk.stored, 0, zip.data_offset()});
       }
     }
   }
 
-  /// Whether two boxes' zips are laid out alike, for all that is known without making them.
-  static bool have_equal_zips(const Catalog& target, std::uint32_t a, std::uint32_t b) {
-    const StoredTensor &x = target.stored[a], &y = target.stored[b];
-    return x.dtype == y.dtype && x.shape == y.shape && x.strides == y.strides && x.first == y.first &&
-           target.storages[x.storage].bytes == target.storages[y.storage].bytes;
-  }
-
-  void list_tensors(const Catalog& target, const Flat& flat, Metadata& metadata) const {
+  void list_tensors(const Catalog& target, const Flat& flat) {
     for (const Leaf& leaf : flat.leaves) {
       if (leaf.tensor == kNoIndex) continue;
       const Tensor& tensor = target.tensors[leaf.tensor];
       TensorEntry entry{leaf.name, leaf.path, tensor.shape, tensor.dtype, false, 0, tensor.chunk_count};
-      entry.first_chunk = static_cast<std::uint32_t>(metadata.chunks.size());
+      entry.first_chunk = static_cast<std::uint32_t>(metadata_.chunks.size());
       for (const Chunk& chunk : target.chunks_of(tensor)) {
         entry.requires_grad = entry.requires_grad || target.stored[chunk.stored].requires_grad;
-        metadata.chunks.push_back({chunk.offsets, chunk.sizes, item_of_[chunk.stored]});
+        metadata_.chunks.push_back({chunk.offsets, chunk.sizes, item_of_[chunk.stored]});
       }
-      metadata.tensors.push_back(entry);
+      metadata_.tensors.push_back(entry);
     }
   }
 
@@ -151,37 +151,20 @@ class DcpWriter : public Writer {
     throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' is {}, a dtype that torch does not have", tensor.name,
                                                      dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
-        .hint(fmt::format("leave it out with --exclude '{}'", tensor.name));
-  }
-
-  static SavedZip item_zip(const Catalog& target, std::uint32_t stored) {
-    const StoredTensor& box = target.stored[stored];
-    torch_save::TensorView view;
-    view.dtype = box.dtype;
-    view.shape = box.shape;
-    view.strides = box.strides;
-    view.first = box.first;
-    view.key = "0";
-    view.location = "cpu";
-    view.storage_bytes = target.storages[box.storage].bytes;
-    Value root;
-    become_tensor(root, 0);
-    return SavedZip("archive", torch_save::dump(root, [&](std::int64_t) { return view; }),
-                    std::array{view.storage_bytes});
+        .suggest(Remedy::kExclude, tensor.name);
   }
 
   /// Orders items by file, gives each its offset, and keeps the files that hold something.
-  void settle_files(Catalog& target, Metadata& metadata) {
-    std::vector<std::uint32_t> order(placed_.size());
+  void settle_files(Catalog& target, const std::vector<PlacedItem>& placed) {
+    std::vector<std::uint32_t> order(placed.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return placed_[a].item.file < placed_[b].item.file; });
+                     [&](std::uint32_t a, std::uint32_t b) { return placed[a].item.file < placed[b].item.file; });
     std::vector<File> files;
-    std::vector<PlacedItem> placed;
-    metadata.items.resize(placed_.size());
+    metadata_.items.resize(placed.size());
     std::uint32_t last = kNoIndex;
     for (const std::uint32_t i : order) {
-      PlacedItem one = placed_[i];
+      PlacedItem one = placed[i];
       if (one.item.file != last) {
         last = one.item.file;
         files.push_back(target.files[last]);
@@ -192,40 +175,31 @@ class DcpWriter : public Writer {
       one.item.file = static_cast<std::uint32_t>(files.size()) - 1;
       one.item.offset = files.back().bytes;
       files.back().bytes = checked_add(files.back().bytes, one.item.length);
-      metadata.items[i] = one.item;
-      placed.push_back(one);
+      metadata_.items[i] = one.item;
       if (one.stored != kNoIndex) {
         Storage& storage = target.storages[target.stored[one.stored].storage];
         storage.file = one.item.file;
         storage.offset = one.item.offset + one.data_offset;
+      } else {
+        objects_[one.object].offset = one.item.offset;
       }
     }
-    placed_ = std::move(placed);
-    for (const File& file : files) metadata.files.push_back(file.path);
+    for (const File& file : files) metadata_.files.push_back(file.path);
     target.files = std::move(files);
   }
 
-  void write_frame(const Catalog& target, const Checksums& checksums, const PlacedItem& one, JoinedWrites& writes) {
-    const auto write = [&](const SavedZip& zip, std::span<const std::uint32_t> crcs) {
-      for (const SavedZip::Span& span : zip.frame(crcs)) writes.add(one.item.offset + span.offset, span.content);
-    };
-    if (one.stored == kNoIndex) return write(SavedZip("archive", pickles_[one.object], {}), {});
-    const std::uint32_t storage = target.stored[one.stored].storage;
-    const std::uint32_t crc = target.storages[storage].bytes == 0 ? 0 : checksums.crc32_of(storage);
-    write(item_zip(target, one.stored), std::array{crc});
-  }
-
-  std::vector<PlacedItem> placed_;      // By file, then offset; before settle_files in the metadata's order.
-  std::vector<std::string> pickles_;    // Of bytes items.
+  std::vector<PlacedObject> objects_;
+  std::vector<std::uint32_t> boxes_;    // Storage -> its stored tensor.
   std::vector<std::uint32_t> item_of_;  // Stored tensor -> its number in the metadata's items.
-  std::string metadata_;
+  Metadata metadata_;
 };
 
 }  // namespace
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "dcp is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<DcpWriter>();
 }

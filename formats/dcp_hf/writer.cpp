@@ -9,6 +9,7 @@
 
 #include "formats/dcp_hf/names.h"
 #include "formats/dcp_hf/recorded.h"
+#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header_writer.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/checkpoint/writer.h"
@@ -32,7 +33,7 @@ void append_dims(std::string& out, Dims dims) {
 
 void append_name(std::string& out, std::string_view name) {
   if (out.size() > 1) out += ", ";
-  safetensors::append_string(out, name, true);
+  json::append_string(out, name, true);
   out += ": ";
 }
 
@@ -40,7 +41,7 @@ class DcpHfWriter final : public Writer {
  public:
   void place(Catalog& target) override {
     safetensors::check_tensors(target);
-    if (target.files.empty()) target.files.push_back({"", 0, 0});  // A folder without files is no checkpoint.
+    if (target.files.empty()) target.files.push_back({"", 0, 0});  // A folder without files is not a checkpoint.
     target.metadata.try_emplace("format", "pt");
     if (std::string aliases = safetensors::aliases_text(target); !aliases.empty()) {
       target.metadata[kAliasesNote] = std::move(aliases);
@@ -51,8 +52,8 @@ class DcpHfWriter final : public Writer {
     for (std::size_t i = 0; i < shards.size(); ++i) place_shard(target, recorded, shards[i], target.files[i]);
   }
 
-  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < heads_.size(); ++i) files[i]->write_at(0, std::as_bytes(std::span(heads_[i])));
+  void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
+    to.write_at(0, std::as_bytes(std::span(heads_[file])));
   }
 
   bool is_folder() const override { return true; }
@@ -79,11 +80,12 @@ class DcpHfWriter final : public Writer {
   [[noreturn]] static void refuse_second_box(const Tensor& tensor, int rank) {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("rank {} would hold several boxes of tensor '{}', dcp-hf has room for one", rank, tensor.name))
+        fmt::format("cannot write several boxes of tensor '{}' on rank {}: dcp-hf has room for one", tensor.name, rank))
         .of_tensor(tensor.name)
         .of_rank(rank)
         .because("a file names each tensor once, with one place")
-        .hint("choose a layout of one box a rank, such as --ranks, or write --to dcp");
+        .suggest(Remedy::kOneBoxPerRank)
+        .suggest(Remedy::kWriteAs, "dcp");
   }
 
   static Recorded record_of(const Catalog& target) {
@@ -109,7 +111,8 @@ class DcpHfWriter final : public Writer {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "dcp-hf is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp-hf as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<DcpHfWriter>();
 }

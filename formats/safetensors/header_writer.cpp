@@ -4,8 +4,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -23,33 +23,34 @@ std::size_t dtype_order(DType dtype) {
 
 void check_text(std::string_view text, const char* what) {
   if (simdjson::validate_utf8(text.data(), text.size())) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("a {} is not valid UTF-8, which safetensors asks for", what))
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write safetensors: a {} is not valid UTF-8", what))
       .of_tensor(text)
-      .hint("rename it with --rename");
+      .suggest(Remedy::kRename, text);
 }
 
 void check_tensor(const Tensor& tensor) {
   check_text(tensor.name, "tensor's name");
   if (tensor.name == "__metadata__") {
-    throw Error(ErrorCode::kUnsupported, "safetensors keeps the name __metadata__ for itself")
+    throw Error(ErrorCode::kUnsupported, "cannot write a tensor named __metadata__: safetensors reserves the name")
         .of_tensor(tensor.name)
-        .hint("rename it with --rename");
+        .suggest(Remedy::kRename, tensor.name);
   }
   if (dtype_order(tensor.dtype) == header_dtypes().size()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("safetensors has no dtype {} (tensor '{}')", dtype_name(tensor.dtype), tensor.name))
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
+                                                     tensor.name, dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
-        .hint("convert it with --cast, leave it out with --exclude, or write another format");
+        .suggest(Remedy::kCast, tensor.name)
+        .suggest(Remedy::kExclude, tensor.name);
   }
   if (tensor.dtype == DType::kFloat4E2m1fnX2 && tensor.shape.empty()) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("safetensors cannot hold '{}': float4 without dimensions", tensor.name))
+                fmt::format("cannot write tensor '{}': safetensors has no float4 without dimensions", tensor.name))
         .of_tensor(tensor.name);
   }
 }
 
 void append_entry(std::string& out, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
-  append_string(out, tensor.name, false);
+  json::append_string(out, tensor.name, false);
   fmt::format_to(std::back_inserter(out), ":{{\"dtype\":\"{}\",\"shape\":[",
                  header_dtypes()[dtype_order(tensor.dtype)].name);
   for (int d = 0; d < shape.size(); ++d) {
@@ -65,9 +66,9 @@ std::string metadata_text(const std::map<std::string, std::string>& metadata) {
     check_text(key, "key of the metadata");
     check_text(value, "value of the metadata");
     if (out.back() != '{') out += ',';
-    append_string(out, key, false);
+    json::append_string(out, key, false);
     out += ':';
-    append_string(out, value, false);
+    json::append_string(out, value, false);
   }
   return out + '}';
 }
@@ -77,9 +78,9 @@ void set_length(std::string& head, const std::string& file) {
   std::size_t length = head.size() - kLengthBytes;
   if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("the header would take {} bytes, safetensors allows {}", length, kMaxHeaderBytes))
+                fmt::format("cannot write a header of {} bytes: safetensors allows {}", length, kMaxHeaderBytes))
         .in_file(file)
-        .hint("spread the tensors over several files with --shards or --max-shard-size");
+        .suggest(Remedy::kSpreadFiles);
   }
   for (int i = 0; i < kLengthBytes; ++i, length >>= 8) head[static_cast<std::size_t>(i)] = static_cast<char>(length);
 }
@@ -117,20 +118,11 @@ std::string aliases_text(const Catalog& target) {
   for (const Tensor& tensor : target.tensors) {
     if (tensor.alias_of == kNoIndex) continue;
     out += out.empty() ? '{' : ',';
-    append_string(out, tensor.name, false);
+    json::append_string(out, tensor.name, false);
     out += ':';
-    append_string(out, target.tensors[tensor.alias_of].name, false);
+    json::append_string(out, target.tensors[tensor.alias_of].name, false);
   }
   return out.empty() ? out : out + '}';
-}
-
-void append_string(std::string& out, std::string_view text, bool ascii) {
-  const auto is_plain = [ascii](char c) { return c >= ' ' && c != '"' && c != '\\' && !(ascii && c == 0x7F); };
-  if (std::ranges::all_of(text, is_plain)) {  // Nearly always; a negative char is no plain one.
-    out.append("\"").append(text).append("\"");
-  } else {
-    out += nlohmann::json(text).dump(-1, ' ', ascii);
-  }
 }
 
 }  // namespace shard::safetensors

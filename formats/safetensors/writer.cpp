@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <utility>
 #include <vector>
 
+#include "formats/parts/hf_index/index_writer.h"
 #include "formats/safetensors/header_writer.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
@@ -22,8 +22,8 @@ class SafetensorsWriter final : public Writer {
   void place(Catalog& target) override {
     if (target.files.empty()) target.files.emplace_back();
     if (options_.single_file && target.files.size() > 1) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} files do not fit into one", target.files.size()))
-          .hint("name a folder as the destination");
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {} files as one", target.files.size()))
+          .suggest(Remedy::kNameFolder);
     }
     check_tensors(target);
     target.metadata.try_emplace("format", "pt");
@@ -40,8 +40,12 @@ class SafetensorsWriter final : public Writer {
     if (by_file.size() > 1) place_index(target);
   }
 
-  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < heads_.size(); ++i) files[i]->write_at(0, std::as_bytes(std::span(heads_[i])));
+  void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
+    if (file < heads_.size()) to.write_at(0, std::as_bytes(std::span(heads_[file])));
+  }
+
+  void finish_file(const Catalog&, std::uint32_t file, const Checksums&, FileWriter& to) override {
+    if (file == heads_.size()) to.write_at(0, std::as_bytes(std::span(index_)));
   }
 
   bool is_folder() const override { return !options_.single_file; }
@@ -65,24 +69,18 @@ class SafetensorsWriter final : public Writer {
     return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, count);
   }
 
-  /// model.safetensors.index.json, as Hugging Face's libraries write it.
   void place_index(Catalog& target) {
-    std::string text =
-        fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_bytes_);
-    const char* separator = "\n    ";
+    std::vector<hf_index::IndexEntry> entries;
     for (const Tensor& tensor : target.tensors) {  // By name already.
-      text += std::exchange(separator, ",\n    ");
-      append_string(text, tensor.name, true);
-      text += ": ";
-      append_string(text, target.files[storage_of(target, tensor).file].path, true);
+      entries.push_back({tensor.name, target.files[storage_of(target, tensor).file].path});
     }
-    text += target.tensors.empty() ? "}\n}\n" : "\n  }\n}\n";
-    target.files.push_back({"model.safetensors.index.json", static_cast<std::int64_t>(text.size()), -1});
-    heads_.push_back(std::move(text));
+    index_ = hf_index::dump_index(total_bytes_, entries);
+    target.files.push_back({"model.safetensors.index.json", static_cast<std::int64_t>(index_.size()), -1});
   }
 
   WriteOptions options_;
-  std::vector<std::string> heads_;  ///< What stands at the beginning of each file: headers, and the whole index.
+  std::vector<std::string> heads_;  ///< The headers, by file.
+  std::string index_;               ///< Content of the index, which is the last file, or empty.
   std::int64_t total_bytes_ = 0;
 };
 

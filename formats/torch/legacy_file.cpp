@@ -33,7 +33,7 @@ std::vector<Storage> storages_of(std::span<Value* const> ids) {
   storages.reserve(ids.size());
   for (const Value* id : ids) {
     const StorageId said = as_storage_id(*id);
-    storages.push_back({said.key, dtype_bits(said.dtype) / 8, said.bytes});
+    storages.push_back({said.key, element_bytes(said.dtype), said.bytes});
   }
   // Of the ids of one storage torch counts in the elements of the first.
   std::ranges::stable_sort(storages, {}, &Storage::key);
@@ -106,13 +106,13 @@ class LegacyFile final : public SavedFile {
       throw error.expected(kProtocol);
     }
     if (!is_mapping(*next_pickle())) {
-      throw Error(ErrorCode::kCorruption, "the description of the machine is no dict").of_kind(FindingKind::kBadHeader);
+      throw Error(ErrorCode::kCorruption, "the description of the machine is not a dict").of_kind(FindingKind::kBadHeader);
     }
   }
 
   void place_storages(const Value& keys) {
     if (keys.kind != ValueKind::kList) {
-      throw Error(ErrorCode::kCorruption, "the storages' keys are no list").of_kind(FindingKind::kBadHeader);
+      throw Error(ErrorCode::kCorruption, "the storages' keys are not a list").of_kind(FindingKind::kBadHeader);
     }
     for (const Value* key : keys.items) place_storage(*key);
     if (at_ == file_->size()) return;

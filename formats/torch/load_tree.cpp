@@ -80,12 +80,7 @@ void TreeLoader::visit(const TreeLeaf& leaf) {
 }
 
 void TreeLoader::add_tensor(const TreeLeaf& leaf, Value& node, const TensorView& view, bool requires_grad) {
-  StoredTensor stored;
-  stored.shape = view.shape;
-  stored.strides = view.strides;
-  stored.first = view.first;
-  stored.storage = files_.storage_of(file_, view);
-  stored.dtype = view.dtype;
+  StoredTensor stored = stored_tensor(view, files_.storage_of(file_, view));
   stored.requires_grad = requires_grad;
   become_tensor(node, add_whole_tensor(catalog_, leaf.name, compact_path(leaf.path, leaf.name), stored));
 }

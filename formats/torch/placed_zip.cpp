@@ -6,11 +6,10 @@
 #include <cassert>
 
 #include "formats/torch/saved_file.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/io/file_writer.h"
+#include "libshard/io/joined_writes.h"
 
 namespace shard::torch_save {
 
@@ -27,71 +26,128 @@ std::string top_folder(std::string_view file_name) {
 
 }  // namespace
 
-std::string_view PlacedZip::next_key() const { return target_->arena->copy(std::to_string(records_.size())); }
+std::string_view PlacedZip::text_of(std::uint32_t key) { return key_text_ = std::to_string(key); }
 
-TensorView PlacedZip::view_of(const StoredTensor& stored) {
-  const Storage& storage = target_->storages[stored.storage];
+TensorView PlacedZip::view_of(const Catalog& target, const StoredTensor& stored) {
+  const Storage& storage = target.storages[stored.storage];
   TensorView view;
   view.dtype = stored.dtype;
   view.shape = stored.shape;
   view.strides = stored.strides;
   view.first = stored.first;
-  view.location = target_->locations[storage.location];
+  view.location = target.locations[storage.location];
   view.storage_bytes = storage.bytes;
   view.requires_grad = stored.requires_grad;
   std::uint32_t& key = (*keys_)[stored.storage];
   if (key == kNoIndex) {
-    key = static_cast<std::uint32_t>(records_.size());
-    view.key = next_key();
-    records_.push_back({stored.storage, {}});
-  } else {
-    view.key = target_->arena->copy(std::to_string(key));
+    key = static_cast<std::uint32_t>(storages_.size());
+    storages_.push_back(stored.storage);
   }
+  view.key = text_of(key);
   return view;
 }
 
-TensorView PlacedZip::own_tensor(DType dtype, Dims shape, std::string content) {
+TensorView PlacedZip::own_tensor(Arena& arena, DType dtype, Dims shape, std::string content) {
   std::vector<std::int64_t> strides(static_cast<std::size_t>(shape.size()));
   row_major_strides(shape, strides);
   TensorView view;
   view.dtype = dtype;
   view.shape = shape;
-  view.strides = target_->arena->dims(strides);
-  view.key = next_key();
+  view.strides = arena.dims(strides);
   view.location = "cpu";
   view.storage_bytes = static_cast<std::int64_t>(content.size());
-  records_.push_back({kNoIndex, std::move(content)});
+  if (next_own_ == own_.size()) {
+    own_.push_back({static_cast<std::uint32_t>(storages_.size()), std::move(content), 0});
+    own_.back().crc = crc32(std::as_bytes(std::span(own_.back().content)));
+    storages_.push_back(kNoIndex);
+  }
+  view.key = text_of(own_[next_own_++].key);
   return view;
 }
 
-void PlacedZip::place(Catalog& target, std::uint32_t file, const std::string& name, std::string data_pkl) {
+void PlacedZip::place(Catalog& target, std::uint32_t file, const std::string& name, const DumpPickle& dump) {
+  dump([this](std::string_view piece) { pickle_bytes_ += std::ssize(piece); });
   std::vector<std::int64_t> sizes;
-  for (const Record& record : records_) {
-    const bool is_own = record.storage == kNoIndex;
-    sizes.push_back(is_own ? static_cast<std::int64_t>(record.content.size()) : target.storages[record.storage].bytes);
+  sizes.reserve(storages_.size());
+  std::size_t own = 0;
+  for (const std::uint32_t storage : storages_) {
+    sizes.push_back(storage == kNoIndex ? std::ssize(own_[own++].content) : target.storages[storage].bytes);
   }
-  zip_ = std::make_unique<SavedZip>(top_folder(name), std::move(data_pkl), sizes);
-  for (std::size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].storage == kNoIndex) continue;
-    Storage& storage = target.storages[records_[i].storage];
+  zip_ = std::make_unique<SavedZip>(top_folder(name), pickle_bytes_, sizes);
+  for (std::size_t key = 0; key < storages_.size(); ++key) {
+    if (storages_[key] == kNoIndex) continue;
+    Storage& storage = target.storages[storages_[key]];
     assert(storage.file == file);
-    storage.offset = zip_->data_offset(i);
+    storage.offset = zip_->data_offset(key);
   }
   target.files[file].path = name;
   target.files[file].bytes = zip_->total_bytes();
 }
 
-void PlacedZip::write(const Checksums& checksums, FileWriter& file) const {
+void PlacedZip::begin(FileWriter& file, const DumpPickle& dump) {
+  next_own_ = 0;
+  JoinedWrites writes(file);
+  std::string text;
+  zip_->append_begin(text);
+  writes.append(text);
+  [[maybe_unused]] const std::int64_t pickle = writes.end();
+  pickle_crc_ = 0;
+  dump([&](std::string_view piece) {
+    pickle_crc_ = crc32(std::as_bytes(std::span(piece)), pickle_crc_);
+    writes.append(piece);
+  });
+  assert(writes.end() == pickle + pickle_bytes_);
+  text.clear();
+  zip_->append_after_pickle(pickle_crc_, text);
+  writes.append(text);
+  writes.flush();
+  write_own_tensors(file);
+}
+
+void PlacedZip::write_own_tensors(FileWriter& file) const {
+  for (const OwnTensor& own : own_) {
+    std::string text;
+    zip_->append_before(own.key, text);
+    const std::int64_t begin = zip_->data_offset(own.key) - std::ssize(text);
+    text += own.content;
+    zip_->append_after(own.key, own.crc, text);
+    file.write_at(begin, std::as_bytes(std::span(text)));
+  }
+}
+
+void PlacedZip::finish(const Checksums& checksums, FileWriter& file) const {
+  std::size_t own = 0;
   std::vector<std::uint32_t> crcs;
-  for (std::size_t i = 0; i < records_.size(); ++i) {
-    const Record& record = records_[i];
-    const std::span<const std::byte> content = std::as_bytes(std::span(record.content));
-    crcs.push_back(record.storage == kNoIndex ? crc32(content) : checksums.crc32_of(record.storage));
-    if (!content.empty()) file.write_at(zip_->data_offset(i), content);
+  crcs.reserve(storages_.size());
+  for (const std::uint32_t storage : storages_) {
+    crcs.push_back(storage == kNoIndex ? own_[own++].crc : checksums.crc32_of(storage));
   }
-  for (const SavedZip::Span& span : zip_->frame(crcs)) {
-    file.write_at(span.offset, std::as_bytes(std::span(span.content)));
+  JoinedWrites writes(file, zip_->end_offset());
+  zip_->write_end(
+      pickle_crc_, [&](std::size_t key) { return crcs[key]; }, [&](std::string_view piece) { writes.append(piece); });
+  writes.flush();
+}
+
+namespace {
+
+class ZipFrames final : public StorageFrames {
+ public:
+  ZipFrames(const Catalog& target, const std::vector<PlacedZip>& zips) : target_(target), zips_(zips) {}
+  void append_before(std::uint32_t storage, std::string& out) override { zip_of(storage).append_before(storage, out); }
+  void append_after(std::uint32_t storage, std::uint32_t crc, std::string& out) override {
+    zip_of(storage).append_after(storage, crc, out);
   }
+
+ private:
+  const PlacedZip& zip_of(std::uint32_t storage) const { return zips_[target_.storages[storage].file]; }
+  const Catalog& target_;
+  const std::vector<PlacedZip>& zips_;
+};
+
+}  // namespace
+
+std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vector<PlacedZip>& zips) {
+  return std::make_unique<ZipFrames>(target, zips);
 }
 
 void check_objects(const Catalog& target) {
@@ -100,8 +156,8 @@ void check_objects(const Catalog& target) {
     if (object.value == nullptr) continue;
     const std::string_view kind = hidden.kind_in(*object.value);
     if (kind.empty()) continue;
-    Error error(ErrorCode::kUnsupported, fmt::format("'{}' cannot be written", object.name));
-    error.of_tensor(object.name).hint("leave out what is no plain tensor with --objects drop");
+    Error error(ErrorCode::kUnsupported, fmt::format("cannot write '{}'", object.name));
+    error.of_tensor(object.name).suggest(Remedy::kDropObjects);
     if (kind == "attribute") {
       error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
     } else {

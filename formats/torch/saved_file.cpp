@@ -89,16 +89,6 @@ bool is_rebuilt_tensor(const Value& value) {
          value.callee->module() == "torch._utils" && value.callee->text.starts_with("_rebuild_tensor");
 }
 
-void push_children(const Value& value, std::vector<const Value*>& stack) {
-  stack.insert(stack.end(), value.items.begin(), value.items.end());
-  if (value.callee != nullptr) stack.push_back(value.callee);
-  if (value.extra == nullptr) return;
-  stack.insert(stack.end(), value.extra->list_items.begin(), value.extra->list_items.end());
-  stack.insert(stack.end(), value.extra->dict_items.begin(), value.extra->dict_items.end());
-  if (value.extra->state != nullptr) stack.push_back(value.extra->state);
-  if (value.extra->kwargs != nullptr) stack.push_back(value.extra->kwargs);
-}
-
 SavedRecord::Coding coding_of(std::uint16_t method) {
   if (method == 0) return SavedRecord::Coding::kPlain;
   return method == kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
@@ -149,7 +139,7 @@ pickle::LoadOptions load_options(const SavedFileOptions& options) {
   load_options.file = options.shown;
   load_options.allow = pickle::is_known_global;
   load_options.opaque_unknown = options.opaque_globals;
-  load_options.hint = pickle::kOpaqueHint;
+  load_options.suggest_opaque = true;
   return load_options;
 }
 
@@ -158,8 +148,6 @@ std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> f
   if (is_legacy_file(*file)) return open_legacy_file(std::move(file), arena, options);
   return std::make_unique<ZipFile>(std::move(file), arena, options);
 }
-
-std::string_view hidden_tensor_kind(const Value& object) { return HiddenTensors().kind_in(object); }
 
 std::string_view HiddenTensors::kind_in(const Value& object) {
   if (object.kind != ValueKind::kCall && object.items.empty()) return {};  // Nearly all: numbers and strings.
@@ -172,7 +160,7 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
     if (!visited.insert(&value)) continue;
     if (const std::string_view kind = unsupported_tensor_kind(value); !kind.empty()) return kind;
     if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value)) return "attribute";
-    push_children(value, stack);
+    for_each_child(value, [&stack](const Value& child) { stack.push_back(&child); });
   }
   return {};
 }

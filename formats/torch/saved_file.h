@@ -69,13 +69,12 @@ pickle::LoadOptions load_options(const SavedFileOptions& options);
 std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
                                            const SavedFileOptions& options);
 
-/// What kind of tensor lies in `object` (or is it), where no name reaches it, or empty: a sparse one, one in an
-/// attribute of a class, a bare storage. Such an object cannot be written without losing it.
-std::string_view hidden_tensor_kind(const Value& object);
-
-/// The same for the many objects of a file, which may all share one large part.
+/// Finds the tensors in objects, where no name reaches them; for the many objects of a file, which may all share one
+/// large part.
 class HiddenTensors {
  public:
+  /// What kind of tensor lies in `object` (or is it), or empty: a sparse one, one in an attribute of a class, a bare
+  /// storage. Such an object cannot be written without losing it.
   /// \throws Error kCorruption  more than kMaxValueVisits steps for all objects so far.
   std::string_view kind_in(const Value& object);
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
 #include <unordered_map>
 
 #include "formats/parts/decoded_view/decoded_view.h"
+#include "formats/parts/decoded_view/view_cache.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -19,7 +18,6 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::size_t kMaxLocations = 4096;  // Devices; a file that names more is not of this world.
-constexpr std::size_t kKeptDecoders = 4;     // Each takes about 10 MiB.
 
 /// A file by its number, opened when it is read: thousands of zips need no descriptors of their own.
 class FileByNumber final : public RandomReader {
@@ -58,8 +56,8 @@ class BytesInMemory final : public RandomReader {
   std::span<const std::byte> bytes_;
 };
 
-/// Where a storage of the catalog lies, and how its elements are decoded.
-struct Place {
+/// Where a storage of the catalog comes from, and how its elements are decoded.
+struct StorageSource {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
   decoded_view::ElementCode code;
   std::int64_t offset = -1;       ///< Of the record's first byte in the file.
@@ -81,11 +79,10 @@ struct SavedFiles::Impl {
   Catalog& catalog;
   SavedFilesOptions options;
   mutable OpenFiles files;
-  std::vector<Opened> opened;  ///< By file number.
-  std::vector<Place> places;   ///< By storage.
+  std::vector<Opened> opened;          ///< By file number.
+  std::vector<StorageSource> sources;  ///< By storage.
   std::unordered_map<std::string_view, std::uint16_t> locations;
-  mutable std::mutex mutex;
-  mutable std::deque<std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>> decoders;  ///< Shared by threads.
+  mutable decoded_view::ViewCache decoders{4};
 
   Impl(const SourceStore& file_system, Catalog& target, SavedFilesOptions given)
       : store(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
@@ -108,17 +105,17 @@ struct SavedFiles::Impl {
   }
 
   /// Record and decoding of `view`; not located. \throws Error kCorruption
-  Place place_of(std::uint32_t file, const TensorView& view) const {
-    Place place;
+  StorageSource source_of(std::uint32_t file, const TensorView& view) const {
+    StorageSource source;
     const SavedFile& saved_file = saved(file);
-    place.inside = view.inside.value_or(std::string_view());
-    if (!view.inside) place.record = record_of(saved_file, view);
+    source.inside = view.inside.value_or(std::string_view());
+    if (!view.inside) source.record = record_of(saved_file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
-    if (is_swapped) place.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
-    place.code.conj = view.conj;
-    place.code.neg = view.neg;
-    if (view.conj || view.neg) place.code.dtype = view.dtype;
-    return place;
+    if (is_swapped) source.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
+    source.code.conj = view.conj;
+    source.code.neg = view.neg;
+    if (view.conj || view.neg) source.code.dtype = view.dtype;
+    return source;
   }
 
   static std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) {
@@ -136,42 +133,42 @@ struct SavedFiles::Impl {
         .found(bytes);
   }
 
-  bool is_plain(std::uint32_t file, const Place& place) const {
-    return place.record != kNoIndex && place.code.is_plain() &&
-           saved(file).record(place.record).coding == SavedRecord::Coding::kPlain;
+  bool is_plain(std::uint32_t file, const StorageSource& source) const {
+    return source.record != kNoIndex && source.code.is_plain() &&
+           saved(file).record(source.record).coding == SavedRecord::Coding::kPlain;
   }
 
   /// Of the plain elements, where the file has one.
-  std::optional<std::uint32_t> crc32_of(std::uint32_t file, const Place& place) const {
-    if (place.record == kNoIndex || !place.code.is_plain()) return std::nullopt;
-    return saved(file).record(place.record).crc32;
+  std::optional<std::uint32_t> crc32_of(std::uint32_t file, const StorageSource& source) const {
+    if (source.record == kNoIndex || !source.code.is_plain()) return std::nullopt;
+    return saved(file).record(source.record).crc32;
   }
 
-  /// A view of a located place's plain elements.
-  std::shared_ptr<const RandomReader> open_place(std::uint32_t file, const Place& place) const {
+  /// A view of a located source's plain elements.
+  std::shared_ptr<const RandomReader> open_source(std::uint32_t file, const StorageSource& source) const {
     std::shared_ptr<const RandomReader> from;
     std::int64_t offset = 0, bytes = 0;
-    if (place.record == kNoIndex) {
-      from = std::make_shared<BytesInMemory>(place.inside, catalog.files[file].path);
+    if (source.record == kNoIndex) {
+      from = std::make_shared<BytesInMemory>(source.inside, catalog.files[file].path);
       bytes = from->size();
     } else {
-      const SavedRecord record = saved(file).record(place.record);
+      const SavedRecord record = saved(file).record(source.record);
       from = this->file(file);
-      offset = place.offset;
+      offset = source.offset;
       bytes = record.bytes;
       if (record.coding == SavedRecord::Coding::kOther) {
         throw Error(ErrorCode::kUnsupported, fmt::format("record {} is compressed in a way that this build cannot read",
-                                                         saved(file).record_name(place.record)))
+                                                         saved(file).record_name(source.record)))
             .in_file(catalog.files[file].path);
       }
       if (record.coding == SavedRecord::Coding::kDeflated) {
         from = decoded_view::decompressed({from, offset, record.stored_bytes, bytes, decoded_view::Codec::kDeflate,
-                                           saved(file).record_name(place.record)});
+                                           saved(file).record_name(source.record)});
         offset = 0;
       }
     }
-    if (place.code.is_plain()) return from;
-    return decoded_view::as_elements(std::move(from), offset, bytes, place.code);
+    if (source.code.is_plain()) return from;
+    return decoded_view::as_elements(std::move(from), offset, bytes, source.code);
   }
 
   std::uint16_t location_of(std::string_view location) {
@@ -185,15 +182,15 @@ struct SavedFiles::Impl {
     return index;
   }
 
-  std::uint32_t add_storage(std::uint32_t file, const TensorView& view, const Place& place) {
+  std::uint32_t add_storage(std::uint32_t file, const TensorView& view, const StorageSource& source) {
     const auto index = static_cast<std::uint32_t>(catalog.storages.size());
     catalog.storages.push_back({.bytes = view.storage_bytes,
                                 .file = file,
                                 .location = location_of(view.location),
-                                .plain = is_plain(file, place),
-                                .crc32 = crc32_of(file, place)});
-    places.resize(index);  // Storages that others added have no place here.
-    places.push_back(place);
+                                .plain = is_plain(file, source),
+                                .crc32 = crc32_of(file, source)});
+    sources.resize(index);  // Storages that others added have no source here.
+    sources.push_back(source);
     return index;
   }
 };
@@ -226,31 +223,31 @@ Value* SavedFiles::add_bytes(std::string_view bytes, const std::string& shown) {
 std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }
 
 std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view) {
-  Place place = impl_->place_of(file, view);
-  if (place.record == kNoIndex) return impl_->add_storage(file, view, place);
-  std::uint32_t& first = impl_->opened[file].first[place.record];
-  for (std::uint32_t i = first; i != kNoIndex; i = impl_->places[i].next) {
-    if (impl_->places[i].code == place.code) return i;
+  StorageSource source = impl_->source_of(file, view);
+  if (source.record == kNoIndex) return impl_->add_storage(file, view, source);
+  std::uint32_t& first = impl_->opened[file].first[source.record];
+  for (std::uint32_t i = first; i != kNoIndex; i = impl_->sources[i].next) {
+    if (impl_->sources[i].code == source.code) return i;
   }
-  place.next = first;
-  first = impl_->add_storage(file, view, place);
+  source.next = first;
+  first = impl_->add_storage(file, view, source);
   return first;
 }
 
 void SavedFiles::locate(std::vector<std::uint32_t> storages) {
   Catalog& catalog = impl_->catalog;
-  std::vector<Place>& places = impl_->places;
+  std::vector<StorageSource>& sources = impl_->sources;
   std::erase_if(storages, [&](std::uint32_t i) { return catalog.storages[i].offset >= 0; });
   std::ranges::sort(storages, {}, [&](std::uint32_t i) {
-    const std::uint32_t file = catalog.storages[i].file, record = places[i].record;
+    const std::uint32_t file = catalog.storages[i].file, record = sources[i].record;
     return std::pair(file, record == kNoIndex ? -1 : impl_->saved(file).record(record).order);
   });
   for (const std::uint32_t i : storages) {
     Storage& storage = catalog.storages[i];
-    Place& place = places[i];
+    StorageSource& source = sources[i];
     if (storage.offset >= 0) continue;
-    if (place.record != kNoIndex) place.offset = impl_->saved(storage.file).locate(place.record);
-    storage.offset = storage.plain ? place.offset : 0;
+    if (source.record != kNoIndex) source.offset = impl_->saved(storage.file).locate(source.record);
+    storage.offset = storage.plain ? source.offset : 0;
   }
 }
 
@@ -272,11 +269,11 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
                                                     count, dtype_name(view.dtype), limit))
         .of_kind(FindingKind::kBadPickle);
   }
-  Place place = impl_->place_of(file, view);
-  if (place.record != kNoIndex) place.offset = impl_->saved(file).locate(place.record);
-  const auto elements = impl_->open_place(file, place);
-  const std::int64_t begin = impl_->is_plain(file, place) ? place.offset : 0;
-  const int bytes = dtype_bits(view.dtype) / 8;
+  StorageSource source = impl_->source_of(file, view);
+  if (source.record != kNoIndex) source.offset = impl_->saved(file).locate(source.record);
+  const auto elements = impl_->open_source(file, source);
+  const std::int64_t begin = impl_->is_plain(file, source) ? source.offset : 0;
+  const int bytes = element_bytes(view.dtype);
   const bool is_signed = dtype_name(view.dtype).starts_with("int");
   std::vector<std::int64_t> numbers;
   std::vector<std::int64_t> index(static_cast<std::size_t>(view.shape.size()), 0);
@@ -301,13 +298,7 @@ std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const 
 std::shared_ptr<const RandomReader> SavedFiles::bytes_of(std::uint32_t storage) const {
   const Storage& wanted = impl_->catalog.storages[storage];
   if (wanted.plain) return file(wanted.file);
-  const std::scoped_lock lock(impl_->mutex);
-  auto& decoders = impl_->decoders;
-  const auto known = std::ranges::find(decoders, storage, [](const auto& entry) { return entry.first; });
-  if (known != decoders.end()) return known->second;
-  if (decoders.size() >= kKeptDecoders) decoders.pop_front();
-  decoders.emplace_back(storage, impl_->open_place(wanted.file, impl_->places[storage]));
-  return decoders.back().second;
+  return impl_->decoders.get(storage, [&] { return impl_->open_source(wanted.file, impl_->sources[storage]); });
 }
 
 }  // namespace shard::torch_save

@@ -1,18 +1,21 @@
+#include "formats/torch/saved_zip.h"
+
 #include <fmt/format.h>
 
 #include <array>
 #include <cassert>
 #include <charconv>
 
-#include "formats/torch/tensor_pickle.h"
-#include "formats/parts/zip/zip.h"
 #include "libshard/core/digest.h"
 
 namespace shard::torch_save {
 namespace {
 
+std::uint32_t crc_of(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
+
 struct SmallRecord {
   std::string_view name, content;
+  std::uint32_t crc() const { return crc_of(content); }
 };
 constexpr std::array<SmallRecord, 3> kBeforeStorages{{
     {".format_version", "1"},  // Storages stand in the order of their keys as numbers.
@@ -23,14 +26,10 @@ constexpr SmallRecord kVersion{"version", "3\n"};
 constexpr std::string_view kIdName = ".data/serialization_id";
 constexpr std::int64_t kIdDigits = 40;
 
-std::uint32_t crc_of(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
-
 // Forty digits that tell saves apart. torch derives them from its own hash of names and CRCs, which differs between
 // platforms; ours come from XXH3 of the same, so that equal content has an equal id.
-std::string serialization_id(std::span<const std::uint32_t> crcs) {
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(std::as_bytes(crcs));
-  const std::string hex = hasher.finish_hex();
+std::string serialization_id(Hasher& crcs) {
+  const std::string hex = crcs.finish_hex();
   std::string digits;
   for (std::size_t half : {std::size_t{0}, std::size_t{16}}) {
     std::uint64_t number = 0;
@@ -42,68 +41,76 @@ std::string serialization_id(std::span<const std::uint32_t> crcs) {
 
 }  // namespace
 
-struct SavedZip::Impl {
-  zip::ZipLayout layout;
-  std::string data_pkl;
-  std::vector<std::int64_t> bytes, data;  // Of the storages: size, and offset from the zip's first byte.
-
-  explicit Impl(std::string folder) : layout(std::move(folder)) {}
-};
-
-SavedZip::SavedZip(std::string folder, std::string data_pkl, std::span<const std::int64_t> storage_bytes)
-    : impl_(std::make_unique<Impl>(std::move(folder))) {
-  impl_->data_pkl = std::move(data_pkl);
-  impl_->bytes.assign(storage_bytes.begin(), storage_bytes.end());
-  impl_->data.reserve(storage_bytes.size());
-  zip::ZipLayout& layout = impl_->layout;
-  layout.add("data.pkl", static_cast<std::int64_t>(impl_->data_pkl.size()));
-  for (const SmallRecord& record : kBeforeStorages) {
-    layout.add(record.name, static_cast<std::int64_t>(record.content.size()));
-  }
-  for (std::size_t i = 0; i < storage_bytes.size(); ++i) {
-    impl_->data.push_back(layout.add(fmt::format("data/{}", i), storage_bytes[i]));
-  }
-  layout.add(kVersion.name, static_cast<std::int64_t>(kVersion.content.size()));
-  layout.add(kIdName, kIdDigits);
+SavedZip::SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes)
+    : layout_(std::move(folder)), storages_(storage_bytes.size()) {
+  layout_.add("data.pkl", pickle_bytes);
+  for (const SmallRecord& record : kBeforeStorages) layout_.add(record.name, std::ssize(record.content));
+  assert(layout_.size() == kFirstStorage);
+  for (std::size_t i = 0; i < storages_; ++i) layout_.add(fmt::format("data/{}", i), storage_bytes[i]);
+  layout_.add(kVersion.name, std::ssize(kVersion.content));
+  layout_.add(kIdName, kIdDigits);
 }
 
-SavedZip::~SavedZip() = default;
-
-std::int64_t SavedZip::total_bytes() const { return impl_->layout.total_bytes(); }
-
-std::int64_t SavedZip::data_offset(std::size_t storage) const { return impl_->data[storage]; }
-
-std::vector<SavedZip::Span> SavedZip::frame(std::span<const std::uint32_t> storage_crcs) const {
-  assert(storage_crcs.size() == impl_->bytes.size());
-  std::vector<std::uint32_t> crcs{crc_of(impl_->data_pkl)};
-  std::vector<std::string_view> contents{impl_->data_pkl};  // Of records around the storages; those have none here.
-  for (const SmallRecord& record : kBeforeStorages) {
-    crcs.push_back(crc_of(record.content));
-    contents.push_back(record.content);
+void SavedZip::append_after_pickle(std::uint32_t pickle_crc, std::string& out) const {
+  layout_.append_descriptor(0, pickle_crc, out);
+  for (std::size_t i = 0; i < kBeforeStorages.size(); ++i) {
+    layout_.append_header(1 + i, out);
+    out += kBeforeStorages[i].content;
+    layout_.append_descriptor(1 + i, kBeforeStorages[i].crc(), out);
   }
-  const std::size_t first_storage = crcs.size();
-  crcs.insert(crcs.end(), storage_crcs.begin(), storage_crcs.end());
-  contents.resize(crcs.size());
-  crcs.push_back(crc_of(kVersion.content));
-  contents.push_back(kVersion.content);
-  const std::string id = serialization_id(crcs);
-  crcs.push_back(crc_of(id));
-  contents.push_back(id);
+}
 
-  std::vector<zip::ZipLayout::Span> around = impl_->layout.frame(crcs);
-  std::vector<Span> spans;
-  Span span{around[0].offset, std::move(around[0].content)};
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    const bool is_storage = i >= first_storage && i < first_storage + storage_crcs.size();
-    if (is_storage && impl_->bytes[i - first_storage] > 0) {
-      spans.push_back(std::move(span));
-      span = {around[i + 1].offset, std::move(around[i + 1].content)};
-    } else {
-      span.content += contents[i];
-      span.content += around[i + 1].content;
-    }
+void SavedZip::write_end(std::uint32_t pickle_crc, const std::function<std::uint32_t(std::size_t)>& crc_of_storage,
+                         const std::function<void(std::string_view)>& sink) const {
+  constexpr std::size_t kPiece = 1 << 16;
+  const std::size_t version = kFirstStorage + storages_;
+  std::string id;
+  const auto crc_of_record = [&](std::size_t record) {
+    if (record == 0) return pickle_crc;
+    if (record < kFirstStorage) return kBeforeStorages[record - 1].crc();
+    if (record < version) return crc_of_storage(record - kFirstStorage);
+    return record == version ? kVersion.crc() : crc_of(id);
+  };
+  Hasher crcs(HashAlgorithm::kXxh3_128);
+  for (std::size_t record = 0; record <= version; ++record) {
+    const std::uint32_t crc = crc_of_record(record);
+    crcs.update(std::as_bytes(std::span(&crc, 1)));
   }
-  spans.push_back(std::move(span));
+  id = serialization_id(crcs);
+
+  std::string piece;
+  for (const auto& [record, content] : {std::pair(version, kVersion.content), {version + 1, std::string_view(id)}}) {
+    layout_.append_header(record, piece);
+    piece += content;
+    layout_.append_descriptor(record, crc_of(content), piece);
+  }
+  for (std::size_t record = 0; record < layout_.size(); ++record) {
+    layout_.append_entry(record, crc_of_record(record), piece);
+    if (piece.size() < kPiece) continue;
+    sink(piece);
+    piece.clear();
+  }
+  layout_.append_end(piece);
+  sink(piece);
+}
+
+std::vector<SavedZip::Span> SavedZip::frame(std::string_view data_pkl,
+                                            std::span<const std::uint32_t> storage_crcs) const {
+  assert(storage_crcs.size() == storages_);
+  const std::uint32_t pickle_crc = crc_of(data_pkl);
+  std::vector<Span> spans(1);
+  append_begin(spans[0].content);
+  spans[0].content += data_pkl;
+  append_after_pickle(pickle_crc, spans[0].content);
+  for (std::size_t i = 0; i < storages_; ++i) {
+    append_before(i, spans.back().content);
+    const std::int64_t bytes = layout_.data_bytes(kFirstStorage + i);
+    if (bytes > 0) spans.push_back({data_offset(i) + bytes, {}});
+    append_after(i, storage_crcs[i], spans.back().content);
+  }
+  write_end(
+      pickle_crc, [&](std::size_t i) { return storage_crcs[i]; },
+      [&](std::string_view piece) { spans.back().content += piece; });
   return spans;
 }
 

@@ -40,7 +40,7 @@ class TensorWriter {
  private:
   void check_dtype() const {
     const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
-    const bool is_packed = dtype_bits(view_.dtype) % 8 != 0;
+    const bool is_packed = dtype_block(view_.dtype).elements > 1;
     if (!is_quantized && !is_packed) return;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
@@ -52,7 +52,7 @@ class TensorWriter {
     class_ != nullptr ? dumper_.global("torch", class_->name) : dumper_.global("torch.storage", "UntypedStorage");
     dumper_.string(view_.key);
     dumper_.string(view_.location);
-    dumper_.integer(class_ != nullptr ? view_.storage_bytes / (dtype_bits(view_.dtype) / 8) : view_.storage_bytes);
+    dumper_.integer(class_ != nullptr ? view_.storage_bytes / element_bytes(view_.dtype) : view_.storage_bytes);
     dumper_.tuple();
     dumper_.op(pickle::kOpBinPersid);
   }
@@ -81,18 +81,25 @@ class TensorWriter {
 
 }  // namespace
 
-std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view,
-                 const std::function<const Value*(std::int64_t tensor)>& instead) {
+void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view, const WriteInstead& instead,
+          const pickle::Sink& sink) {
   pickle::DumpOptions options;
   options.protocol = 2;
+  options.sink = sink;
   options.tensor = [&](pickle::Dumper& dumper, const Value& value) {
-    if (const Value* other = instead ? instead(value.number) : nullptr) return dumper.value(*other);
+    if (instead && instead(dumper, value.number)) return;
     const TensorView tensor = view(value.number);
     TensorWriter(dumper, tensor).write();
   };
   pickle::Dumper dumper(std::move(options));
   dumper.value(root);
-  return dumper.finish();
+  dumper.finish();
+}
+
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view) {
+  std::string bytes;
+  dump(root, view, {}, [&bytes](std::string_view piece) { bytes += piece; });
+  return bytes;
 }
 
 }  // namespace shard::torch_save

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
+#include "formats/parts/pickle/attributes.h"
 #include "formats/torch/storage_classes.h"
 #include "formats/torch/wrapped_tensor.h"
 #include "libshard/core/box.h"
@@ -15,42 +15,19 @@ namespace shard::torch_save {
 
 namespace {
 
+using pickle::boolean;
+using pickle::dims;
+using pickle::mapping;
+using pickle::natural;
+using pickle::string;
+
 constexpr std::string_view kUtils = "torch._utils";
 
-[[noreturn]] void malformed(const std::string& what) {
-  throw Error(ErrorCode::kCorruption, "a pickled tensor is malformed: " + what).of_kind(FindingKind::kBadPickle);
-}
-
-std::int64_t natural(const Value& value, std::string_view what) {
-  if (value.kind != ValueKind::kInt || value.number < 0) malformed(fmt::format("its {} is no natural number", what));
-  return value.number;
-}
-
-bool boolean(const Value& value, std::string_view what) {
-  if (value.kind != ValueKind::kBool) malformed(fmt::format("its {} is no bool", what));
-  return value.boolean;
-}
-
-std::string_view string(const Value& value, std::string_view what) {
-  if (!value.is_string()) malformed(fmt::format("its {} is no string", what));
-  return value.text;
-}
-
-/// A tuple of natural numbers, or a torch.Size of one.
-Dims dims(Arena& arena, const Value& value, std::string_view what) {
-  const bool is_size = value.is_call_of("torch", "Size") && value.items.size() == 1;
-  const Value& tuple = is_size ? *value.items[0] : value;
-  const bool is_tuple = tuple.kind == ValueKind::kTuple || (is_size && tuple.kind == ValueKind::kList);
-  if (!is_tuple) malformed(fmt::format("its {} is no tuple", what));
-  if (tuple.items.size() > kMaxDims) malformed(fmt::format("it has {} dimensions", tuple.items.size()));
-  std::array<std::int64_t, kMaxDims> numbers;
-  for (std::size_t i = 0; i < tuple.items.size(); ++i) numbers[i] = natural(*tuple.items[i], what);
-  return arena.dims(std::span(numbers).first(tuple.items.size()));
-}
+[[noreturn]] void malformed(const std::string& why) { throw pickle::malformed("tensor", why); }
 
 /// The dtype of a storage class; nothing for an untyped one, which counts bytes.
 std::optional<DType> storage_dtype(const Value& storage_class) {
-  if (storage_class.kind != ValueKind::kGlobal) malformed("its storage's class is no class by name");
+  if (storage_class.kind != ValueKind::kGlobal) malformed("its storage's class is not a class by name");
   const std::string_view name = storage_class.text;
   const std::string_view module = storage_class.module();
   if (name == "UntypedStorage" && (module == "torch.storage" || module == "torch")) return std::nullopt;
@@ -65,7 +42,7 @@ std::span<Value* const> storage_id_items(const Value& value) {
   const bool has_id = value.kind == ValueKind::kPersid && value.items[0]->kind == ValueKind::kTuple;
   const std::span<Value* const> id = has_id ? value.items[0]->items : std::span<Value*>();
   if (id.size() < 5 || id.size() > 6 || !id[0]->is_string() || id[0]->text != "storage") {
-    malformed("its storage is no persistent id of a storage");
+    malformed("its storage is not a persistent id of a storage");
   }
   return id;
 }
@@ -79,7 +56,7 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
   if (id.size() == 5 || id[5]->kind == ValueKind::kNone) return;
   // Legacy files: the storage is itself a view, (key, offset, size), of the one that the file holds.
   const Value& part = *id[5];
-  if (part.kind != ValueKind::kTuple || part.items.size() != 3) malformed("its storage's view is no triple");
+  if (part.kind != ValueKind::kTuple || part.items.size() != 3) malformed("its storage's view is not a triple");
   view.first = natural(*part.items[1], "storage view's offset");
   if (checked_add(view.first, natural(*part.items[2], "storage view's size")) > storage.count) {
     malformed("its storage's view leaves the storage");
@@ -88,14 +65,13 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
 
 void read_flags(const Value& metadata, TensorView& view) {
   if (metadata.kind == ValueKind::kNone) return;
-  if (!is_mapping(metadata)) malformed("its metadata is no dict");
-  const std::span<Value*> pairs = mapping_items(metadata);
+  const std::span<Value*> pairs = mapping(metadata, "tensor's metadata");
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    const std::string_view flag = string(*pairs[i], "metadata's key");
+    const std::string_view flag = string(*pairs[i], "key of a tensor's metadata");
     if (flag != "conj" && flag != "neg") {
       throw Error(ErrorCode::kUnsupported, fmt::format("a tensor with the metadata '{}' is not supported", flag));
     }
-    (flag == "conj" ? view.conj : view.neg) = boolean(*pairs[i + 1], flag);
+    (flag == "conj" ? view.conj : view.neg) = boolean(*pairs[i + 1], flag == "conj" ? "tensor's conj" : "tensor's neg");
   }
 }
 
@@ -130,15 +106,6 @@ constexpr ArgumentCounts kArguments[] = {{0, 0}, {4, 4}, {6, 7}, {7, 8}};  // By
 
 }  // namespace
 
-DType dtype_value(const Value& value) {
-  if (value.kind != ValueKind::kGlobal || value.module() != "torch") malformed("its dtype is none of torch's");
-  const std::optional<DType> dtype = dtype_of_name(value.text);
-  if (!dtype || dtype_name(*dtype) != value.text) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text));
-  }
-  return *dtype;
-}
-
 StorageId as_storage_id(const Value& value) {
   const std::span<Value* const> id = storage_id_items(value);
   const std::optional<DType> typed = storage_dtype(*id[1]);
@@ -163,13 +130,13 @@ std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   TensorView view;
   const StorageId storage = as_storage_id(*arguments[0]);
   read_storage(storage, *arguments[0], view);
-  view.first = checked_add(view.first, natural(*arguments[1], "offset"));
-  view.shape = dims(arena, *arguments[2], "size");
-  view.strides = dims(arena, *arguments[3], "stride");
+  view.first = checked_add(view.first, natural(*arguments[1], "tensor's offset"));
+  view.shape = dims(arena, *arguments[2], "tensor's size");
+  view.strides = dims(arena, *arguments[3], "tensor's stride");
   if (view.shape.size() != view.strides.size()) malformed("size and stride differ in length");
-  if (version >= 2) view.requires_grad = boolean(*arguments[4], "requires_grad");
+  if (version >= 2) view.requires_grad = boolean(*arguments[4], "tensor's requires_grad");
   if (version == 3) {
-    view.dtype = dtype_value(*arguments[6]);
+    view.dtype = pickle::dtype(*arguments[6], "tensor");
     if (storage.is_untyped) view.storage_dtype = view.dtype;
   }
   if (arguments.size() == counts.most && version >= 2) read_flags(*arguments[counts.most - 1], view);
@@ -180,6 +147,17 @@ std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {
   if (rebuild_version(value) != 0) return as_plain_tensor(arena, value);
   return as_wrapped_tensor(arena, value);
+}
+
+StoredTensor stored_tensor(const TensorView& view, std::uint32_t storage) {
+  StoredTensor stored;
+  stored.shape = view.shape;
+  stored.strides = view.strides;
+  stored.first = view.first;
+  stored.storage = storage;
+  stored.dtype = view.dtype;
+  stored.requires_grad = view.requires_grad;
+  return stored;
 }
 
 std::string_view unsupported_tensor_kind(const Value& value) {

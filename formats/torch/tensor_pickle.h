@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,7 +41,7 @@ struct StorageId {
   std::int64_t count = 0, bytes = 0;
 };
 
-/// \throws Error kCorruption  `value` is no persistent id of a storage.
+/// \throws Error kCorruption  `value` is not a persistent id of a storage.
 StorageId as_storage_id(const Value& value);
 
 /// What `value` says if it is a call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3, or of a function
@@ -53,6 +52,9 @@ StorageId as_storage_id(const Value& value);
 ///   that contradicts.
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value);
 
+/// The tensor that `view` says, as the catalog has it: in storage number `storage`, of no rank.
+StoredTensor stored_tensor(const TensorView& view, std::uint32_t storage);
+
 /// The name of a tensor kind that shardctl cannot hold (sparse, quantized, nested, meta, subclass, device, legacy;
 /// compound: a Parameter whose attributes hold tensors, for readers unwrap all others; a bare persistent id is a
 /// "storage without a tensor") if `value` rebuilds one, else empty. ShardedTensor and DTensor are
@@ -61,30 +63,13 @@ std::string_view unsupported_tensor_kind(const Value& value);
 
 /// Pickles `root` as data.pkl (protocol 2): for each kTensor, `view` says the tensor (key, dtype, ...). Emits
 /// _rebuild_tensor_v2, or _rebuild_tensor_v3 with an untyped storage for the dtypes that torch writes so.
-/// Where `instead` gives a value, that is written in the tensor's place; it may hold kTensor values of its own and must
-/// live as long as the call.
-std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view,
-                 const std::function<const Value*(std::int64_t tensor)>& instead = {});
+/// `view.key` must stay valid until the next call.
+std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view);
 
-/// A complete torch.save zip laid out, as torch 2.11 writes one: data.pkl, .format_version, .storage_alignment,
-/// byteorder, data/<key>..., version, .data/serialization_id.
-class SavedZip {
- public:
-  /// `storage_bytes[i]` is the size of `data/<i>`.
-  SavedZip(std::string folder, std::string data_pkl, std::span<const std::int64_t> storage_bytes);
-  ~SavedZip();
-  std::int64_t total_bytes() const;
-  std::int64_t data_offset(std::size_t storage) const;  ///< From the zip's first byte.
-  /// All bytes but the storages' own, as pieces (offset from the zip's first byte, content).
-  struct Span {
-    std::int64_t offset;
-    std::string content;
-  };
-  std::vector<Span> frame(std::span<const std::uint32_t> storage_crcs) const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+/// What is written in the place of a tensor, by `dumper`; nothing, and false, where the tensor itself stands there.
+using WriteInstead = std::function<bool(pickle::Dumper& dumper, std::int64_t tensor)>;
+/// The same, handed to `sink` piece by piece. What `instead` writes may hold kTensor values of its own.
+void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view, const WriteInstead& instead,
+          const pickle::Sink& sink);
 
 }  // namespace shard::torch_save

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -46,9 +47,7 @@ std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtyp
   if (!stored || (stored != dtype && !is_widened)) return std::nullopt;
   if (array->shape.size() > static_cast<std::size_t>(kMaxDims) ||
       checked_bytes(checked_numel(array->shape), *stored) != static_cast<std::int64_t>(array->bytes->size())) {
-    throw Error(ErrorCode::kCorruption,
-                "a pickled tensor is malformed: its numpy array has another size than its shape")
-        .of_kind(FindingKind::kBadPickle);
+    throw pickle::malformed("tensor", "its numpy array has another size than its shape");
   }
   TensorView view;
   view.dtype = view.storage_dtype = dtype;
@@ -68,7 +67,7 @@ std::optional<TensorView> as_device_tensor(Arena& arena, const Value& value) {
   if (!from_cpu && function != "_rebuild_device_tensor_from_numpy" && function != "_rebuild_xla_tensor") return {};
   const std::span<Value* const> arguments = value.items;
   if (arguments.size() != 4 || !arguments[2]->is_string() || arguments[3]->kind != ValueKind::kBool) return {};
-  const DType dtype = dtype_value(*arguments[1]);
+  const DType dtype = pickle::dtype(*arguments[1], "tensor");
   std::optional<TensorView> view =
       from_cpu ? as_plain_tensor(arena, *arguments[0]) : from_numpy(arena, *arguments[0], dtype);
   if (!view || view->dtype != dtype) return std::nullopt;

@@ -17,7 +17,4 @@ std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value);
 /// where the value that it stands for cannot be told: a cast on the way, a subclass.
 std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value);
 
-/// The dtype that a global torch.<name> names. \throws Error kCorruption, kUnsupported
-DType dtype_value(const Value& value);
-
 }  // namespace shard::torch_save

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "formats/parts/hf_index/index_writer.h"
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/checkpoint/writer.h"
@@ -23,17 +23,18 @@ void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
   if (twice == target.tensors.end()) return;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("two tensors are named '{}', and several files are flat", twice->name))
+              fmt::format("cannot write several files: two tensors are named '{}'", twice->name))
       .of_tensor(twice->name)
-      .hint("write one file, or rename one with --rename");
+      .because("several files are flat: names tell tensors apart, paths do not")
+      .suggest(Remedy::kRename, twice->name);
 }
 
 const StoredTensor& stored_of(const Catalog& target, const Tensor& tensor) {
   return target.stored[target.chunks[tensor.first_chunk].stored];
 }
 
-// A dict of names, or for a bare tensor itself: what a target without a tree becomes.
-Value* flat_root(Catalog& target, std::span<const std::uint32_t> tensors, std::span<const Object> objects) {
+// A dict of names: what a target without a tree becomes.
+Value* flat_dict(Catalog& target, std::span<const std::uint32_t> tensors, std::span<const Object> objects) {
   Arena& arena = *target.arena;
   std::vector<Value*> items;
   for (const std::uint32_t i : tensors) {
@@ -45,8 +46,15 @@ Value* flat_root(Catalog& target, std::span<const std::uint32_t> tensors, std::s
     items.push_back(make_string(arena, object.name));
     items.push_back(object.value);
   }
-  if (items.size() == 2 && items[0]->text.empty()) return items[1];
   return make_list(arena, ValueKind::kDict, items);
+}
+
+// What one file alone holds: the tree, or without one the names; a tensor with the empty name alone is bare.
+Value* root_of(Catalog& target, std::span<const std::uint32_t> tensors) {
+  if (target.root != nullptr) return target.root;
+  Value* dict = flat_dict(target, tensors, target.objects);
+  const bool is_bare = dict->items.size() == 2 && dict->items[0]->text.empty();
+  return is_bare ? dict->items[1] : dict;
 }
 
 std::vector<std::vector<std::uint32_t>> tensors_by_file(const Catalog& target) {
@@ -65,16 +73,15 @@ class TorchWriter final : public Writer {
     if (target.files.empty()) target.files.emplace_back();
     const std::uint32_t count = static_cast<std::uint32_t>(target.files.size());
     if (options_.single_file && count > 1) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} files do not fit into one", count))
-          .hint("name a folder as the destination");
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {} files as one", count))
+          .suggest(Remedy::kNameFolder);
     }
     check_objects(target);
     keys_.assign(target.storages.size(), kNoIndex);
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
     if (count == 1) {
       const std::string name = options_.single_file ? options_.base_name : "pytorch_model.bin";
-      place_file(target, 0, name,
-                 target.root != nullptr ? *target.root : *flat_root(target, by_file[0], target.objects));
+      place_file(target, 0, name, root_of(target, by_file[0]));
       return;
     }
     check_names(target);
@@ -83,27 +90,39 @@ class TorchWriter final : public Writer {
       const std::string name = fmt::format("pytorch_model-{:05}-of-{:05}.bin", i + 1, count);
       const std::span<const Object> objects =
           i == 0 ? std::span<const Object>(target.objects) : std::span<const Object>();
-      place_file(target, i, name, *flat_root(target, by_file[i], objects));
+      place_file(target, i, name, flat_dict(target, by_file[i], objects));
     }
     place_index(target);
   }
 
   bool needs_checksums() const override { return true; }
 
-  void finish(const Catalog&, const Checksums& checksums, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < saved_.size(); ++i) saved_[i].write(checksums, *files[i]);
-    if (!index_.empty()) files[saved_.size()]->write_at(0, std::as_bytes(std::span(index_)));
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
+    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
+  }
+
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override { return frames_of(target, zips_); }
+
+  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
+    if (file < zips_.size()) return zips_[file].finish(checksums, to);
+    to.write_at(0, std::as_bytes(std::span(index_)));
   }
 
   bool is_folder() const override { return !options_.single_file; }
 
  private:
-  void place_file(Catalog& target, std::uint32_t file, const std::string& name, const Value& root) {
-    PlacedZip& zip = saved_.emplace_back(target, keys_);
-    const auto view = [&](std::int64_t number) {
-      return zip.view_of(stored_of(target, target.tensors[static_cast<std::size_t>(number)]));
+  void place_file(Catalog& target, std::uint32_t file, const std::string& name, const Value* root) {
+    roots_.push_back(root);
+    zips_.emplace_back(keys_).place(target, file, name, pickle_of(target, file));
+  }
+
+  PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) {
+    return [this, &target, file](const pickle::Sink& sink) {
+      const auto view = [&](std::int64_t number) {
+        return zips_[file].view_of(target, stored_of(target, target.tensors[static_cast<std::size_t>(number)]));
+      };
+      dump(*roots_[file], view, {}, sink);
     };
-    zip.place(target, file, name, dump(root, view));
   }
 
   static void warn_of_losses(Catalog& target) {
@@ -114,42 +133,26 @@ class TorchWriter final : public Writer {
     if (is_nested) target.warnings.push_back("several files are flat: nested names are joined by '.'");
   }
 
-  /// pytorch_model.bin.index.json, as Hugging Face's libraries write it.
   void place_index(Catalog& target) {
     std::int64_t total = 0;
     for (const Storage& storage : target.storages) total = checked_add(total, storage.bytes);
-    index_ = fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total);
-    std::string_view separator = "\n    ";
+    std::vector<hf_index::IndexEntry> entries;
     for (const Tensor& tensor : target.tensors) {
-      const std::uint32_t file = target.storages[stored_of(target, tensor).storage].file;
-      fmt::format_to(std::back_inserter(index_), "{}{}: \"{}\"", separator, json_string(tensor.name),
-                     target.files[file].path);
-      separator = ",\n    ";
+      entries.push_back({tensor.name, target.files[target.storages[stored_of(target, tensor).storage].file].path});
     }
-    index_ += target.tensors.empty() ? "}\n}\n" : "\n  }\n}\n";
+    index_ = hf_index::dump_index(total, entries);
     target.files.push_back({std::string(kIndexName), static_cast<std::int64_t>(index_.size()), -1});
   }
 
-  static std::string json_string(std::string_view text) {
-    try {
-      return nlohmann::json(text).dump(-1, ' ', true);
-    } catch (const nlohmann::json::exception&) {
-      throw Error(ErrorCode::kUnsupported, "a tensor's name is not valid UTF-8, which the index asks for")
-          .of_tensor(text)
-          .hint("rename it with --rename");
-    }
-  }
-
   WriteOptions options_;
-  std::vector<PlacedZip> saved_;     ///< One a data file.
+  std::vector<PlacedZip> zips_;      ///< By data file, as roots_.
+  std::vector<const Value*> roots_;  ///< What the file holds; in the target's arena.
   std::vector<std::uint32_t> keys_;  ///< Of each storage in its file, once its pickle has named it.
   std::string index_;                ///< Content of the index, or empty.
 };
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  return std::make_unique<TorchWriter>(options);
-}
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) { return std::make_unique<TorchWriter>(options); }
 
 }  // namespace shard::torch_save

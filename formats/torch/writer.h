@@ -12,7 +12,7 @@ namespace shard::torch_save {
 /// One file, or a folder: `pytorch_model.bin`, or `pytorch_model-00001-of-00002.bin` and so on with an index.
 ///
 /// One file holds the target's tree. Several hold flat dicts, as Hugging Face's loaders want them; objects are in the
-/// first. `place` throws kUnsupported for objects in which tensors are hidden (see hidden_tensor_kind), for dtypes that
+/// first. `place` throws kUnsupported for objects in which tensors are hidden (see HiddenTensors), for dtypes that
 /// torch has not, and in several files for two tensors of one name.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 

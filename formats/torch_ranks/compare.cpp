@@ -1,12 +1,9 @@
 #include "formats/torch_ranks/compare.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "libshard/catalog/bounds.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
 
@@ -15,55 +12,6 @@ namespace shard::torch_ranks {
 namespace {
 
 constexpr std::int64_t kBlockBytes = 256 << 10;
-
-/// Walks two values side by side. A node that is met again with the same partner needs no second look.
-class ValueComparison {
- public:
-  bool run(const Value& a, const Value& b, std::int64_t& visits) {
-    push(&a, &b);
-    while (!todo_.empty() && is_same_) {
-      const auto [left, right] = todo_.back();
-      todo_.pop_back();
-      check_walk(0, ++visits);
-      compare(*left, *right);
-    }
-    return is_same_;
-  }
-
- private:
-  void push(const Value* a, const Value* b) {
-    if (a == nullptr || b == nullptr) {
-      is_same_ = is_same_ && a == b;
-    } else if (a != b) {
-      const Value*& partner = partners_[a];
-      if (partner != b) todo_.emplace_back(a, b);
-      partner = b;
-    }
-  }
-
-  void push(std::span<Value* const> a, std::span<Value* const> b) {
-    is_same_ = is_same_ && a.size() == b.size();
-    for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
-  }
-
-  void compare(const Value& a, const Value& b) {
-    // `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
-    is_same_ = a.kind == b.kind && a.boolean == b.boolean && a.number == b.number && a.text == b.text &&
-               a.module() == b.module() && (a.extra == nullptr) == (b.extra == nullptr);
-    push(a.items, b.items);
-    push(a.callee, b.callee);
-    if (!is_same_ || a.extra == nullptr) return;
-    is_same_ = a.extra->is_new == b.extra->is_new;
-    push(a.extra->list_items, b.extra->list_items);
-    push(a.extra->dict_items, b.extra->dict_items);
-    push(a.extra->state, b.extra->state);
-    push(a.extra->kwargs, b.extra->kwargs);
-  }
-
-  std::vector<std::pair<const Value*, const Value*>> todo_;
-  std::unordered_map<const Value*, const Value*> partners_;
-  bool is_same_ = true;
-};
 
 /// One tensor as a checkpoint of its own.
 class LoneTensor final : public Reader {
@@ -116,8 +64,6 @@ bool is_equal_content(const Reader& a, const Reader& b) {
 }
 
 }  // namespace
-
-bool ObjectComparison::is_equal(const Value& a, const Value& b) { return ValueComparison().run(a, b, visits_); }
 
 bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b) {
   if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;

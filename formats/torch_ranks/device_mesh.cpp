@@ -30,7 +30,7 @@ const Value* first_of(const Value& mesh, std::string_view name, std::string_view
 /// The elements of a small integer tensor, no more than a mesh may have ranks.
 std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const ReadIntegers& integers, Dims& shape) {
   const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
-  if (!view) throw malformed(kClass, "its ranks are no tensor").found(type_name(value));
+  if (!view) throw malformed(kClass, "its ranks are not a tensor").found(type_name(value));
   const std::int64_t count = checked_numel(view->shape);
   if (count < 1 || count > kMaxRanks) {
     throw malformed(kClass, fmt::format("it has {} ranks", count))
@@ -147,7 +147,7 @@ void read_coordinate(const Value& mesh, DeviceMeshValue& result) {
   bool fits = result.coordinate.size() == result.axes.size();
   for (std::size_t i = 0; fits && i < result.axes.size(); ++i) fits = result.coordinate[i] < result.axes[i].size;
   if (fits) return;
-  throw malformed(kClass, fmt::format("coordinate {} is none of its own", fmt::join(result.coordinate, ", ")))
+  throw malformed(kClass, fmt::format("coordinate {} is not one of its own", fmt::join(result.coordinate, ", ")))
       .of_kind(FindingKind::kRankMismatch);
 }
 

@@ -41,7 +41,7 @@ int read_dim(const Value& placement, int dimensions) {
   const Value& dim = need(placement, "dim");
   const bool fits = dim.kind == ValueKind::kInt && dim.number >= -dimensions && dim.number < dimensions;
   if (fits) return static_cast<int>(dim.number < 0 ? dim.number + dimensions : dim.number);
-  throw malformed("placement", "its dim is no dimension of the tensor")
+  throw malformed("placement", "its dim is not a dimension of the tensor")
       .of_kind(FindingKind::kShapeMismatch)
       .expected(fmt::format("one of {}", dimensions))
       .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
@@ -61,7 +61,7 @@ Placement read_placement(const Value& value, int dimensions) {
         .because("every rank holds a part of each element's value, still to be reduced")
         .hint("redistribute the tensor to Shard or Replicate before it is saved");
   }
-  throw malformed("placement", "it is none of torch's").found(type_name(value));
+  throw malformed("placement", "it is not one of torch's").found(type_name(value));
 }
 
 void read_placements(const Value& value, DTensorValue& tensor) {
@@ -107,7 +107,7 @@ std::vector<std::size_t> read_order(const Value* value, const Sharding& sharding
   std::vector<std::size_t> order;
   bool is_usual = true;
   for (const Value* entry : sequence(*value, "DTensorSpec's shard order")) {
-    if (entry->items.size() != 2) throw malformed("ShardOrderEntry", "it is no pair");
+    if (entry->items.size() != 2) throw malformed("ShardOrderEntry", "it is not a pair");
     const std::int64_t dim = natural(*entry->items[0], "ShardOrderEntry's dimension");
     const std::vector<std::int64_t> cuts = naturals(*entry->items[1], "ShardOrderEntry's axes");
     is_usual = is_usual && std::ranges::is_sorted(cuts);

@@ -6,6 +6,7 @@
 #include <compare>
 #include <unordered_map>
 
+#include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
@@ -227,7 +228,7 @@ class Merge {
   const MeshLayout* layout_;
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
-  ObjectComparison objects_;
+  pickle::Equality objects_;
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };

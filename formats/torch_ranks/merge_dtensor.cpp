@@ -61,7 +61,7 @@ class DTensorMerge {
     const auto differs = [&](FindingKind kind, std::string_view what) {
       return contradiction(context_, holder, kind,
                            fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
-          .because("files of different saves are no checkpoint together");
+          .because("files of different saves do not make one checkpoint");
     };
     if (!(value.shape == first_.shape)) {
       throw differs(FindingKind::kShapeMismatch, "shape").expected(to_string(first_.shape)).found(to_string(value.shape));
@@ -86,7 +86,7 @@ class DTensorMerge {
       if (ranks_.emplace(piece.rank, &value).second) continue;
       throw contradiction(context_, holder, FindingKind::kMixedSave,
                           fmt::format("rank {} is on the mesh of another file's part of it too", piece.rank))
-          .because("files of different saves are no checkpoint together");
+          .because("files of different saves do not make one checkpoint");
     }
     return entry->second;
   }

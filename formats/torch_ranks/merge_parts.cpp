@@ -11,8 +11,7 @@
 
 namespace shard::torch_ranks {
 
-Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind,
-                    const std::string& message) {
+Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind, const std::string& message) {
   Error error(ErrorCode::kCorruption, fmt::format("tensor '{}': {}", holder.leaf->name, message));
   error.in_file(context.catalog.files[holder.file->number].path).of_tensor(holder.leaf->name);
   return error.of_kind(kind).of_rank(holder.rank());
@@ -29,7 +28,7 @@ torch_save::TensorView local_view(MergeContext& context, const Holder& holder, c
   }
   if (!view) {
     const std::string_view kind = torch_save::unsupported_tensor_kind(local);
-    if (kind.empty()) throw contradiction(context, holder, FindingKind::kBadPickle, "a local shard is no tensor");
+    if (kind.empty()) throw contradiction(context, holder, FindingKind::kBadPickle, "a local shard is not a tensor");
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("tensor '{}': a local shard is a tensor of kind '{}'", holder.leaf->name, kind))
         .of_tensor(holder.leaf->name)
@@ -51,16 +50,12 @@ torch_save::TensorView local_view(MergeContext& context, const Holder& holder, c
 std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torch_save::TensorView& view) {
   Catalog& catalog = context.catalog;
   StoredTensor stored;
-  stored.shape = view.shape;
-  stored.strides = view.strides;
-  stored.first = view.first;
   try {
-    stored.storage = context.files.storage_of(holder.file->number, view);
+    stored = torch_save::stored_tensor(view, context.files.storage_of(holder.file->number, view));
   } catch (const Error& error) {
     throw named(error, holder.leaf->name).in_file(catalog.files[holder.file->number].path);
   }
   stored.rank = holder.rank();
-  stored.dtype = view.dtype;
   stored.requires_grad = holder.leaf->requires_grad;
   stored.has_attributes = holder.leaf->has_attributes;
   catalog.stored.push_back(stored);

@@ -1,5 +1,5 @@
 /// \file
-/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside torch_ranks only.
+/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,12 @@ struct MergeContext {
 };
 
 /// The start of an error about `holder`'s part: kCorruption with tensor, file and rank.
-Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind,
-                    const std::string& message);
+Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind, const std::string& message);
 
 /// Adds the tensor that the `local` call rebuilds as a stored one of `holder`'s rank. \returns its index.
 /// \throws Error kCorruption, kUnsupported  see as_tensor; another dtype than `dtype` (kind dtype_mismatch).
 std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torch_save::TensorView& view);
-/// The view of a local shard. \throws Error  it is no plain tensor, or has another dtype or shape.
+/// The view of a local shard. \throws Error  it is not a plain tensor, or has another dtype or shape.
 torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
                                   std::span<const std::int64_t> shape);
 

@@ -10,11 +10,12 @@ namespace shard::torch_ranks {
 
 namespace {
 
-struct Place {
+/// Offsets and sizes of a shard: what tells the shards of one tensor apart.
+struct ShardExtent {
   Dims offsets, sizes;
 };
 
-bool operator<(const Place& a, const Place& b) {
+bool operator<(const ShardExtent& a, const ShardExtent& b) {
   const auto order =
       std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
   if (order != 0) return order < 0;
@@ -57,7 +58,7 @@ class ShardedTensorMerge {
   Error differs(const Holder& holder, FindingKind kind, std::string_view what) const {
     return contradiction(context_, holder, kind,
                          fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
-        .because("files of different saves are no checkpoint together");
+        .because("files of different saves do not make one checkpoint");
   }
 
   void check_metadata(const Holder& holder) const {
@@ -92,7 +93,7 @@ class ShardedTensorMerge {
   }
 
   void add_local(const Holder& holder, const LocalShard& local) {
-    const Place box{local.box.offsets, local.box.sizes};
+    const ShardExtent box{local.box.offsets, local.box.sizes};
     if (!std::ranges::binary_search(stated_, box, std::less<>())) {
       throw contradiction(context_, holder, FindingKind::kMixedSave,
                           fmt::format("the metadata names no shard of {}", to_string(local.box)));
@@ -113,7 +114,7 @@ class ShardedTensorMerge {
   void check_all_found() {
     std::ranges::sort(found_, std::less<>());
     for (const ShardBox& box : first_.all) {
-      const Place wanted{box.offsets, box.sizes};
+      const ShardExtent wanted{box.offsets, box.sizes};
       if (is_empty(box) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
       throw contradiction(context_, holders_.front(), FindingKind::kGap,
                           fmt::format("no file holds the shard of {}", to_string(box)))
@@ -166,7 +167,7 @@ class ShardedTensorMerge {
   MergeContext& context_;
   Holders holders_;
   const ShardedTensorValue& first_;
-  std::vector<Place> stated_, found_;  ///< By the metadata, in the files.
+  std::vector<ShardExtent> stated_, found_;  ///< By the metadata, in the files.
 };
 
 }  // namespace

@@ -1,49 +1,29 @@
 /// \file
-/// Python objects inside pickles, by class and attribute names: what a call says, whatever module and torch wrote it.
-///
-/// What is found wrong is thrown as Error kCorruption of kind bad_pickle; `what` names the place in messages.
+/// Tensor subclasses inside pickles: the calls that rebuild a ShardedTensor or DTensor, argument by argument.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
+#include "formats/parts/pickle/attributes.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
-#include "libshard/core/error.h"
 #include "libshard/core/value.h"
 
 namespace shard::torch_ranks {
 
-/// "a pickled <what> is malformed: <why>".
-Error malformed(std::string_view what, const std::string& why);
-
-/// The same error, its message led by the tensor's name, unless it knows one already.
-Error named(const Error& error, std::string_view tensor);
-
-/// The bare name of the class whose object a call makes ("ShardMetadata", also for a nested one that is reached by
-/// getattr); empty for anything else.
-std::string_view class_name(const Value& value);
-
-/// An attribute that BUILD gave the object, from its dict or from that of its slots; null where there is none.
-Value* attribute(const Value& object, std::string_view name);
-/// \throws Error  `object` is none of class `name`.
-void need_class(const Value& object, std::string_view name);
-/// \throws Error  there is no such attribute.
-Value& need(const Value& object, std::string_view name);
-
-std::int64_t natural(const Value& value, std::string_view what);
-std::string_view string(const Value& value, std::string_view what);
-bool boolean(const Value& value, std::string_view what);
-/// The items of a list, a tuple or a torch.Size.
-std::span<Value* const> sequence(const Value& value, std::string_view what);
-std::vector<std::int64_t> naturals(const Value& value, std::string_view what);
-/// Natural numbers in such a sequence. \throws Error  also for more than kMaxDims.
-Dims dims(Arena& arena, const Value& value, std::string_view what);
-/// \throws Error kUnsupported  a dtype that shardctl does not have.
-DType dtype(const Value& value, std::string_view what);
+using pickle::attribute;
+using pickle::boolean;
+using pickle::class_name;
+using pickle::dims;
+using pickle::dtype;
+using pickle::malformed;
+using pickle::named;
+using pickle::natural;
+using pickle::naturals;
+using pickle::need;
+using pickle::need_class;
+using pickle::sequence;
+using pickle::string;
 
 /// What `torch._tensor._rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state)` says.
 struct Subclass {

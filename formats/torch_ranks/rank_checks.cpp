@@ -50,11 +50,11 @@ class RankSettler {
   }
 
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
-    throw Error(ErrorCode::kInvalidArgument, "nothing says which rank wrote this file")
-        .in_file(shown(file))
-        .because("its tensors do not, and the files' names do not differ in exactly one number")
-        .hint(check_.layout == nullptr ? "say how the tensors were cut: --layout FILE"
-                                       : "let the layout document say it: files.path with its axes in braces");
+    Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
+    error.in_file(shown(file)).because(
+        "its tensors do not say it, and the files' names do not differ in exactly one number");
+    if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
+    throw error.hint("state it in the layout document: files.path with its axes in braces");
   }
 
   std::int64_t layout_ranks() const { return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh); }
@@ -78,7 +78,7 @@ class RankSettler {
                                                                  file.world_size, others, world_size))
                            .in_file(shown(file))
                            .of_kind(FindingKind::kWorldSizeMismatch)
-                           .because("files of different saves are not one checkpoint")
+                           .because("files of different saves do not make one checkpoint")
                            .expected(world_size)
                            .found(file.world_size));
       return true;
@@ -91,7 +91,7 @@ class RankSettler {
     findings_.report(Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
                          .in_file(shown(files_.front()))
                          .of_kind(FindingKind::kWorldSizeMismatch)
-                         .because(fmt::format("--ranks-expected says {}", *check_.ranks_expected))
+                         .because(fmt::format("the caller expects {} ranks", *check_.ranks_expected))
                          .expected(*check_.ranks_expected)
                          .found(world_size));
   }

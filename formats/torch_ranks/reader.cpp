@@ -96,10 +96,10 @@ class RanksReader final : public Reader {
       return &read.emplace(
           parse_layout_document({reinterpret_cast<const char*>(text.data()), text.size()}, source_.layout));
     }
-    throw Error(ErrorCode::kInvalidArgument, "the files hold plain tensors, and nothing says how those were cut")
+    throw Error(ErrorCode::kInvalidArgument, "cannot merge plain tensors: nothing says how they were cut")
         .in_file(catalog_.files.front().path)
-        .because("there is no ShardedTensor and no DTensor in them, and no layout.json beside them")
-        .hint("say how the tensors were cut: --layout FILE");
+        .because("there is no ShardedTensor and no DTensor in the files, and no layout.json beside them")
+        .suggest(Remedy::kStateLayout);
   }
 
   void settle(std::vector<RankFile>& ranks, const RankCheck& check) {

@@ -72,7 +72,7 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
   need_class(value, "TensorProperties");
   const Value* state = value.extra == nullptr ? nullptr : value.extra->state;
   if (state == nullptr || state->kind != ValueKind::kTuple || state->items.size() < kPropertiesItems) {
-    throw malformed("TensorProperties", "its state is no tuple of five values or more");
+    throw malformed("TensorProperties", "its state is not a tuple of five values or more");
   }
   tensor.requires_grad = boolean(*state->items[2], "TensorProperties' requires_grad");
   tensor.memory_format = memory_format_of(*state->items[3]);
@@ -157,7 +157,7 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
   }
   const Value& dim = need(value, "dim");
   if (dim.kind != ValueKind::kInt || dim.number < -dimensions || dim.number >= dimensions) {
-    throw malformed("ChunkShardingSpec", "its dim is no dimension of the tensor")
+    throw malformed("ChunkShardingSpec", "its dim is not a dimension of the tensor")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(fmt::format("one of {}", dimensions))
         .found(dim.kind == ValueKind::kInt ? std::to_string(dim.number) : std::string(type_name(dim)));
@@ -190,7 +190,7 @@ std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& v
   const Wrapper whole = wrapper(arena, from);
   const Value& state = *from.state;
   if (state.kind != ValueKind::kTuple || state.items.size() < kStateItems) {
-    throw malformed(kClass, "its state is no tuple of five values").found(type_name(state));
+    throw malformed(kClass, "its state is not a tuple of five values").found(type_name(state));
   }
   ShardedTensorValue tensor;
   tensor.dtype = whole.dtype;

@@ -36,7 +36,7 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
     throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
         .found(fmt::format("one box on ranks {} and {}", target.stored[chunks[i - 1].stored].rank,
                            target.stored[chunks[i].stored].rank))
-        .hint("use --as dtensor");
+        .suggest(Remedy::kHoldAs, "dtensor");
   }
 }
 
@@ -44,7 +44,8 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
 void check_words(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
     throw not_describable(tensor, fmt::format("'{}' is cut into boxes that no placement describes", tensor.name))
-        .hint("use --as sharded_tensor, or say with --mesh and --place how to cut");
+        .suggest(Remedy::kHoldAs, "sharded_tensor")
+        .suggest(Remedy::kUseMesh);
   }
   const std::size_t ranks = target.files.size();
   const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
@@ -52,7 +53,8 @@ void check_words(const Catalog& target, const Tensor& tensor) {
   throw not_describable(tensor,
                         fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
       .because("the file of every rank must hold a part of it")
-      .hint("use --as sharded_tensor, or say with --mesh and --place how to cut");
+      .suggest(Remedy::kHoldAs, "sharded_tensor")
+      .suggest(Remedy::kUseMesh);
 }
 
 /// The axes of a layout document have names.
@@ -75,21 +77,10 @@ class RanksWriter final : public Writer {
     }
     target.rank_files = kind_;
     keys_.assign(target.storages.size(), kNoIndex);
-    const std::size_t ranks = target.files.size();
-    zips_.reserve(ranks);
-    const PiecesByRank pieces(target);
-    std::vector<bool> is_parameter(is_cut.size());
-    const bool is_sharded = kind_ != RankFiles::kPlain;
-    const auto lose = [&target](std::string_view name) {
-      target.warnings.push_back(fmt::format("'{}' is cut and written without the attributes of its Parameter", name));
-    };
-    const Value& root =
-        is_sharded ? *unwrap_parameters(*target.arena, *target.root, is_cut, is_parameter, lose) : *target.root;
-    const WrittenSet set{target, kind_, root, is_cut, is_parameter, pieces};
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      torch_save::PlacedZip& zip = zips_.emplace_back(target, keys_);
-      WrittenRank written(set, rank, zip);
-      zip.place(target, rank, fmt::format("rank-{:05}-of-{:05}.pt", rank, ranks), written.pickle());
+    set_ = common_parts(target, is_cut);
+    for (std::uint32_t rank = 0; rank < set_->ranks; ++rank) {
+      const std::string name = fmt::format("rank-{:05}-of-{:05}.pt", rank, set_->ranks);
+      zips_.emplace_back(keys_).place(target, rank, name, pickle_of(target, rank));
     }
     // Files in which nothing is cut would not say that they are ranks' either.
     const bool is_any_cut = std::ranges::find(is_cut, true) != is_cut.end();
@@ -99,12 +90,36 @@ class RanksWriter final : public Writer {
   bool needs_checksums() const override { return true; }
   bool is_folder() const override { return true; }
 
-  void finish(const Catalog&, const Checksums& checksums, std::span<FileWriter* const> files) override {
-    for (std::size_t i = 0; i < zips_.size(); ++i) zips_[i].write(checksums, *files[i]);
-    if (!layout_.empty()) files[zips_.size()]->write_at(0, std::as_bytes(std::span(layout_)));
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
+    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
+  }
+
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override {
+    return torch_save::frames_of(target, zips_);
+  }
+
+  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
+    if (file < zips_.size()) return zips_[file].finish(checksums, to);
+    to.write_at(0, std::as_bytes(std::span(layout_)));
   }
 
  private:
+  std::unique_ptr<WrittenSet> common_parts(Catalog& target, const std::vector<bool>& is_cut) const {
+    auto set = std::make_unique<WrittenSet>(target, kind_, is_cut);
+    set->root = target.root;
+    if (kind_ == RankFiles::kPlain) return set;
+    const auto lose = [&target](std::string_view name) {
+      target.warnings.push_back(fmt::format("'{}' is cut and written without the attributes of its Parameter", name));
+    };
+    set->root = unwrap_parameters(*target.arena, *target.root, is_cut, set->is_parameter, lose);
+    return set;
+  }
+
+  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t rank) {
+    return
+        [this, &target, rank](const pickle::Sink& sink) { WrittenRank(target, *set_, rank, zips_[rank]).dump(sink); };
+  }
+
   void check_tensor(const Catalog& target, const Tensor& tensor) const {
     kind_ == RankFiles::kShardedTensor ? check_sharded_tensor(target, tensor) : check_words(target, tensor);
   }
@@ -150,6 +165,7 @@ class RanksWriter final : public Writer {
   }
 
   const RankFiles kind_;
+  std::unique_ptr<WrittenSet> set_;
   std::vector<torch_save::PlacedZip> zips_;  ///< By rank.
   std::vector<std::uint32_t> keys_;          ///< Of each storage in its file.
   std::string layout_;                       ///< Content of layout.json, or empty.
@@ -171,7 +187,8 @@ FormatTraits traits_for(const WriteOptions& options) {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "torch-ranks is a folder, not one file").hint("name a folder after -o");
+    throw Error(ErrorCode::kInvalidArgument, "cannot write torch-ranks as one file: it is a folder")
+        .suggest(Remedy::kNameFolder);
   }
   return std::make_unique<RanksWriter>(options.rank_files.value_or(RankFiles::kShardedTensor));
 }

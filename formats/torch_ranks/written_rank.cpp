@@ -26,6 +26,40 @@ bool is_chunked(const Sharding& sharding) {
   return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard;
 }
 
+/// What tells tensors apart, as text.
+class Looks {
+ public:
+  template <class... Number>
+  void numbers(Number... number) {
+    (append(static_cast<std::int64_t>(number)), ...);
+  }
+  void dims(Dims values) {
+    append(values.size());
+    for (const std::int64_t value : values) append(value);
+  }
+  void text(std::string_view value) {
+    append(std::ssize(value));
+    text_ += value;
+  }
+  const std::string& str() const { return text_; }
+
+ private:
+  void append(std::int64_t number) { text_.append(reinterpret_cast<const char*>(&number), sizeof number); }
+  std::string text_;
+};
+
+Looks looks_of(const ShardedTensorValue& value) {
+  Looks looks;
+  looks.numbers(value.dtype, value.requires_grad, value.spec.is_chunk, value.spec.dim, value.local.size());
+  looks.dims(value.shape);
+  for (const ShardBox& box : value.all) {
+    looks.dims(box.offsets);
+    looks.dims(box.sizes);
+    looks.text(box.placement);
+  }
+  return looks;
+}
+
 bool is_one_mesh(const Sharding& a, const Sharding& b) { return a.mesh == b.mesh && a.ranks == b.ranks; }
 
 }  // namespace
@@ -61,13 +95,13 @@ std::vector<bool> find_cut_tensors(const Catalog& target) {
   return is_cut;
 }
 
-WrittenRank::WrittenRank(const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip)
-    : set_(set), target_(set.target), rank_(rank), zip_(zip), maker_(arena_) {}
+WrittenRank::WrittenRank(const Catalog& target, const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip)
+    : set_(set), target_(target), rank_(rank), zip_(zip), maker_(arena_) {}
 
-std::string WrittenRank::pickle() {
-  return torch_save::dump(
-      set_.root, [this](std::int64_t number) { return view(number); },
-      [this](std::int64_t number) { return instead(number); });
+void WrittenRank::dump(const pickle::Sink& sink) {
+  torch_save::dump(
+      *set_.root, [this](std::int64_t number) { return view(number); },
+      [this](pickle::Dumper& dumper, std::int64_t number) { return write_instead(dumper, number); }, sink);
 }
 
 const StoredTensor& WrittenRank::stored_of(std::uint32_t tensor) const {
@@ -76,26 +110,47 @@ const StoredTensor& WrittenRank::stored_of(std::uint32_t tensor) const {
   return target_.stored[pieces.front().stored];
 }
 
-const Value* WrittenRank::instead(std::int64_t number) {
+bool WrittenRank::write_instead(pickle::Dumper& dumper, std::int64_t number) {
   const auto index = static_cast<std::size_t>(number);
-  if (index >= target_.tensors.size() || !set_.is_cut[index] || set_.kind == RankFiles::kPlain) return nullptr;
+  if (index >= target_.tensors.size() || !set_.is_cut[index] || set_.kind == RankFiles::kPlain) return false;
   const auto tensor = static_cast<std::uint32_t>(number);
-  return set_.kind == RankFiles::kShardedTensor ? sharded_tensor(tensor) : dtensor(tensor);
+  set_.kind == RankFiles::kShardedTensor ? write_sharded_tensor(dumper, tensor) : write_dtensor(dumper, tensor);
+  return true;
+}
+
+// The second one is recorded: what it shares with others was written with the first.
+void WrittenRank::write_like_others(pickle::Dumper& dumper, const std::string& looks,
+                                    std::span<const Value* const> locals, const std::function<Value*()>& make) {
+  constexpr std::size_t kMostBytes = 16 << 20;
+  if (known_bytes_ > kMostBytes) {
+    known_.clear();
+    known_bytes_ = 0;
+  }
+  Known& known = known_[looks];
+  if (known.recording) return dumper.replay(*known.recording, locals);
+  if (known.was_written) {
+    known.recording = dumper.record(*make());
+    known_bytes_ += known.recording->bytes.size() + known.recording->steps.size() * sizeof(pickle::Recording::Step);
+  } else {
+    dumper.value(*make());
+    known.was_written = true;
+    known_bytes_ += 2 * looks.size();
+  }
 }
 
 torch_save::TensorView WrittenRank::view(std::int64_t number) {
   auto index = static_cast<std::size_t>(number);
-  if (index < target_.tensors.size()) return zip_.view_of(stored_of(static_cast<std::uint32_t>(number)));
+  if (index < target_.tensors.size()) return zip_.view_of(target_, stored_of(static_cast<std::uint32_t>(number)));
   index -= target_.tensors.size();
   if (index < target_.stored.size()) {
-    torch_save::TensorView local = zip_.view_of(target_.stored[index]);
+    torch_save::TensorView local = zip_.view_of(target_, target_.stored[index]);
     // The tensor around it requires the gradient; a DTensor's local one is detached.
     if (set_.kind == RankFiles::kDTensor) local.requires_grad = false;
     return local;
   }
   const std::vector<std::int64_t> ranks = mesh_ranks(*meshes_[index - target_.stored.size()].sharding);
   const std::int64_t shape[] = {static_cast<std::int64_t>(ranks.size())};
-  return zip_.own_tensor(DType::kInt32, target_.arena->dims(shape), rank_bytes(ranks));
+  return zip_.own_tensor(arena_, DType::kInt32, arena_.dims(shape), rank_bytes(ranks));
 }
 
 std::string_view WrittenRank::location_of(std::uint32_t tensor) const {
@@ -144,14 +199,13 @@ std::vector<ShardBox> WrittenRank::enumerated_boxes(const Tensor& tensor, std::s
   return boxes;
 }
 
-Value* WrittenRank::sharded_tensor(std::uint32_t tensor) {
+void WrittenRank::write_sharded_tensor(pickle::Dumper& dumper, std::uint32_t tensor) {
   const Tensor& each = target_.tensors[tensor];
   const std::string_view location = location_of(tensor);
   ShardedTensorValue value;
   value.dtype = each.dtype;
   value.shape = each.shape;
-  const std::int64_t ranks = std::ssize(set_.target.files);
-  value.group = {rank_, rank_, ranks, ranks};
+  value.group = {rank_, rank_, set_.ranks, set_.ranks};
   value.spec.is_chunk = each.sharding != kNoIndex && is_chunked(target_.shardings[each.sharding]);
   if (value.spec.is_chunk) {
     const Sharding& sharding = target_.shardings[each.sharding];
@@ -161,13 +215,15 @@ Value* WrittenRank::sharded_tensor(std::uint32_t tensor) {
   } else {
     value.all = enumerated_boxes(each, location);
   }
+  std::vector<const Value*> locals;
   auto piece = set_.pieces.of(rank_, tensor).begin();
   for (const ShardBox& box : value.all) {
     if (box.rank != rank_) continue;
     value.requires_grad = target_.stored[piece->stored].requires_grad;
     value.local.push_back({box, local_tensor((piece++)->stored)});
+    locals.push_back(value.local.back().tensor);
   }
-  return maker_.sharded_tensor(value);
+  write_like_others(dumper, looks_of(value).str(), locals, [&] { return maker_.sharded_tensor(value); });
 }
 
 Value* WrittenRank::mesh_of(const Sharding& sharding, std::string_view device_type) {
@@ -179,13 +235,13 @@ Value* WrittenRank::mesh_of(const Sharding& sharding, std::string_view device_ty
   const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
   const auto number = static_cast<std::int64_t>(target_.tensors.size() + target_.stored.size() + meshes_.size());
   PickledMesh mesh{&sharding, std::ranges::find(ranks, rank_) - ranks.begin(), {}, device_type, nullptr};
-  mesh.groups = groups_.add_mesh(sharding, mesh.index, static_cast<std::int64_t>(set_.target.files.size()));
+  mesh.groups = groups_.add_mesh(sharding, mesh.index, set_.ranks);
   mesh.ranks = make_tensor(arena_, number);
   meshes_.push_back({&sharding, device_type, maker_.device_mesh(mesh)});
   return meshes_.back().value;
 }
 
-Value* WrittenRank::dtensor(std::uint32_t tensor) {
+void WrittenRank::write_dtensor(pickle::Dumper& dumper, std::uint32_t tensor) {
   const Tensor& each = target_.tensors[tensor];
   const std::string_view location = location_of(tensor);
   DTensorValue value;
@@ -196,7 +252,14 @@ Value* WrittenRank::dtensor(std::uint32_t tensor) {
   value.sharding = target_.shardings[each.sharding];
   value.device_type = location.substr(0, location.find(':'));
   value.is_parameter = set_.is_parameter[tensor];
-  return maker_.dtensor(value, mesh_of(target_.shardings[each.sharding], value.device_type));
+  Looks looks;
+  looks.numbers(value.dtype, value.requires_grad, value.is_parameter, each.sharding);
+  looks.dims(each.shape);
+  looks.text(value.device_type);
+  const Value* locals[] = {value.local};
+  write_like_others(dumper, looks.str(), locals, [&] {
+    return maker_.dtensor(value, mesh_of(target_.shardings[each.sharding], value.device_type));
+  });
 }
 
 }  // namespace shard::torch_ranks

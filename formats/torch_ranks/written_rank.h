@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,29 +39,39 @@ std::vector<bool> find_cut_tensors(const Catalog& target);
 
 /// What the files of all ranks have in common.
 struct WrittenSet {
-  const Catalog& target;
+  WrittenSet(const Catalog& target, RankFiles of_kind, const std::vector<bool>& cut)
+      : kind(of_kind),
+        ranks(static_cast<std::uint32_t>(target.files.size())),
+        is_cut(cut),
+        is_parameter(cut.size()),
+        pieces(target) {}
+
   RankFiles kind;
-  const Value& root;                      ///< The target's tree, Parameters of sharded tensors unwrapped.
-  const std::vector<bool>& is_cut;        ///< By tensor.
-  const std::vector<bool>& is_parameter;  ///< By tensor: it was unwrapped.
-  const PiecesByRank& pieces;
+  std::uint32_t ranks;
+  const Value* root = nullptr;     ///< The target's tree, Parameters of sharded tensors unwrapped.
+  std::vector<bool> is_cut;        ///< By tensor.
+  std::vector<bool> is_parameter;  ///< By tensor: it was unwrapped.
+  PiecesByRank pieces;
 };
 
 /// Numbers of kTensor values in the pickle: tensors of the target, then its stored tensors, then meshes' ranks.
 class WrittenRank {
  public:
-  WrittenRank(const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip);
+  WrittenRank(const Catalog& target, const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip);
   /// The tree with this rank's part of every tensor. Called once.
-  std::string pickle();
+  void dump(const pickle::Sink& sink);
 
  private:
-  const Value* instead(std::int64_t number);
+  bool write_instead(pickle::Dumper& dumper, std::int64_t number);
+  /// Tensors of one dtype, shape and sharding are written alike but for the local tensors.
+  void write_like_others(pickle::Dumper& dumper, const std::string& looks, std::span<const Value* const> locals,
+                         const std::function<Value*()>& make);
   torch_save::TensorView view(std::int64_t number);
   const StoredTensor& stored_of(std::uint32_t tensor) const;
   std::string_view location_of(std::uint32_t tensor) const;
   Value* local_tensor(std::uint32_t stored);
-  Value* sharded_tensor(std::uint32_t tensor);
-  Value* dtensor(std::uint32_t tensor);
+  void write_sharded_tensor(pickle::Dumper& dumper, std::uint32_t tensor);
+  void write_dtensor(pickle::Dumper& dumper, std::uint32_t tensor);
   /// The boxes of a tensor that is cut along one dimension, as ChunkShardingSpec has them.
   std::vector<ShardBox> chunk_boxes(const Tensor& tensor, const Sharding& sharding, std::string_view location);
   std::vector<ShardBox> enumerated_boxes(const Tensor& tensor, std::string_view location);
@@ -71,7 +84,13 @@ class WrittenRank {
     Value* value;
   };
 
-  const WrittenSet set_;
+  /// How often such a tensor was written, and from the second time on, how.
+  struct Known {
+    bool was_written = false;
+    std::optional<pickle::Recording> recording;
+  };
+
+  const WrittenSet& set_;
   const Catalog& target_;
   const std::uint32_t rank_;
   torch_save::PlacedZip& zip_;
@@ -80,6 +99,8 @@ class WrittenRank {
   GroupNames groups_;
   std::vector<Mesh> meshes_;  ///< A model has one or two.
   std::map<std::pair<std::int64_t, std::string_view>, std::string_view> placements_;
+  std::unordered_map<std::string, Known> known_;  ///< By what tensors look like.
+  std::size_t known_bytes_ = 0;
 };
 
 }  // namespace shard::torch_ranks

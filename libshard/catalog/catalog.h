@@ -36,8 +36,8 @@ inline constexpr const char* kAliasesNote = "shardctl.aliases";
 
 /// One step of the way to a leaf: a dict key or a list index.
 struct PathPart {
-  std::string_view key;     ///< Meaningful when !is_index.
-  std::int64_t index = 0;   ///< Meaningful when is_index: a list index or an integer dict key.
+  std::string_view key;    ///< Meaningful when !is_index.
+  std::int64_t index = 0;  ///< Meaningful when is_index: a list index or an integer dict key.
   bool is_index = false;
   bool is_int_key = false;  ///< With is_index: an integer dict key, not the index of a list or tuple.
 };
@@ -55,9 +55,9 @@ struct Storage {
   std::int64_t bytes = 0;
   std::uint32_t file = 0;
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
-  bool plain = true;           ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
-                               ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
-  bool whole_copy = false;     ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
+  bool plain = true;        ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
+                            ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
+  bool whole_copy = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
   std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
 };
 
@@ -92,9 +92,10 @@ struct Tensor {
                                       ///< (of a tensor in pieces: of every piece).
                                       ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
-  std::uint32_t sharding = kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
+  std::uint32_t sharding =
+      kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
   DType dtype{};
-  bool damaged = false;    ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
+  bool damaged = false;  ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
 };
 

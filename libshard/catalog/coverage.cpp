@@ -18,15 +18,13 @@ namespace {
 constexpr std::size_t kMaxCutDims = 12;
 constexpr std::size_t kMaxCorners = std::size_t{1} << 28;
 
-bool is_empty(const Chunk& chunk) { return std::ranges::find(chunk.sizes, 0) != chunk.sizes.end(); }
-
 /// The boxes to check: without empty ones, equal ones once. Equal boxes are neighbours as equal offsets are; of those
 /// only the first is compared with, since two boxes of different sizes at one place overlap and will be found so.
 std::vector<const Chunk*> distinct_boxes(std::span<const Chunk> chunks) {
   std::vector<const Chunk*> boxes;
   boxes.reserve(chunks.size());
   for (const Chunk& chunk : chunks) {
-    if (is_empty(chunk)) continue;
+    if (is_empty(chunk.sizes)) continue;
     const bool replica = !boxes.empty() && boxes.back()->offsets == chunk.offsets && boxes.back()->sizes == chunk.sizes;
     if (!replica) boxes.push_back(&chunk);
   }
@@ -162,7 +160,7 @@ class CornerSum {
 };
 
 std::optional<Error> find_fault(std::string_view tensor, Dims shape, std::span<const Chunk> chunks) {
-  if (std::ranges::find(shape, 0) != shape.end()) return std::nullopt;
+  if (is_empty(shape)) return std::nullopt;
   const std::vector<const Chunk*> boxes = distinct_boxes(chunks);
   std::vector<std::int64_t> element(static_cast<std::size_t>(shape.size()));
   if (boxes.empty()) return gap(tensor, shape, element);

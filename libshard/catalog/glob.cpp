@@ -1,9 +1,10 @@
+#include "libshard/catalog/glob.h"
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
-
-#include "libshard/catalog/selection.h"
 
 namespace shard {
 

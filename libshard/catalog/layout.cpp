@@ -87,7 +87,7 @@ int cut_dim(const Placement& placement, int dims) {
 /// All combinations of the dimensions' runs, the last dimension's fastest, as local elements are ordered.
 void append_boxes(const std::vector<Runs>& runs, RankPiece& piece) {
   const std::size_t dims = runs.size();
-  if (std::ranges::find(piece.local_sizes, 0) != piece.local_sizes.end()) return;
+  if (is_empty(piece.local_sizes)) return;
   std::vector<std::size_t> at(dims, 0);
   std::vector<std::int64_t> local(dims, 0);
   for (;;) {

@@ -1,5 +1,5 @@
 /// \file
-/// Names and paths under --strip-prefix, --add-prefix and --rename.
+/// Names and paths under --strip-prefix, --add-prefix and --rename. Inside libshard/catalog only.
 #pragma once
 
 #include <memory>

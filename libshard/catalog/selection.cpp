@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/renaming.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"

@@ -11,10 +11,6 @@
 
 namespace shard {
 
-/// True when `glob` matches the whole `name`: `*` stays inside one dotted part, `**` crosses, `?` is one character
-/// other than a dot, `[...]` a class (`[!...]` what is not in it, a dot never). Bytewise. Cost: O(|glob| * |name|).
-bool glob_match(std::string_view glob, std::string_view name);
-
 /// What the selection options of the command line say, in the order in which they apply.
 struct SelectionOptions {
   std::vector<std::string> include{}, exclude{};  ///< Globs over source names.

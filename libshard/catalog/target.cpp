@@ -103,13 +103,6 @@ class TargetBuilder {
     return static_cast<std::uint32_t>(target_.stored.size() - 1);
   }
 
-  Dims row_major(Dims sizes) {
-    std::int64_t strides[kMaxDims];
-    const auto used = std::span(strides).first(static_cast<std::size_t>(sizes.size()));
-    row_major_strides(sizes, used);
-    return target_.arena->dims(used);
-  }
-
   static std::int64_t bytes_of(Dims sizes, DType dtype) { return checked_bytes(checked_numel(sizes), dtype); }
 
   // Pieces. Until all ranks are known, Storage::file is a rank.
@@ -170,7 +163,7 @@ class TargetBuilder {
   /// A stored tensor, row-major in a storage of its own, for one rank.
   std::uint32_t add_rank_tensor(std::size_t selected, std::int64_t rank, Dims sizes) {
     StoredTensor stored = make_stored(selected, sizes);
-    stored.strides = row_major(sizes);
+    stored.strides = row_major_strides(*target_.arena, sizes);
     stored.rank = static_cast<std::int32_t>(rank);
     stored.storage = add_storage(selected, bytes_of(sizes, stored.dtype), static_cast<std::uint32_t>(rank));
     return add_stored(stored);
@@ -274,7 +267,7 @@ class TargetBuilder {
       stored.first = sharing_.first(selected);
       stored.storage = shared_storage(selected, shared);
     } else {
-      stored.strides = row_major(tensor.shape);
+      stored.strides = row_major_strides(*target_.arena, tensor.shape);
       const bool is_repeated = traits_.sharing && tensor.alias_of != kNoIndex;
       stored.storage = is_repeated ? storage_of(tensor.alias_of)
                                    : add_storage(selected, bytes_of(tensor.shape, tensor.dtype), file_of_[selected]);

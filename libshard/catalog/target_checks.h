@@ -1,5 +1,5 @@
 /// \file
-/// Whether a selection fits a format, before anything is made of it.
+/// Whether a selection fits a format, before anything is made of it. Inside libshard/catalog only.
 #pragma once
 
 #include "libshard/catalog/catalog.h"

@@ -1,5 +1,5 @@
 /// \file
-/// Layouts of whole tensors: which file each one goes to.
+/// Layouts of whole tensors: which file each one goes to. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>

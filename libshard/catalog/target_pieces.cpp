@@ -34,7 +34,7 @@ std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& te
     RankPiece piece;
     piece.rank = std::max<std::int64_t>(0, catalog.stored[chunk.stored].rank);
     piece.local_sizes = to_vector(chunk.sizes);
-    if (std::ranges::find(chunk.sizes, 0) == chunk.sizes.end()) {
+    if (!is_empty(chunk.sizes)) {
       piece.boxes.emplace_back(chunk.offsets, chunk.sizes);
       piece.local_offsets.emplace_back(piece.local_sizes.size());
       piece.replica =
@@ -126,7 +126,7 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   const std::int64_t n = tensor.shape[dim], step = n / ranks + (n % ranks != 0 ? 1 : 0);
   std::int64_t rank = 0;
   for (const Chunk& chunk : chunks) {
-    if (std::ranges::find(chunk.sizes, 0) != chunk.sizes.end()) continue;
+    if (is_empty(chunk.sizes)) continue;
     for (int d = 0; d < tensor.shape.size(); ++d) {
       const std::int64_t offset = d == dim ? step * rank : 0;
       const std::int64_t size = d == dim ? std::min(step, n - offset) : tensor.shape[d];
@@ -137,9 +137,10 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   return dim;
 }
 
-/// Elements smaller than a byte are packed: the runs of the innermost cut dimension must begin and end between bytes.
+/// Packed elements are cut between blocks: the runs of the innermost cut dimension must begin and end there.
 void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Box& box) {
-  if (dtype_bits(dtype) % 8 == 0) return;
+  const DTypeBlock block = dtype_block(dtype);
+  if (block.elements == 1) return;
   std::int64_t inner = 1;
   for (int d = shape.size(); d-- > 0;) {
     const auto i = static_cast<std::size_t>(d);
@@ -147,12 +148,13 @@ void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Bo
       inner *= shape[d];
       continue;
     }
-    if (box.offset[i] * inner % 4 == 0 && box.size[i] * inner % 4 == 0 && shape[d] * inner % 4 == 0) return;
+    const auto is_between = [&](std::int64_t n) { return n * inner % block.elements == 0; };
+    if (is_between(box.offset[i]) && is_between(box.size[i]) && is_between(shape[d])) return;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("tensor '{}' of {} {}: a cut at {} is inside a byte", selected.name, to_string(shape),
                             dtype_name(dtype), to_string(box)))
         .of_tensor(selected.name)
-        .because("four of its elements share three bytes");
+        .because(fmt::format("{} of its elements share {} bytes", block.elements, block.bytes));
   }
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Layouts of pieces: what each rank stores of each tensor.
+/// Layouts of pieces: what each rank stores of each tensor. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,6 @@ namespace shard {
 
 namespace {
 
-bool is_empty(Dims shape) { return std::ranges::find(shape, 0) != shape.end(); }
-
 /// Sorts spans and joins those that overlap or touch.
 void merge(std::vector<UsedSpan>& spans) {
   std::ranges::sort(spans, {}, &UsedSpan::begin);
@@ -88,19 +86,19 @@ void SharingPlan::group_views() {
 }
 
 void SharingPlan::collect_spans() {
-  std::vector<std::int64_t> element_bytes(storages_.size(), 1);
+  std::vector<std::int64_t> largest(storages_.size(), 1);  // Bytes of the largest element of each storage.
   for (std::size_t i = 0; i < shared_.size(); ++i) {
     if (shared_[i] == kNoIndex || is_empty(tensor(i).shape)) continue;
-    const std::int64_t bytes = dtype_bits(tensor(i).dtype) / 8;
+    const std::int64_t bytes = element_bytes(tensor(i).dtype);
     const std::int64_t last = last_element(tensor(i).shape, chunk(i).strides, chunk(i).first);
     storages_[shared_[i]].spans.push_back({chunk(i).first * bytes, (last + 1) * bytes, 0});
-    element_bytes[shared_[i]] = std::max(element_bytes[shared_[i]], bytes);
+    largest[shared_[i]] = std::max(largest[shared_[i]], bytes);
   }
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     SharedStorage& shared = storages_[i];
     merge(shared.spans);
     // A span keeps its place modulo the largest element, so that views of any dtype begin at whole elements.
-    const std::int64_t step = element_bytes[i];
+    const std::int64_t step = largest[i];
     for (UsedSpan& span : shared.spans) {
       span.to = shared.bytes + (span.begin % step - shared.bytes % step + step) % step;
       shared.bytes = span.to + span.end - span.begin;
@@ -111,7 +109,7 @@ void SharingPlan::collect_spans() {
 std::int64_t SharingPlan::first(std::size_t selected) const {
   if (is_empty(tensor(selected).shape)) return 0;
   const std::vector<UsedSpan>& spans = storages_[shared_[selected]].spans;
-  const std::int64_t bytes = dtype_bits(tensor(selected).dtype) / 8;
+  const std::int64_t bytes = element_bytes(tensor(selected).dtype);
   const std::int64_t begin = chunk(selected).first * bytes;
   const UsedSpan& span = *(std::ranges::upper_bound(spans, begin, {}, &UsedSpan::begin) - 1);
   return (span.to + begin - span.begin) / bytes;

@@ -1,5 +1,5 @@
 /// \file
-/// Which target tensors share a storage, and what of it they need.
+/// Which target tensors share a storage, and what of it they need. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>

@@ -95,13 +95,7 @@ class Renumbering {
       value->number = new_index_.at(static_cast<std::size_t>(value->number));
       return;
     }
-    for (Value* item : value->items) visit(item, depth + 1);
-    visit(value->callee, depth + 1);
-    if (value->extra == nullptr) return;
-    for (Value* item : value->extra->list_items) visit(item, depth + 1);
-    for (Value* item : value->extra->dict_items) visit(item, depth + 1);
-    visit(value->extra->state, depth + 1);
-    visit(value->extra->kwargs, depth + 1);
+    for_each_child(*value, [&](Value& child) { visit(&child, depth + 1); });
   }
 
  private:

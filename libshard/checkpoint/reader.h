@@ -2,6 +2,7 @@
 /// Reader: an open source checkpoint, as the rest of libshard sees it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -25,6 +26,8 @@ class Reader {
   /// Indices of tensors do not change. Not thread-safe.
   /// \throws Error kCorruption, kUnsupported
   virtual void load_objects() {}
+  /// The number of bytes that load_objects would read now, or the largest number where that is not known.
+  virtual std::int64_t unread_object_bytes() const { return 0; }
   /// The open file of that index. Threads: safe. Ownership: shared; at most a few hundred are kept open.
   virtual std::shared_ptr<const RandomReader> file(std::uint32_t index) const = 0;
   /// Where the plain little-endian elements of a located storage are read: its file, or for one that is not plain a

@@ -54,6 +54,15 @@ std::string to_string(const Box& box) {
 
 std::string to_string(std::span<const std::int64_t> dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
+bool is_empty(std::span<const std::int64_t> sizes) { return std::ranges::find(sizes, 0) != sizes.end(); }
+
+Dims row_major_strides(Arena& arena, std::span<const std::int64_t> sizes) {
+  std::array<std::int64_t, kMaxDims> strides;
+  const std::span<std::int64_t> used = std::span(strides).first(sizes.size());
+  row_major_strides(sizes, used);
+  return arena.dims(used);
+}
+
 void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64_t> out) {
   assert(sizes.size() == out.size());
   std::int64_t stride = 1;
@@ -65,7 +74,7 @@ void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64
 
 bool is_row_major(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   assert(sizes.size() == strides.size());
-  if (std::ranges::find(sizes, 0) != sizes.end()) return true;
+  if (is_empty(sizes)) return true;
   std::int64_t expected = 1;
   for (std::size_t d = sizes.size(); d-- > 0;) {
     if (sizes[d] == 1) continue;

@@ -32,9 +32,13 @@ Box intersect(const Box& a, const Box& b);
 std::string to_string(const Box& box);
 /// "[4, 16]", for messages.
 std::string to_string(std::span<const std::int64_t> dims);
-/// Row-major strides in elements of a shape, into `out` (same length).
+/// True when some size is 0; no dimensions are one element.
+bool is_empty(std::span<const std::int64_t> sizes);
+/// Row-major strides in elements of a shape, in `arena`.
+Dims row_major_strides(Arena& arena, std::span<const std::int64_t> sizes);
+/// The same, into `out` (of the same length).
 void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64_t> out);
-/// True when `strides` walk `sizes` row-major without gaps (dimensions of size 1 may have any stride, as in torch).
+/// Whether `strides` walk `sizes` row-major without gaps (dimensions of size 1 may have any stride, as in torch).
 bool is_row_major(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
 
 }  // namespace shard

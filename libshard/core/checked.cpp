@@ -47,15 +47,22 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape) {
 
 std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
   if (elements < 0) refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kNegative);
-  const int bits = dtype_bits(dtype);
-  const std::int64_t group = bits % 8 == 0 ? 1 : 4;  // Four 6-bit elements take three bytes.
-  if (elements % group != 0) {
+  const DTypeBlock block = dtype_block(dtype);
+  if (elements % block.elements != 0) {
     refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), "its last element ends inside a byte");
   }
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(elements / group, group * bits / 8, &bytes)) {
+  if (__builtin_mul_overflow(elements / block.elements, block.bytes, &bytes)) {
     refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kTooLarge);
   }
+  return bytes;
+}
+
+std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype) {
+  const DTypeBlock block = dtype_block(dtype);
+  const std::int64_t blocks = elements / block.elements + (elements % block.elements != 0 ? 1 : 0);
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(blocks, block.bytes, &bytes)) return std::nullopt;
   return bytes;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "libshard/core/dtype.h"
@@ -16,10 +17,14 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b);
 /// \throws Error kCorruption  a negative dimension, or the product does not fit 63 bits.
 std::int64_t checked_numel(std::span<const std::int64_t> shape);
 /// Bytes of `elements` packed elements.
-/// \throws Error kCorruption  it does not fit 63 bits, or sub-byte elements end inside a byte.
+/// \throws Error kCorruption  it does not fit 63 bits, or the last block is not full.
 std::int64_t checked_bytes(std::int64_t elements, DType dtype);
 
-/// Where part number `part` begins of `total` things that are shared out equally; part == parts: `total`.
+/// Bytes of the blocks that hold `elements`, the last of which may be used in part; nothing where they do not fit 63
+/// bits. \pre elements >= 0
+std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype);
+
+/// Start of part `part` when `total` items are divided evenly into `parts`; part == parts: `total`.
 /// \pre 0 <= part <= parts <= 2^31, 0 <= total
 std::int64_t begin_of_share(std::int64_t total, std::int64_t part, std::int64_t parts);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <utility>
 
 namespace shard {
@@ -12,47 +13,47 @@ enum class Class : std::uint8_t { kOther, kInteger, kFloat, kComplex };
 
 struct Info {
   std::string_view name;
-  int bits;
+  DTypeBlock block;
   Class kind;
 };
 
 /// In DType's order.
 constexpr std::array<Info, kDTypeCount> kInfo = {{
-    {"bool", 8, Class::kOther},
-    {"uint8", 8, Class::kInteger},
-    {"int8", 8, Class::kInteger},
-    {"uint16", 16, Class::kInteger},
-    {"int16", 16, Class::kInteger},
-    {"uint32", 32, Class::kInteger},
-    {"int32", 32, Class::kInteger},
-    {"uint64", 64, Class::kInteger},
-    {"int64", 64, Class::kInteger},
-    {"float16", 16, Class::kFloat},
-    {"bfloat16", 16, Class::kFloat},
-    {"float32", 32, Class::kFloat},
-    {"float64", 64, Class::kFloat},
-    {"complex32", 32, Class::kComplex},
-    {"complex64", 64, Class::kComplex},
-    {"complex128", 128, Class::kComplex},
-    {"float8_e4m3fn", 8, Class::kFloat},
-    {"float8_e5m2", 8, Class::kFloat},
-    {"float8_e4m3fnuz", 8, Class::kFloat},
-    {"float8_e5m2fnuz", 8, Class::kFloat},
-    {"float8_e8m0fnu", 8, Class::kFloat},
-    {"float4_e2m1fn_x2", 8, Class::kFloat},
-    {"float6_e2m3fn", 6, Class::kFloat},
-    {"float6_e3m2fn", 6, Class::kFloat},
-    {"bits8", 8, Class::kOther},
-    {"bits16", 16, Class::kOther},
-    {"bits1x8", 8, Class::kOther},
-    {"bits2x4", 8, Class::kOther},
-    {"bits4x2", 8, Class::kOther},
-    {"bcomplex32", 32, Class::kComplex},
-    {"qint8", 8, Class::kOther},
-    {"quint8", 8, Class::kOther},
-    {"qint32", 32, Class::kOther},
-    {"quint4x2", 8, Class::kOther},
-    {"quint2x4", 8, Class::kOther},
+    {"bool", {1, 1}, Class::kOther},
+    {"uint8", {1, 1}, Class::kInteger},
+    {"int8", {1, 1}, Class::kInteger},
+    {"uint16", {1, 2}, Class::kInteger},
+    {"int16", {1, 2}, Class::kInteger},
+    {"uint32", {1, 4}, Class::kInteger},
+    {"int32", {1, 4}, Class::kInteger},
+    {"uint64", {1, 8}, Class::kInteger},
+    {"int64", {1, 8}, Class::kInteger},
+    {"float16", {1, 2}, Class::kFloat},
+    {"bfloat16", {1, 2}, Class::kFloat},
+    {"float32", {1, 4}, Class::kFloat},
+    {"float64", {1, 8}, Class::kFloat},
+    {"complex32", {1, 4}, Class::kComplex},
+    {"complex64", {1, 8}, Class::kComplex},
+    {"complex128", {1, 16}, Class::kComplex},
+    {"float8_e4m3fn", {1, 1}, Class::kFloat},
+    {"float8_e5m2", {1, 1}, Class::kFloat},
+    {"float8_e4m3fnuz", {1, 1}, Class::kFloat},
+    {"float8_e5m2fnuz", {1, 1}, Class::kFloat},
+    {"float8_e8m0fnu", {1, 1}, Class::kFloat},
+    {"float4_e2m1fn_x2", {1, 1}, Class::kFloat},
+    {"float6_e2m3fn", {4, 3}, Class::kFloat},
+    {"float6_e3m2fn", {4, 3}, Class::kFloat},
+    {"bits8", {1, 1}, Class::kOther},
+    {"bits16", {1, 2}, Class::kOther},
+    {"bits1x8", {1, 1}, Class::kOther},
+    {"bits2x4", {1, 1}, Class::kOther},
+    {"bits4x2", {1, 1}, Class::kOther},
+    {"bcomplex32", {1, 4}, Class::kComplex},
+    {"qint8", {1, 1}, Class::kOther},
+    {"quint8", {1, 1}, Class::kOther},
+    {"qint32", {1, 4}, Class::kOther},
+    {"quint4x2", {1, 1}, Class::kOther},
+    {"quint2x4", {1, 1}, Class::kOther},
 }};
 
 /// Other spellings that people type: torch's own second names, and short ones.
@@ -103,7 +104,14 @@ std::optional<DType> dtype_of_name(std::string_view name) {
   return std::nullopt;
 }
 
-int dtype_bits(DType dtype) { return info(dtype).bits; }
+DTypeBlock dtype_block(DType dtype) { return info(dtype).block; }
+
+int element_bytes(DType dtype) {
+  const DTypeBlock block = info(dtype).block;
+  assert(block.elements == 1);
+  return block.bytes;
+}
+
 bool is_float(DType dtype) { return info(dtype).kind == Class::kFloat; }
 bool is_complex(DType dtype) { return info(dtype).kind == Class::kComplex; }
 bool is_integer(DType dtype) { return info(dtype).kind == Class::kInteger; }

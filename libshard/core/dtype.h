@@ -9,14 +9,43 @@
 namespace shard {
 
 /// Names are torch's. kFloat4E2m1fnX2 counts in torch's shape: one element is one byte that packs two numbers.
-/// kFloat6* count in the header's shape: four elements take three bytes.
+/// kFloat6* count single numbers: a block of four takes three bytes.
 enum class DType : std::uint8_t {
-  kBool, kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kUint64, kInt64,
-  kFloat16, kBfloat16, kFloat32, kFloat64, kComplex32, kComplex64, kComplex128,
-  kFloat8E4m3fn, kFloat8E5m2, kFloat8E4m3fnuz, kFloat8E5m2fnuz, kFloat8E8m0fnu,
-  kFloat4E2m1fnX2, kFloat6E2m3fn, kFloat6E3m2fn,
-  kBits8, kBits16, kBits1x8, kBits2x4, kBits4x2, kBcomplex32,
-  kQint8, kQuint8, kQint32, kQuint4x2, kQuint2x4,
+  kBool,
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kUint64,
+  kInt64,
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kComplex32,
+  kComplex64,
+  kComplex128,
+  kFloat8E4m3fn,
+  kFloat8E5m2,
+  kFloat8E4m3fnuz,
+  kFloat8E5m2fnuz,
+  kFloat8E8m0fnu,
+  kFloat4E2m1fnX2,
+  kFloat6E2m3fn,
+  kFloat6E3m2fn,
+  kBits8,
+  kBits16,
+  kBits1x8,
+  kBits2x4,
+  kBits4x2,
+  kBcomplex32,
+  kQint8,
+  kQuint8,
+  kQint32,
+  kQuint4x2,
+  kQuint2x4,
 };
 inline constexpr int kDTypeCount = static_cast<int>(DType::kQuint2x4) + 1;
 
@@ -25,13 +54,22 @@ std::string_view dtype_name(DType dtype);
 /// The dtype of that name, or nothing. Also takes common short spellings (bf16, fp16, f32, half, float, ...).
 std::optional<DType> dtype_of_name(std::string_view name);
 
-/// Bits of one element: 8 to 128, and 6 for the float6 types.
-int dtype_bits(DType dtype);
-bool is_float(DType dtype);    ///< Real floating point of any width (float4 and float6 too).
+/// The fewest elements that fill whole bytes, and those bytes. Packed elements can be addressed and cut only between
+/// blocks.
+struct DTypeBlock {
+  int elements;  ///< 1 for all but float6.
+  int bytes;
+
+  friend bool operator==(const DTypeBlock&, const DTypeBlock&) = default;
+};
+DTypeBlock dtype_block(DType dtype);
+/// Bytes of one element. \pre a block of `dtype` is one element
+int element_bytes(DType dtype);
+bool is_float(DType dtype);  ///< Real floating point of any width (float4 and float6 too).
 bool is_complex(DType dtype);
-DType component_of(DType dtype);  ///< Of a complex dtype that of its two parts, of another one itself.
-bool is_integer(DType dtype);  ///< Signed and unsigned; not bool.
-/// True when elements of it can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
+DType component_of(DType dtype);  ///< The dtype of a complex dtype's two parts; any other dtype itself.
+bool is_integer(DType dtype);     ///< Signed and unsigned; not bool.
+/// Whether its elements can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
 bool is_castable(DType dtype);
 
 }  // namespace shard

@@ -32,10 +32,11 @@ std::string_view global_type_name(const Value& global) {
   return global.module() == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
 }
 
-/// The class whose object a call makes; null where the callee is no global.
+/// The class whose object a call makes, or whose member getattr names; null where the callee is not a global.
 const Value* class_of_call(const Value& call) {
-  const bool rebuilds = call.is_call_of("copyreg", "_reconstructor") || call.is_call_of("copy_reg", "_reconstructor");
-  const Value* made = rebuilds && !call.items.empty() ? call.items[0] : call.callee;
+  const bool names_class = call.is_call_of("copyreg", "_reconstructor") ||
+                           call.is_call_of("copy_reg", "_reconstructor") || call.is_call_of("builtins", "getattr");
+  const Value* made = names_class && !call.items.empty() ? call.items[0] : call.callee;
   return made != nullptr && made->kind == ValueKind::kGlobal ? made : nullptr;
 }
 

@@ -10,9 +10,11 @@
 /// (kMaxValueVisits).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "libshard/core/arena.h"
 
@@ -74,6 +76,26 @@ struct Value {
   }
 };
 static_assert(sizeof(Value) == 64);  // A cache line: the metadata of a million chunks is twenty million of these.
+
+/// Calls `visit` with each value that `value` refers to directly: its elements or arguments, its callee, and what a call
+/// received later. Walks go through this function, so that none of them misses a part. In no promised order.
+template <class AnyValue, class Visit>
+  requires std::same_as<std::remove_const_t<AnyValue>, Value>
+void for_each_child(AnyValue& value, Visit&& visit) {
+  const auto visit_all = [&visit](std::span<Value* const> children) {
+    for (AnyValue* child : children) visit(*child);
+  };
+  const auto visit_one = [&visit](AnyValue* child) {
+    if (child != nullptr) visit(*child);
+  };
+  visit_all(value.items);
+  visit_one(value.callee);
+  if (value.extra == nullptr) return;
+  visit_all(value.extra->list_items);
+  visit_all(value.extra->dict_items);
+  visit_one(value.extra->state);
+  visit_one(value.extra->kwargs);
+}
 
 /// Makers, for readers and for writers that build containers.
 Value* make_value(Arena& arena, ValueKind kind);

@@ -262,7 +262,7 @@ DType wide_of(DType from) {
   return is_float(from) ? DType::kFloat32 : DType::kInt64;
 }
 
-std::size_t bytes_of(DType dtype) { return static_cast<std::size_t>(dtype_bits(dtype)) / 8; }
+std::size_t bytes_of(DType dtype) { return static_cast<std::size_t>(element_bytes(dtype)); }
 
 // --- whole arrays
 

@@ -27,16 +27,27 @@ bool fits(const CrcRun& run, std::span<const Storage> storages) {
 }
 
 void StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc) {
+  if (bytes == storages_[storage].bytes) {
+    whole_[storage] = crc;
+    is_whole_[storage] = 1;
+    return;
+  }
   const std::scoped_lock lock(mutex_);
-  runs_[storage].add(offset_bytes, bytes, crc);
+  CrcRuns& runs = begun_[storage];
+  runs.add(offset_bytes, bytes, crc);
+  if (!runs.covers(storages_[storage].bytes)) return;
+  whole_[storage] = runs.runs().begin()->second.crc;
+  is_whole_[storage] = 1;
+  begun_.erase(storage);
 }
 
 std::vector<CrcRun> StorageChecksums::recorded() const {
   std::vector<CrcRun> all;
-  for (std::size_t storage = 0; storage < runs_.size(); ++storage) {
-    for (const auto& [offset, run] : runs_[storage].runs()) {
-      all.push_back({offset, run.bytes, static_cast<std::uint32_t>(storage), run.crc});
-    }
+  for (std::uint32_t storage = 0; storage < whole_.size(); ++storage) {
+    if (is_whole_[storage] != 0) all.push_back({0, storages_[storage].bytes, storage, whole_[storage]});
+  }
+  for (const auto& [storage, runs] : begun_) {
+    for (const auto& [offset, run] : runs.runs()) all.push_back({offset, run.bytes, storage, run.crc});
   }
   return all;
 }
@@ -49,16 +60,19 @@ void StorageChecksums::record_all(std::span<const CrcRun> runs) {
 }
 
 std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {
+  if (is_whole_[storage] != 0) return whole_[storage];
   std::uint32_t crc = 0;
   std::int64_t done = 0;
   const auto skip_to = [&](std::int64_t offset) {
     if (offset > done) crc = crc32_combine(crc, crc32_of_zeros(offset - done), offset - done);
     done = offset;
   };
-  for (const auto& [offset, run] : runs_[storage].runs()) {
-    skip_to(offset);
-    crc = crc32_combine(crc, run.crc, run.bytes);
-    done += run.bytes;
+  if (const auto begun = begun_.find(storage); begun != begun_.end()) {
+    for (const auto& [offset, run] : begun->second.runs()) {
+      skip_to(offset);
+      crc = crc32_combine(crc, run.crc, run.bytes);
+      done += run.bytes;
+    }
   }
   skip_to(storages_[storage].bytes);
   return crc;

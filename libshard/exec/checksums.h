@@ -2,8 +2,10 @@
 /// CRC-32 of storages, joined from runs that workers, or other ranks, write in any order.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -26,7 +28,8 @@ bool fits(const CrcRun& run, std::span<const Storage> storages);
 class StorageChecksums : public Checksums {
  public:
   /// Ownership: the storages must outlive this.
-  explicit StorageChecksums(std::span<const Storage> storages) : storages_(storages), runs_(storages.size()) {}
+  explicit StorageChecksums(std::span<const Storage> storages)
+      : storages_(storages), whole_(storages.size()), is_whole_(storages.size()) {}
   /// \pre the run was not recorded before and lies in the storage.
   void record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc);
   std::uint32_t crc32_of(std::uint32_t storage) const override;
@@ -37,8 +40,10 @@ class StorageChecksums : public Checksums {
 
  private:
   std::span<const Storage> storages_;
-  std::vector<CrcRuns> runs_;
-  std::mutex mutex_;
+  std::vector<std::uint32_t> whole_;    ///< Of storages that are complete.
+  std::vector<std::uint8_t> is_whole_;  ///< Not bits, as threads write neighbours.
+  std::unordered_map<std::uint32_t, CrcRuns> begun_;
+  std::mutex mutex_;  ///< Of begun_.
 };
 
 }  // namespace shard

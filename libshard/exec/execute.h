@@ -10,6 +10,7 @@
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/exec/checksums.h"
+#include "libshard/exec/framing.h"
 #include "libshard/exec/source_checks.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
@@ -31,6 +32,7 @@ struct ExecuteOptions {
   std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
+  Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.
   std::stop_token stop{};                 ///< Asked between pieces; a stop ends in Error kInterrupted.
 };
 
@@ -40,7 +42,8 @@ void check_stop(const std::stop_token& stop);
 /// Copies every tile of `plan`, or those of a rank's share. `files[i]` is the open file of target.files[i].
 /// \returns checksums of the target's storages (empty ones when not asked for).
 /// \throws Error  the first one that any worker met; the others have stopped by then.
-/// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers.
+/// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers, and FramedWrites' a
+/// worker.
 std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
                                           const Catalog& target, std::span<FileWriter* const> files,
                                           const ExecuteOptions& options, Progress& progress);

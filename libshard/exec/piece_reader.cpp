@@ -15,7 +15,7 @@ std::span<const std::int64_t> sizes_of(const Box& box) {
   return std::span(box.size).first(static_cast<std::size_t>(box.dims));
 }
 
-/// Whether a box lies in one run without gaps or elements that share a place.
+/// Whether a box lies in one run without gaps or elements that share an address.
 bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   const Order order = order_of(strides);
   std::int64_t run = 1;
@@ -61,7 +61,7 @@ struct PieceReader::Request {
   const Piece& piece;
   const Box& box;
   std::int64_t element_bytes;
-  std::span<const Place> places;
+  std::span<const BufferBox> boxes;
   std::span<std::byte> staging;
 
   std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements * element_bytes); }
@@ -69,8 +69,8 @@ struct PieceReader::Request {
   std::int64_t element_at(const std::int64_t* offset) const {
     return piece.first + distance(piece.offsets.begin(), offset, piece.strides.span());
   }
-  std::byte* landing(const Place& place, const std::int64_t* offset) const {
-    return place.data + distance(place.offsets.data(), offset, place.strides) * element_bytes;
+  std::byte* address_of(const BufferBox& part, const std::int64_t* offset) const {
+    return part.data + distance(part.offsets.data(), offset, part.strides) * element_bytes;
   }
 };
 
@@ -85,7 +85,7 @@ const RandomReader& PieceReader::bytes_of(std::uint32_t index) {
   return *open_file_;
 }
 
-void PieceReader::read(const Request& request, std::int64_t element, std::span<std::byte> out) {
+void PieceReader::read_run(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
@@ -95,28 +95,29 @@ void PieceReader::read(const Request& request, std::int64_t element, std::span<s
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
 }
 
-/// True when every element of the box lands at the same distance from its place in the file.
+/// Reads the box with one call, where it is one run of its storage and every element goes to the same distance from
+/// where it lies in that run. \returns false, having read nothing, where it is not so.
 bool PieceReader::read_directly(const Request& request) {
   const std::span<const std::int64_t> strides = request.piece.strides.span();
   const Box& box = request.box;
   if (!is_one_run(sizes_of(box), strides)) return false;
   std::byte* begin = nullptr;
   std::int64_t covered = 0;
-  for (const Place& place : request.places) {
-    const Box common = intersect(box, place.box());
+  for (const BufferBox& part : request.boxes) {
+    const Box common = intersect(box, part.box());
     const std::int64_t elements = common.numel();
     if (elements == 0) continue;
     for (std::size_t d = 0; d < strides.size(); ++d) {
-      if (common.size[d] > 1 && strides[d] != place.strides[d]) return false;
+      if (common.size[d] > 1 && strides[d] != part.strides[d]) return false;
     }
-    std::byte* const here = request.landing(place, common.offset.data()) -
+    std::byte* const here = request.address_of(part, common.offset.data()) -
                             distance(box.offset.data(), common.offset.data(), strides) * request.element_bytes;
     if (begin != nullptr && here != begin) return false;
     begin = here;
     covered += elements;
   }
   if (covered != box.numel()) return false;
-  read(request, request.element_at(box.offset.data()), {begin, request.bytes(covered)});
+  read_run(request, request.element_at(box.offset.data()), {begin, request.bytes(covered)});
   return true;
 }
 
@@ -128,28 +129,29 @@ void PieceReader::read_block(const Request& request, const Box& block) {
   Numbers staged;
   if (span <= elements + elements / 100 && request.bytes(span) <= request.staging.size()) {
     std::ranges::copy(strides, staged.begin());
-    read(request, first, request.staging.first(request.bytes(span)));
+    read_run(request, first, request.staging.first(request.bytes(span)));
   } else {
     pack(sizes, strides, staged);
     walk_runs(sizes, strides, std::span(staged).first(sizes.size()),
               [&](std::int64_t in_file, std::int64_t in_memory, std::int64_t run) {
-                read(request, first + in_file, request.staging.subspan(request.bytes(in_memory), request.bytes(run)));
+                read_run(request, first + in_file,
+                         request.staging.subspan(request.bytes(in_memory), request.bytes(run)));
               });
   }
   const std::span<const std::int64_t> steps = std::span(staged).first(sizes.size());
-  for (const Place& place : request.places) {
-    const Box common = intersect(block, place.box());
+  for (const BufferBox& part : request.boxes) {
+    const Box common = intersect(block, part.box());
     if (common.empty()) continue;
     const std::int64_t skipped = distance(block.offset.data(), common.offset.data(), steps);
     strided_copy(sizes_of(common), request.staging.data() + skipped * request.element_bytes, steps,
-                 request.landing(place, common.offset.data()), place.strides,
+                 request.address_of(part, common.offset.data()), part.strides,
                  static_cast<std::size_t>(request.element_bytes));
   }
 }
 
-void PieceReader::gather(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const Place> places,
-                      std::span<std::byte> staging) {
-  const Request request{piece, box, static_cast<std::int64_t>(element_bytes), places, staging};
+void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
+                       std::span<std::byte> staging) {
+  const Request request{piece, box, static_cast<std::int64_t>(element_bytes), boxes, staging};
   if (read_directly(request)) return;
   auto elements = static_cast<std::int64_t>(staging.size() / element_bytes);
   // Leaves room for gaps, so that a block with few of them can be read in one piece.

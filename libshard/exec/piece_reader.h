@@ -11,10 +11,10 @@
 
 namespace shard {
 
-/// A box of the unit and where its elements shall lie in memory. Ownership: a view.
-struct Place {
+/// A box of a unit, strided in a buffer. Ownership: a view.
+struct BufferBox {
   std::span<const std::int64_t> offsets, sizes;
-  std::span<const std::int64_t> strides;  ///< Elements.
+  std::span<const std::int64_t> strides;  ///< In the buffer, elements.
   std::byte* data = nullptr;              ///< The element at `offsets`.
 
   Box box() const { return Box(offsets, sizes); }
@@ -23,17 +23,19 @@ struct Place {
 /// Threads: one each; the reader and the counters are shared.
 class PieceReader {
  public:
-  PieceReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress, std::stop_token stop)
+  PieceReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
+              std::stop_token stop)
       : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
 
-  /// Fills the part of `places` that lies in `box`, a box within `piece`. The places do not overlap and cover it.
-  /// One read where all of it is one run and lands as one; else reads of up to `staging` that are scattered from there.
-  void gather(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const Place> places,
-              std::span<std::byte> staging);
+  /// Reads `box`, which lies within `piece`, into the parts of `boxes` that lie in it. `boxes` do not overlap.
+  /// One read where the box is one run in its storage and in the buffer and `boxes` cover it; else reads of up to
+  /// `staging`, from where elements are scattered.
+  void read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
+            std::span<std::byte> staging);
 
  private:
   struct Request;
-  void read(const Request& request, std::int64_t element, std::span<std::byte> out);
+  void read_run(const Request& request, std::int64_t element, std::span<std::byte> out);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);
   const RandomReader& bytes_of(std::uint32_t storage);
@@ -44,7 +46,7 @@ class PieceReader {
   Progress& progress_;
   std::stop_token stop_;
   std::uint32_t open_storage_ = kNoIndex;
-  std::shared_ptr<const RandomReader> open_file_;  ///< Where it is read.
+  std::shared_ptr<const RandomReader> open_file_;  ///< Where `open_storage_` is read.
 };
 
 }  // namespace shard

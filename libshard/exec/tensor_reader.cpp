@@ -8,6 +8,7 @@
 #include "libshard/core/error.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
+#include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
 namespace shard {
@@ -46,35 +47,36 @@ struct TensorReader::Impl {
   Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress, Findings& findings)
       : name(tensor.name),
         checks(catalog, findings),
-        gatherer(catalog, reader, checks, progress, {}),
+        piece_reader(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
         dtype(tensor.dtype) {
-    append_source_pieces(catalog, tensor, pieces);
+    append_pieces(catalog, tensor, pieces);
+    choose_replicas(pieces, 0);
     is_in_bytes = true;
-    if (dtype_bits(dtype) % 8 != 0) {
-      count_in_bytes(arena, tensor.name, shape, pieces, {});
+    if (dtype_block(dtype).elements > 1) {
+      count_in_bytes(arena, tensor.name, dtype_block(dtype), shape, pieces, {});
     } else if (flatten(arena, shape, pieces, {})) {
-      scale_line(arena, shape, pieces, {}, dtype_bits(dtype) / 8);
+      scale_line(arena, shape, pieces, {}, element_bytes(dtype));
       is_line = true;
     } else {
       is_in_bytes = false;
     }
-    set_reach(pieces);
+    set_running_ends(pieces);
   }
 
-  std::int64_t unit_bytes() const { return is_in_bytes ? 1 : dtype_bits(dtype) / 8; }
+  std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
   void read_box(const Box& box, std::byte* out) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
     row_major_strides(sizes, std::span(strides).first(dims));
-    const Place place{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
+    const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
     const auto [first, last] = candidates(pieces, box);
     for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
       const Box common = intersect(box, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
-      gatherer.gather(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&place, 1), staging);
+      piece_reader.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), staging);
     }
   } catch (Error& error) {
     error.of_tensor(name);
@@ -84,7 +86,7 @@ struct TensorReader::Impl {
   std::string_view name;
   Arena arena;
   SourceChecks checks;
-  PieceReader gatherer;
+  PieceReader piece_reader;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
@@ -119,15 +121,14 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
 
 std::int64_t TensorReader::block_elements(std::int64_t bytes) const {
   const Impl& impl = *impl_;
-  const int bits = dtype_bits(impl.dtype);
-  const std::int64_t least = bits % 8 == 0 ? 1 : 4;  // Elements that end on a byte.
+  const DTypeBlock block = dtype_block(impl.dtype);
   const std::int64_t wanted = std::max<std::int64_t>(1, bytes / impl.unit_bytes());
   std::int64_t row = 1;
   for (int d = impl.shape.size(); d-- > 0 && impl.shape[d] <= wanted / row;)
     row *= std::max<std::int64_t>(1, impl.shape[d]);
   const std::int64_t units = wanted / row * row;
-  const std::int64_t elements = impl.is_in_bytes ? units * 8 / bits : units;
-  return std::max(least, elements / least * least);
+  if (!impl.is_in_bytes) return std::max<std::int64_t>(1, units);
+  return std::max<std::int64_t>(1, units / block.bytes) * block.elements;
 }
 
 }  // namespace shard

@@ -48,7 +48,7 @@ auto retry(Call call) {
 /// Something that is written cannot be: kResource.
 [[noreturn]] void fail_writing(const std::string& path, const char* doing, int error_number);
 
-/// Takes an open descriptor as a reader. \throws Error kNotFound  it is no regular file.
+/// Takes an open descriptor as a reader. \throws Error kNotFound  it is not a regular file.
 std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path);
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path);
 

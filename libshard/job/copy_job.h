@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/selection.h"
 #include "libshard/catalog/target.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
@@ -20,13 +21,11 @@ namespace shard {
 
 struct CopyJob {
   Reader* reader = nullptr;
-  SelectionOptions selection;
+  Selection selection;  ///< What select() makes of the reader's catalog.
   Layout layout;
   FormatTraits traits;
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
-  std::string destination;
-  std::vector<std::string> sources;  ///< Paths that the destination must not touch.
-  OutputOptions output;
+  LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   /// Each rank copies what the source's files of its own rank hold (File::rank), which no other need be able to read;
@@ -38,8 +37,8 @@ struct CopyJob {
   std::function<void(std::string_view step)> on_step;
 };
 
-/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. Of a job by owner
-/// the numbers of bytes, copies, tiles and memory are this rank's.
+/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. The numbers of
+/// bytes, copies, tiles and memory of a job by owner are this rank's.
 struct CopyResult {
   std::string format;
   std::vector<File> files;
@@ -48,15 +47,15 @@ struct CopyResult {
   std::vector<std::string> warnings;
 };
 
-/// Runs the job by all ranks of `group` (solo_group(): by this process alone). Every rank plans alike and copies its
-/// share of the bytes; rank 0 begins, finishes and commits the output. The bytes on disk are the same for any group.
-/// `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be
-/// empty) is told the numbers before bytes move.
-/// Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and rank 0
-/// returns. \throws Error  of any step, the same on all ranks; the destination is then as it was. kInvalidArgument
-/// ranks have
+/// Runs the job by all ranks of `group` (solo_group(): by this process alone), each with a store for one and the same
+/// destination. Every rank plans alike, copies its share of the bytes and finishes the files that it owns; rank 0
+/// begins and commits the output. The bytes written are the same for any group. `progress` may be read by another
+/// thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be empty) is told the numbers before
+/// bytes move. Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and
+/// rank 0 returns. \throws Error  of any step, the same on all ranks; the destination is then as it was.
+/// kInvalidArgument ranks have
 ///   other options or see other files than rank 0.
-CopyResult run_copy_job(LocalDisk& fs, Group& group, const CopyJob& job, Progress& progress,
+CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 
 }  // namespace shard

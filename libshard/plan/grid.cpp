@@ -10,15 +10,20 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr double kCallsPerByte = 2400e-9;  // A little below the floor of 2,500 per GB.
-constexpr std::size_t kSample = 2048;      // Pieces that an estimate looks at.
+// A copy shall take at most 2,500 reads and writes per GB (10^9 bytes): then the calls cost little beside the bytes.
+// The search stops a little below, because its numbers are estimates.
+constexpr double kCallsPerByte = 2400e-9;
+constexpr std::size_t kSample = 2048;  // Pieces that an estimate looks at, so that its cost is bounded.
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-/// Doubles the side whose run is the shorter one until `elements` are used up.
+/// Sides in balance: a slab along one side's order has long runs there and runs of 1 on the other side; here neither is
+/// short. Greedy: each step doubles one dimension of that side whose run is the shorter one (its innermost dimension
+/// that is not whole yet), until the next doubling would take more than `elements`. Invariant: the tile holds at most
+/// `elements`. At most log2(elements) steps plus one.
 void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t elements, Numbers& tile) {
   std::fill_n(tile.begin(), shape.size(), std::int64_t{1});
-  const auto grow = [&](const Order& order, bool really) {  // Returns the run's length along `order`.
+  const auto grow = [&](const Order& order, bool really) {  // \returns the run's length along `order`.
     std::int64_t run = 1;
     for (int i = shape.size(); i-- > 0;) {
       const int d = order[at(i)];
@@ -39,7 +44,8 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
   }
 }
 
-/// Elements of the longest run in the storage of a box of `sizes` with `strides`.
+/// Elements of the longest run in a storage of a box of `sizes` with `strides`, cut to `tile`: dimensions are merged,
+/// in whatever order, as long as one continues what is merged so far (its stride is the run's length).
 std::int64_t run_length(Dims sizes, Dims strides, const Numbers& tile) {
   std::int64_t run = 1;
   std::uint64_t merged = 0;
@@ -56,17 +62,18 @@ std::int64_t run_length(Dims sizes, Dims strides, const Numbers& tile) {
   return run;
 }
 
-/// I/O calls that one piece needs when each run takes one call, of at most `longest` elements.
+/// I/O calls that one piece needs, each for a run of at most `longest` elements: the tiles that it overlaps times the
+/// runs in one of them. Tiles at its edges count as full, so this is an upper estimate.
 double calls_of(const Piece& piece, const Numbers& tile, std::int64_t longest) {
-  double meetings = 1, elements = 1;
+  double tiles = 1, elements = 1;
   for (int d = 0; d < piece.sizes.size(); ++d) {
     const std::int64_t side = tile[at(d)];
     const std::int64_t last = piece.offsets[d] + piece.sizes[d] - 1;
-    meetings *= static_cast<double>(last / side - piece.offsets[d] / side + 1);
+    tiles *= static_cast<double>(last / side - piece.offsets[d] / side + 1);
     elements *= static_cast<double>(std::min(piece.sizes[d], side));
   }
   const std::int64_t run = std::min(run_length(piece.sizes, piece.strides, tile), longest);
-  return meetings * std::max(1.0, elements / static_cast<double>(run));
+  return tiles * std::max(1.0, elements / static_cast<double>(run));
 }
 
 double calls_of(std::span<const Piece> pieces, const Numbers& tile, std::int64_t longest) {
@@ -76,21 +83,22 @@ double calls_of(std::span<const Piece> pieces, const Numbers& tile, std::int64_t
   return calls * static_cast<double>(step);
 }
 
-/// Tries tiles of one size and keeps the best so far.
+/// Tries tiles of one size and keeps the one that needs the fewest calls so far.
 class TileSearch {
  public:
-  /// A line is read straight into its place, whatever the length.
+  /// A line is read straight to where it belongs, whatever its length; other reads go through the staging buffer, as do
+  /// writes of what is cast.
   TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
       : shape_(unit.shape),
         from_(from),
         to_(to),
         from_order_(order_of(from.front().strides.span())),
         to_order_(order_of(to.front().strides.span())),
-        element_bytes_(dtype_bits(unit.from) / 8) {
+        element_bytes_(element_bytes(unit.from)) {
     permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
     longest_read_ = unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
     longest_write_ =
-        unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / (dtype_bits(unit.to) / 8));
+        unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes(unit.to));
   }
 
   void try_size(std::int64_t bytes) {
@@ -108,7 +116,8 @@ class TileSearch {
   std::span<const std::int64_t> best() const { return std::span(best_).first(at(shape_.size())); }
 
  private:
-  /// A larger tile must be worth it: the smaller one stays in the CPU's cache.
+  /// A later tile, which is mostly a larger one, must save 5 % of the calls: the smaller one stays in the CPU's cache,
+  /// and differences of a few percent are within the estimate's error.
   void keep_better(const Numbers& tile) {
     const double calls = calls_of(from_, tile, longest_read_) + calls_of(to_, tile, longest_write_);
     if (calls >= 0.95 * calls_) return;
@@ -140,9 +149,11 @@ TileLimits tile_limits(const PlanOptions& options) {
 
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
                  const TileLimits& limits) {
-  const std::int64_t bytes = checked_numel(unit.shape) * (dtype_bits(unit.from) / 8);
+  const std::int64_t bytes = checked_numel(unit.shape) * element_bytes(unit.from);
   if (bytes <= std::min(kMiB, limits.share_bytes)) return unit.shape;
   TileSearch search(unit, from, to, limits.staging_bytes);
+  // Calls fall at most in proportion to the tile's size. Doubling therefore ends at less than twice the size that would
+  // do, after at most log2 of the memory in MiB steps.
   for (std::int64_t size = std::min(kMiB, limits.share_bytes);; size *= 2) {
     // Both limits are tried as they are, not only the powers of two next to them.
     if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes);

@@ -1,5 +1,5 @@
 /// \file
-/// The choice of a unit's tiles. Inside libshard/plan only.
+/// The choice of a unit's tiles, and the buffers that they take. Inside libshard/plan and libshard/exec only.
 #pragma once
 
 #include "libshard/plan/plan.h"
@@ -7,6 +7,9 @@
 namespace shard {
 
 inline constexpr std::int64_t kTilePadding = 64;  ///< Between a tile and the staging buffer.
+
+/// A worker's second buffer, beside its tile's: elements that are permuted or cast pass through it. At most 1 MiB.
+std::int64_t staging_bytes(std::int64_t max_memory_bytes);
 
 /// What a tile's buffer may take.
 struct TileLimits {

@@ -1,5 +1,5 @@
 /// \file
-/// The order in which strides walk a box, and slabs along it. For libshard/plan and libshard/exec.
+/// The order in which strides walk a box, and slabs along it. Inside libshard/plan and libshard/exec only.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
-// Which pieces meet which boxes.
-#include <algorithm>
+#include "libshard/plan/overlaps.h"
 
-#include "libshard/plan/pieces.h"
+#include <algorithm>
+#include <vector>
 
 namespace shard {
 
@@ -16,7 +16,7 @@ int first_cut(std::span<const Piece> pieces) {
   return d;
 }
 
-bool meets(const Piece& a, const Piece& b) {
+bool overlap(const Piece& a, const Piece& b) {
   for (int d = 0; d < a.offsets.size(); ++d) {
     if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
   }
@@ -38,7 +38,7 @@ std::vector<std::vector<std::int64_t>> grid_of(std::span<const Piece> pieces) {
   return begins;  // The pieces cover the tensor once, so as many pieces as cells means one cell each.
 }
 
-std::int64_t cells_met(const std::vector<std::vector<std::int64_t>>& begins, const Piece& piece) {
+std::int64_t cells_overlapped(const std::vector<std::vector<std::int64_t>>& begins, const Piece& piece) {
   std::int64_t cells = 1;
   for (std::size_t d = 0; d < begins.size(); ++d) {
     const auto dim = static_cast<int>(d);
@@ -51,14 +51,14 @@ std::int64_t cells_met(const std::vector<std::vector<std::int64_t>>& begins, con
 
 }  // namespace
 
-void set_reach(std::span<Piece> pieces) {
+void set_running_ends(std::span<Piece> pieces) {
   if (pieces.empty()) return;
   const int d = first_cut(pieces);
   if (d == pieces.front().offsets.size()) return;  // One box, or replicas of one: nothing to search in.
-  std::int64_t reach = 0;
+  std::int64_t end = 0;
   for (Piece& piece : pieces) {
-    reach = std::max(reach, piece.offsets[d] + piece.sizes[d]);
-    piece.reach = reach;
+    end = std::max(end, piece.offsets[d] + piece.sizes[d]);
+    piece.running_end = end;
   }
 }
 
@@ -69,7 +69,8 @@ std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces
   if (d == box.dims) return {0, count};
   const std::int64_t begin = box.offset[static_cast<std::size_t>(d)];
   const std::int64_t end = begin + box.size[static_cast<std::size_t>(d)];
-  const auto first = std::ranges::partition_point(pieces, [&](const Piece& piece) { return piece.reach <= begin; });
+  const auto first =
+      std::ranges::partition_point(pieces, [&](const Piece& piece) { return piece.running_end <= begin; });
   const auto last =
       std::partition_point(first, pieces.end(), [&](const Piece& piece) { return piece.offsets[d] < end; });
   return {static_cast<std::uint32_t>(first - pieces.begin()), static_cast<std::uint32_t>(last - pieces.begin())};
@@ -82,12 +83,12 @@ std::int64_t count_overlaps(std::span<const Piece> from, std::span<const Piece> 
   std::int64_t pairs = 0;
   for (const Piece& piece : to) {
     if (!grid.empty()) {
-      pairs += cells_met(grid, piece);
+      pairs += cells_overlapped(grid, piece);
       continue;
     }
     const auto [first, last] = candidates(from, Box(piece.offsets, piece.sizes));
-    pairs +=
-        std::count_if(from.begin() + first, from.begin() + last, [&](const Piece& each) { return meets(each, piece); });
+    pairs += std::count_if(from.begin() + first, from.begin() + last,
+                           [&](const Piece& each) { return overlap(each, piece); });
   }
   return pairs;
 }

@@ -7,29 +7,11 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/plan/overlaps.h"
 
 namespace shard {
 
 namespace {
-
-bool is_empty(const Chunk& chunk) {
-  return std::ranges::any_of(chunk.sizes, [](std::int64_t n) { return n == 0; });
-}
-
-void append(const Catalog& catalog, const Tensor& tensor, bool keep_replicas, std::vector<Piece>& out) {
-  const Chunk* last = nullptr;
-  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
-    if (is_empty(chunk)) continue;
-    // Sorted by offsets, and chunks that are not equal do not overlap: equal begins mean equal boxes.
-    if (!keep_replicas && last != nullptr && last->offsets == chunk.offsets) continue;
-    last = &chunk;
-    out.push_back({.offsets = chunk.offsets,
-                   .sizes = chunk.sizes,
-                   .strides = chunk.strides,
-                   .first = chunk.first,
-                   .storage = catalog.stored[chunk.stored].storage});
-  }
-}
 
 /// Whether a box is one run of the row-major elements of `shape`: 1 long, then cut once, then whole.
 bool is_run_of_rows(Dims shape, Dims sizes) {
@@ -66,27 +48,28 @@ Piece flattened(Arena& arena, Dims shape, const Piece& piece) {
 
 Dims one_dim(Arena& arena, std::int64_t n) { return arena.dims(std::span(&n, 1)); }
 
-constexpr std::int64_t kGroup = 4, kGroupBytes = 3;  // Four 6-bit elements.
-
-bool in_groups(std::int64_t n) { return n % kGroup == 0; }
-std::int64_t group_bytes(std::int64_t n) { return n / kGroup * kGroupBytes; }
-
-/// Whether a piece's rows and cuts begin and end on whole groups.
-bool is_cut_in_groups(const Piece& piece) {
+/// Whether a piece's rows and cuts begin and end between blocks.
+bool is_cut_in_blocks(const Piece& piece, const DTypeBlock& block) {
+  const auto is_between = [&](std::int64_t n) { return n % block.elements == 0; };
   const int last = piece.sizes.size() - 1;
-  if (last < 0 || !in_groups(piece.first) || !in_groups(piece.offsets[last]) || !in_groups(piece.sizes[last]))
+  if (last < 0 || !is_between(piece.first) || !is_between(piece.offsets[last]) || !is_between(piece.sizes[last]))
     return false;
   for (int d = 0; d < last; ++d) {
-    if (piece.sizes[d] > 1 && !in_groups(piece.strides[d])) return false;
+    if (piece.sizes[d] > 1 && !is_between(piece.strides[d])) return false;
   }
   return piece.strides[last] == 1;
 }
 
-Piece grouped(Arena& arena, const Piece& piece) {
+std::int64_t block_bytes(std::int64_t elements, const DTypeBlock& block) {
+  return elements / block.elements * block.bytes;
+}
+
+/// The piece in bytes: its last dimension, its strides and `first`.
+Piece piece_in_bytes(Arena& arena, const Piece& piece, const DTypeBlock& block) {
   std::array<std::int64_t, kMaxDims> numbers;
   const auto scale = [&](Dims dims, int from) {
     for (int d = 0; d < dims.size(); ++d) {
-      numbers[static_cast<std::size_t>(d)] = d < from ? dims[d] : group_bytes(dims[d]);
+      numbers[static_cast<std::size_t>(d)] = d < from ? dims[d] : block_bytes(dims[d], block);
     }
     return arena.dims(std::span(numbers).first(static_cast<std::size_t>(dims.size())));
   };
@@ -98,26 +81,39 @@ Piece grouped(Arena& arena, const Piece& piece) {
   std::ranges::copy(bytes.strides.span(), numbers.begin());
   numbers[static_cast<std::size_t>(last)] = 1;
   bytes.strides = arena.dims(std::span(numbers).first(static_cast<std::size_t>(last + 1)));
-  bytes.first = group_bytes(piece.first);
+  bytes.first = block_bytes(piece.first, block);
   return bytes;
 }
 
-[[noreturn]] void refuse_cut(std::string_view tensor, const Piece& piece) {
+[[noreturn]] void refuse_cut(std::string_view tensor, const Piece& piece, const DTypeBlock& block) {
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("chunk {} is a cut inside a byte", to_string(Box(piece.offsets, piece.sizes))))
+              fmt::format("chunk {} is cut inside a byte", to_string(Box(piece.offsets, piece.sizes))))
       .of_tensor(tensor)
-      .because("four 6-bit elements share three bytes, so that pieces must begin and end on multiples of four")
+      .because(fmt::format("{0} elements share {1} bytes, so pieces must begin and end on multiples of {0}",
+                           block.elements, block.bytes))
       .hint("choose a layout that keeps this tensor whole, or cut another dimension");
 }
 
 }  // namespace
 
-void append_source_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out) {
-  append(catalog, tensor, false, out);
+void append_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out) {
+  for (std::uint32_t i = tensor.first_chunk; i < tensor.first_chunk + tensor.chunk_count; ++i) {
+    const Chunk& chunk = catalog.chunks[i];
+    if (is_empty(chunk.sizes)) continue;
+    out.push_back({.offsets = chunk.offsets,
+                   .sizes = chunk.sizes,
+                   .strides = chunk.strides,
+                   .first = chunk.first,
+                   .storage = catalog.stored[chunk.stored].storage,
+                   .chunk = i});
+  }
 }
 
-void append_target_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out) {
-  append(catalog, tensor, true, out);
+void choose_replicas(std::vector<Piece>& pieces, std::size_t begin) {
+  // Chunks that are not equal do not overlap: equal begins mean equal boxes.
+  const auto is_replica = [](const Piece& a, const Piece& b) { return a.offsets == b.offsets; };
+  const auto first = pieces.begin() + static_cast<std::ptrdiff_t>(begin);
+  pieces.erase(std::unique(first, pieces.end(), is_replica), pieces.end());
 }
 
 Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
@@ -180,18 +176,19 @@ bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> 
   return true;
 }
 
-void count_in_bytes(Arena& arena, std::string_view tensor, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& block, Dims& shape, std::span<Piece> from,
+                    std::span<Piece> to) {
   const bool is_line = flatten(arena, shape, from, to);
   for (const std::span<Piece> side : {from, to}) {
     for (Piece& piece : side) {
-      if (!is_cut_in_groups(piece)) refuse_cut(tensor, piece);
-      piece = grouped(arena, piece);
+      if (!is_cut_in_blocks(piece, block)) refuse_cut(tensor, piece, block);
+      piece = piece_in_bytes(arena, piece, block);
     }
   }
   std::array<std::int64_t, kMaxDims> sizes;
   std::ranges::copy(shape.span(), sizes.begin());
   const auto dims = static_cast<std::size_t>(is_line ? 1 : shape.size());
-  sizes[dims - 1] = group_bytes(sizes[dims - 1]);
+  sizes[dims - 1] = block_bytes(sizes[dims - 1], block);
   shape = arena.dims(std::span(sizes).first(dims));
 }
 

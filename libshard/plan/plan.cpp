@@ -8,6 +8,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/plan/grid.h"
+#include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
 namespace shard {
@@ -28,7 +29,7 @@ struct Job {
 std::int64_t bytes_of(std::span<const Piece> pieces, DType dtype) {
   std::int64_t bytes = 0;
   for (const Piece& piece : pieces) {
-    bytes = checked_add(bytes, checked_mul(checked_numel(piece.sizes), dtype_bits(dtype) / 8));
+    bytes = checked_add(bytes, checked_mul(checked_numel(piece.sizes), element_bytes(dtype)));
   }
   return bytes;
 }
@@ -112,8 +113,11 @@ class Planner {
     unit.to = wanted.dtype;
     unit.shape = wanted.shape;
     unit.tensor = index;
-    append_target_pieces(target_, wanted, plan_.to_pieces);
-    if (plan_.to_pieces.size() > unit.to_begin) append_source_pieces(source_, stored, plan_.from_pieces);
+    append_pieces(target_, wanted, plan_.to_pieces);
+    if (plan_.to_pieces.size() > unit.to_begin) {
+      append_pieces(source_, stored, plan_.from_pieces);
+      choose_replicas(plan_.from_pieces, unit.from_begin);
+    }
     if (options_.only_rank >= 0) keep_owned(unit);
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
     count_pieces(unit);
@@ -125,14 +129,14 @@ class Planner {
     return options_.only_rank < 0 || source_.files[source_.storages[storage].file].rank == options_.only_rank;
   }
 
-  /// Keeps the source pieces that the rank's files hold, and of the target's what those fill.
+  /// Keeps the source pieces that the rank's files hold, and the parts of the target's that those fill.
   void keep_owned(Unit& unit) {
     std::vector<Piece>&from = plan_.from_pieces, &to = plan_.to_pieces;
     const auto begin = from.begin() + unit.from_begin;
     from.erase(std::remove_if(begin, from.end(), [this](const Piece& piece) { return !is_owned(piece.storage); }),
                from.end());
     const std::span<Piece> owned = std::span(from).subspan(unit.from_begin);
-    set_reach(owned);
+    set_running_ends(owned);
     const std::vector<Piece> filled = parts_filled(*plan_.arena, std::span(to).subspan(unit.to_begin), owned);
     to.resize(unit.to_begin);
     to.insert(to.end(), filled.begin(), filled.end());
@@ -171,11 +175,12 @@ class Planner {
   /// Makes a line, if possible of bytes, of a tensor whose pieces allow it.
   void simplify(Unit& unit) {
     Arena& arena = *plan_.arena;
-    if (dtype_bits(unit.from) % 8 != 0) {
-      count_in_bytes(arena, target_.tensors[unit.tensor].name, unit.shape, from_of(unit), to_of(unit));
+    if (dtype_block(unit.from).elements > 1) {
+      count_in_bytes(arena, target_.tensors[unit.tensor].name, dtype_block(unit.from), unit.shape, from_of(unit),
+                     to_of(unit));
       unit.from = unit.to = DType::kUint8;
     } else if (flatten(arena, unit.shape, from_of(unit), to_of(unit)) && unit.from == unit.to) {
-      scale_line(arena, unit.shape, from_of(unit), to_of(unit), dtype_bits(unit.from) / 8);
+      scale_line(arena, unit.shape, from_of(unit), to_of(unit), element_bytes(unit.from));
       unit.from = unit.to = DType::kUint8;
       unit.is_line = true;
     }
@@ -236,13 +241,13 @@ class Planner {
 
   void finish(Unit& unit) {
     const std::span<Piece> from = from_of(unit), to = to_of(unit);
-    set_reach(from);
-    set_reach(to);
+    set_running_ends(from);
+    set_running_ends(to);
     unit.tile = choose_tile(*plan_.arena, unit, from, to, limits_);
     unit.first_tile = plan_.tile_count;
     unit.tile_count = count_tiles(unit);
     plan_.tile_count = checked_add(plan_.tile_count, unit.tile_count);
-    plan_.tile_bytes = std::max(plan_.tile_bytes, checked_numel(unit.tile.span()) * (dtype_bits(unit.from) / 8));
+    plan_.tile_bytes = std::max(plan_.tile_bytes, checked_numel(unit.tile.span()) * element_bytes(unit.from));
     plan_.bytes_to_read = checked_add(plan_.bytes_to_read, bytes_of(from, unit.from));
     plan_.bytes_to_write = checked_add(plan_.bytes_to_write, bytes_of(to, unit.to));
     plan_.copies += count_overlaps(from, to);
@@ -302,9 +307,11 @@ Box tile_box(const Unit& unit, std::int64_t number) {
 Plan plan_copies(const Catalog& source, const Catalog& target, const PlanOptions& options) {
   constexpr std::int64_t kLeastMemory = 1 << 20;
   if (options.max_memory_bytes < kLeastMemory) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--max-memory {} is too little", options.max_memory_bytes))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot copy within {} bytes of memory", options.max_memory_bytes))
         .expected("at least 1MiB")
-        .found(options.max_memory_bytes);
+        .found(options.max_memory_bytes)
+        .suggest(Remedy::kMoreMemory);
   }
   return Planner(source, target, options).run();
 }

@@ -24,9 +24,11 @@ namespace shard {
 /// A box of a unit and where its elements lie (see Chunk). Sorted by offsets.
 struct Piece {
   Dims offsets, sizes, strides;
-  std::int64_t first = 0;  ///< Elements from the storage's begin.
-  std::int64_t reach = 0;  ///< The largest end in the first cut dimension among the pieces up to this one.
+  std::int64_t first = 0;        ///< Elements from the storage's begin.
+  std::int64_t running_end = 0;  ///< See set_running_ends (overlaps.h).
   std::uint32_t storage = 0;
+  std::uint32_t chunk = kNoIndex;  ///< The catalog's chunk that this is, or a part of; of joined pieces the first's.
+                                   ///< Replicas of a source chunk follow it in the catalog, with an equal box.
 };
 
 struct Unit {
@@ -34,7 +36,7 @@ struct Unit {
   bool is_line = false;  ///< One dimension of bytes that move as they are, each piece one run of its storage.
   Dims shape;            ///< Of the whole unit.
   Dims tile;             ///< Of a full tile; edge tiles are smaller.
-  std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; replicas removed.
+  std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; of replicas one.
   std::uint32_t to_begin = 0, to_count = 0;      ///< Into Plan::to_pieces; replicas kept, each is written.
   std::int64_t first_tile = 0, tile_count = 0;
   std::uint32_t tensor = kNoIndex;  ///< Of the target catalog; kNoIndex for a shared storage or joined tensors.
@@ -71,10 +73,6 @@ TileRange tiles_of_rank(const Plan& plan, int rank, int ranks);
 /// The box of tile `number` of a unit (counted from 0 within the unit).
 Box tile_box(const Unit& unit, std::int64_t number);
 
-/// The pieces of a sorted run that may meet `box`: a contiguous range of indices found by binary search on the first
-/// dimension that is cut. The caller intersects each. \pre set_reach was called
-std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces, const Box& box);
-
 struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< All buffers of all workers together.
   int threads = 1;
@@ -82,12 +80,6 @@ struct PlanOptions {
   /// Only what source files of this rank hold (File::rank), where no other rank can read them; -1: everything.
   int only_rank = -1;
 };
-
-/// A worker's second buffer, beside its tile's: elements that are permuted or cast pass through it. At most 1 MiB.
-std::int64_t staging_bytes(std::int64_t max_memory_bytes);
-
-/// Sets `reach` of a sorted run of pieces.
-void set_reach(std::span<Piece> pieces);
 
 /// Plans the copies that fill `target` (from make_target, placed or not) from `source`.
 /// Every needed source byte is read once (of replicas the lowest rank's), every target byte written once. A target may

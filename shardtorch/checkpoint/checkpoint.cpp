@@ -3,6 +3,7 @@
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/collective_step.h"
@@ -79,16 +80,19 @@ void save(const StateDict& state, const std::string& path, ProcessGroupPtr group
   const WriteOptions write{.base_name = base_name(path)};
   CopyJob job;
   job.reader = reader.get();
+  job.selection = select(reader->catalog(), {});
   job.layout = KeepLayout();
   job.traits = traits_of(format, write);
   job.make_writer = [&](const Catalog&) { return format.make_writer(write); };
-  job.destination = path;
-  job.output = {.folder = true, .force = options.force, .sync = options.sync};
+  std::unique_ptr<OutputStore> output;
+  collective_step(ranks, {}, [&](const std::stop_token&) {
+    output = local_output(posix_disk(), path, {}, {.force = options.force, .sync = options.sync});
+  });
   job.threads = options.threads;
   job.max_memory_bytes = options.max_memory_bytes;
   job.by_owner = true;
   Progress progress;
-  run_copy_job(posix_disk(), ranks, job, progress, {});
+  run_copy_job(*output, ranks, job, progress, {});
 }
 
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group, const LoadOptions& options) {

@@ -1,5 +1,6 @@
 /// \file
 /// Workers that meet in a store: bytes from everyone to everyone, where there is no process group yet or any more.
+/// Inside shardtorch/rpc only.
 #pragma once
 
 #include <chrono>

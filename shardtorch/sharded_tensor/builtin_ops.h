@@ -1,5 +1,5 @@
 /// \file
-/// What operators and state dicts share. Not for programs.
+/// What operators and state dicts share. Inside shardtorch only.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 /// \file
-/// Inside ShardedTensor: what handles share. Not for programs.
+/// What handles of a ShardedTensor share. Inside shardtorch only.
 #pragma once
 
 #include <c10/core/TensorImpl.h>

@@ -1,5 +1,5 @@
 /// \file
-/// Elements between the members of a group, from tensors into tensors. Not for programs.
+/// Elements between the members of a group, from tensors into tensors. Inside shardtorch only.
 #pragma once
 
 #include <ATen/core/Tensor.h>

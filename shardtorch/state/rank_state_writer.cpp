@@ -4,12 +4,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/output.h"
+#include "libshard/io/local_output.h"
+#include "libshard/io/paths.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
 #include "shardtorch/state/values.h"
@@ -170,7 +172,8 @@ class StateTree {
 /// A state's file, laid out.
 class StateFile {
  public:
-  explicit StateFile(const StateDict& state) : tree_(state), zip_("archive", tree_.pickle(), sizes(tree_)) {}
+  explicit StateFile(const StateDict& state)
+      : tree_(state), pickle_(tree_.pickle()), zip_("archive", std::ssize(pickle_), sizes(tree_)) {}
 
   std::int64_t total_bytes() const { return zip_.total_bytes(); }
 
@@ -184,7 +187,7 @@ class StateFile {
       if (!bytes.empty()) write(zip_.data_offset(crcs.size()), bytes);
       crcs.push_back(crc32(bytes));
     }
-    for (const torch_save::SavedZip::Span& span : zip_.frame(crcs)) {
+    for (const torch_save::SavedZip::Span& span : zip_.frame(pickle_, crcs)) {
       write(span.offset, std::as_bytes(std::span(span.content)));
     }
   }
@@ -203,6 +206,7 @@ class StateFile {
   }
 
   StateTree tree_;
+  const std::string pickle_;
   torch_save::SavedZip zip_;
 };
 
@@ -219,9 +223,13 @@ std::string save_state(const StateDict& state) {
 
 void save_state_file(const StateDict& state, const std::string& path, bool force) {
   const StateFile file(state);
-  const auto output = begin_output(posix_disk(), path, {.folder = false, .force = force});
-  FileWriter& writer = output->file({}, file.total_bytes());
-  file.write([&writer](std::int64_t offset, std::span<const std::byte> part) { writer.write_at(offset, part); });
+  const auto store = local_output(posix_disk(), path, {}, {.force = force});
+  const OutputFile written{base_name(path), file.total_bytes()};
+  const auto output = store->begin(std::span(&written, 1), false);
+  const auto part = store->part(output->token());
+  FileWriter& writer = part->create(written);
+  file.write([&writer](std::int64_t offset, std::span<const std::byte> bytes) { writer.write_at(offset, bytes); });
+  part->finish();
   output->commit();
 }
 

@@ -36,7 +36,7 @@ struct CommandLine : testing::Test {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
-  CommonOptions common;  ///< Of the last parse.
+  CommonOptions common;  ///< What the last parse filled in.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
@@ -84,9 +84,7 @@ TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) { refuses({"split", "a", "-o"
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
 }
-TEST_F(CommandLine, RefusesDimWithoutRanks) {
-  refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim needs --ranks");
-}
+TEST_F(CommandLine, RefusesDimWithoutRanks) { refuses({"split", "a", "-o", "b", "--dim", "1"}, "--dim needs --ranks"); }
 TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
   refuses({"split", "a", "-o", "b", "--place", "*=R"}, "--place needs --mesh");
 }
@@ -180,7 +178,8 @@ TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {
   const Options options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
-  EXPECT_EQ(repeat_command(options.arguments, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+  EXPECT_EQ(repeat_command(options.arguments, "--objects drop"),
+            "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {

@@ -15,7 +15,8 @@ template <class T>
 ValueDifference compared(DType dtype, const std::vector<T>& a, const std::vector<T>& b,
                          const Tolerance& tolerance = {}) {
   Comparer comparer(dtype, tolerance);
-  const std::int64_t count = static_cast<std::int64_t>(a.size() * sizeof(T)) * 8 / dtype_bits(dtype);
+  const DTypeBlock block = dtype_block(dtype);
+  const std::int64_t count = static_cast<std::int64_t>(a.size() * sizeof(T)) / block.bytes * block.elements;
   comparer.add(0, count, std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
   return comparer.result();
 }

@@ -1,4 +1,5 @@
-// Every writing verb with every single call to the disk failed once: the exit code says so, DST stays as it was.
+// Runs every writing verb once for each call to the disk, with that call failing: the exit code shows the failure and
+// DST stays as it was.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

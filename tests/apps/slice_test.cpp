@@ -37,9 +37,9 @@ TEST_F(SliceOf, RefusesSteps) { refuses("0:4:2", "has a step, which cat does not
 TEST_F(SliceOf, RefusesAnIndexOutOfRange) { refuses("0,5", "index 5 is out of range in dimension 1, which is 5 long"); }
 TEST_F(SliceOf, RefusesTooManyDimensions) { refuses("0,0,0,0", "it names 4 dimensions, 'w' has 3"); }
 TEST_F(SliceOf, RefusesTwoEllipses) { refuses("...,...", "may stand once"); }
-TEST_F(SliceOf, RefusesWords) { refuses("first", "'first' is no number"); }
+TEST_F(SliceOf, RefusesWords) { refuses("first", "'first' is not a number"); }
 TEST_F(SliceOf, RefusesNothing) { refuses("", "an index is missing"); }
-TEST_F(SliceOf, RefusesNumbersPast64Bits) { refuses("99999999999999999999", "is no number"); }
+TEST_F(SliceOf, RefusesNumbersPast64Bits) { refuses("99999999999999999999", "is not a number"); }
 
 TEST(SplitSlice, TakesTheLastBrackets) {
   const SlicedName both = split_slice("w[0][1:3]");

@@ -467,8 +467,7 @@ TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
   EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/n.pt"}), 0);
   EXPECT_THAT(
       world.err,
-      HasSubstr(
-          "warning: torch cannot hold the texts of the source's __metadata__, which are left out: 'licence'"));
+      HasSubstr("warning: torch cannot hold the texts of the source's __metadata__, which are left out: 'licence'"));
   EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/again.safetensors"}), 0);
   EXPECT_THAT(world.err, Not(HasSubstr("licence")));
 }

@@ -13,6 +13,7 @@
 
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/posix_file.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/open_group.h"
@@ -70,13 +71,14 @@ void copy(Group& group, const std::string& from, const std::string& to) {
     const WriteOptions options{.single_file = true};
     CopyJob job;
     job.reader = reader.get();
+    job.selection = select(reader->catalog(), {});
     job.traits = traits_of(format, options);
     job.make_writer = [&](const Catalog&) { return format.make_writer(options); };
-    job.destination = to;
-    job.output = {.folder = false, .sync = false};
+    job.cloner = &fs;
     job.threads = group.size() == 1 ? 2 : 1;
     Progress progress;
-    run_copy_job(fs, group, job, progress, {});
+    const auto output = local_output(fs, to, {}, {.sync = false});
+    run_copy_job(*output, group, job, progress, {});
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   if (group.rank() == 0) fmt::print("{} {} ranks: copy {:.4f} s\n", group.backend(), group.size(), best);

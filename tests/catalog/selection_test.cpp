@@ -1,3 +1,4 @@
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/selection.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+#include "libshard/catalog/glob.h"
 #include "libshard/catalog/target.h"
 
 #include <gtest/gtest.h>

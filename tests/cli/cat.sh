@@ -62,3 +62,9 @@ model large.safetensors $((64 << 20))
 "$SHARDCTL" cat large.safetensors w 2>err | head -n 1 >out
 [ "${PIPESTATUS[0]}" = 0 ] || fail "a closed pipe is exit ${PIPESTATUS[0]}"
 is_empty err
+
+# Elements that do not match their checksum are damage, whatever part of the file they are in.
+cp "$SHARD_DATA/torch/state.pt" flipped.pt
+printf '\xff' | dd of=flipped.pt bs=1 seek=1346 conv=notrunc status=none
+expect 4 cat flipped.pt base
+holds err "flipped.pt"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A reader that has seen enough is no failure; a full disk behind stdout is one.
+# A reader that closes the pipe is not a failure; a full disk behind stdout is one.
 . "$(dirname "$0")/common.sh"
 
 names=$(seq 1 20000 | sed 's/.*/"tensor.&":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}/' | paste -sd,)

@@ -17,23 +17,25 @@ completes() {
       bash -c '. ./completion.bash; read -ra COMP_WORDS <<<"${1//=/ = }"; [[ $1 != *" " ]] || COMP_WORDS+=("")
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shardctl; printf "%s\n" "${COMPREPLY[@]}"' - "$2"
       ;;
-    zsh) zsh -f zsh_offers "$2" ;;
+    zsh) zsh -f zsh_offers "$2" "$3" ;;
     fish) fish --no-config -c 'source completion.fish; complete -C "$argv[1]"' "$2" | cut -f 1 ;;
   esac >offered 2>&1 || true
   grep -qE -- "(^|[^a-z-])$3($|[^a-z_-])" offered || { cp offered out && fail "$1 does not complete '$2' to '$3'"; }
 }
 
-# zsh completes for terminals only: it gets one, and what it draws there is looked at.
+# zsh completes on terminals only: it gets one. The test reads what it draws there until it holds WORD, at most 10 s.
 cat >zsh_offers <<'Z'
-zmodload zsh/zpty
+zmodload zsh/zpty zsh/zselect
 zpty shell zsh -f -i
-zpty -w shell "PS1= RPS1=; unsetopt zle_bracketed_paste; autoload -Uz compinit && compinit -u -D; source ./completion.zsh; print REA''DY"
+zpty -w shell "PS1= RPS1=; unsetopt zle_bracketed_paste; autoload -Uz compinit && compinit -u -C -d ./zsh_dump; source ./completion.zsh; print REA''DY"
 zpty -r shell drawn '*READY*'
 zpty -w -n shell "$1"$'\t\t'
-for ((i = 0; i < 20; ++i)); do
-  sleep 0.1
-  while zpty -r -t shell drawn; do print -rn -- "$drawn"; done
+for ((i = 0; i < 500; ++i)); do
+  zselect -t 2
+  while zpty -r -t shell drawn; do all+=$drawn; done
+  [[ $all =~ "(^|[^a-z-])$2[^a-z_-]" ]] && break
 done
+print -rn -- "$all"
 zpty -d shell
 Z
 

@@ -10,7 +10,7 @@ line=$(sed -n 's/^  hint: shardctl //p' err)
 eval "\"\$SHARDCTL\" $line" 2>/dev/null || fail "the hinted line does not work: $line"
 [ -e model.safetensors ] || fail "the hinted line wrote nothing"
 
-# Tensors that cannot be written are no objects to be dropped: one line leaves all of them out, and it runs.
+# Tensors that cannot be written are not objects to be dropped: the hinted line leaves all of them out, and it runs.
 for target in safetensors dcp; do
   expect 8 convert "$SHARD_DATA/torch/sparse.pt" -o dense-$target --to $target
   line=$(sed -n 's/^  hint: shardctl //p' err)

@@ -7,7 +7,7 @@ echo old >target/x.safetensors
 
 for pair in TERM:143 INT:130; do
   signal=${pair%:*} wanted=${pair#*:}
-  # A script's background jobs ignore SIGINT; the program does not look at that, it waits for the signal.
+  # A script's background jobs ignore SIGINT; the program waits for the signal all the same.
   "$SHARDCTL" gather m.safetensors -o target/x.safetensors --force -j 1 --max-memory 1MiB 2>err &
   pid=$!
   while ! ls -A target | grep -q shardctl-; do

@@ -15,6 +15,14 @@ grep -q . "$work/names"
 "$work/prefix/bin/shardctl" --version
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
+# Each installed header compiles alone, but for shardtorch's, which the program above includes; private ones are absent.
+cd "$work/prefix/include"
+find libshard formats -name '*.h' | xargs -P 2 -I HEADER g++ -std=c++20 -fsyntax-only -w -I. -x c++ HEADER
+private=$(cd "$2" && grep -rlE 'Inside .* only' --include='*.h' libshard formats shardtorch)
+for header in $private libshard/exec/runs.h formats/torch/reader.h; do
+  [ ! -e "$header" ] || { echo "$header is private, but installed" >&2 && exit 1; }
+done
+
 # Without LibTorch the rest is found all the same; who demands ShardedTensor is told.
 configure without -DLibTorch_ROOT="$work/nowhere" >/dev/null
 if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=torch >/dev/null 2>"$work/errors"; then

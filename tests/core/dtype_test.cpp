@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
 namespace shard {
 namespace {
 
@@ -34,13 +37,48 @@ TEST(DTypeOfName, RefusesOtherWords) {
   EXPECT_EQ(dtype_of_name("torch."), std::nullopt);
 }
 
-TEST(DTypeBits, OfOneElement) {
-  EXPECT_EQ(dtype_bits(DType::kBool), 8);
-  EXPECT_EQ(dtype_bits(DType::kFloat16), 16);
-  EXPECT_EQ(dtype_bits(DType::kComplex32), 32);
-  EXPECT_EQ(dtype_bits(DType::kComplex128), 128);
-  EXPECT_EQ(dtype_bits(DType::kFloat4E2m1fnX2), 8);
-  EXPECT_EQ(dtype_bits(DType::kFloat6E3m2fn), 6);
+/// Bits of the number that ends a dtype's name ("bfloat16": 16), by torch's rules for names.
+int bits_by_name(std::string_view name) {
+  for (const std::string_view whole_byte : {"bool", "x2", "x4", "x8"}) {  // bits2x4, quint4x2, float4_e2m1fn_x2, ...
+    if (name.ends_with(whole_byte)) return 8;
+  }
+  const std::string_view digits = name.substr(name.find_first_of("0123456789"));
+  int bits = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') break;
+    bits = bits * 10 + (c - '0');
+  }
+  return bits;
+}
+
+TEST(DTypeBlock, IsOneElementOfTheBytesThatTheNameSaysAndFourOfFloat6) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const std::string_view name = dtype_name(dtype);
+    const bool is_packed = name.starts_with("float6_");
+    const DTypeBlock expected = is_packed ? DTypeBlock{4, 3} : DTypeBlock{1, bits_by_name(name) / 8};
+    EXPECT_EQ(dtype_block(dtype), expected) << name;
+    if (!is_packed) {
+      EXPECT_EQ(element_bytes(dtype), expected.bytes) << name;
+    }
+  }
+}
+
+TEST(DTypeBlock, CountsThePackedBytesOfEveryDtype) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const DTypeBlock block = dtype_block(dtype);
+    for (std::int64_t elements = 0; elements <= 16; ++elements) {
+      if (elements % block.elements != 0) {
+        EXPECT_THROW(checked_bytes(elements, dtype), Error) << dtype_name(dtype);
+      } else {
+        EXPECT_EQ(checked_bytes(elements, dtype) * block.elements, elements * block.bytes) << dtype_name(dtype);
+      }
+      const std::int64_t within = *bytes_within(elements, dtype);
+      EXPECT_GE(within * block.elements, elements * block.bytes) << dtype_name(dtype);
+      EXPECT_LT((within - block.bytes) * block.elements, elements * block.bytes) << dtype_name(dtype);
+    }
+  }
 }
 
 TEST(DTypeClass, EveryTypeHasAtMostOne) {
@@ -63,7 +101,8 @@ TEST(DTypeClass, SeparatesFloatsIntegersAndComplex) {
 TEST(ComponentOf, IsHalfAComplexDtypeAndAnyOtherItself) {
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
-    EXPECT_EQ(dtype_bits(component_of(dtype)), dtype_bits(dtype) / (is_complex(dtype) ? 2 : 1)) << dtype_name(dtype);
+    EXPECT_EQ(dtype_block(component_of(dtype)).bytes * (is_complex(dtype) ? 2 : 1), dtype_block(dtype).bytes)
+        << dtype_name(dtype);
     EXPECT_FALSE(is_complex(component_of(dtype))) << dtype_name(dtype);
   }
   EXPECT_EQ(component_of(DType::kBcomplex32), DType::kBfloat16);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 namespace shard {
@@ -23,10 +24,35 @@ class ValueTest : public ::testing::Test {
   Arena arena_;
 };
 
+using ForEachChild = ValueTest;
 using Makers = ValueTest;
 using MappingItems = ValueTest;
 using FindKey = ValueTest;
 using TypeName = ValueTest;
+
+TEST_F(ForEachChild, SeesEveryPartOfACall) {
+  Value* made = call("m", "C", {number(1)});
+  made->extra = arena_.array<CallExtra>(1).data();
+  *made->extra = {.list_items = dict({number(2)})->items,
+                  .dict_items = dict({number(3), number(4)})->items,
+                  .state = number(5),
+                  .kwargs = number(6),
+                  .is_new = true};
+  std::int64_t sum = 0;
+  int globals = 0;
+  for_each_child(std::as_const(*made), [&](const Value& child) {
+    child.kind == ValueKind::kGlobal ? ++globals : sum += child.number;
+  });
+  EXPECT_EQ(sum, 1 + 2 + 3 + 4 + 5 + 6);
+  EXPECT_EQ(globals, 1);
+}
+
+TEST_F(ForEachChild, AChangeOfAChildStays) {
+  Value* list = dict({number(1)});
+  for_each_child(*list, [](Value& child) { child.number = 7; });
+  EXPECT_EQ(list->items[0]->number, 7);
+  for_each_child(*number(1), [](Value&) { FAIL(); });
+}
 
 TEST_F(Makers, GlobalKeepsModuleAndNameApart) {
   const Value* global = make_global(arena_, "torch._utils", "_rebuild_tensor_v2");

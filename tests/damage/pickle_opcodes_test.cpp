@@ -145,7 +145,7 @@ TEST(PickleOpcodes, BytesThatAreNoOpcodesAreRefusedByName) {
   int refused = 0;
   for (int byte = 0; byte < 256; ++byte) {
     if (!pickle::op_name(static_cast<std::uint8_t>(byte)).empty()) continue;
-    expect_refused("\x80\x05" + std::string(1, static_cast<char>(byte)), "no opcode of Python's", std::to_string(byte));
+    expect_refused("\x80\x05" + std::string(1, static_cast<char>(byte)), "not an opcode of Python", std::to_string(byte));
     ++refused;
   }
   EXPECT_EQ(refused, 188);
@@ -218,27 +218,27 @@ struct WrongKind {
   const char* words;
 };
 const WrongKind kWrongKinds[] = {
-    {"REDUCE of None", "N)R", "calls what is no class or function by name"},
-    {"REDUCE of a string", "\x8c\1a)R", "calls what is no class or function by name"},
-    {"REDUCE with a list", "ctorch\nSize\n]R", "arguments that are no tuple"},
-    {"REDUCE with None", "ctorch\nSize\nNR", "arguments that are no tuple"},
-    {"NEWOBJ of a tuple", "))\x81", "makes an object of what is no class by name"},
-    {"NEWOBJ with a dict", "ctorch\nSize\n}\x81", "arguments that are no tuple"},
-    {"NEWOBJ_EX with a list", "ctorch\nSize\n)]\x92", "keyword arguments that are no dict"},
-    {"NEWOBJ_EX of a number", "K\1)}\x92", "makes an object of what is no class by name"},
-    {"BUILD of a list", "]}b", "sets the state of what is no object"},
-    {"BUILD of a dict", "}}b", "sets the state of what is no object"},
-    {"BUILD of a class", "ctorch\nSize\n}b", "sets the state of what is no object"},
-    {"APPEND to a dict", "}Na", "appends to what is no list"},
-    {"APPEND to a set", "\x8fNa", "appends to what is no list"},
-    {"APPENDS to a tuple", ")(Ne", "appends to what is no list"},
-    {"SETITEM of a list", "]NNs", "sets items of what is no dict"},
-    {"SETITEMS of a string", "\x8c\1a(NNu", "sets items of what is no dict"},
+    {"REDUCE of None", "N)R", "calls a value that is not a class or function by name"},
+    {"REDUCE of a string", "\x8c\1a)R", "calls a value that is not a class or function by name"},
+    {"REDUCE with a list", "ctorch\nSize\n]R", "arguments that are not a tuple"},
+    {"REDUCE with None", "ctorch\nSize\nNR", "arguments that are not a tuple"},
+    {"NEWOBJ of a tuple", "))\x81", "makes an object of a value that is not a class by name"},
+    {"NEWOBJ with a dict", "ctorch\nSize\n}\x81", "arguments that are not a tuple"},
+    {"NEWOBJ_EX with a list", "ctorch\nSize\n)]\x92", "keyword arguments that are not a dict"},
+    {"NEWOBJ_EX of a number", "K\1)}\x92", "makes an object of a value that is not a class by name"},
+    {"BUILD of a list", "]}b", "sets the state of a value that is not an object"},
+    {"BUILD of a dict", "}}b", "sets the state of a value that is not an object"},
+    {"BUILD of a class", "ctorch\nSize\n}b", "sets the state of a value that is not an object"},
+    {"APPEND to a dict", "}Na", "appends to a value that is not a list"},
+    {"APPEND to a set", "\x8fNa", "appends to a value that is not a list"},
+    {"APPENDS to a tuple", ")(Ne", "appends to a value that is not a list"},
+    {"SETITEM of a list", "]NNs", "sets items of a value that is not a dict"},
+    {"SETITEMS of a string", "\x8c\1a(NNu", "sets items of a value that is not a dict"},
     {"SETITEMS with a key alone", "}(Nu", "a key without a value"},
     {"DICT with a key alone", "(Nd", "a key without a value"},
-    {"ADDITEMS to a list", "](N\x90", "adds items to what is no set"},
-    {"STACK_GLOBAL of numbers", "K\1K\2\x93", "module and name are no strings"},
-    {"STACK_GLOBAL of bytes", "C\1aC\1b\x93", "module and name are no strings"},
+    {"ADDITEMS to a list", "](N\x90", "adds items to a value that is not a set"},
+    {"STACK_GLOBAL of numbers", "K\1K\2\x93", "module and name are not strings"},
+    {"STACK_GLOBAL of bytes", "C\1aC\1b\x93", "module and name are not strings"},
     {"a name of 2,000 bytes", "c" + std::string(2000, 'a') + "\nb\n", "a global's name of 2001 bytes"},
 };
 

@@ -14,8 +14,8 @@ int main(int argc, char** argv) {
   if (!from || !to) return 2;
   if (!shard::can_cast(*from, *to)) return 8;
   const std::string in{std::istreambuf_iterator<char>(std::cin), {}};
-  const std::size_t elements = in.size() * 8 / static_cast<std::size_t>(shard::dtype_bits(*from));
-  std::vector<std::byte> out(elements * static_cast<std::size_t>(shard::dtype_bits(*to)) / 8);
+  const std::size_t elements = in.size() / static_cast<std::size_t>(shard::element_bytes(*from));
+  std::vector<std::byte> out(elements * static_cast<std::size_t>(shard::element_bytes(*to)));
   const std::int64_t overflows = shard::cast(*from, std::as_bytes(std::span(in)), *to, out);
   std::fwrite(out.data(), 1, out.size(), stdout);
   std::fprintf(stderr, "%lld\n", static_cast<long long>(overflows));

@@ -26,9 +26,9 @@ struct Cast {
 /// Casts and gives the target's elements as To, a type of the target's size.
 template <class To, class From>
 Cast<To> cast_all(DType from, const std::vector<From>& in, DType to) {
-  const std::size_t elements = in.size() * sizeof(From) * 8 / static_cast<std::size_t>(dtype_bits(from));
+  const std::size_t elements = in.size() * sizeof(From) / static_cast<std::size_t>(element_bytes(from));
   Cast<To> result;
-  result.values.resize(elements * static_cast<std::size_t>(dtype_bits(to)) / 8 / sizeof(To));
+  result.values.resize(elements * static_cast<std::size_t>(element_bytes(to)) / sizeof(To));
   result.overflows = cast(from, std::as_bytes(std::span(in)), to, std::as_writable_bytes(std::span(result.values)));
   return result;
 }

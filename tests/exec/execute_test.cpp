@@ -157,9 +157,9 @@ struct Case {
 
   void add(Random& random, DType from, DType to, const Sizes& shape) {
     const std::string name = fmt::format("t{}", source.tensors.size());
-    const auto chunks = random_chunks(random, source, shape, dtype_bits(from) / 8, false);
+    const auto chunks = random_chunks(random, source, shape, element_bytes(from), false);
     add_tensor(source, name, from, shape, chunks);
-    add_tensor(target, name, to, shape, random_chunks(random, target, shape, dtype_bits(to) / 8, true));
+    add_tensor(target, name, to, shape, random_chunks(random, target, shape, element_bytes(to), true));
   }
 
   void fill(Random& random) {
@@ -174,7 +174,7 @@ struct Case {
   void fill_tensor(Random& random, std::size_t i) {
     const Tensor& from = source.tensors[i];
     const Tensor& to = target.tensors[i];
-    const std::int64_t from_bytes = dtype_bits(from.dtype) / 8, to_bytes = dtype_bits(to.dtype) / 8;
+    const std::int64_t from_bytes = element_bytes(from.dtype), to_bytes = element_bytes(to.dtype);
     const std::int64_t count = checked_numel(from.shape.span());
     const Bytes logical = random_bytes(random, count * from_bytes);
     for (const Chunk& chunk : source.chunks_of(from)) {
@@ -463,7 +463,7 @@ TEST(TensorReader, ReadsAnyRangeOfAnyChunks) {
     const MemoryReader reader(the.source, the.source_files);
     Progress progress;
     TensorReader tensor(the.source, reader, 0, progress);
-    const std::int64_t count = checked_numel(the.source.tensors[0].shape.span()), bytes = dtype_bits(dtype) / 8;
+    const std::int64_t count = checked_numel(the.source.tensors[0].shape.span()), bytes = element_bytes(dtype);
     for (int i = 0; i < 10; ++i) {
       const std::int64_t begin = below(random, count + 1), end = begin + below(random, count - begin + 1);
       Bytes out(static_cast<std::size_t>((end - begin) * bytes));

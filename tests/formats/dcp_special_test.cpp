@@ -8,6 +8,7 @@
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/objects.h"
 #include "formats/detect.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/value.h"
 #include "libshard/exec/tensor_reader.h"
 #include "tests/formats/dcp_golden.h"
@@ -353,34 +354,43 @@ TEST(DcpInnerTensors, ADamagedObjectIsRefusedForNobodyWouldMissThem) {
   GoldenDcp golden("four_ranks");
   golden.metadata_files_only();
   const Error error = test::error_of([&] { golden.open(); });
-  EXPECT_THAT(error.what(), HasSubstr("no torch.save zip"));
+  EXPECT_THAT(error.what(), HasSubstr("not a torch.save zip"));
   EXPECT_NE(error.tensor(), "");
 }
 
 TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
-  const std::string pickled = std::string("\x80\x02") + "c_io\nBytesIO\n.";
+  const std::string pickled = std::string("\x80\x02") + "c_io\nFileIO\n.";
   const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", pickled}, {"version", "3\n"}}));
   dcp::ZstdAllowance allowance;
   const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
   Arena arena;
   const Error error = test::error_of([&] { dcp::load_object(arena, item, {}, {}); });
-  EXPECT_THAT(error.what(), HasSubstr("_io.BytesIO"));
-  EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
+  EXPECT_THAT(error.what(), HasSubstr("_io.FileIO"));
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
+}
+
+const std::string kPersistentStorage =
+    "(X\x07" + "\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x01tQ"s;
+
+/// Whether a bytes item of this pickled value hides a tensor.
+bool hides_tensors(const std::string& value) {
+  const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", "\x80\x04" + value + "."}, {"version", "3\n"}}));
+  dcp::ZstdAllowance allowance;
+  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
+  Arena arena;
+  return dcp::load_object(arena, item, {}, {}).hides_tensors;
 }
 
 TEST(DcpObjects, SayThatTensorsAreHiddenInThem) {
-  const std::string storage = "(X\x07" + "\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0000X\x03\0\0\0cpuK\x01tQ"s;
-  const auto hides = [](const std::string& value) {
-    const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", "\x80\x02" + value + "."}, {"version", "3\n"}}));
-    dcp::ZstdAllowance allowance;
-    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
-    Arena arena;
-    return dcp::load_object(arena, item, {}, {}).hides_tensors;
-  };
-  EXPECT_TRUE(hides("]" + storage + "a"));
+  EXPECT_TRUE(hides_tensors("]" + kPersistentStorage + "a"));
   EXPECT_FALSE(
-      hides("]K\x01"
-            "a"));
+      hides_tensors("]K\x01"
+                    "a"));
+}
+
+TEST(DcpObjects, SeeTensorsInKeywordArguments) {
+  EXPECT_TRUE(hides_tensors("cargparse\nNamespace\n)}X\x01\0\0\0x"s + kPersistentStorage + "s\x92"));
+  EXPECT_FALSE(hides_tensors("cargparse\nNamespace\n)}X\x01\0\0\0xK\1s\x92"s));
 }
 
 // torch 1.13 flattens nothing: the optimizer's dict is one bytes item.
@@ -422,6 +432,57 @@ TEST(DcpLookAlikes, MetadataJsonOfOthersIsNoReason) {
   golden.files["metadata.json"] = R"({"step": 3})";
   golden.open();
   EXPECT_EQ(detect_format({&golden.fs(), {"/c"}}).traits.name, "dcp");
+}
+
+/// `.metadata` with `mcore_data`, as Megatron-core up to 0.15 writes it: `reshaped` is listed there, "w" as plain.
+void add_mcore_data(GoldenDcp& golden, const std::string& reshaped, const std::string& class_module) {
+  std::string& content = golden.files.at(".metadata");
+  Arena arena;
+  pickle::LoadOptions options;
+  options.allow = pickle::is_known_global;
+  const std::string before = content;
+  Value* root = pickle::load(arena, std::as_bytes(std::span(before)), options);
+  const auto dict = [&](std::vector<Value*> items) { return make_list(arena, ValueKind::kDict, items); };
+  Value* shape = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 12)});
+  Value* entry = dict({make_string(arena, "nd_reformulated_orig_global_shape"), shape});
+  Value* mcore_data = dict({make_string(arena, "w"), dict({}), make_string(arena, reshaped), entry});
+  const std::span<Value*> state = root->extra->state->items;
+  std::vector<Value*> items(state.begin(), state.end());
+  items.insert(items.end(), {make_string(arena, "mcore_data"), mcore_data});
+  root->extra->state = dict(items);
+  if (!class_module.empty()) root->callee = make_global(arena, class_module, "MCoreMetadata");
+  pickle::Dumper dumper({.protocol = 4, .tensor = {}});
+  dumper.value(*root);
+  content = dumper.finish();
+}
+
+TEST(DcpMegatron, WeightsAreReadAndReshapedTensorsAreHidden) {
+  for (const std::string class_module : {"", "megatron.core.dist_checkpointing.strategies.torch"}) {
+    GoldenDcp golden("four_ranks");
+    const std::string first(golden.open()->catalog().tensors.front().name);
+    const std::size_t tensors = golden.open()->catalog().tensors.size();
+    add_mcore_data(golden, first, class_module);
+    const std::unique_ptr<Reader> reader = golden.open_located();
+    const Catalog& catalog = reader->catalog();
+    EXPECT_EQ(catalog.tensors.size(), tensors - 1);
+    EXPECT_EQ(catalog.find(first), nullptr);
+    const auto object = std::ranges::find(catalog.objects, first, &Object::name);
+    ASSERT_NE(object, catalog.objects.end());
+    EXPECT_EQ(object->value->kind, ValueKind::kOpaque);
+    EXPECT_EQ(object->value->text, "Tensor");
+    EXPECT_THAT(catalog.warnings, ::testing::Contains(HasSubstr("reshaped by Megatron-core")));
+    reader->load_objects();
+    const auto loaded = std::ranges::find(catalog.objects, first, &Object::name);
+    ASSERT_NE(loaded, catalog.objects.end());
+    EXPECT_EQ(loaded->value->kind, ValueKind::kOpaque);
+  }
+}
+
+TEST(DcpMegatron, PlainEntriesChangeNothing) {
+  GoldenDcp golden("one_rank");
+  add_mcore_data(golden, "of no tensor", "");
+  EXPECT_THAT(names_of(golden.open_located()->catalog().tensors), ElementsAre("w"));
+  EXPECT_THAT(golden.open()->catalog().warnings, IsEmpty());
 }
 
 TEST(DcpLookAlikes, CommonPtAloneIsNoReason) {

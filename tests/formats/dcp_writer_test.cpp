@@ -168,6 +168,14 @@ TEST(DcpFlatten, AnOpaqueValueIsRefusedByName) {
   });
 }
 
+TEST(DcpFlatten, ATensorInKeywordArgumentsIsRefusedByName) {
+  Tree t;
+  Value* call = make_call(t.arena(), make_global(t.arena(), "argparse", "Namespace"), {});
+  call->extra = t.arena().array<CallExtra>(1).data();
+  call->extra->kwargs = t.dict({t.text("x"), t.tensor()});
+  test::expect_error(ErrorCode::kUnsupported, "'a'", [&] { t.flatten(t.dict({t.text("a"), call})); });
+}
+
 TEST(DcpFlatten, ABareTensorIsRefused) {
   Tree t;
   test::expect_error(ErrorCode::kUnsupported, "bare", [&] { t.flatten(t.tensor()); });
@@ -185,7 +193,8 @@ TEST(DcpMetadata, WhatIsWrittenIsReadAlike) {
   const std::string& bytes = golden.files.at(".metadata");
   Arena arena, again_arena;
   const dcp::Metadata first = dcp::parse_metadata(arena, std::as_bytes(std::span(bytes)), ".metadata");
-  const std::string dumped = dcp::dump_metadata(first);
+  std::string dumped;
+  dcp::dump_metadata(first, [&dumped](std::string_view piece) { dumped += piece; });
   const dcp::Metadata again = dcp::parse_metadata(again_arena, std::as_bytes(std::span(dumped)), ".metadata");
   ASSERT_EQ(again.tensors.size(), first.tensors.size());
   for (std::size_t i = 0; i < first.tensors.size(); ++i) {

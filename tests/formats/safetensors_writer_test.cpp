@@ -50,14 +50,12 @@ class SafetensorsWriterTest : public testing::Test {
   void write(Catalog& target, const WriteOptions& options = {}) {
     const auto writer = kSafetensorsFormat.make_writer(options);
     writer->place(target);
-    std::vector<std::unique_ptr<FileWriter>> owned;
-    std::vector<FileWriter*> files;
-    for (const File& file : target.files) {
-      owned.push_back(fs->create("/" + file.path));
-      owned.back()->allocate(file.bytes);
-      files.push_back(owned.back().get());
+    for (std::uint32_t i = 0; i < target.files.size(); ++i) {
+      const auto file = fs->create("/" + target.files[i].path);
+      file->allocate(target.files[i].bytes);
+      writer->begin_file(target, i, *file);
+      writer->finish_file(target, i, NoChecksums{}, *file);
     }
-    writer->finish(target, NoChecksums{}, files);
   }
   std::string content(const std::string& path) const { return test::as_text(state->content(path)); }
 
@@ -188,12 +186,12 @@ TEST_F(SafetensorsWriterTest, Float4DoublesTheLastDimension) {
 TEST_F(SafetensorsWriterTest, DtypesThatItLacksAreRefusedByName) {
   for (const DType dtype : {DType::kComplex128, DType::kBits16, DType::kQint8}) {
     Target target;
-    target.add("weight", dtype, {1}, dtype_bits(dtype) / 8);
+    target.add("weight", dtype, {1}, element_bytes(dtype));
     const Error error = test::error_of([&] { write(target.finished()); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(error.tensor(), "weight");
     EXPECT_THAT(error.what(), testing::HasSubstr(std::string(dtype_name(dtype))));
-    EXPECT_THAT(error.hint(), testing::HasSubstr("--cast"));
+    EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kCast, "weight"}));
   }
 }
 
@@ -201,7 +199,9 @@ TEST_F(SafetensorsWriterTest, NamesThatItCannotHoldAreRefused) {
   for (const char* name : {"__metadata__", "\xff"}) {
     Target target;
     target.add(name, DType::kUint8, {1}, 1);
-    test::expect_error(ErrorCode::kUnsupported, "--rename", [&] { write(target.finished()); });
+    const Error error = test::error_of([&] { write(target.finished()); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kRename, name}));
   }
 }
 
@@ -209,8 +209,9 @@ TEST_F(SafetensorsWriterTest, AHeaderPastTheCapIsRefused) {
   Target target;
   target.add("a", DType::kUint8, {1}, 1);
   target.catalog.metadata["long"] = std::string(100'000'000, 'x');
-  test::expect_error(ErrorCode::kUnsupported, "--max-shard-size",
-                     [&] { kSafetensorsFormat.make_writer({})->place(target.finished()); });
+  const Error error = test::error_of([&] { kSafetensorsFormat.make_writer({})->place(target.finished()); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kSpreadFiles}));
 }
 
 TEST_F(SafetensorsWriterTest, WithoutTensorsItIsAValidFile) {

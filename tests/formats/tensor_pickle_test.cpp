@@ -167,7 +167,7 @@ TEST(TensorDump, ReadsBackForEveryPlainDType) {
     view.first = 1;
     view.key = "7";
     view.location = "cpu";
-    view.storage_bytes = 7 * dtype_bits(dtype) / 8;
+    view.storage_bytes = 7 * element_bytes(dtype);
     view.neg = true;
     std::string text;
     const std::optional<TensorView> back = round_trip(arena, view, text);

@@ -96,7 +96,7 @@ inline const Storage& storage_of(const Catalog& catalog, const std::string& name
 inline std::string elements(Reader& reader, const std::string& name) {
   const StoredTensor& stored = stored_of(located(reader), name);
   const auto bytes = reader.bytes_of(stored.storage);
-  const std::int64_t size = dtype_bits(stored.dtype) / 8, begin = reader.catalog().storages[stored.storage].offset;
+  const std::int64_t size = element_bytes(stored.dtype), begin = reader.catalog().storages[stored.storage].offset;
   std::int64_t count = 1;
   for (const std::int64_t side : stored.shape) count *= side;
   std::string out(static_cast<std::size_t>(count * size), '?');

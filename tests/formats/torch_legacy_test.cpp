@@ -168,7 +168,7 @@ TEST(TorchLegacy, ClassesOfModulesAreRefusedByName) {
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
   EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal);
   EXPECT_THAT(error.what(), HasSubstr("__main__.Net"));
-  EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
 }
 
 TEST(TorchLegacy, ClassesOfModulesMayBeOpaque) {
@@ -203,10 +203,10 @@ TEST_P(TorchLegacyDamage, IsRefusedByName) {
 const Damage kDamage[] = {
     {"protocol", kMagic + "\x80\x02M\xea\x03." + machine(true) + kObject + kTail, ErrorCode::kUnsupported,
      "another protocol than 1001", std::nullopt},
-    {"machine", kMagic + kProtocol + "\x80\x02K\x01." + kObject + kTail, ErrorCode::kCorruption, "is no dict",
+    {"machine", kMagic + kProtocol + "\x80\x02K\x01." + kObject + kTail, ErrorCode::kCorruption, "is not a dict",
      FindingKind::kBadHeader},
     {"no_keys", kHead + kObject, ErrorCode::kCorruption, "the file ends inside the pickle", FindingKind::kTruncated},
-    {"keys_no_list", kHead + kObject + "\x80\x02}.", ErrorCode::kCorruption, "keys are no list", FindingKind::kBadHeader},
+    {"keys_no_list", kHead + kObject + "\x80\x02}.", ErrorCode::kCorruption, "keys are not a list", FindingKind::kBadHeader},
     {"unknown_key", kHead + kObject + keys({"11", "33"}) + floats({1, 2, 3}) + floats({4, 5}), ErrorCode::kCorruption,
      "'33' belongs to no tensor", FindingKind::kBadHeader},
     {"key_twice", kHead + kObject + keys({"11", "11"}) + floats({1, 2, 3}) + floats({1, 2, 3}), ErrorCode::kCorruption,
@@ -229,7 +229,7 @@ const Damage kDamage[] = {
      ErrorCode::kCorruption, "storage 1 has different sizes", FindingKind::kShapeMismatch},
     {"huge_string", kHead + "\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"s, ErrorCode::kCorruption,
      "the file ends inside the pickle", FindingKind::kTruncated},
-    {"no_opcode", kHead + "\x80\x02\xff.", ErrorCode::kCorruption, "is no opcode", FindingKind::kBadPickle},
+    {"no_opcode", kHead + "\x80\x02\xff.", ErrorCode::kCorruption, "is not an opcode", FindingKind::kBadPickle},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchLegacyDamage, ::testing::ValuesIn(kDamage),
                          [](const auto& damage) { return damage.param.name; });

@@ -1,4 +1,4 @@
-foreach(name torch_ranks_reader torch_ranks_checks torch_ranks_damage torch_ranks_writer)
+foreach(name object_pickles torch_ranks_reader torch_ranks_checks torch_ranks_damage torch_ranks_writer)
   shard_test(${name}_test SOURCES ${name}_test.cpp LIBS shard_test_support shard_formats libshard LABELS core)
   target_compile_definitions(${name}_test PRIVATE SHARD_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
 endforeach()

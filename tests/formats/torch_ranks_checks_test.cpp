@@ -170,7 +170,7 @@ TEST(RanksByNames, TwoNumbersThatDifferTellNothing) {
   RankFolder folder = plain({"step1-rank0.pt", "step2-rank1.pt"});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.what(), HasSubstr("nothing says which rank wrote this file"));
+  EXPECT_THAT(error.what(), HasSubstr("cannot tell which rank wrote this file"));
 }
 
 TEST(RanksByNames, ARankPastTheWorldIsRefused) {

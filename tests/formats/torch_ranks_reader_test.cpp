@@ -399,7 +399,7 @@ TEST(TorchRanksReader, PlainFilesWithoutALayoutAskForOne) {
   RankFolder folder = slices({1, 1});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.hint(), HasSubstr("--layout FILE"));
+  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kStateLayout}));
 }
 
 TEST(TorchRanksReader, PlainFilesOfDifferentNamesAreNoCheckpoint) {

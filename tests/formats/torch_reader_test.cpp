@@ -163,7 +163,7 @@ TEST(TorchReader, EveryDtypeHasTheBytesOfItsElements) {
     const Storage& storage = storage_of(catalog, std::string(tensor.name));
     std::vector<unsigned char> bytes(static_cast<std::size_t>(storage.bytes));
     file->reader->file(0)->read_at(storage.offset, std::as_writable_bytes(std::span(bytes)));
-    EXPECT_EQ(storage.bytes, dtype_bits(tensor.dtype) / 8 * 2) << tensor.name;
+    EXPECT_EQ(storage.bytes, element_bytes(tensor.dtype) * 2) << tensor.name;
     for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], i) << tensor.name;
   }
 }

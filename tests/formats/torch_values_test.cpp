@@ -160,6 +160,13 @@ TEST(TorchWrapped, BuffersAreTensors) {
   EXPECT_TRUE(reader->catalog().warnings.empty());
 }
 
+TEST(TorchObjects, TensorsInKeywordArgumentsAreHidden) {
+  MemoryFiles files;
+  const auto reader = open_value(files, "cargparse\nNamespace\n)}" + text_op("t") + kTensor + "s\x92");
+  ASSERT_EQ(reader->catalog().objects.size(), 1U);
+  EXPECT_THAT(reader->catalog().warnings, ElementsAre(HasSubstr("tensors inside the object 'x'")));
+}
+
 TEST(TorchWrapped, OtherSubclassesStayObjects) {
   MemoryFiles files;
   const auto reader = open_value(files, type_call("torch.nn.parameter\nParameter\n", "}"));
@@ -291,7 +298,7 @@ TEST(TorchUnknownGlobals, AreRefusedWithTheWayOut) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
     EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal);
     EXPECT_EQ(error.found(), "mylib.config.Config");
-    EXPECT_THAT(error.hint(), HasSubstr("--unknown-globals opaque"));
+    EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
   }
 }
 

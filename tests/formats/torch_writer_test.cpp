@@ -172,5 +172,13 @@ TEST_F(TorchWriter, ConjAndNegViewsAreWrittenAsTheirValues) {
                                   "'conj', 'neg'"));
 }
 
+TEST_F(TorchWriter, ATensorWithTheEmptyNameStandsInADictOfSeveralFiles) {
+  const testing::Content content{{"", {DType::kUint8, {2}, {std::byte{1}, std::byte{2}}}},
+                                 {"b", {DType::kUint8, {2}, {std::byte{3}, std::byte{4}}}}};
+  write_checkpoint(files_.fs(), *testing::content_reader(content),
+                   {.format = "torch", .destination = "/out/model", .layout = ShardsLayout{2}});
+  EXPECT_EQ(read_content(*files_.open("/out/model")), content);
+}
+
 }  // namespace
 }  // namespace shard

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "formats/torch/tensor_pickle.h"
+#include "formats/torch/saved_zip.h"
 #include "libshard/core/digest.h"
 #include "tests/formats/bytes_file.h"
 #include "tests/support/expect_error.h"
@@ -100,9 +100,9 @@ TEST(ZipReader, RefusesACommentOfAnotherLength) {
   EXPECT_THAT(test::error_of([&] { open(bytes); }).what(), ::testing::HasSubstr("end record is missing"));
 }
 
-TEST(ZipReader, SaysWhenItIsNoZipAtAll) {
+TEST(ZipReader, SaysWhenItIsNotAZipAtAll) {
   EXPECT_EQ(test::error_of([] { open(std::string(100, 'x')); }).why(),
-            "it does not begin as a zip either: this is another kind of file");
+            "it does not begin as a zip either, so it is another kind of file");
   EXPECT_EQ(test::error_of([] { open(build(kThree) + "x"); }).why(),
             "the file was cut short, or bytes were appended to it");
 }
@@ -444,10 +444,11 @@ TEST(SavedZip, WritesWhatTorchWritesButTheId) {
     sizes.push_back(zip.find("data/" + std::to_string(i))->bytes);
     crcs.push_back(zip.find("data/" + std::to_string(i))->crc32);
   }
-  const torch_save::SavedZip saved("state", text(zip.read(*zip.find("data.pkl"), 1 << 20)), sizes);
+  const std::string pickle(text(zip.read(*zip.find("data.pkl"), 1 << 20)));
+  const torch_save::SavedZip saved("state", std::ssize(pickle), sizes);
   ASSERT_EQ(saved.total_bytes(), static_cast<std::int64_t>(bytes.size()));
   std::string ours = bytes;
-  for (const torch_save::SavedZip::Span& span : saved.frame(crcs)) {
+  for (const torch_save::SavedZip::Span& span : saved.frame(pickle, crcs)) {
     ours.replace(static_cast<std::size_t>(span.offset), span.content.size(), span.content);
   }
   const std::size_t id = static_cast<std::size_t>(zip.data_offset(*zip.find(".data/serialization_id")));
@@ -460,24 +461,24 @@ TEST(SavedZip, WritesWhatTorchWritesButTheId) {
 }
 
 TEST(SavedZip, PlacesEachStorage) {
-  const torch_save::SavedZip saved("archive", "pickle", std::vector<std::int64_t>{24, 0, 1});
+  const torch_save::SavedZip saved("archive", 6, std::vector<std::int64_t>{24, 0, 1});
   EXPECT_EQ(saved.data_offset(0) % 64, 0);
   EXPECT_EQ(saved.data_offset(1), saved.data_offset(0) + 128);
   EXPECT_EQ(saved.data_offset(2), saved.data_offset(1) + 64);
 }
 
 TEST(SavedZip, GivesEqualContentAnEqualId) {
-  const torch_save::SavedZip saved("archive", "pickle", std::vector<std::int64_t>{4});
-  const auto tail = [&](std::uint32_t crc) { return saved.frame(std::vector{crc}).back().content; };
+  const torch_save::SavedZip saved("archive", 6, std::vector<std::int64_t>{4});
+  const auto tail = [&](std::uint32_t crc) { return saved.frame("pickle", std::vector{crc}).back().content; };
   EXPECT_EQ(tail(7), tail(7));
   const std::size_t id = tail(7).find("serialization_id");
   EXPECT_NE(tail(7).substr(id, 200), tail(8).substr(id, 200));
 }
 
 TEST(SavedZip, CanBeReadBackWithItsCrcs) {
-  const torch_save::SavedZip saved("archive", "pickle", std::vector<std::int64_t>{0});
+  const torch_save::SavedZip saved("archive", 6, std::vector<std::int64_t>{0});
   std::string bytes(static_cast<std::size_t>(saved.total_bytes()), '?');
-  for (const torch_save::SavedZip::Span& span : saved.frame(std::vector<std::uint32_t>{0})) {
+  for (const torch_save::SavedZip::Span& span : saved.frame("pickle", std::vector<std::uint32_t>{0})) {
     bytes.replace(static_cast<std::size_t>(span.offset), span.content.size(), span.content);
   }
   const ZipReader zip = open(bytes);

@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +23,9 @@ import places
 import ranks
 from case import Case
 
-SECONDS = 5  # Of processor time. Wall time may be longer on a busy machine, but a process that waits is found too.
-WAIT_SECONDS = 60
+WORKERS = 2
+SECONDS = 5  # Of processor time, for wall time is longer on a busy machine.
+WAIT_SECONDS = 60  # Of wall time without any processor time: a process that waits.
 ADDRESS_SPACE = 512 << 20
 MESSAGE_BYTES = 16 << 10
 OUTPUT_BYTES = 256 << 20
@@ -44,9 +47,34 @@ class Ended(NamedTuple):
     kib: int = 0
 
 
-class Worst:
-    seconds = 0.0, ""
-    kib = 0, ""
+class Tally:
+    """The cases that are left, and what the runs were like. For several threads."""
+
+    def __init__(self, cases: Iterator[Case]):
+        self.lock = threading.Lock()
+        self.cases = cases
+        self.runs = self.problems = 0
+        self.seconds = 0.0, ""
+        self.kib = 0, ""
+
+    def take(self) -> Case | None:
+        with self.lock:
+            return next(self.cases, None)
+
+    def add(self, ended: Ended, what: str, problems: list[str]) -> None:
+        with self.lock:
+            self.runs += 1
+            self.problems += len(problems)
+            self.seconds = max(self.seconds, (ended.seconds, what))
+            self.kib = max(self.kib, (ended.kib, what))
+            for problem in problems:
+                print(f"FAIL {what}: {problem}", flush=True)
+
+
+def processor_ticks(pid: int) -> int:
+    """What a child that was not waited for has used (proc(5), stat: utime and stime)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def run_command(command: list[str], folder: Path) -> Ended:
@@ -54,36 +82,34 @@ def run_command(command: list[str], folder: Path) -> Ended:
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder,
                                  env={"LC_ALL": "C", "HOME": str(folder)}, preexec_fn=limit)
-        end = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < end:
+        end, ticks = time.monotonic() + WAIT_SECONDS, 0
+        while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
             if pid != 0:
                 child.returncode = os.waitstatus_to_exitcode(status)
                 return Ended(child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss)
+            if time.monotonic() > end:
+                before, ticks = ticks, processor_ticks(child.pid)
+                if ticks == before:
+                    break
+                end += WAIT_SECONDS
             time.sleep(0.002)
         child.kill()
         child.wait()
         return Ended(None)
 
 
-def run(runner: Executor, case: Case, verb: str, source: Path, folder: Path, worst: Worst) -> list[str]:
+def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
     """What is wrong with how one verb ended."""
-    command = [os.environ["SHARDCTL"], *VERBS[verb], str(source), *case.options]
-    ended = runner.submit(run_command, command, folder).result()
-    if ended.code is None:
-        return [f"does not end in {WAIT_SECONDS} s"]
-    worst.seconds = max(worst.seconds, (ended.seconds, f"{case.name}, {verb}"))
-    worst.kib = max(worst.kib, (ended.kib, f"{case.name}, {verb}"))
-    return problems(case, verb, ended.code, ended.seconds, folder)
-
-
-def problems(case: Case, verb: str, code: int, seconds: float, folder: Path) -> list[str]:
+    code = ended.code
+    if code is None:
+        return [f"does not end and does nothing for {WAIT_SECONDS} s"]
     found = []
     message = (folder / "stderr").read_bytes()
     if code not in case.codes[verb]:
         found.append(f"exit {code}, not {sorted(case.codes[verb])}: {message[:300].decode(errors='replace').strip()}")
-    if seconds > SECONDS:
-        found.append(f"takes {seconds:.1f} s")
+    if ended.seconds > SECONDS:
+        found.append(f"takes {ended.seconds:.1f} s")
     if len(message) > MESSAGE_BYTES:
         found.append(f"says {len(message)} bytes")
     if code != 0 and not message.startswith(b"shardctl: error: "):
@@ -95,38 +121,38 @@ def problems(case: Case, verb: str, code: int, seconds: float, folder: Path) -> 
     return found
 
 
-def try_case(runner: Executor, case: Case, worst: Worst) -> list[str]:
+def try_case(runner: Executor, case: Case, tally: Tally) -> None:
     folder = Path(tempfile.mkdtemp(prefix="hostile-"))
     try:
         source = case.make(folder)
-        found = []
         for verb in case.codes:
             shutil.rmtree(folder / "dst", ignore_errors=True)
             (folder / "dst").mkdir()
-            found += [f"{case.name}, {verb}: {problem}" for problem in run(runner, case, verb, source, folder, worst)]
-        return found
+            command = [os.environ["SHARDCTL"], *VERBS[verb], str(source), *case.options]
+            ended = runner.submit(run_command, command, folder).result()
+            tally.add(ended, f"{case.name}, {verb}", problems(case, verb, ended, folder))
     finally:
         shutil.rmtree(folder)
 
 
+def try_cases(runner: Executor, tally: Tally) -> None:
+    while (case := tally.take()) is not None:
+        try_case(runner, case, tally)
+
+
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    worst, found, count, begin = Worst(), [], 0, time.monotonic()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as runner:
-        runner.submit(os.getpid).result()  # Forks it while this process is small.
-        for case in itertools.chain(pickles.cases(), containers.cases(), places.cases(), ranks.cases()):
-            if wanted not in case.name:
-                continue
-            count += len(case.codes)
-            for problem in try_case(runner, case, worst):
-                found.append(problem)
-                print("FAIL", problem, flush=True)
+    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), ranks.cases())
+    tally, begin = Tally(case for case in every if wanted in case.name), time.monotonic()
+    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as runner, ThreadPoolExecutor(WORKERS) as threads:
+        for worker in [threads.submit(try_cases, runner, tally) for _ in range(WORKERS)]:
+            worker.result()
     if os.geteuid() == 0:
         print("SKIP unreadable files: root reads them all")
-    print(f"{count} runs in {time.monotonic() - begin:.1f} s, {len(found)} problems")
-    print("worst time: {:.2f} s ({})".format(*worst.seconds))
-    print("worst memory: {:.0f} MiB ({})".format(worst.kib[0] / 1024, worst.kib[1]))
-    return 1 if found or count == 0 else 0
+    print(f"{tally.runs} runs in {time.monotonic() - begin:.1f} s, {tally.problems} problems")
+    print("worst time: {:.2f} s ({})".format(*tally.seconds))
+    print("worst memory: {:.0f} MiB ({})".format(tally.kib[0] / 1024, tally.kib[1]))
+    return 1 if tally.problems or tally.runs == 0 else 0
 
 
 if __name__ == "__main__":

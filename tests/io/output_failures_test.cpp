@@ -4,15 +4,17 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
-#include "libshard/io/output.h"
 #include "tests/support/bytes.h"
+#include "tests/support/written_output.h"
 
 namespace shard {
 namespace {
 
 using test::as_span;
 using test::as_text;
+using test::WrittenOutput;
 
 struct Case {
   const char* name;
@@ -32,10 +34,9 @@ class OutputFailures : public testing::TestWithParam<Case> {
   static std::string new_file(const std::string& folder) { return GetParam().folder ? folder + "/a.bin" : folder; }
 
   static void run(LocalDisk& fs) {
-    const auto output = begin_output(fs, "/out", {.folder = GetParam().folder, .force = GetParam().force});
-    output->file("a.bin", 3).write_at(0, as_span("new"));
-    if (GetParam().folder) output->file("sub/b.bin", 3).write_at(0, as_span("new"));
-    output->commit();
+    WrittenOutput::Files files{{"a.bin", "new"}};
+    if (GetParam().folder) files.push_back({"sub/b.bin", "new"});
+    WrittenOutput(fs, "/out", files, {.force = GetParam().force}, GetParam().folder).commit();
   }
 
   static std::string content_of(const MemoryState& state) {

@@ -1,37 +1,36 @@
-#include "libshard/io/output.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/written_output.h"
 
 namespace shard {
 namespace {
 
 using test::as_span;
 using test::as_text;
+using test::WrittenOutput;
 using testing::ElementsAre;
+
+const WrittenOutput::Files kOneFile{{"a.bin", "new"}};
 
 class OutputTest : public testing::Test {
  protected:
-  void write_file(Output& output, const std::string& path, std::string_view content) {
-    output.file(path, static_cast<std::int64_t>(content.size())).write_at(0, as_span(content));
-  }
-  void write_folder(const std::string& destination, const OutputOptions& options) {
-    const auto output = begin_output(*fs, destination, options);
-    write_file(*output, "a.bin", "new");
-    output->commit();
+  void write_folder(const std::string& destination, const LocalOutputOptions& options) {
+    WrittenOutput(*fs, destination, kOneFile, options).commit();
   }
   /// The log without what only looks.
   std::vector<std::string> changes() const {
     std::vector<std::string> lines = state->log();
-    std::erase_if(lines,
-                  [](const std::string& line) { return line.starts_with("status") || line.starts_with("list"); });
+    std::erase_if(lines, [](const std::string& line) {
+      return line.starts_with("status") || line.starts_with("list") || line.starts_with("free");
+    });
     for (std::string& line : lines) hide_random_digits(line);
     return lines;
   }
@@ -47,8 +46,7 @@ class OutputTest : public testing::Test {
 };
 
 TEST_F(OutputTest, NothingIsVisibleBeforeCommit) {
-  const auto output = begin_output(*fs, "/out", {});
-  write_file(*output, "a.bin", "new");
+  const WrittenOutput output(*fs, "/out", kOneFile);
   EXPECT_EQ(fs->status("/out").kind, FileKind::kAbsent);
 }
 
@@ -74,25 +72,22 @@ TEST_F(OutputTest, WithoutSyncNothingIsSynced) {
 }
 
 TEST_F(OutputTest, ASingleFileTakesTheDestinationsName) {
-  const auto output = begin_output(*fs, "/out.bin", {.folder = false});
-  write_file(*output, "ignored", "new");
-  output->commit();
+  WrittenOutput(*fs, "/out.bin", {{"ignored", "new"}}, {}, false).commit();
   EXPECT_THAT(state->paths(), ElementsAre("/out.bin"));
   EXPECT_EQ(as_text(state->content("/out.bin")), "new");
 }
 
 TEST_F(OutputTest, FilesMayLieInSubFolders) {
-  const auto output = begin_output(*fs, "/out", {});
-  write_file(*output, "x/y/a", "1");
-  write_file(*output, "x/b", "2");
-  output->commit();
+  WrittenOutput(*fs, "/out", {{"x/y/a", "1"}, {"x/b", "2"}}).commit();
   EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/x", "/out/x/b", "/out/x/y", "/out/x/y/a"));
 }
 
 TEST_F(OutputTest, AFilePathThatLeadsOutIsRefused) {
-  const auto output = begin_output(*fs, "/out", {});
   for (const char* path : {"../a", "/a", "x/../../a", "x//a", ""}) {
-    test::expect_error(ErrorCode::kInvalidArgument, "no file name", [&] { output->file(path, 1); });
+    test::expect_error(ErrorCode::kInvalidArgument, "not a file below", [&] {
+      WrittenOutput(*fs, "/out", {{path, "1"}});
+    });
+    EXPECT_THAT(state->paths(), ElementsAre());
   }
 }
 
@@ -127,33 +122,33 @@ TEST_F(OutputTest, ForceReplacesAFileByAFolder) {
 
 TEST_F(OutputTest, AnExistingDestinationIsRefusedWithoutForce) {
   state->put("/out/old.bin", as_span("old"));
-  test::expect_error(ErrorCode::kExists, "--force", [&] { begin_output(*fs, "/out", {}); });
+  const Error error = test::error_of([&] { local_output(*fs, "/out", {}, {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kExists);
+  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReplaceDestination}));
 }
 
 TEST_F(OutputTest, ADestinationThatAppearsMeanwhileIsNotReplaced) {
-  const auto output = begin_output(*fs, "/out", {});
-  write_file(*output, "a.bin", "new");
+  WrittenOutput output(*fs, "/out", kOneFile);
   state->put("/out/other.bin", as_span("other"));
-  test::expect_error(ErrorCode::kExists, "exists", [&] { output->commit(); });
+  test::expect_error(ErrorCode::kExists, "exists", [&] { output.commit(); });
   EXPECT_EQ(as_text(state->content("/out/other.bin")), "other");
 }
 
 TEST_F(OutputTest, AbortLeavesNothing) {
-  const auto output = begin_output(*fs, "/out", {});
-  write_file(*output, "a.bin", "new");
-  output->abort();
+  WrittenOutput output(*fs, "/out", kOneFile);
+  output.abort();
   EXPECT_THAT(state->paths(), ElementsAre());
   EXPECT_EQ(state->open_files(), 0);
 }
 
 TEST_F(OutputTest, GoingAwayAborts) {
-  begin_output(*fs, "/out", {})->file("a.bin", 3);
+  WrittenOutput(*fs, "/out", kOneFile);
   EXPECT_THAT(state->paths(), ElementsAre());
 }
 
 TEST_F(OutputTest, UnlockedSiblingsOfTheSameNameAreRemoved) {
   state->put("/.out.shardctl-0123abcd/out/a.bin", as_span("left"));
-  const auto output = begin_output(*fs, "/out", {});
+  const WrittenOutput output(*fs, "/out", {});
   EXPECT_EQ(fs->status("/.out.shardctl-0123abcd").kind, FileKind::kAbsent);
 }
 
@@ -163,56 +158,73 @@ TEST_F(OutputTest, SiblingsInUseOrOfOtherNamesStay) {
     state->put(name, as_span("x"));
   }
   const auto lock = fs->try_lock("/.out.shardctl-0123abcd");
-  begin_output(*fs, "/out", {});
+  WrittenOutput(*fs, "/out", {});
   EXPECT_EQ(state->paths().size(), 8U);
 }
 
 TEST_F(OutputTest, TwoRunsToOneDestinationDoNotDisturbEachOther) {
-  const auto first = begin_output(*fs, "/out", {});
-  write_file(*first, "a.bin", "first");
-  const auto second = begin_output(*fs, "/out", {});
-  write_file(*second, "a.bin", "second");
-  first->commit();
-  test::expect_error(ErrorCode::kExists, "exists", [&] { second->commit(); });
+  WrittenOutput first(*fs, "/out", {{"a.bin", "first"}}), second(*fs, "/out", {{"a.bin", "second"}});
+  first.commit();
+  test::expect_error(ErrorCode::kExists, "exists", [&] { second.commit(); });
   EXPECT_EQ(as_text(state->content("/out/a.bin")), "first");
 }
 
+TEST_F(OutputTest, AnotherPartOpensWhatTheOwnerCreated) {
+  const auto store = local_output(*fs, "/out", {}, {});
+  const OutputFile file{"a.bin", 2};
+  const auto output = store->begin(std::span(&file, 1), true);
+  const auto owner = store->part(output->token()), other = store->part(output->token());
+  test::expect_error(ErrorCode::kResource, "no such file", [&] { other->open("a.bin"); });
+  owner->create(file).write_at(0, as_span("1"));
+  other->open("a.bin").write_at(1, as_span("2"));
+  owner->finish();
+  other->finish();
+  output->commit();
+  EXPECT_EQ(as_text(state->content("/out/a.bin")), "12");
+}
+
+TEST_F(OutputTest, AnOutputThatTheDiskCannotHoldIsRefused) {
+  const auto store = local_output(*fs, "/out", {}, {});
+  const OutputFile file{"a.bin", std::int64_t{1} << 41};
+  test::expect_error(ErrorCode::kResource, "free", [&] { store->begin(std::span(&file, 1), true); });
+  EXPECT_THAT(state->paths(), ElementsAre());
+}
+
 TEST_F(OutputTest, TheParentMustBeAFolder) {
-  test::expect_error(ErrorCode::kResource, "mkdir -p", [&] { begin_output(*fs, "/no/out", {}); });
+  test::expect_error(ErrorCode::kResource, "mkdir -p", [&] { local_output(*fs, "/no/out", {}, {}); });
 }
 
 TEST_F(OutputTest, NamesThatNothingCanBeMadeOfAreRefused) {
   for (const char* path : {"/", "..", "a/..", "."}) {
-    test::expect_error(ErrorCode::kInvalidArgument, "names no", [&] { check_destination(*fs, path, {}, {}); });
+    test::expect_error(ErrorCode::kInvalidArgument, "not name a new file", [&] { local_output(*fs, path, {}, {}); });
   }
 }
 
-class CheckDestination : public OutputTest {
+class Destination : public OutputTest {
  protected:
-  CheckDestination() { state->put("/data/src/a.bin", as_span("x")); }
+  Destination() { state->put("/data/src/a.bin", as_span("x")); }
   void expect_overlap(const std::string& destination, const std::string& source, const std::string& words) {
-    test::expect_error(ErrorCode::kExists, words,
-                       [&] { check_destination(*fs, destination, {source}, {.force = true}); });
+    test::expect_error(ErrorCode::kExists, words, [&] { local_output(*fs, destination, {source}, {.force = true}); });
   }
 };
 
-TEST_F(CheckDestination, RefusesTheSourceItself) {
+TEST_F(Destination, RefusesTheSourceItself) {
   expect_overlap("/data/src", "/data/src/", "is the source");
   expect_overlap("/data/./src", "/data/src", "is the source");
 }
 
-TEST_F(CheckDestination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/out", "/data/src", "lies in"); }
+TEST_F(Destination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/out", "/data/src", "lies in"); }
 
-TEST_F(CheckDestination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "lies in"); }
+TEST_F(Destination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "lies in"); }
 
-TEST_F(CheckDestination, RefusesAFolderThatHoldsTheSource) {
+TEST_F(Destination, RefusesAFolderThatHoldsTheSource) {
   expect_overlap("/data", "/data/src", "holds the source");
   expect_overlap("/data/src", "/data/src/a.bin", "holds the source");
 }
 
-TEST_F(CheckDestination, AllowsAPlaceBesideTheSource) {
-  EXPECT_NO_THROW(check_destination(*fs, "/data/out", {"/data/src"}, {}));
-  EXPECT_NO_THROW(check_destination(*fs, "/data/src/out", {"/data/src/a.bin"}, {}));
+TEST_F(Destination, AllowsAPlaceBesideTheSource) {
+  EXPECT_NO_THROW(local_output(*fs, "/data/out", {"/data/src"}, {}));
+  EXPECT_NO_THROW(local_output(*fs, "/data/src/out", {"/data/src/a.bin"}, {}));
 }
 
 }  // namespace

@@ -9,10 +9,11 @@
 #include <filesystem>
 
 #include "libshard/io/local_disk.h"
-#include "libshard/io/output.h"
+#include "libshard/io/local_output.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/written_output.h"
 
 namespace shard {
 namespace {
@@ -41,10 +42,8 @@ class Umask {
 
 class PosixTest : public testing::Test {
  protected:
-  void write_output(const std::string& destination, const OutputOptions& options) {
-    const auto output = begin_output(fs, destination, options);
-    output->file("a.bin", 3).write_at(0, as_span("new"));
-    output->commit();
+  void write_output(const std::string& destination, const LocalOutputOptions& options) {
+    test::WrittenOutput(fs, destination, {{"a.bin", "new"}}, options).commit();
   }
 
   TempFolder temp;
@@ -209,7 +208,7 @@ TEST_F(PosixTest, OutputFilesAndFoldersGetTheModesOfTheUmask) {
 }
 
 TEST_F(PosixTest, TheTemporaryFolderIsClosedToOthers) {
-  const auto output = begin_output(fs, temp / "out", {});
+  const test::WrittenOutput output(fs, temp / "out", {});
   const std::vector<std::string> names = fs.list(temp.path());
   ASSERT_EQ(names.size(), 1U);
   EXPECT_EQ(mode_of(temp / names.front()), 0700U);
@@ -241,25 +240,25 @@ TEST_F(PosixTest, LeftSiblingsAreRemovedAndLockedOnesStay) {
 TEST_F(PosixTest, AHardLinkOfASourceFileIsThatSource) {
   temp.write("src/a.bin", "x");
   std::filesystem::create_hard_link(temp / "src/a.bin", temp / "alias.bin");
-  const OutputOptions options{.folder = false, .force = true};
+  const LocalOutputOptions options{.force = true};
   expect_error(ErrorCode::kExists, "is the source",
-               [&] { check_destination(fs, temp / "alias.bin", {temp / "src/a.bin"}, options); });
+               [&] { local_output(fs, temp / "alias.bin", {temp / "src/a.bin"}, options); });
   expect_error(ErrorCode::kExists, "one of the source's files",
-               [&] { check_destination(fs, temp / "alias.bin", {temp / "src"}, options); });
+               [&] { local_output(fs, temp / "alias.bin", {temp / "src"}, options); });
 }
 
 TEST_F(PosixTest, ADestinationInsideTheSourceThroughALinkIsRefused) {
   temp.write("src/a.bin", "x");
   std::filesystem::create_directory_symlink("src", temp / "link");
   expect_error(ErrorCode::kExists, "lies in the source",
-               [&] { check_destination(fs, temp / "link/out", {temp / "src"}, {}); });
+               [&] { local_output(fs, temp / "link/out", {temp / "src"}, {}); });
 }
 
 TEST_F(PosixTest, AParentWithoutPermissionIsAResourceError) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
   std::filesystem::create_directory(temp / "shut");
   std::filesystem::permissions(temp / "shut", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  expect_error(ErrorCode::kResource, "Permission denied", [&] { begin_output(fs, temp / "shut/out", {}); });
+  expect_error(ErrorCode::kResource, "Permission denied", [&] { test::WrittenOutput(fs, temp / "shut/out", {}); });
 }
 
 }  // namespace

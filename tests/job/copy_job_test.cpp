@@ -7,6 +7,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/memory_checkpoint.h"
@@ -32,9 +33,9 @@ class FlatWriter : public Writer {
     }
     target.files = {{"data", end + padding_, -1}, {"index", 1, -1}, {"empty", 0, -1}};
   }
-  void finish(const Catalog& target, const Checksums&, std::span<FileWriter* const> files) override {
+  void finish_file(const Catalog& target, std::uint32_t file, const Checksums&, FileWriter& to) override {
     const std::byte count[] = {static_cast<std::byte>(target.tensors.size())};
-    files[1]->write_at(0, count);
+    if (file == 1) to.write_at(0, count);
   }
   bool is_folder() const override { return true; }
 
@@ -60,7 +61,11 @@ class CopyJobTest : public ::testing::Test {
     job_.reader = reader_.get();
     job_.traits.name = "flat";
     job_.make_writer = [this](const Catalog&) { return std::make_unique<FlatWriter>(padding_); };
-    job_.destination = "/d/out";
+    job_.selection = select(source_, {});
+  }
+
+  CopyResult run(const std::function<void(const CopyResult&)>& on_plan = {}) {
+    return run_copy_job(*local_output(*fs_, "/d/out", {}, options_), solo_group(), job_, progress_, on_plan);
   }
 
   std::unique_ptr<MemoryReader> make_reader(const std::vector<std::byte>& file) const {
@@ -69,7 +74,7 @@ class CopyJobTest : public ::testing::Test {
 
   ErrorCode code_of_run() {
     try {
-      run_copy_job(*fs_, solo_group(), job_, progress_, {});
+      run();
     } catch (const Error& error) {
       return error.code();
     }
@@ -90,18 +95,19 @@ class CopyJobTest : public ::testing::Test {
   std::int64_t padding_ = 0;
   CopyJob job_;
   Progress progress_;
+  LocalOutputOptions options_;
 };
 
 TEST_F(CopyJobTest, WritesEveryFileOfTheWriter) {
-  run_copy_job(*fs_, solo_group(), job_, progress_, {});
+  run();
   EXPECT_THAT(content("/d/out/data"), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_THAT(content("/d/out/index"), ElementsAre(2));
   EXPECT_EQ(fs_->status("/d/out/empty").kind, FileKind::kFile);
 }
 
 TEST_F(CopyJobTest, CopiesWhatWasSelected) {
-  job_.selection.exclude = {"a"};
-  run_copy_job(*fs_, solo_group(), job_, progress_, {});
+  job_.selection = select(source_, {.exclude = {"a"}});
+  run();
   EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8));
   EXPECT_EQ(progress_.bytes_read, 4);
 }
@@ -109,7 +115,7 @@ TEST_F(CopyJobTest, CopiesWhatWasSelected) {
 TEST_F(CopyJobTest, TellsWhatItWillDoBeforeItDoes) {
   bool existed = true;
   CopyResult told;
-  run_copy_job(*fs_, solo_group(), job_, progress_, [&](const CopyResult& result) {
+  run([&](const CopyResult& result) {
     told = result;
     existed = fs_->status("/d/out").kind != FileKind::kAbsent;
   });
@@ -124,7 +130,7 @@ TEST_F(CopyJobTest, TellsWhatItWillDoBeforeItDoes) {
 
 TEST_F(CopyJobTest, TouchesNothingInADryRun) {
   job_.dry_run = true;
-  const CopyResult result = run_copy_job(*fs_, solo_group(), job_, progress_, {});
+  const CopyResult result = run();
   EXPECT_EQ(result.bytes_to_write, 8);
   EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
 }
@@ -163,8 +169,10 @@ TEST_F(CopyJobTest, CopiesByOwnerWhatEachRankHolds) {
     CopyJob job = job_;
     job.reader = &own;
     job.by_owner = true;
+    job.selection = select(source, {});
     Progress progress;
-    copied += run_copy_job(*fs_, group, job, progress, {}).bytes_to_write;
+    const auto output = local_output(*fs_, "/d/out", {}, {});
+    copied += run_copy_job(*output, group, job, progress, {}).bytes_to_write;
     EXPECT_EQ(progress.bytes_written, group.rank() == 0 ? 6 : 2);
   });
   EXPECT_EQ(copied, 6);
@@ -185,7 +193,7 @@ TEST_F(CopyJobTest, RefusesWhatTheDiskCannotHold) {
 TEST_F(CopyJobTest, WarnsInADryRunOfWhatTheDiskCannotHold) {
   padding_ = std::int64_t{1} << 41;
   job_.dry_run = true;
-  EXPECT_THAT(run_copy_job(*fs_, solo_group(), job_, progress_, {}).warnings,
+  EXPECT_THAT(run().warnings,
               ::testing::Contains("the output needs 2199023255561 bytes, the disk has 1099511627776 free"));
 }
 
@@ -200,14 +208,14 @@ TEST_F(CopyJobTest, LeavesTheDestinationAsItWasWhateverCallFails) {
   int failures = 0;
   for (std::int64_t call = 0;; ++call) {
     fs_->remove_all("/d/out");
-    job_.selection.exclude = {"a"};
-    run_copy_job(*fs_, solo_group(), job_, progress_, {});
-    job_.selection.exclude.clear();
-    job_.output.force = true;
+    job_.selection = select(source_, {.exclude = {"a"}});
+    run();
+    job_.selection = select(source_, {});
+    options_.force = true;
     const std::int64_t before = state_->calls();
     state_->fail_at(before + call);
     try {
-      run_copy_job(*fs_, solo_group(), job_, progress_, {});
+      run();
     } catch (const Error&) {
       ++failures;
       EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8)) << "call " << call;

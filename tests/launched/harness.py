@@ -182,6 +182,16 @@ def left_overs(folder: Path) -> list[str]:
     return left + [path for path in segments if not is_mapped(path)]
 
 
+def check_nothing_left(checks: Checks, folder: Path) -> None:
+    """Jobs of tests that run at the same time leave something too, but not for long."""
+    for _ in range(100):
+        left = left_overs(folder)
+        if not left:
+            break
+        time.sleep(0.1)
+    checks.that(left == [], f"nothing is left, but {left}")
+
+
 def is_mapped(path: str) -> bool:
     """Whether a living process, of another job perhaps, has it in its memory."""
     for maps in Path("/proc").glob("[0-9]*/maps"):

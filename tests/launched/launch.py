@@ -171,7 +171,7 @@ def main() -> None:
         check_restart(checks, work)
         check_two_in_one_script(checks, work)
         check_threads(checks, work)
-        checks.that(h.left_overs(work) == [], f"nothing is left: {h.left_overs(work)}")
+        h.check_nothing_left(checks, work)
     checks.end()
 
 

@@ -92,7 +92,7 @@ def main() -> None:
             check_progress(checks, work, launch)
         check_error_file(checks, work)
         check_logs(checks, work)
-        checks.that(h.left_overs(work) == [], f"nothing is left: {h.left_overs(work)}")
+        h.check_nothing_left(checks, work)
     checks.end()
 
 

@@ -113,7 +113,7 @@ def main() -> None:
                 check_write(checks, work, launch, what, files[what])
             for what in prints:
                 check_print(checks, work, launch, what, texts[what])
-        checks.that(h.left_overs(work) == [], f"nothing is left: {h.left_overs(work)}")
+        h.check_nothing_left(checks, work)
     checks.end()
 
 

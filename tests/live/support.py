@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from python_ranks import end_rank, spawn  # noqa: E402, F401: for the tests beside this file
+from python_ranks import spawn  # noqa: E402, F401: for the tests beside this file
 
 SHARDCTL = os.environ.get("SHARDCTL", "shardctl")
 

@@ -1,14 +1,8 @@
 """Per-rank files that shardctl writes, loaded by real torch in as many gloo processes as there are ranks.
 
-Usage: torch_ranks_write_test.py [TestCase.test ...]
-       torch_ranks_write_test.py --worker RANK WORLD_SIZE FOLDER    (one of the processes; started by the tests)
-
-A worker loads its file of every checkpoint in FOLDER/cases.json and compares it with the whole state in
-FOLDER/state.pt: local tensors, offsets, placements, metadata, objects, and what torch gathers from them.
+A rank loads its file of every case's checkpoint and compares it with the whole state in state.pt: local tensors, offsets,
+placements, metadata, objects, and what torch gathers from them.
 """
-import json
-import subprocess
-import sys
 import unittest
 from pathlib import Path
 
@@ -21,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from support import LiveTest, end_rank, noise, raw_bytes, shardctl, shardctl_json
+from support import LiveTest, noise, raw_bytes, shardctl, shardctl_json, spawn
 
 CARRIED = (torch.float32, torch.int64)  # What gloo moves between ranks, and NaN does not spoil.
 PLACEMENTS = {"R": Replicate, "S": Shard, "_S": _StridedShard}
@@ -159,10 +153,7 @@ def check_tree(found, whole, case, meshes):
     assert parts[0] is None or parts[0].data_ptr() == parts[1].data_ptr()
 
 
-def worker(rank, world, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=world)
-    case_list = json.loads((folder / "cases.json").read_text())
+def check_cases(rank, folder, case_list):
     whole = torch.load(folder / "state.pt", weights_only=False)
     meshes = {}
     for case in case_list:
@@ -176,7 +167,6 @@ def worker(rank, world, folder):
         except Exception as error:
             raise AssertionError(f"case {case['name']} on rank {rank}: {type(error).__name__}: {error}") from error
         dist.barrier()
-    end_rank()
 
 
 class TorchRanks(LiveTest):
@@ -200,12 +190,7 @@ class TorchRanks(LiveTest):
                 options = ["--ranks", world, "--dim", case.get("dim", 0)]
             self.write(case["as"], *options, name=case["name"])
             self.assertEqual(shardctl("diff", self.dir / "state.pt", self.dir / case["name"], "-q"), "")
-        (self.dir / "cases.json").write_text(json.dumps(cases))
-        ranks = [subprocess.Popen([sys.executable, __file__, "--worker", str(rank), str(world), str(self.dir)],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(world)]
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-        for rank, output in zip(ranks, outputs):
-            self.assertEqual(rank.returncode, 0, output[-4000:])
+        spawn(check_cases, world, self.dir, cases)
 
     def test_two_ranks(self):
         self.cases(2, [
@@ -263,7 +248,4 @@ class TorchRanks(LiveTest):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        worker(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
-    else:
-        unittest.main()
+    unittest.main()

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
+#include "libshard/plan/overlaps.h"
 #include "tests/support/memory_checkpoint.h"
 
 namespace shard {

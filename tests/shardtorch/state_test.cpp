@@ -92,7 +92,7 @@ TEST(State, ElementTypesHaveOneNameEach) {
       continue;
     }
     EXPECT_EQ(dtype_of(scalar_type_of(dtype)), dtype) << dtype_name(dtype);
-    EXPECT_EQ(static_cast<int>(c10::elementSize(scalar_type_of(dtype))), dtype_bits(dtype) / 8) << dtype_name(dtype);
+    EXPECT_EQ(static_cast<int>(c10::elementSize(scalar_type_of(dtype))), element_bytes(dtype)) << dtype_name(dtype);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 
 namespace shard::testing {
@@ -107,20 +108,26 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 }
 
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
+  const auto output = local_output(fs, what.destination, {}, {.force = what.force});
+  return write_checkpoint(*output, group, reader, what, &fs);
+}
+
+CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
+                            LocalDisk* cloner) {
   const Format& format = format_named(what.format);
   CopyJob job;
   job.reader = &reader;
+  job.selection = select(reader.catalog(), {});
   job.layout = what.layout;
   const WriteOptions options{
       .single_file = what.single_file, .base_name = base_name(what.destination), .rank_files = what.rank_files};
   job.traits = traits_of(format, options);
   job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
-  job.destination = what.destination;
-  job.output = {.folder = !what.single_file, .force = what.force, .sync = true};
+  job.cloner = cloner;
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;
   Progress progress;
-  return run_copy_job(fs, group, job, progress, {});
+  return run_copy_job(output, group, job, progress, {});
 }
 
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format) {

@@ -48,6 +48,9 @@ struct WriteCheckpoint {
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);
 /// The same by the rank of a group; all ranks call it, each with a reader of its own.
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
+/// The same into any output.
+CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
+                            LocalDisk* cloner = nullptr);
 /// Opens by `format`, or by detection when that is empty.
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format = "");
 

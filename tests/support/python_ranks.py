@@ -23,7 +23,7 @@ def spawn(function, ranks: int, *arguments) -> None:
                            start_method="forkserver")
 
 
-def end_rank() -> None:
+def _end_rank() -> None:
     """Ends the process of a rank that has done its work, once all have.
 
     Not through the interpreter's end: a thread of torch that wants the interpreter then aborts the process, now and
@@ -42,7 +42,7 @@ def _rank(rank, ranks, rendezvous, function, arguments):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     function(rank, *arguments)
-    end_rank()
+    _end_rank()
 
 
 def _end_with_test() -> None:

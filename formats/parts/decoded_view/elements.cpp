@@ -61,7 +61,7 @@ class Elements final : public RandomReader {
       : file_(std::move(file)), offset_(offset), bytes_(bytes), code_(code) {
     name_ = file_->name();
     const bool has_flags = code.conj || code.neg;
-    group_ = has_flags ? dtype_bits(code.dtype) / 8 : code.swap_bytes;
+    group_ = has_flags ? element_bytes(code.dtype) : code.swap_bytes;
   }
   std::int64_t size() const override { return bytes_; }
 
@@ -118,7 +118,7 @@ class Elements final : public RandomReader {
 }  // namespace
 
 int swapped_bytes(DType dtype) {
-  const int bytes = dtype_bits(dtype) / 8;
+  const int bytes = element_bytes(dtype);
   return std::max(1, is_complex(dtype) || dtype == DType::kBcomplex32 ? bytes / 2 : bytes);
 }
 

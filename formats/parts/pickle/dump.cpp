@@ -6,9 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "formats/parts/pickle/node_table.h"
-#include "formats/parts/pickle/opcodes.h"
-#include "formats/parts/pickle/pickle.h"
+#include "formats/parts/pickle/dumper.h"
 #include "libshard/core/error.h"
 
 namespace shard::pickle {
@@ -43,59 +41,6 @@ std::string latin1_to_utf8(std::string_view bytes) {
 
 }  // namespace
 
-struct Dumper::Impl {
-  explicit Impl(DumpOptions dump_options) : options(std::move(dump_options)) {
-    op(kOpProto);
-    byte(static_cast<std::uint64_t>(options.protocol));
-  }
-
-  bool modern() const { return options.protocol >= 4; }
-  void op(std::uint8_t opcode) { out += static_cast<char>(opcode); }
-  void byte(std::uint64_t number) { fixed(number, 1); }
-  void fixed(std::uint64_t number, std::size_t bytes) {
-    static_assert(std::endian::native == std::endian::little);
-    char raw[8];
-    std::memcpy(raw, &number, 8);
-    out.append(raw, bytes);
-  }
-  void counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8, std::string_view bytes);
-
-  void memoize(std::uint32_t index);
-  std::uint32_t memoize() { return memoize(memo_size), memo_size++; }
-  void get(std::uint32_t index);
-  bool get_known(const Value& value);
-  void remember(const Value& value) { values.add(value, memoize()); }
-
-  void value(const Value& value);
-  void write(const Value& value);
-  void atom(const Value& value);
-  void text(const Value& value);
-  std::uint32_t string(std::string_view text);  ///< \returns its place in the memo.
-  void integer(std::int64_t number);
-  void long_integer(std::string_view bytes);
-  void global(std::string_view module, std::string_view name);
-  void bytes(std::string_view text);
-  void byte_array(std::string_view text);
-  void tuple(std::span<Value* const> items);
-  void tuple_value(const Value& value);
-  void settle(const Value& value);
-  void list_call(std::string_view name, const Value& value);
-  void pairs(std::span<Value* const> items);
-  void batches(std::span<Value* const> items, std::uint8_t one, std::uint8_t many);
-  void set(const Value& value);
-  void frozen_set(const Value& value);
-  void call(const Value& value);
-
-  DumpOptions options;
-  Dumper* self = nullptr;
-  std::string out;
-  int depth = 0;
-  std::int64_t visits = 0;
-  std::uint32_t memo_size = 0;
-  NodeTable values;
-  std::unordered_map<std::string, std::uint32_t> strings, globals;
-};
-
 void Dumper::Impl::counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8, std::string_view bytes) {
   if (op1 != 0 && bytes.size() <= 0xFF) {
     op(op1);
@@ -112,17 +57,22 @@ void Dumper::Impl::counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8,
 }
 
 void Dumper::Impl::memoize(std::uint32_t index) {
+  end_run();
   if (modern()) {
     op(kOpMemoize);
   } else {
     op(index <= 0xFF ? kOpBinPut : kOpLongBinPut);
     fixed(index, index <= 0xFF ? 1 : 4);
   }
+  note_put(index);
+  pass_on();
 }
 
 void Dumper::Impl::get(std::uint32_t index) {
+  end_run();
   op(index <= 0xFF ? kOpBinGet : kOpLongBinGet);
   fixed(index, index <= 0xFF ? 1 : 4);
+  note_get(index);
 }
 
 bool Dumper::Impl::get_known(const Value& value) {
@@ -133,8 +83,8 @@ bool Dumper::Impl::get_known(const Value& value) {
 }
 
 void Dumper::Impl::value(const Value& value) {
-  if (++depth > kMaxValueDepth) refuse(fmt::format("values nested deeper than {} cannot be written", kMaxValueDepth));
-  if (++visits > kMaxValueVisits) refuse(fmt::format("more than {} values cannot be written", kMaxValueVisits));
+  if (++depth > kMaxValueDepth) refuse(fmt::format("cannot write values nested deeper than {}", kMaxValueDepth));
+  if (++visits > kMaxValueVisits) refuse(fmt::format("cannot write more than {} values", kMaxValueVisits));
   write(value);
   --depth;
 }
@@ -170,16 +120,14 @@ void Dumper::Impl::write(const Value& value) {
       return remember(value);
     case ValueKind::kTensor:
       if (get_known(value)) return;
-      if (!options.tensor) refuse("a tensor where only plain values can be written");
-      options.tensor(*self, value);
-      return remember(value);
+      return tensor(value);
     case ValueKind::kBytes:
     case ValueKind::kByteArray:
       if (get_known(value)) return;
       value.kind == ValueKind::kBytes ? bytes(value.text) : byte_array(value.text);
       return remember(value);
     case ValueKind::kOpaque:
-      refuse(fmt::format("an object of {}.{} is opaque and cannot be written", value.module(), value.text));
+      refuse(fmt::format("cannot write an object of {}.{}: it is opaque", value.module(), value.text));
     default:
       return atom(value);
   }
@@ -223,14 +171,12 @@ void Dumper::Impl::integer(std::int64_t number) {
 void Dumper::Impl::long_integer(std::string_view bytes) { counted(kOpLong1, kOpLong4, 0, bytes); }
 
 std::uint32_t Dumper::Impl::string(std::string_view text) {
-  const auto [known, is_new] = strings.try_emplace(std::string(text), memo_size);
-  if (is_new) {
-    counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
-    memoize();
-  } else {
+  if (const auto known = strings.find(text); known != strings.end()) {
     get(known->second);
+    return known->second;
   }
-  return known->second;
+  counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
+  return strings.emplace(text, memoize()).first->second;
 }
 
 /// A long text that is met often is not looked at again each time.
@@ -244,17 +190,17 @@ void Dumper::Impl::text(const Value& value) {
 void Dumper::Impl::global(std::string_view module, std::string_view name) {
   if (!modern() && module == "builtins") module = "__builtin__", name = old_builtin(name);
   if (!modern() && module == "copyreg") module = "copy_reg";
-  std::string key = fmt::format("{}\n{}\n", module, name);
-  if (const auto known = globals.find(key); known != globals.end()) return get(known->second);
+  global_key.assign(module).append("\n").append(name).append("\n");
+  if (const auto known = globals.find(global_key); known != globals.end()) return get(known->second);
   if (modern()) {
     string(module);
     string(name);
     op(kOpStackGlobal);
   } else {
     op(kOpGlobal);
-    out += key;
+    out += global_key;
   }
-  globals.emplace(std::move(key), memoize());
+  globals.emplace(global_key, memoize());
 }
 
 void Dumper::Impl::bytes(std::string_view text) {
@@ -377,6 +323,7 @@ void Dumper::op(std::uint8_t opcode) { impl_->op(opcode); }
 
 std::string Dumper::finish() {
   impl_->op(kOpStop);
+  if (impl_->options.sink) impl_->hand_over();
   return std::move(impl_->out);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "formats/parts/pickle/pickle.h"
@@ -44,15 +45,30 @@ constexpr Names kMetadataClasses =
     " Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties"
     " StorageMeta _MEM_FORMAT_ENCODING MEM_FORMAT_ENCODING ";
 
-// torch's own list (torch/_weights_only_unpickler.py) and what else torch-made files hold. By module name.
+constexpr Names kRerunEnums = " RerunDiagnostic RerunMode RerunState ";
+constexpr Names kTransformerEnums = " AttnBackend CudaGraphModule CudaGraphScope InferenceCudaGraphScope ";
+
+// By module name. From: torch/_weights_only_unpickler.py, and what else torch-made files hold; deepspeed: the classes
+// in the states of a model and of a ZeRO optimizer, module by module; megatron, and with it _io, numpy.dtypes, signal,
+// torch._C and types: megatron/core/safe_globals.py. Values of all these classes are data here: nothing of them runs.
 constexpr auto kModules = std::to_array<Module>({
     {"_codecs", " encode "},
+    {"_io", " BytesIO "},
     {"argparse", " Namespace "},
     {"builtins",
      " bool bytearray bytes complex dict float frozenset getattr int list object range set slice str tuple "},
     {"collections", " Counter OrderedDict defaultdict deque "},
     {"copyreg", " _reconstructor "},
     {"datetime", " date datetime time timedelta timezone "},
+    {"deepspeed.checkpoint.universal_checkpoint", " SubparamShape "},
+    {"deepspeed.runtime.fp16.loss_scaler", " DynamicLossScaler LossScaler "},
+    {"deepspeed.runtime.zero.config", " ZeroStageEnum "},
+    {"deepspeed.utils.tensor_fragment", " fragment_address "},
+    {"megatron.core.enums", " ModelType "},
+    {"megatron.core.optimizer", " OptimizerConfig "},
+    {"megatron.core.optimizer.optimizer_config", " OptimizerConfig "},
+    {"megatron.core.rerun_state_machine", kRerunEnums},
+    {"megatron.core.transformer.enums", kTransformerEnums},
     {"numpy",
      " dtype ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
      " complex128 "},
@@ -60,9 +76,19 @@ constexpr auto kModules = std::to_array<Module>({
     {"numpy._core.numeric", " _frombuffer "},
     {"numpy.core.multiarray", " _reconstruct scalar "},
     {"numpy.core.numeric", " _frombuffer "},
+    {"numpy.dtypes", " UInt32DType "},
     {"pathlib", kPaths},
     {"pathlib._local", kPaths},
+    {"signal", " Signals "},
+    {"torch._C", " Generator "},
     {"torch._dynamo.decorators", " _DimRange "},
+    {"torch._tensor", " _rebuild_from_type _rebuild_from_type_v2 "},
+    {"torch._utils",
+     " _rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage"
+     " _rebuild_nested_tensor _rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor _rebuild_sparse_tensor"
+     " _rebuild_sparse_csr_tensor _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_wrapper_subclass"
+     " _rebuild_xla_tensor "},
+    {"torch.autograd.variable", " Variable "},
     {"torch.cuda.sparse", kTensorClasses},
     {"torch.distributed._functional_collectives", " AsyncCollectiveTensor "},
     {"torch.distributed._mesh_layout", " _FlatLayout _MeshLayout "},
@@ -102,15 +128,25 @@ constexpr auto kModules = std::to_array<Module>({
     {"torch.sparse", kTensorClasses},
     {"torch.storage", " TypedStorage UntypedStorage _TypedStorage _UntypedStorage "},
     {"torch.tensor", " _rebuild_from_type_v2 "},
-    {"torch._tensor", " _rebuild_from_type _rebuild_from_type_v2 "},
-    {"torch.autograd.variable", " Variable "},
-    {"torch._utils",
-     " _rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage"
-     " _rebuild_nested_tensor _rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor _rebuild_sparse_tensor"
-     " _rebuild_sparse_csr_tensor _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_wrapper_subclass"
-     " _rebuild_xla_tensor "},
+    {"types", " SimpleNamespace "},
     {"uuid", " SafeUUID UUID "},
 });
+static_assert(std::ranges::is_sorted(kModules, {}, &Module::name));
+
+// The enums among them. Some Pythons pickle a member as getattr(Class, 'member').
+constexpr auto kEnums = std::to_array<Module>({
+    {"deepspeed.runtime.zero.config", " ZeroStageEnum "},
+    {"megatron.core.enums", " ModelType "},
+    {"megatron.core.rerun_state_machine", kRerunEnums},
+    {"megatron.core.transformer.enums", kTransformerEnums},
+    {"signal", " Signals "},
+});
+static_assert(std::ranges::is_sorted(kEnums, {}, &Module::name));
+
+bool lists(std::span<const Module> modules, std::string_view module, std::string_view name) {
+  const auto entry = std::ranges::lower_bound(modules, module, {}, &Module::name);
+  return entry != modules.end() && entry->name == module && has_name(entry->names, name);
+}
 
 constexpr Names kTorchNames =
     " Size Tensor device per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine"
@@ -129,8 +165,9 @@ bool is_known_global(std::string_view module, std::string_view name) {
   if (name.empty() || name.find(' ') != std::string_view::npos) return false;
   if (module == "torch") return is_torch_name(name);
   if (module == "torch.cuda") return has_name(kStorages, name) || has_name(kTensorClasses, name);
-  const auto* entry = std::ranges::find(kModules, module, &Module::name);
-  return entry != kModules.end() && has_name(entry->names, name);
+  return lists(kModules, module, name);
 }
+
+bool is_known_enum(std::string_view module, std::string_view name) { return lists(kEnums, module, name); }
 
 }  // namespace shard::pickle

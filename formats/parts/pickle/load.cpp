@@ -18,7 +18,7 @@ void Machine::fail(const std::string& what, ErrorCode code) const {
   const auto op = op_at_ < data_.size() ? static_cast<std::uint8_t>(data_[op_at_]) : std::uint8_t{0};
   const std::string_view name = op_at_ < data_.size() ? op_name(op) : "the end";
   const std::string opcode = name.empty() ? fmt::format("0x{:02x}", op) : std::string(name);
-  throw Error(code, fmt::format("pickle, byte {} ({}): {}", op_at_, opcode, what))
+  throw Error(code, fmt::format("cannot read the pickle at byte {} ({}): {}", op_at_, opcode, what))
       .in_file(options_.file)
       .of_kind(FindingKind::kBadPickle);
 }
@@ -42,7 +42,7 @@ std::string_view Machine::line() {
 std::int64_t Machine::decimal(std::string_view text) const {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) fail("its line is no 64-bit decimal number");
+  if (error != std::errc() || end != text.data() + text.size()) fail("its line is not a 64-bit decimal number");
   return number;
 }
 
@@ -86,6 +86,7 @@ Value* Machine::run_opcodes() {
   for (Value* owner : paired_) {
     drop_repeated_keys(owner->kind == ValueKind::kDict ? owner->items : owner->extra->dict_items);
   }
+  refuse_tensor_keys(*stack_[0]);
   return stack_[0];
 }
 
@@ -205,7 +206,7 @@ void Machine::execute(std::uint8_t op) {
     case kOpFrame:
       return check_frame(unsigned_field(8));
     default:
-      fail(op_name(op).empty() ? "no opcode of Python's" : "an opcode that no checkpoint needs; it is refused");
+      fail(op_name(op).empty() ? "not an opcode of Python" : "an opcode that no checkpoint needs; it is refused");
   }
 }
 
@@ -245,7 +246,7 @@ void Machine::push_old_string(std::string_view bytes) {
 }
 
 void Machine::push_string(std::string_view bytes) {
-  if (!is_python_utf8(bytes)) fail("a string that is no UTF-8");
+  if (!is_python_utf8(bytes)) fail("a string that is not UTF-8");
   push(nodes_.make_text(ValueKind::kString, bytes));
 }
 

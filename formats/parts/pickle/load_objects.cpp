@@ -59,11 +59,12 @@ std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char
 
 bool is_latin1(const Value& value) { return value.is_string() && (value.text == "latin1" || value.text == "latin-1"); }
 
-/// The class in a persistent id ('module', class, file, source) of torch before 1.6, or null.
+constexpr std::size_t kModuleIdParts = 4;   // ('module', class, file, source), of torch before 1.6.
+constexpr std::size_t kStorageIdParts = 5;  // ('storage', class, key, location, count), and perhaps a view.
+
+/// The class in a persistent id of a module, or null.
 Value* module_class(const Value& id) {
-  const bool names_class = id.kind == ValueKind::kTuple && id.items.size() == 4 && id.items[0]->is_string() &&
-                           id.items[0]->text == "module";
-  if (!names_class) return nullptr;
+  if (id.items.size() != kModuleIdParts || id.items[0]->text != "module") return nullptr;
   const ValueKind kind = id.items[1]->kind;
   return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items[1] : nullptr;
 }
@@ -82,7 +83,12 @@ void Machine::push_collection(ValueKind kind, std::size_t count) {
   } else {
     nodes_.append(made->items, last(count));
   }
-  if (kind == ValueKind::kDict) paired_.push_back(made);
+  if (kind == ValueKind::kDict) {
+    paired_.push_back(made);
+    check_keys(*made, last(count), 2);
+  } else if (kind == ValueKind::kFrozenSet) {
+    check_keys(*made, last(count), 1);
+  }
   drop(count);
   push(made);
 }
@@ -94,7 +100,7 @@ void Machine::append(std::size_t count) {
   } else if (is_object(target)) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {
-    fail("appends to what is no list");
+    fail("appends to a value that is not a list");
   }
   drop(count);
 }
@@ -103,18 +109,20 @@ void Machine::set_items(std::size_t count) {
   Value& target = below(count);
   if (count % 2 != 0) fail("a key without a value");
   if (target.kind != ValueKind::kOpaque) {
-    if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of what is no dict");
+    if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of a value that is not a dict");
     std::span<Value*>& pairs = target.kind == ValueKind::kDict ? target.items : nodes_.extra_of(target).dict_items;
     if (pairs.empty() && count != 0) paired_.push_back(&target);
     nodes_.append(pairs, last(count));
+    check_keys(target, last(count), 2);
   }
   drop(count);
 }
 
 void Machine::add_items(std::size_t count) {
   Value& target = below(count);
-  if (target.kind != ValueKind::kSet) fail("adds items to what is no set");
+  if (target.kind != ValueKind::kSet) fail("adds items to a value that is not a set");
   nodes_.append(target.items, last(count));
+  check_keys(target, last(count), 1);
   drop(count);
 }
 
@@ -145,7 +153,7 @@ void Machine::pop_value_or_mark() {
 }
 
 void Machine::persistent_id() {
-  need(1);
+  check_persistent_id(below(0));
   if (Value* named = module_class(below(0)); named != nullptr) {
     stack_.back() = named;
     return;
@@ -156,6 +164,17 @@ void Machine::persistent_id() {
   if (options_.persistent_ids != nullptr) options_.persistent_ids->push_back(id);
 }
 
+void Machine::check_persistent_id(const Value& id) const {
+  if (id.kind != ValueKind::kTuple) fail(fmt::format("a persistent id of type {}, not a tuple", type_name(id)));
+  if (id.items.empty() || !id.items[0]->is_string()) fail("a persistent id that does not begin with its kind");
+  const std::string_view kind = id.items[0]->text;
+  const std::size_t parts = id.items.size();
+  if (kind == "storage" && parts >= kStorageIdParts) return;
+  if (kind == "module" && module_class(id) != nullptr) return;
+  if (kind != "storage" && kind != "module") fail("a persistent id that is neither of a storage nor of a module");
+  fail(fmt::format("a persistent id of a {} with {} parts that are not torch's", kind, parts));
+}
+
 void Machine::global_line() {
   const std::string_view module = line();
   push_global(module, line());
@@ -164,7 +183,7 @@ void Machine::global_line() {
 void Machine::stack_global() {
   const Value& name = below(0);
   const Value& module = below(1);
-  if (!name.is_string() || !module.is_string()) fail("module and name are no strings");
+  if (!name.is_string() || !module.is_string()) fail("module and name are not strings");
   drop(2);
   push_global(module.text, name.text);
 }
@@ -179,7 +198,7 @@ void Machine::push_global(std::string_view module, std::string_view name) {
   }
   std::string key = fmt::format("{}\n{}", module, name);
   if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
-  if (!is_python_utf8(key)) fail("a global's name that is no UTF-8");
+  if (!is_python_utf8(key)) fail("a global's name that is not UTF-8");
   const bool allowed = options_.allow && options_.allow(module, name);
   if (!allowed && !options_.opaque_unknown) forbid(module, name);
   Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
@@ -188,21 +207,24 @@ void Machine::push_global(std::string_view module, std::string_view name) {
 }
 
 void Machine::forbid(std::string_view module, std::string_view name) const {
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("pickle, byte {} ({}): names {}.{}, which is not on the list of what a checkpoint may hold",
-                          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name))
-      .in_file(options_.file)
+  Error error(
+      ErrorCode::kCorruption,
+      fmt::format(
+          "cannot read the pickle at byte {} ({}): it names {}.{}, which is not on the list of what a checkpoint may hold",
+          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name));
+  error.in_file(options_.file)
       .of_kind(FindingKind::kForbiddenGlobal)
       .found(fmt::format("{}.{}", module, name))
-      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
-      .hint(options_.hint);
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here");
+  if (options_.suggest_opaque) error.suggest(Remedy::kOpaqueGlobals);
+  throw error;
 }
 
 void Machine::reduce() {
   const Value& callee = below(1);
   const Value& arguments = below(0);
-  if (arguments.kind != ValueKind::kTuple) fail("arguments that are no tuple");
-  if (!is_callable(callee)) fail("calls what is no class or function by name");
+  if (arguments.kind != ValueKind::kTuple) fail("arguments that are not a tuple");
+  if (!is_callable(callee)) fail("calls a value that is not a class or function by name");
   if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
   Value* data = plain_data(callee, arguments.items);
   if (data == nullptr) return push_call(false, nullptr);
@@ -229,10 +251,11 @@ Value* Machine::plain_data(const Value& callee, std::span<Value* const> argument
   if ((!is_set && callee.text != "frozenset") || count != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
   Value* set = nodes_.make(is_set ? ValueKind::kSet : ValueKind::kFrozenSet);
   nodes_.append(set->items, arguments[0]->items);
+  check_keys(*set, set->items, 1);
   return set;
 }
 
-/// Bytes from their protocol 2 spelling; null if a character is no byte.
+/// Bytes from their protocol 2 spelling; null if a character is past 255.
 Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (is_ascii) return nodes_.make_text(kind, text);
@@ -242,32 +265,34 @@ Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
 }
 
 /// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else
-/// is accepted: not of values, not of another getattr, no methods.
+/// is accepted: not of values, not of another getattr, no methods. Members of known enums may begin in lower case.
 void Machine::check_getattr(const Value& arguments) const {
   const bool two = arguments.items.size() == 2 && arguments.items[1]->is_string();
   if (!two) fail("getattr without a class and a name");
   const ValueKind of = arguments.items[0]->kind;
   if (of == ValueKind::kOpaque) return;
-  if (of != ValueKind::kGlobal) fail("getattr of what is no class by name");
+  if (of != ValueKind::kGlobal) fail("getattr of a value that is not a class by name");
   const std::string_view name = arguments.items[1]->text;
   const auto is_word = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
   };
-  const bool is_member = !name.empty() && name[0] >= 'A' && name[0] <= 'Z' && std::ranges::all_of(name, is_word);
+  const bool may_be_lower = is_known_enum(arguments.items[0]->module(), arguments.items[0]->text);
+  const auto begins_a_member = [&](char c) { return (c >= 'A' && c <= 'Z') || (may_be_lower && c >= 'a' && c <= 'z'); };
+  const bool is_member = !name.empty() && begins_a_member(name[0]) && std::ranges::all_of(name, is_word);
   if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
 }
 
 void Machine::new_object_with_keywords() {
   Value* kwargs = &below(0);
-  if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are no dict");
+  if (kwargs->kind != ValueKind::kDict) fail("keyword arguments that are not a dict");
   drop(1);
   new_object(kwargs);
 }
 
 void Machine::new_object(Value* kwargs) {
-  if (below(0).kind != ValueKind::kTuple) fail("arguments that are no tuple");
-  if (!is_callable(below(1))) fail("makes an object of what is no class by name");
-  if (below(1).is_global("builtins", "getattr")) fail("getattr is no class");
+  if (below(0).kind != ValueKind::kTuple) fail("arguments that are not a tuple");
+  if (!is_callable(below(1))) fail("makes an object of a value that is not a class by name");
+  if (below(1).is_global("builtins", "getattr")) fail("getattr is not a class");
   push_call(true, kwargs);
 }
 
@@ -293,7 +318,7 @@ void Machine::push_call(bool is_new, Value* kwargs) {
 void Machine::build() {
   Value& target = below(1);
   if (target.kind != ValueKind::kOpaque) {
-    if (!is_object(target)) fail("sets the state of what is no object");
+    if (!is_object(target)) fail("sets the state of a value that is not an object");
     Value*& state = nodes_.extra_of(target).state;
     if (state != nullptr) fail("sets the state of an object twice");
     state = &below(0);

@@ -13,10 +13,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
+#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 
 namespace shard::pickle {
@@ -83,6 +85,10 @@ class Machine {
   void set_items(std::size_t count);
   void add_items(std::size_t count);
 
+  void check_keys(const Value& owner, std::span<Value* const> values, std::size_t step);
+  void check_key(const Value& owner, const Value& key);
+  void refuse_tensor_keys(const Value& root);
+
   void put(std::uint64_t index);
   void get(std::uint64_t index);
   void pop_value_or_mark();
@@ -92,6 +98,7 @@ class Machine {
   void global_line();
   void stack_global();
   void persistent_id();
+  void check_persistent_id(const Value& id) const;
   void reduce();
   void new_object(Value* kwargs);  ///< Null: none.
   void new_object_with_keywords();
@@ -111,8 +118,10 @@ class Machine {
   std::vector<std::size_t> marks_;  ///< Stack sizes.
   std::vector<Value*> memo_;        ///< Null where nothing was put.
   std::size_t memo_count_ = 0;
-  std::unordered_map<std::string, Value*> globals_;  ///< By "module\nname".
-  std::vector<Value*> paired_;                       ///< Dicts and calls that received keys.
+  std::unordered_map<std::string, Value*> globals_;                 ///< By "module\nname".
+  std::vector<Value*> paired_;                                      ///< Dicts and calls that received keys.
+  VisitedSet checked_tuples_;                                       ///< Keys, and tuples inside them.
+  std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;  ///< Who received a tensor as a key, and where.
 };
 
 }  // namespace shard::pickle

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -22,17 +23,13 @@
 
 namespace shard::pickle {
 
-/// The hint where values of unknown classes could be left out.
-inline constexpr char kOpaqueHint[] =
-    "to read the rest, and leave values of such classes out, add --unknown-globals opaque";
-
 struct LoadOptions {
   std::string file;  ///< For messages.
-  /// Asked once per global met; false refuses it (kCorruption, naming module and name).
+  /// Asked once for each global; false refuses it (kCorruption, naming module and name).
   std::function<bool(std::string_view module, std::string_view name)> allow;
-  std::size_t max_bytes = 0;    ///< Of arena memory; 0: 128 times the input, at least 1 MiB.
+  std::size_t max_bytes = 0;    ///< Arena memory; 0: 128 times the input, at least 1 MiB.
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
-  std::string hint;             ///< Of the error where a global is refused.
+  bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
 };
 
@@ -46,13 +43,33 @@ struct LoadOptions {
 Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed = nullptr);
 
 /// The globals that a torch-made file may name: torch's own weights_only list, ShardedTensor, DTensor and DCP classes
-/// under every module root, collections, argparse.Namespace, pathlib, numpy scalars, dtypes and arrays.
+/// under every module root, collections, argparse.Namespace, pathlib, numpy scalars, dtypes and arrays, and the plain
+/// classes and enums that DeepSpeed and Megatron-core put into checkpoints.
 bool is_known_global(std::string_view module, std::string_view name);
+
+/// The enum classes among those of DeepSpeed, Megatron-core and Python: their members may have names of any case.
+bool is_known_enum(std::string_view module, std::string_view name);
+
+/// Receives a pickle in pieces, in order.
+using Sink = std::function<void(std::string_view piece)>;
 
 struct DumpOptions {
   int protocol = 2;  ///< 2 (torch.save) or 4 (.metadata).
+  Sink sink{};       ///< Receives the bytes as they come; empty: finish() returns them all.
   /// Called for each kTensor: writes what stands for it. Gets the dumper to write values through.
   std::function<void(class Dumper&, const Value&)> tensor;
+};
+
+/// The opcodes of a value, to be written again with other tensors in it: many values of one pickle differ in nothing
+/// else, and making each of them would take most of the time and memory. Valid for the Dumper that recorded it.
+struct Recording {
+  struct Step {
+    enum Kind : std::uint32_t { kBytes, kPut, kGet, kGetOwn, kTensor } kind;
+    std::uint32_t
+        number;  ///< kBytes: the end of the run in `bytes`. kGet: a place in the memo. kGetOwn: of which kPut.
+  };
+  std::string bytes;
+  std::vector<Step> steps;
 };
 
 /// Writes values as a pickle that means the same. Values met twice are memoized, so sharing survives; module names
@@ -62,6 +79,11 @@ class Dumper {
   explicit Dumper(DumpOptions options);
   ~Dumper();
   void value(const Value& value);
+  /// The same, and remembers what was written. \pre of the value's parts that other values share (containers, calls)
+  ///   and of its strings and classes each was written before.
+  Recording record(const Value& value);
+  /// Writes a recorded value, with `tensors` in the order in which its own were met. Its parts are new ones.
+  void replay(const Recording& recording, std::span<const Value* const> tensors);
   /// Pieces, for DumpOptions::tensor: the usual opcodes, strings and globals memoized by text.
   void global(std::string_view module, std::string_view name);
   void string(std::string_view text);
@@ -72,7 +94,7 @@ class Dumper {
   void mark();
   void tuple();                  ///< Of all since the mark.
   void op(std::uint8_t opcode);  ///< REDUCE, BINPERSID, ...
-  /// STOP, and the bytes. \pre called once, last.
+  /// STOP. \returns the bytes, or nothing where a sink has received them. \pre called once, last.
   std::string finish();
 
  private:

@@ -83,7 +83,7 @@ class Scanner {
       const auto op = static_cast<std::uint8_t>(number(1));
       if (op == kOpStop) return at_ - begin_;
       if (op_name(op).empty()) {
-        throw Error(ErrorCode::kCorruption, fmt::format("byte {} (0x{:02x}) is no opcode of Python's", at_ - 1, op))
+        throw Error(ErrorCode::kCorruption, fmt::format("byte {} (0x{:02x}) is not an opcode of Python", at_ - 1, op))
             .in_file(file_.name())
             .of_kind(FindingKind::kBadPickle);
       }

@@ -32,8 +32,8 @@ struct Record {
   std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
 
-  /// The content's CRC-32; nothing where the writer left it out. torch writes 0 when it is told to compute none, and where
-  /// somebody else will write the data (skip_data).
+  /// The content's CRC-32; nothing where the writer left it out. torch writes 0 when it is told to compute none, and
+  /// where somebody else will write the data (skip_data).
   std::optional<std::uint32_t> checksum() const {
     return crc32 != 0 || bytes == 0 ? std::optional(crc32) : std::nullopt;
   }
@@ -92,6 +92,7 @@ class ZipReader {
 };
 
 /// Lays out a zip: add records in order, then everything but stored data is known except the CRCs.
+/// Threads: const members may be called by several at once.
 class ZipLayout {
  public:
   /// `folder` is the top folder's name ("archive").
@@ -99,8 +100,22 @@ class ZipLayout {
   /// Adds a record; returns the offset of its data from the zip's first byte, a multiple of 64.
   /// \throws Error kCorruption  the zip would not fit 63 bits.
   std::int64_t add(std::string_view name, std::int64_t bytes);
+  std::size_t size() const { return entries_.size(); }
+  std::int64_t header_offset(std::size_t record) const { return entries_[record].header; }
+  std::int64_t data_offset(std::size_t record) const { return entries_[record].data; }
+  std::int64_t data_bytes(std::size_t record) const { return entries_[record].bytes; }
   /// Bytes of the whole zip.
   std::int64_t total_bytes() const;
+
+  /// Appends what stands between the record before and this one's data.
+  void append_header(std::size_t record, std::string& out) const;
+  /// Appends what stands between the record's data and the next record's header.
+  void append_descriptor(std::size_t record, std::uint32_t crc, std::string& out) const;
+  /// Appends the record's entry in the directory, which begins where the last record ends.
+  void append_entry(std::size_t record, std::uint32_t crc, std::string& out) const;
+  /// Appends what follows the directory's entries.
+  void append_end(std::string& out) const;
+
   /// All bytes around the records' data as pieces (offset from the zip's first byte, content), given all CRCs: piece i
   /// ends where the data of record i begins; the last one is what follows the last record's data, to the end.
   struct Span {
@@ -111,10 +126,10 @@ class ZipLayout {
 
  private:
   struct Entry {
-    std::string name;
+    std::string name;  ///< Without the folder: short ones take no memory of their own.
     std::int64_t header = 0, data = 0, bytes = 0;
   };
-  std::string folder_;
+  std::string folder_;  ///< With its slash.
   std::vector<Entry> entries_;
   std::int64_t end_ = 0, directory_bytes_ = 0;
 };

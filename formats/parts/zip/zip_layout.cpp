@@ -54,41 +54,6 @@ void store_descriptor(std::string& out, std::int64_t bytes, std::int64_t header,
   }
 }
 
-void store_local_header(std::string& out, const std::string& name, std::int64_t bytes, std::int64_t header,
-                        std::int64_t data) {
-  const std::int64_t wide = zip64_bytes(bytes, header);
-  const std::int64_t extra = data - header - kLocalBytes - static_cast<std::int64_t>(name.size());
-  const std::int64_t padding = extra - wide - kPadHeaderBytes;
-  store(out, kLocalSignature);
-  store(out, std::uint16_t{0});  // Version needed.
-  store(out, flags_of(bytes));
-  out.append(2 + 4 + 4 + 4 + 4, '\0');  // Method, time and date, CRC, both sizes: the descriptor has them.
-  store(out, static_cast<std::uint16_t>(name.size()));
-  store(out, static_cast<std::uint16_t>(extra));
-  out += name;
-  store_zip64(out, bytes, 0, header);  // The compressed size is not known yet when torch writes this.
-  out += "FB";
-  store(out, static_cast<std::uint16_t>(padding));
-  out.append(static_cast<std::size_t>(padding), 'Z');
-}
-
-void store_directory_entry(std::string& out, const std::string& name, std::int64_t bytes, std::int64_t header,
-                           std::uint32_t crc) {
-  store(out, kDirectorySignature);
-  store(out, std::uint32_t{0});  // Version made by, version needed.
-  store(out, flags_of(bytes));
-  out.append(2 + 4, '\0');  // Method, time and date.
-  store(out, crc);
-  store(out, narrow(bytes));
-  store(out, narrow(bytes));
-  store(out, static_cast<std::uint16_t>(name.size()));
-  store(out, static_cast<std::uint16_t>(zip64_bytes(bytes, header)));
-  out.append(2 + 2 + 2 + 4, '\0');  // Comment, disk, attributes.
-  store(out, narrow(header));
-  out += name;
-  store_zip64(out, bytes, bytes, header);
-}
-
 void store_end(std::string& out, std::int64_t entries, std::int64_t directory, std::int64_t directory_bytes) {
   store(out, kZip64EndSignature);
   store(out, kZip64EndBytes - 12);
@@ -115,15 +80,14 @@ void store_end(std::string& out, std::int64_t entries, std::int64_t directory, s
 
 }  // namespace
 
-ZipLayout::ZipLayout(std::string folder) : folder_(std::move(folder)) {}
+ZipLayout::ZipLayout(std::string folder) : folder_(std::move(folder) + '/') {}
 
 std::int64_t ZipLayout::add(std::string_view name, std::int64_t bytes) {
   Entry entry;
-  entry.name.reserve(folder_.size() + 1 + name.size());
-  entry.name.append(folder_).append("/").append(name);
+  entry.name = name;
   entry.bytes = bytes;
   entry.header = end_;
-  const std::int64_t name_bytes = static_cast<std::int64_t>(entry.name.size());
+  const auto name_bytes = static_cast<std::int64_t>(folder_.size() + name.size());
   const std::int64_t wide = zip64_bytes(bytes, entry.header);
   const std::int64_t start = checked_add(entry.header, kLocalBytes + name_bytes + wide + kPadHeaderBytes);
   entry.data = checked_add(start, (kAlignment - start % kAlignment) % kAlignment);
@@ -137,23 +101,62 @@ std::int64_t ZipLayout::total_bytes() const {
   return checked_add(checked_add(end_, directory_bytes_), kZip64EndBytes + kLocatorBytes + kEndBytes);
 }
 
+void ZipLayout::append_header(std::size_t record, std::string& out) const {
+  const auto& [name, header, data, bytes] = entries_[record];
+  const std::size_t name_bytes = folder_.size() + name.size();
+  const std::int64_t extra = data - header - kLocalBytes - static_cast<std::int64_t>(name_bytes);
+  const std::int64_t padding = extra - zip64_bytes(bytes, header) - kPadHeaderBytes;
+  store(out, kLocalSignature);
+  store(out, std::uint16_t{0});  // Version needed.
+  store(out, flags_of(bytes));
+  out.append(2 + 4 + 4 + 4 + 4, '\0');  // Method, time and date, CRC, both sizes: the descriptor has them.
+  store(out, static_cast<std::uint16_t>(name_bytes));
+  store(out, static_cast<std::uint16_t>(extra));
+  out.append(folder_).append(name);
+  store_zip64(out, bytes, 0, header);  // The compressed size is not known yet when torch writes this.
+  out += "FB";
+  store(out, static_cast<std::uint16_t>(padding));
+  out.append(static_cast<std::size_t>(padding), 'Z');
+}
+
+void ZipLayout::append_descriptor(std::size_t record, std::uint32_t crc, std::string& out) const {
+  store_descriptor(out, entries_[record].bytes, entries_[record].header, crc);
+}
+
+void ZipLayout::append_entry(std::size_t record, std::uint32_t crc, std::string& out) const {
+  const auto& [name, header, data, bytes] = entries_[record];
+  store(out, kDirectorySignature);
+  store(out, std::uint32_t{0});  // Version made by, version needed.
+  store(out, flags_of(bytes));
+  out.append(2 + 4, '\0');  // Method, time and date.
+  store(out, crc);
+  store(out, narrow(bytes));
+  store(out, narrow(bytes));
+  store(out, static_cast<std::uint16_t>(folder_.size() + name.size()));
+  store(out, static_cast<std::uint16_t>(zip64_bytes(bytes, header)));
+  out.append(2 + 2 + 2 + 4, '\0');  // Comment, disk, attributes.
+  store(out, narrow(header));
+  out.append(folder_).append(name);
+  store_zip64(out, bytes, bytes, header);
+}
+
+void ZipLayout::append_end(std::string& out) const {
+  store_end(out, static_cast<std::int64_t>(entries_.size()), end_, directory_bytes_);
+}
+
 std::vector<ZipLayout::Span> ZipLayout::frame(const std::vector<std::uint32_t>& crcs) const {
   assert(crcs.size() == entries_.size());
   std::vector<Span> spans;
   spans.reserve(entries_.size() + 1);
   Span span{0, {}};
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
-    store_local_header(span.content, entry.name, entry.bytes, entry.header, entry.data);
+    append_header(i, span.content);
     spans.push_back(std::move(span));
-    span = {entry.data + entry.bytes, {}};
-    store_descriptor(span.content, entry.bytes, entry.header, crcs[i]);
+    span = {entries_[i].data + entries_[i].bytes, {}};
+    append_descriptor(i, crcs[i], span.content);
   }
-  span.content.reserve(span.content.size() + static_cast<std::size_t>(total_bytes() - end_));
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    store_directory_entry(span.content, entries_[i].name, entries_[i].bytes, entries_[i].header, crcs[i]);
-  }
-  store_end(span.content, static_cast<std::int64_t>(entries_.size()), end_, directory_bytes_);
+  for (std::size_t i = 0; i < entries_.size(); ++i) append_entry(i, crcs[i], span.content);
+  append_end(span.content);
   spans.push_back(std::move(span));
   return spans;
 }

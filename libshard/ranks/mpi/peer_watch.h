@@ -1,5 +1,6 @@
 /// \file
 /// Sees the processes of this host end. MPI itself waits for the dead until the launcher ends those that wait.
+/// Inside libshard/ranks/mpi only.
 #pragma once
 
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "formats/dcp/places.h"
+#include "formats/dcp/storage_data.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "formats/parts/pickle/attributes.h"
 #include "libshard/core/box.h"
 
 namespace shard::dcp {
 namespace {
 
+Error bad_places(const std::string& why) { return pickle::malformed("storage_data", why); }
+
 Error no_place(std::string_view name, const std::string& offsets) {
   const std::string chunk = offsets.empty() ? "" : fmt::format(" its chunk at {}", offsets);
-  return damaged(fmt::format("'{}':{}{} has no place in storage_data", name, offsets.empty() ? " it" : "", chunk))
-      .of_tensor(name);
+  return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
 }
 
 bool is_empty(const ChunkEntry& chunk) { return std::ranges::find(chunk.sizes, 0) != chunk.sizes.end(); }
@@ -22,30 +24,26 @@ bool is_empty(const ChunkEntry& chunk) { return std::ranges::find(chunk.sizes, 0
 /// Whether the item went through zstd. \throws Error kUnsupported  through anything else.
 bool is_zstd(std::string_view name, const Value& transforms) {
   if (transforms.kind == ValueKind::kNone) return false;
-  if (transforms.kind != ValueKind::kList && transforms.kind != ValueKind::kTuple) {
-    throw damaged(fmt::format("'{}': transform_descriptors is no list", name))
-        .of_tensor(name)
-        .found(type_name(transforms));
-  }
-  if (transforms.items.empty()) return false;
+  const std::span<Value* const> items = pickle::sequence(transforms, "transform_descriptors");
+  if (items.empty()) return false;
   std::string shown;
-  for (const Value* each : transforms.items) {
+  for (const Value* each : items) {
     shown += shown.empty() ? "" : ", ";
     shown += each->is_string() ? std::string(each->text) : fmt::format("a {}", type_name(*each));
   }
-  if (transforms.items.size() == 1 && (shown == "stream.zstd/1" || shown.starts_with("stream.zstd/1."))) return true;
+  if (items.size() == 1 && (shown == "stream.zstd/1" || shown.starts_with("stream.zstd/1."))) return true;
   throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is stored through the transform {}", name, shown))
       .of_tensor(name)
       .because("of torch's stream transforms only stream.zstd/1 is known, and only alone");
 }
 
-class PlaceReader {
+class StorageDataReader {
  public:
-  PlaceReader(Fields& fields, const Targets& targets, Metadata& metadata)
-      : fields_(fields), targets_(targets), out_(metadata) {}
+  StorageDataReader(Arena& arena, MetadataClasses& classes, const Targets& targets, Metadata& metadata)
+      : arena_(arena), classes_(classes), targets_(targets), out_(metadata) {}
 
   void run(const Value& storage_data) {
-    const std::span<Value*> items = Fields::need_mapping(storage_data, "storage_data");
+    const std::span<Value*> items = pickle::mapping(storage_data, "storage_data");
     out_.items.reserve(items.size() / 2);
     for (std::size_t i = 0; i < items.size(); i += 2) read(*items[i], *items[i + 1]);
     settle_chunks();
@@ -56,40 +54,40 @@ class PlaceReader {
 
  private:
   void read(const Value& key, const Value& place) {
-    const Value& index = fields_.state_of(key, Class::kIndex, "a key of storage_data");
-    const Value& fqn = Fields::need(index, "fqn", "MetadataIndex");
-    if (!fqn.is_string()) throw damaged("MetadataIndex: fqn is no string").found(type_name(fqn));
-    const auto found = targets_.find(fqn.text);
+    classes_.need(key, Class::kIndex);
+    const std::string_view name = pickle::string(pickle::need(key, "fqn"), "fqn of a MetadataIndex");
+    const auto found = targets_.find(name);
     if (found == targets_.end()) {
-      throw damaged(fmt::format("storage_data has a place for '{}', which no tensor or object is named", fqn.text))
-          .of_tensor(fqn.text);
+      throw bad_places(fmt::format("it has a place for '{}', which no tensor or object is named", name))
+          .of_tensor(name);
     }
-    std::uint32_t& slot = slot_of(found->first, found->second, index);
-    if (slot != kNoIndex) {
-      throw damaged(fmt::format("storage_data has two places for one chunk of '{}'", fqn.text)).of_tensor(fqn.text);
+    try {
+      std::uint32_t& slot = slot_of(found->first, found->second, key);
+      if (slot != kNoIndex) throw bad_places(fmt::format("it has two places for one chunk of '{}'", name));
+      slot = static_cast<std::uint32_t>(out_.items.size());
+      out_.items.push_back(item_of(found->first, place));
+    } catch (Error& error) {
+      throw error.of_tensor(name);
     }
-    slot = static_cast<std::uint32_t>(out_.items.size());
-    out_.items.push_back(item_of(found->first, place));
   }
 
   /// The item number, still to be set, of what a MetadataIndex names.
   std::uint32_t& slot_of(std::string_view name, Target target, const Value& index) {
     if (target.is_object) return out_.objects[target.index].item;
     const TensorEntry& tensor = out_.tensors[target.index];
-    const Value* offset = find_key(index, "offset");
+    const Value* offset = pickle::attribute(index, "offset");
     const bool has_offset = offset != nullptr && offset->kind != ValueKind::kNone;
     const Dims offsets =
-        has_offset ? fields_.dims(*offset, name, "storage_data's offset") : fields_.zeros(tensor.size.size());
-    const Value* hint = find_key(index, "index");
+        has_offset ? pickle::dims(arena_, *offset, "offset of a MetadataIndex") : arena_.zeros(tensor.size.size());
+    const Value* hint = pickle::attribute(index, "index");
     if (hint != nullptr && hint->kind == ValueKind::kInt && hint->number >= 0 && hint->number < tensor.chunk_count) {
       ChunkEntry& hinted = out_.chunks[tensor.first_chunk + static_cast<std::uint32_t>(hint->number)];
       if (hinted.offsets == offsets) return hinted.item;
     }
     ChunkEntry* chunk = chunk_at(target.index, offsets);
     if (chunk == nullptr) {
-      throw damaged(fmt::format("storage_data has a place for a chunk of '{}' at {}, where none begins", name,
-                                to_string(offsets.span())))
-          .of_tensor(name);
+      throw bad_places(
+          fmt::format("it has a place for a chunk of '{}' at {}, where none begins", name, to_string(offsets.span())));
     }
     return chunk->item;
   }
@@ -160,16 +158,16 @@ class PlaceReader {
   }
 
   Item item_of(std::string_view name, const Value& value) {
-    const Value& state = fields_.state_of(value, Class::kStorageInfo, name);
-    const Value& path = Fields::need(state, "relative_path", "_StorageInfo");
-    if (!path.is_string()) {
-      throw damaged("_StorageInfo: relative_path is no string").of_tensor(name).found(type_name(path));
-    }
+    classes_.need(value, Class::kStorageInfo);
     Item item;
-    item.file = file_of(path.text, name);
-    item.offset = Fields::need_natural(state, "offset", "_StorageInfo");
-    if (find_key(state, "length") != nullptr) item.length = Fields::need_natural(state, "length", "_StorageInfo");
-    if (const Value* transforms = find_key(state, "transform_descriptors")) item.zstd = is_zstd(name, *transforms);
+    item.file = file_of(pickle::string(pickle::need(value, "relative_path"), "relative_path of a _StorageInfo"), name);
+    item.offset = pickle::natural(pickle::need(value, "offset"), "offset of a _StorageInfo");
+    if (const Value* length = pickle::attribute(value, "length")) {
+      item.length = pickle::natural(*length, "length of a _StorageInfo");
+    }
+    if (const Value* transforms = pickle::attribute(value, "transform_descriptors")) {
+      item.zstd = is_zstd(name, *transforms);
+    }
     return item;
   }
 
@@ -181,14 +179,15 @@ class PlaceReader {
                          path.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
       if (!plain) {
         const std::string shown(path.substr(0, path.find('\0')));  // Messages end at a NUL.
-        throw damaged(fmt::format("'{}' lies in '{}', which is no plain file name", name, shown)).of_tensor(name);
+        throw bad_places(fmt::format("'{}' lies in '{}', which is not a plain file name", name, shown));
       }
       out_.files.emplace_back(path);
     }
     return last_file_ = found->second;
   }
 
-  Fields& fields_;
+  Arena& arena_;
+  MetadataClasses& classes_;
   const Targets& targets_;
   Metadata& out_;
   std::uint32_t last_file_ = 0;
@@ -198,8 +197,9 @@ class PlaceReader {
 
 }  // namespace
 
-void read_places(Fields& fields, const Value& storage_data, const Targets& targets, Metadata& metadata) {
-  PlaceReader(fields, targets, metadata).run(storage_data);
+void read_storage_data(Arena& arena, MetadataClasses& classes, const Value& storage_data, const Targets& targets,
+                       Metadata& metadata) {
+  StorageDataReader(arena, classes, targets, metadata).run(storage_data);
 }
 
 }  // namespace shard::dcp

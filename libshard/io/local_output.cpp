@@ -1,14 +1,14 @@
-#include "libshard/io/output.h"
+#include "libshard/io/local_output.h"
 
 #include <fmt/format.h>
 
-#include <mutex>
-#include <optional>
+#include <cstring>
 #include <random>
 #include <set>
 #include <string_view>
 #include <vector>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/paths.h"
@@ -33,7 +33,8 @@ struct Destination {
   explicit Destination(const std::string& destination)
       : parent(parent_path(destination)), name(base_name(destination)), path(join_path(parent, name)) {
     if (name.empty() || name == "." || name == ".." || name == "/") {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' names no file or folder to make", destination));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot write to '{}': it does not name a new file or folder", destination));
     }
     if (parent == "." && destination.front() != '.') path = name;  // As the user wrote it.
   }
@@ -86,7 +87,7 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus&
     relation = "holds the source";
   }
   if (relation == nullptr) return;
-  throw Error(ErrorCode::kExists, fmt::format("the destination {}", relation))
+  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
       .in_file(to.path)
       .because(fmt::format("source and output overlap: {}", source))
       .hint("write to another place");
@@ -94,9 +95,9 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus&
 
 void check_absent(const FileStatus& there, const Destination& to) {
   if (there.kind == FileKind::kAbsent) return;
-  throw Error(ErrorCode::kExists, "the destination exists already")
+  throw Error(ErrorCode::kExists, "cannot write: the destination exists already")
       .in_file(to.path)
-      .hint("add --force to replace it as a whole, or choose another name");
+      .suggest(Remedy::kReplaceDestination);
 }
 
 /// Best effort: what cannot be listed or removed harms nobody.
@@ -111,22 +112,63 @@ void remove_left_siblings(LocalDisk& fs, const Destination& to) {
   }
 }
 
-void finish_writers(std::vector<std::unique_ptr<FileWriter>>& writers, bool sync) {
-  for (const auto& writer : writers) {
-    if (sync) writer->sync();
-    writer->close();
+/// Where a begun output is staged, and whether it is a folder: what a token says.
+struct Staged {
+  std::string path;
+  bool is_folder = true;
+
+  std::vector<std::byte> token() const {
+    std::vector<std::byte> bytes(path.size() + 1);
+    bytes[0] = static_cast<std::byte>(is_folder);
+    std::memcpy(bytes.data() + 1, path.data(), path.size());
+    return bytes;
   }
-  writers.clear();
-}
+  static Staged of_token(std::span<const std::byte> token) {
+    if (token.empty()) throw Error(ErrorCode::kPeer, "another rank's output has no place");
+    return {std::string(reinterpret_cast<const char*>(token.data()) + 1, token.size() - 1), token[0] != std::byte{0}};
+  }
+  std::string file(const std::string& name) const { return is_folder ? join_path(path, name) : path; }
+};
+
+class LocalPart final : public OutputPart {
+ public:
+  LocalPart(LocalDisk& disk, Staged staged, bool sync) : disk_(disk), staged_(std::move(staged)), sync_(sync) {}
+
+  FileWriter& create(const OutputFile& file) override {
+    writers_.push_back(disk_.create(staged_.file(file.path)));
+    writers_.back()->allocate(file.bytes);
+    return *writers_.back();
+  }
+
+  FileWriter& open(const std::string& path) override {
+    writers_.push_back(disk_.open_existing(staged_.file(path)));
+    return *writers_.back();
+  }
+
+  void finish() override {
+    for (const auto& writer : writers_) {
+      if (sync_) writer->sync();
+      writer->close();
+    }
+    writers_.clear();
+  }
+
+ private:
+  LocalDisk& disk_;
+  const Staged staged_;
+  const bool sync_;
+  std::vector<std::unique_ptr<FileWriter>> writers_;
+};
 
 class LocalOutput final : public Output {
  public:
-  LocalOutput(LocalDisk& fs, Destination to, const OutputOptions& options)
+  LocalOutput(LocalDisk& fs, Destination to, const LocalOutputOptions& options, std::span<const OutputFile> files,
+              bool is_folder)
       : fs_(fs), to_(std::move(to)), options_(options) {
     try {
       make_temporary();
-      staged_ = join_path(temporary_, to_.name);
-      if (options_.folder) make_folder(staged_);
+      staged_ = {join_path(temporary_, to_.name), is_folder};
+      if (is_folder) make_folders(files);
     } catch (...) {
       abort();  // The destructor of an unfinished object does not run.
       throw;
@@ -134,24 +176,15 @@ class LocalOutput final : public Output {
   }
   ~LocalOutput() override { abort(); }
 
-  FileWriter& file(const std::string& path, std::int64_t bytes) override {
-    const std::scoped_lock lock(mutex_);
-    const std::string full = options_.folder ? make_parents(path) : staged_;
-    writers_.push_back(fs_.create(full));
-    writers_.back()->allocate(bytes);
-    return *writers_.back();
-  }
-
-  const std::string& staged() const override { return staged_; }
+  std::vector<std::byte> token() const override { return staged_.token(); }
 
   void commit() override {
-    finish_files();
+    finish_folders();
     publish();
     abort();  // What is left of the sibling, and the old DST in it. Failing to remove that undoes nothing.
   }
 
   void abort() noexcept override {
-    writers_.clear();
     if (temporary_.empty()) return;
     try {
       fs_.remove_all(temporary_);
@@ -177,26 +210,31 @@ class LocalOutput final : public Output {
     folders_.insert(path);
   }
 
-  /// The file's full path; makes the folders in it.
-  std::string make_parents(const std::string& path) {
-    std::string folder = staged_;
+  void make_folders(std::span<const OutputFile> files) {
+    make_folder(staged_.path);
+    for (const OutputFile& file : files) make_parents(file.path);
+  }
+
+  /// Makes the folders in a file's path.
+  void make_parents(const std::string& path) {
+    std::string folder = staged_.path;
     std::size_t begin = 0;
     for (;;) {
       const std::size_t end = std::min(path.find('/', begin), path.size());
       const std::string part = path.substr(begin, end - begin);
       if (part.empty() || part == "." || part == "..") {
-        throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no file name below the destination", path))
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("cannot write '{}': it is not a file below the destination", path))
             .in_file(to_.path);
       }
+      if (end == path.size()) return;
       folder = join_path(folder, part);
-      if (end == path.size()) return folder;
       if (!folders_.contains(folder)) make_folder(folder);
       begin = end + 1;
     }
   }
 
-  void finish_files() {
-    finish_writers(writers_, options_.sync);
+  void finish_folders() {
     for (const std::string& folder : folders_) {
       fs_.set_default_mode(folder);
       if (options_.sync) fs_.sync_folder(folder);
@@ -208,10 +246,10 @@ class LocalOutput final : public Output {
     const bool replaces = exists();
     if (replaces && !options_.force) check_absent(fs_.status(to_.path), to_);
     if (!replaces) {
-      fs_.rename_new(staged_, to_.path);
-      sync_parent_or([&] { fs_.rename_new(to_.path, staged_); });
-    } else if (fs_.exchange(staged_, to_.path)) {
-      sync_parent_or([&] { fs_.exchange(staged_, to_.path); });
+      fs_.rename_new(staged_.path, to_.path);
+      sync_parent_or([&] { fs_.rename_new(to_.path, staged_.path); });
+    } else if (fs_.exchange(staged_.path, to_.path)) {
+      sync_parent_or([&] { fs_.exchange(staged_.path, to_.path); });
     } else {
       replace_by_steps();
     }
@@ -223,13 +261,13 @@ class LocalOutput final : public Output {
     const std::string aside = to_.sibling("old-");
     fs_.rename_new(to_.path, aside);
     try {
-      fs_.rename_new(staged_, to_.path);
+      fs_.rename_new(staged_.path, to_.path);
     } catch (...) {
       fs_.rename_new(aside, to_.path);
       throw;
     }
     sync_parent_or([&] {
-      fs_.rename_new(to_.path, staged_);
+      fs_.rename_new(to_.path, staged_.path);
       fs_.rename_new(aside, to_.path);
     });
     try {
@@ -250,34 +288,18 @@ class LocalOutput final : public Output {
   }
 
   LocalDisk& fs_;
-  Destination to_;
-  OutputOptions options_;
-  std::string temporary_, staged_;
+  const Destination to_;
+  const LocalOutputOptions options_;
+  std::string temporary_;
+  Staged staged_;
   std::shared_ptr<void> lock_;
-  std::mutex mutex_;
-  std::set<std::string> folders_;  ///< Made below the temporary one; each is opened up and synced once.
-  std::vector<std::unique_ptr<FileWriter>> writers_;
+  std::set<std::string> folders_;  ///< Made below the temporary one; each gets its mode and is synced once.
 };
 
-}  // namespace
-
-OutputPart::OutputPart(LocalDisk& fs, std::string staged, const OutputOptions& options)
-    : fs_(fs), staged_(std::move(staged)), options_(options) {}
-
-OutputPart::~OutputPart() = default;
-
-FileWriter& OutputPart::file(const std::string& path) {
-  writers_.push_back(fs_.open_existing(options_.folder ? join_path(staged_, path) : staged_));
-  return *writers_.back();
-}
-
-void OutputPart::finish() { finish_writers(writers_, options_.sync); }
-
-void check_destination(const LocalDisk& fs, const std::string& destination, const std::vector<std::string>& sources,
-                       const OutputOptions& options) {
-  const Destination to(destination);
+void check_destination(const LocalDisk& fs, const Destination& to, const std::vector<std::string>& sources,
+                       const LocalOutputOptions& options) {
   if (fs.status(to.parent).kind != FileKind::kFolder) {
-    throw Error(ErrorCode::kResource, "the folder that shall hold the destination does not exist")
+    throw Error(ErrorCode::kResource, "cannot write the destination: the folder above it does not exist")
         .in_file(to.parent)
         .hint(fmt::format("mkdir -p '{}'", to.parent));
   }
@@ -286,11 +308,50 @@ void check_destination(const LocalDisk& fs, const std::string& destination, cons
   if (!options.force) check_absent(there, to);
 }
 
-std::unique_ptr<Output> begin_output(LocalDisk& fs, const std::string& destination, const OutputOptions& options) {
-  check_destination(fs, destination, {}, options);
-  const Destination to(destination);
-  remove_left_siblings(fs, to);
-  return std::make_unique<LocalOutput>(fs, to, options);
+class LocalStore final : public OutputStore {
+ public:
+  LocalStore(LocalDisk& disk, const std::string& destination, const std::vector<std::string>& sources,
+             const LocalOutputOptions& options)
+      : disk_(disk), to_(destination), options_(options) {
+    check_destination(disk_, to_, sources, options_);
+  }
+
+  std::int64_t free_bytes() const override { return disk_.free_bytes(to_.parent); }
+
+  std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) override {
+    remove_left_siblings(disk_, to_);
+    check_space(files);
+    return std::make_unique<LocalOutput>(disk_, to_, options_, files, is_folder);
+  }
+
+  std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
+    return std::make_unique<LocalPart>(disk_, Staged::of_token(token), options_.sync);
+  }
+
+ private:
+  /// After the removal of what killed runs left behind.
+  void check_space(std::span<const OutputFile> files) const {
+    std::int64_t needed = 0;
+    for (const OutputFile& file : files) needed = checked_add(needed, file.bytes);
+    const std::int64_t free = free_bytes();
+    if (free >= needed) return;
+    throw Error(ErrorCode::kResource, fmt::format("the output needs {} bytes, the disk has {} free", needed, free))
+        .in_file(to_.path)
+        .expected(needed)
+        .found(free)
+        .hint("free some space, or write to another disk");
+  }
+
+  LocalDisk& disk_;
+  const Destination to_;
+  const LocalOutputOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<OutputStore> local_output(LocalDisk& disk, const std::string& destination,
+                                          const std::vector<std::string>& sources, const LocalOutputOptions& options) {
+  return std::make_unique<LocalStore>(disk, destination, sources, options);
 }
 
 }  // namespace shard

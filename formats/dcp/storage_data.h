@@ -6,8 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "formats/dcp/fields.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/metadata_classes.h"
 
 namespace shard::dcp {
 
@@ -23,6 +23,8 @@ using Targets = std::unordered_map<std::string_view, Target>;
 /// storage_data's keys name a tensor's chunks by where they begin. Chunks that begin at one corner therefore share one
 /// place: equal boxes are replicas, and of an empty and a full one it is the full one's.
 /// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: one hash look-up per item.
-void read_places(Fields& fields, const Value& storage_data, const Targets& targets, Metadata& metadata);
+/// Sizes go into `arena`.
+void read_storage_data(Arena& arena, MetadataClasses& classes, const Value& storage_data, const Targets& targets,
+                       Metadata& metadata);
 
 }  // namespace shard::dcp

@@ -1,0 +1,20 @@
+/// \file
+/// Hugging Face's index of a folder as its own libraries write it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shard::hf_index {
+
+/// One line of the index: the file that holds a tensor.
+struct IndexEntry {
+  std::string_view tensor, file;
+};
+
+/// The index's text. \throws Error kUnsupported  a name is not valid UTF-8.
+std::string dump_index(std::int64_t total_bytes, std::span<const IndexEntry> entries);
+
+}  // namespace shard::hf_index

@@ -1,0 +1,36 @@
+/// \file
+/// Whether two values say the same.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "libshard/core/value.h"
+
+namespace shard::pickle {
+
+/// Compares the values of one checkpoint, or of two. Steps are counted over all comparisons, so that many objects that
+/// share one large value end. Threads: one.
+class Equality {
+ public:
+  struct Options {
+    /// Whether two kTensor values mean the same; without it, those of one number do.
+    std::function<bool(const Value&, const Value&)> same_tensor = {};
+    /// What an opaque value holds is not known: such values are equal if their classes are, or never.
+    bool opaque_by_class = true;
+  };
+  Equality() = default;
+  explicit Equality(Options options) : options_(std::move(options)) {}
+
+  /// True when both say the same in every node: kinds, numbers, texts, the order of items, what calls received. Floats
+  /// by their bits. What is shared, and how the two are spelled, does not matter. Values may hold themselves.
+  /// \throws Error kCorruption  more than kMaxValueVisits steps in all.
+  bool is_equal(const Value& a, const Value& b);
+
+ private:
+  Options options_;
+  std::int64_t visits_ = 0;
+};
+
+}  // namespace shard::pickle

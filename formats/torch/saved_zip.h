@@ -1,0 +1,56 @@
+/// \file
+/// A complete torch.save zip laid out, as torch 2.11 writes one: data.pkl, .format_version, .storage_alignment,
+/// byteorder, data/<key>..., version, .data/serialization_id.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/parts/zip/zip.h"
+
+namespace shard::torch_save {
+
+/// Offsets count from the zip's first byte. Threads: const members may be called by several at once.
+class SavedZip {
+ public:
+  /// `storage_bytes[i]` is the size of `data/<i>`.
+  SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes);
+  std::int64_t total_bytes() const { return layout_.total_bytes(); }
+  std::int64_t data_offset(std::size_t storage) const { return layout_.data_offset(kFirstStorage + storage); }
+
+  /// Appends what stands before the pickle, at the zip's begin.
+  void append_begin(std::string& out) const { layout_.append_header(0, out); }
+  /// Appends what follows the pickle up to the first storage's header.
+  void append_after_pickle(std::uint32_t pickle_crc, std::string& out) const;
+  /// Appends what stands before a storage and behind the one before it.
+  void append_before(std::size_t storage, std::string& out) const {
+    layout_.append_header(kFirstStorage + storage, out);
+  }
+  void append_after(std::size_t storage, std::uint32_t crc, std::string& out) const {
+    layout_.append_descriptor(kFirstStorage + storage, crc, out);
+  }
+  /// Where what follows the last storage begins.
+  std::int64_t end_offset() const { return layout_.header_offset(kFirstStorage + storages_); }
+  /// Hands over, in pieces, what follows the last storage to the zip's end.
+  void write_end(std::uint32_t pickle_crc, const std::function<std::uint32_t(std::size_t storage)>& crc_of,
+                 const std::function<void(std::string_view piece)>& sink) const;
+
+  /// All bytes but the storages' own, as pieces (offset, content).
+  struct Span {
+    std::int64_t offset;
+    std::string content;
+  };
+  std::vector<Span> frame(std::string_view data_pkl, std::span<const std::uint32_t> storage_crcs) const;
+
+ private:
+  static constexpr std::size_t kFirstStorage = 4;  ///< Among the records.
+
+  zip::ZipLayout layout_;
+  std::size_t storages_;
+};
+
+}  // namespace shard::torch_save

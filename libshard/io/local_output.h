@@ -1,0 +1,36 @@
+/// \file
+/// An Output on a local disk. Files are written beside the destination and become visible in one step.
+///
+/// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700) beside DST, and in it what will
+/// be DST; create: a new file there, its space allocated first; commit: sync folders, rename to DST (or swap with it),
+/// sync the parent, remove the sibling with what DST was before. Any other end leaves DST as it was.
+/// A killed run leaves its sibling without a lock; the next run to the same DST removes such siblings.
+///
+/// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later
+/// run removes by itself. A DST that is a symbolic link is replaced as a name; what it points to stays.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libshard/io/local_disk.h"
+#include "libshard/io/output.h"
+
+namespace shard {
+
+struct LocalOutputOptions {
+  bool force = false;  ///< Replace an existing DST as a whole.
+  bool sync = true;    ///< False: nothing is forced to disk.
+};
+
+/// Checks the destination and changes nothing yet.
+/// \throws Error kExists  DST exists and not `force`; or it is, lies in, or holds one of `sources` (by identity, so
+/// hard
+///   links of a source or of a source folder's files count too).
+/// \throws Error kResource  its parent is not a folder. \throws Error kInvalidArgument  DST names nothing new ("/",
+/// ".."). Ownership: `disk` must outlive the store and all that it begins.
+std::unique_ptr<OutputStore> local_output(LocalDisk& disk, const std::string& destination,
+                                          const std::vector<std::string>& sources, const LocalOutputOptions& options);
+
+}  // namespace shard

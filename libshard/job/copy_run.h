@@ -1,0 +1,72 @@
+/// \file
+/// One run of a prepared copy job, by all ranks of a group: begin, copy, finish, commit. Inside libshard/job only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "libshard/checkpoint/writer.h"
+#include "libshard/exec/execute.h"
+#include "libshard/exec/framing.h"
+#include "libshard/exec/source_checks.h"
+#include "libshard/io/output.h"
+#include "libshard/job/copy_job.h"
+#include "libshard/plan/plan.h"
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// What every rank decides alike before a byte moves.
+struct PreparedCopy {
+  Catalog target;
+  std::unique_ptr<Writer> writer;
+  Plan plan;
+};
+
+void tell_step(const CopyJob& job, std::string_view step);
+
+/// Ownership: all that it is made of must outlive it.
+class CopyRun {
+ public:
+  CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, Progress& progress);
+  /// \throws Error  of any step, the same on all ranks; the output was aborted then.
+  void run();
+
+ private:
+  void begin();
+  void begin_own_files(const std::stop_token& stop);
+  void open_others();
+  void copy();
+  void exchange_source_checks();
+  void exchange_checksums();
+  void sum_progress();
+  void finish();
+  void commit();
+  void clean_up() noexcept;
+
+  bool is_root() const { return group_.rank() == 0; }
+  bool is_own(std::size_t file) const { return owners_[file] == group_.rank(); }
+  TileRange own_tiles() const;
+  /// Work on each of this rank's files, by all its threads.
+  void for_each_own_file(const std::stop_token& stop,
+                         const std::function<void(std::uint32_t file, FileWriter& to)>& work);
+  void step(std::string_view name, const std::function<void(const std::stop_token& stop)>& work);
+
+  OutputStore& store_;
+  Group& group_;
+  const CopyJob& job_;
+  PreparedCopy& prepared_;
+  const std::vector<int> owners_;  ///< By file of the target.
+  SourceChecks source_checks_;
+  Progress& progress_;
+  std::unique_ptr<Output> output_;  ///< The root's.
+  std::unique_ptr<OutputPart> part_;
+  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
+  std::unique_ptr<Framing> framing_;
+  std::unique_ptr<StorageChecksums> checksums_;
+};
+
+}  // namespace shard

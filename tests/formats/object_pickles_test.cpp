@@ -1,0 +1,110 @@
+// Pickles that Python could not have made, or that no other file can repeat, through every reader of pickles.
+#include <gtest/gtest.h>
+
+#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/objects.h"
+#include "tests/formats/rank_files.h"
+#include "tests/formats/torch_files.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using namespace std::string_literals;
+using testing::BytesFile;
+using testing::MemoryFiles;
+using testing::pack;
+using testing::RankFolder;
+
+std::string text(const std::string& value) {  // BINUNICODE
+  return "X" + std::string(1, static_cast<char>(value.size())) + "\0\0\0"s + value;
+}
+const std::string kStorage =
+    "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\2tQ";
+const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage +
+                            "K\0K\2\x85K\1\x85\x89"s + "ccollections\nOrderedDict\n)RtR";
+
+/// A zip that pickles {"x": value}.
+std::string file_of(const std::string& value) {
+  return pack({{"data.pkl", "\x80\x02}" + text("x") + value + "s."}, {"data/0", std::string(8, 'd')}, {"version", "3\n"}});
+}
+
+/// Reads such a file as torch, as a bytes item of dcp and as a rank's file; each must refuse it with that code.
+void expect_refused(const std::string& name, const std::string& value, ErrorCode code, const std::string& words) {
+  const auto check = [&](const char* reader, const std::function<void()>& read) {
+    SCOPED_TRACE(name + " by " + reader);
+    test::expect_error(code, words, read);
+  };
+  check("torch", [&] {
+    MemoryFiles files;
+    files.put("/made.pt", file_of(value));
+    files.open("/made.pt");
+  });
+  check("dcp", [&] {
+    const auto file = std::make_shared<BytesFile>(file_of(value));
+    dcp::ZstdAllowance allowance;
+    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
+    Arena arena;
+    dcp::load_object(arena, item, {}, {});
+  });
+  check("torch-ranks", [&] {
+    RankFolder folder;
+    folder.put("rank_0.pt", file_of(value));
+    folder.put("rank_1.pt", file_of(value));
+    folder.open();
+  });
+}
+
+TEST(ObjectPickles, PersistentIdsThatAreNotStoragesAreDamage) {
+  const ErrorCode bad = ErrorCode::kCorruption;
+  expect_refused("a number", "K\1Q", bad, "a persistent id of type int, not a tuple");
+  expect_refused("a list", "]Q", bad, "a persistent id of type list, not a tuple");
+  expect_refused("an empty tuple", ")Q", bad, "does not begin with its kind");
+  expect_refused("a number first", "K\1\x85Q", bad, "does not begin with its kind");
+  expect_refused("another kind", text("blob") + "K\1\x86Q", bad, "neither of a storage nor of a module");
+  expect_refused("too short", "(" + text("storage") + "ctorch\nFloatStorage\ntQ", bad, "a storage with 2 parts");
+  expect_refused("a module without a class", "(" + text("module") + "NNNtQ", bad, "a module with 4 parts");
+}
+
+TEST(ObjectPickles, ContainersThatCannotBeKeysAreDamage) {
+  const ErrorCode bad = ErrorCode::kCorruption;
+  expect_refused("a list", "}]K\1s", bad, "a list cannot be a key");
+  expect_refused("a dict", "}}K\1s", bad, "a dict cannot be a key");
+  expect_refused("a set", "}\x8fK\1s", bad, "a set cannot be a key");
+  expect_refused("a list in a tuple", "}K\1]\x86\x85K\1s", bad, "a list cannot be a key");
+  expect_refused("of an OrderedDict", "ccollections\nOrderedDict\n)R]K\1s", bad, "a list cannot be a key");
+  expect_refused("of several", "}(K\1K\1]K\2u", bad, "a list cannot be a key");
+  expect_refused("of DICT", "(]K\1d", bad, "a list cannot be a key");
+  expect_refused("in a set", "\x8f(]\x90", bad, "an element of a set");
+  expect_refused("in a frozenset", "(]\x91", bad, "an element of a set");
+  expect_refused("in a set of protocol 2", "c__builtin__\nset\n](]e\x85R", bad, "an element of a set");
+}
+
+TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
+  const ErrorCode no = ErrorCode::kUnsupported;
+  expect_refused("a tensor", "}" + kTensor + "K\1s", no, "a tensor is a key");
+  expect_refused("a storage", "}" + kStorage + "K\1s", no, "a tensor is a key");
+  expect_refused("in a tuple", "}" + kTensor + "K\1\x86K\1s", no, "a tensor is a key");
+  expect_refused("inside an object", "cargparse\nNamespace\n)R}" + text("d") + "}" + kTensor + "K\1ssb", no,
+                 "a tensor is a key");
+}
+
+// torch.save(optimizer): its state is a dict by Parameter, which goes with the opaque object.
+TEST(ObjectPickles, TensorsAsKeysOfWhatIsDroppedDoNotMatter) {
+  MemoryFiles files;
+  files.put("/made.pt", file_of("ctorch.optim\nAdam\n)R}" + kTensor + "K\1sb"));
+  OpenOptions options;
+  options.opaque_globals = true;
+  EXPECT_EQ(files.open("/made.pt", options)->catalog().objects.size(), 1U);
+}
+
+TEST(ObjectPickles, TuplesOfTuplesAreCheckedOnce) {
+  std::string key = ")";
+  for (int i = 0; i < 60; ++i) key += "q\x01h\x01\x86";  // 2^60 empty tuples, of 60 nodes.
+  MemoryFiles files;
+  files.put("/made.pt", file_of("}" + key + "K\1s"));
+  EXPECT_NO_THROW(files.open("/made.pt")) << "a key is not walked along every path";
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,67 @@
+#include "formats/parts/pickle/equal.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/formats/pickle_text.h"
+
+namespace shard {
+namespace {
+
+using namespace shard::testing;
+
+bool are_equal(const std::string& a, const std::string& b) {
+  Arena arena;
+  const std::string first = "\x80\x04" + a + ".", second = "\x80\x04" + b + ".";
+  return pickle::Equality().is_equal(*load_text(arena, first), *load_text(arena, second));
+}
+
+TEST(Equality, SeesEveryPartOfACall) {
+  const std::string name = "cargparse\nNamespace\n";
+  EXPECT_TRUE(are_equal(name + ")}\x8c\1xK\1s\x92", name + ")}\x8c\1xK\1s\x92"));
+  EXPECT_FALSE(are_equal(name + ")}\x8c\1xK\1s\x92", name + ")}\x8c\1xK\2s\x92"));  // Keyword arguments.
+  EXPECT_FALSE(are_equal(name + ")R}\x8c\1xK\1sb", name + ")R}\x8c\1xK\2sb"));        // State.
+  EXPECT_FALSE(are_equal(name + "K\1\x85R", name + "K\2\x85R"));
+  EXPECT_FALSE(are_equal(name + ")R", name + ")\x81"));
+  EXPECT_FALSE(are_equal(name + ")R", "ctypes\nSimpleNamespace\n)R"));
+  EXPECT_FALSE(are_equal(name + ")RK\1a", name + ")RK\2a"));
+}
+
+TEST(Equality, ComparesFloatsByTheirBits) {
+  const std::string nan = "G\x7f\xf8\0\0\0\0\0\0"s, zero = "G\0\0\0\0\0\0\0\0"s, minus = "G\x80\0\0\0\0\0\0\0"s;
+  EXPECT_TRUE(are_equal(nan, nan));
+  EXPECT_FALSE(are_equal(zero, minus));
+  EXPECT_FALSE(are_equal(zero, "K\0"s));
+}
+
+TEST(Equality, DoesNotCareWhatIsShared) {
+  EXPECT_TRUE(are_equal("]\x94h\0\x86"s.replace(2, 2, "h\0"s), "]]\x86"));
+  EXPECT_TRUE(are_equal("K\1K\2\x86", "(K\1K\2t"));
+}
+
+TEST(Equality, ValuesThatHoldThemselvesEnd) {
+  const std::string one = "]\x94h\0a"s, two = "]\x94]h\0aa"s;
+  EXPECT_TRUE(are_equal(one, one));
+  EXPECT_TRUE(are_equal(one, two));  // Both are lists of lists without end.
+  EXPECT_FALSE(are_equal("]\x94h\0aK\1a"s, "]\x94h\0aK\2a"s));
+}
+
+TEST(Equality, OpaqueValuesAreEqualByClassOrNever) {
+  Arena arena;
+  Value a, b;
+  a.kind = b.kind = ValueKind::kOpaque;
+  EXPECT_TRUE(pickle::Equality().is_equal(a, b));
+  EXPECT_FALSE(pickle::Equality({.opaque_by_class = false}).is_equal(a, b));
+  EXPECT_FALSE(pickle::Equality({.opaque_by_class = false}).is_equal(a, a));
+}
+
+TEST(Equality, TensorsAreAskedFor) {
+  Value a, b;
+  become_tensor(a, 1);
+  become_tensor(b, 2);
+  EXPECT_FALSE(pickle::Equality().is_equal(a, b));
+  EXPECT_TRUE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return true; }}).is_equal(a, b));
+  EXPECT_FALSE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return false; }}).is_equal(a, a));
+}
+
+}  // namespace
+}  // namespace shard
