@@ -32,7 +32,7 @@ std::string_view global_type_name(const Value& global) {
   return global.module() == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
 }
 
-/// The class whose object a call makes; null where the callee is no global.
+/// The class whose object a call makes; null where the callee is not a global.
 const Value* class_of_call(const Value& call) {
   const bool rebuilds = call.is_call_of("copyreg", "_reconstructor") || call.is_call_of("copy_reg", "_reconstructor");
   const Value* made = rebuilds && !call.items.empty() ? call.items[0] : call.callee;
