@@ -35,12 +35,12 @@ void* entry_of(const Plugin& plugin, const char* entry) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
-    throw Error(ErrorCode::kUnsupported, fmt::format("the backend {} is not here", plugin.backend))
+    throw Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
         .because(why == nullptr ? "its plug-in cannot be opened" : why)
-        .hint(fmt::format("it needs {} beside {}", plugin.needs, plugin.library));
+        .hint(fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library));
   }
   if (void* const address = dlsym(library, entry); address != nullptr) return address;
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} is of another version of shardctl", plugin.library))
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} belongs to a different version of shardctl", plugin.library))
       .in_file(path);
 }
 
@@ -59,7 +59,7 @@ MakeGroup load_auto(const Launch& launch) {
     try {
       return load(plugin_of("mpi"));
     } catch (const Error&) {
-      return load(plugin_of("gloo"));  // mpirun without MPI here: ranks meet over TCP.
+      return load(plugin_of("gloo"));  // mpirun without our MPI plug-in: ranks meet over TCP.
     }
   }
   return load(plugin_of("gloo"));
@@ -74,7 +74,7 @@ std::vector<std::string> backends_here() {
       load(plugin);
       found.emplace_back(plugin.backend);
     } catch (const Error&) {
-      continue;  // Not here: that is the answer.
+      continue;  // Not available: that is the answer.
     }
   }
   return found;

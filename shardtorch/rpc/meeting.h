@@ -1,5 +1,5 @@
 /// \file
-/// Workers that meet in a store: bytes from everyone to everyone, where there is no process group yet or any more.
+/// Workers that meet in a store: bytes from everyone to everyone, where no process group exists yet or any more.
 #pragma once
 
 #include <chrono>

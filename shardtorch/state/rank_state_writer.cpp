@@ -47,7 +47,7 @@ class Storages {
   struct Record {
     c10::Storage storage;
     std::int64_t bytes;
-    DType dtype;  ///< Of the first tensor on it.
+    DType dtype;  ///< The first tensor's on it.
   };
 
   /// \throws Error kUnsupported  another tensor saw other elements in it: files have one type for each storage.
@@ -217,9 +217,9 @@ std::string save_state(const StateDict& state) {
   return bytes;
 }
 
-void save_state_file(const StateDict& state, const std::string& path, bool force) {
+void save_state_file(const StateDict& state, const std::string& path, bool force, LocalDisk& disk) {
   const StateFile file(state);
-  const auto output = begin_output(posix_disk(), path, {.folder = false, .force = force});
+  const auto output = begin_output(disk, path, {.folder = false, .force = force});
   FileWriter& writer = output->file({}, file.total_bytes());
   file.write([&writer](std::int64_t offset, std::span<const std::byte> part) { writer.write_at(offset, part); });
   output->commit();
