@@ -15,7 +15,8 @@ namespace shard::app {
 namespace {
 
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
-constexpr std::array<std::string_view, 2> kSingleInHints{"--format", "--objects"};  // Given anew they replace.
+/// Given anew they replace.
+constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 constexpr std::array<std::string_view, 3> kAbsentOptions{"--resume", "--local-input", "--local-output"};
 
 // ---- Finding the verb.

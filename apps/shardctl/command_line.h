@@ -20,8 +20,8 @@ namespace shard::app {
 ///   this build does not have.
 void parse_command_line(const std::vector<std::string>& arguments, const Session& session, Options& options);
 
-/// The command line again with `added` at its end, quoted for a shell: for hints. Another --format or --objects takes
-/// the place of the one that was given.
+/// The command line again with `added` at its end, quoted for a shell: for hints. Another --format, --from or --objects
+/// takes the place of the one that was given.
 std::string repeat_command(const Options& options, const std::string& added);
 /// A word as a shell takes it.
 std::string shell_quoted(const std::string& word);

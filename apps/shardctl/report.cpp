@@ -13,6 +13,7 @@
 
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/remedy_text.h"
 
 namespace shard::app {
 namespace {
@@ -21,7 +22,8 @@ constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
 /// How long a rank that was told to stop leaves rank 0 to clean up: mpirun kills all when one has ended after that.
 constexpr std::chrono::milliseconds kLinger{600};
 
-void print_lines(const Session& session, const Options& options, const Error& error, std::string_view label) {
+void print_lines(const Session& session, const Options& options, const Error& error, const std::string& hint,
+                 std::string_view label) {
   const bool colour = colours_errors(session, options);
   const auto paint = [&](std::string_view code, std::string_view text) {
     return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
@@ -44,7 +46,7 @@ void print_lines(const Session& session, const Options& options, const Error& er
     why = "found " + error.found();
   }
   if (!why.empty()) session.err << "  " << paint("1", "why:") << "  " << printable(why) << '\n';
-  if (!error.hint().empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(error.hint()) << '\n';
+  if (!hint.empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(hint) << '\n';
   session.err.flush();
 }
 
@@ -68,7 +70,7 @@ void print_json(const Session& session, const Options& options, const Error& err
   }
   json.key("expected"), json.string_or_null(error.expected());
   json.key("found"), json.string_or_null(error.found());
-  json.key("hint"), json.string_or_null(error.hint());
+  json.key("hint"), json.string_or_null(hint_text(error, options));
   json.end_object();
   sink.add('\n');
 }
@@ -103,9 +105,10 @@ int tell(Session& session, const Options& options, Error error) {
   }
   const bool is_told = is_teller(session, options, error);
   if (is_told) {
-    print_lines(session, options, error, is_bug ? "internal error:" : "error:");
-    const std::string hint = error.hint().empty() ? std::string() : "\nhint: " + error.hint();
-    write_error_file(options.error_file, std::string("shardctl: error: ") + error.what() + hint);
+    const std::string hint = hint_text(error, options);
+    print_lines(session, options, error, hint, is_bug ? "internal error:" : "error:");
+    write_error_file(options.error_file,
+                     std::string("shardctl: error: ") + error.what() + (hint.empty() ? "" : "\nhint: " + hint));
   }
   // Where another rank was told to stop, this one cannot know by what; launchers send SIGTERM.
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
+#include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
@@ -85,9 +86,7 @@ Obstacle obstacle(const Object& object, VisitedSet& met) {
 std::string exclude_words(const std::vector<std::string>& names) {
   std::string words;
   for (const std::string& name : names) {
-    std::string glob;
-    for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
-    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob));
+    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob_of_name(name)));
   }
   return words;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -31,34 +32,39 @@ void PieceTable::fail(std::string_view name, FindingKind kind, const std::string
   throw Error(ErrorCode::kCorruption, what).in_file(catalog_.files[file_].path).of_tensor(name).of_kind(kind);
 }
 
-PieceTable::Piece* PieceTable::piece_here(std::uint32_t number) {
-  const std::size_t last = last_piece_[number];
-  // After drop_file another name's piece may stand there.
-  if (last < file_begin_ || last >= pieces_.size() || pieces_[last].name != number) return nullptr;
+std::uint32_t PieceTable::number_of(std::string_view name) {
+  if (const auto at = numbers_.find(name); at != numbers_.end()) return at->second;
+  const auto number = static_cast<std::uint32_t>(names_.size());
+  names_.push_back(catalog_.arena->copy(name));
+  last_piece_.push_back(kNoIndex);
+  numbers_.emplace(names_.back(), number);
+  return number;
+}
+
+PieceTable::Piece* PieceTable::piece_here(std::uint32_t key) {
+  const std::size_t last = last_piece_[key];
+  // After drop_file another key's piece may stand there.
+  if (last < file_begin_ || last >= pieces_.size() || pieces_[last].key != key) return nullptr;
   return &pieces_[last];
 }
 
-PieceTable::Piece& PieceTable::need_here(std::string_view name, const char* what) {
-  const auto at = numbers_.find(name);
+PieceTable::Piece& PieceTable::need_here(std::string_view key, const char* what) {
+  const auto at = numbers_.find(key);
   Piece* piece = at == numbers_.end() ? nullptr : piece_here(at->second);
   if (piece == nullptr) {
-    fail(name, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not hold", what, name));
+    fail(key, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not hold", what, key));
   }
   return *piece;
 }
 
 void PieceTable::add(const safetensors::HeaderEntry& entry) {
-  auto at = numbers_.find(entry.name);
-  if (at == numbers_.end()) {
-    at = numbers_.try_emplace(catalog_.arena->copy(entry.name), static_cast<std::uint32_t>(names_.size())).first;
-    names_.push_back(at->first);
-    last_piece_.push_back(kNoIndex);
-  } else if (piece_here(at->second) != nullptr) {
-    fail(entry.name, FindingKind::kDuplicateName, fmt::format("tensor '{}' is there twice", entry.name));
+  const std::uint32_t key = number_of(entry.name);
+  if (piece_here(key) != nullptr) {
+    fail(entry.name, FindingKind::kDuplicateName, fmt::format("tensor '{}' appears twice", entry.name));
   }
-  last_piece_[at->second] = static_cast<std::uint32_t>(pieces_.size());
+  last_piece_[key] = static_cast<std::uint32_t>(pieces_.size());
   Piece piece;
-  piece.name = at->second;
+  piece.key = piece.name = key;
   piece.file = file_;
   piece.sizes = catalog_.arena->dims(entry.shape);
   piece.place = entry.offset;
@@ -67,33 +73,50 @@ void PieceTable::add(const safetensors::HeaderEntry& entry) {
   pieces_.push_back(piece);
 }
 
-void PieceTable::set_offsets(std::string_view name, std::span<const std::int64_t> offsets) {
-  Piece& piece = need_here(name, "DCP_SHARDING_INFO");
-  if (piece.has_offsets) fail(name, FindingKind::kDuplicateName, fmt::format("DCP_SHARDING_INFO names '{}' twice", name));
-  if (std::ssize(offsets) != piece.sizes.size()) {
-    fail(name, FindingKind::kShapeMismatch,
-         fmt::format("tensor '{}' of shape {} has {} saved_offsets", name, to_string(piece.sizes), offsets.size()));
+void PieceTable::set_sharding(const safetensors::ShardingEntry& entry) {
+  Piece& piece = need_here(entry.key, "DCP_SHARDING_INFO");
+  if (piece.has_offsets) {
+    fail(entry.key, FindingKind::kDuplicateName, fmt::format("DCP_SHARDING_INFO names '{}' twice", entry.key));
+  }
+  piece.name = number_of(entry.tensor);
+  if (std::ssize(entry.offsets) != piece.sizes.size()) {
+    fail(entry.tensor, FindingKind::kShapeMismatch,
+         fmt::format("tensor '{}' of shape {} has {} saved_offsets", entry.tensor, to_string(piece.sizes),
+                     entry.offsets.size()));
   }
   for (int d = 0; d < piece.sizes.size(); ++d) {
     try {
-      checked_add(offsets[static_cast<std::size_t>(d)], piece.sizes[d]);
+      checked_add(entry.offsets[static_cast<std::size_t>(d)], piece.sizes[d]);
     } catch (Error& error) {
-      throw Error(error.in_file(catalog_.files[file_].path).of_tensor(name).of_kind(FindingKind::kOutOfBounds));
+      throw Error(error.in_file(catalog_.files[file_].path).of_tensor(entry.tensor).of_kind(FindingKind::kOutOfBounds));
     }
   }
-  piece.offsets = catalog_.arena->dims(offsets);
+  piece.offsets = catalog_.arena->dims(entry.offsets);
   piece.has_offsets = true;
+  if (entry.whole_shape) set_shape(piece, *entry.whole_shape, "global_shape");
 }
 
-void PieceTable::set_whole(std::string_view name, std::span<const std::int64_t> shape) {
-  Piece& piece = need_here(name, "shardctl.shapes");
-  if (piece.has_whole) fail(name, FindingKind::kDuplicateName, fmt::format("shardctl.shapes names '{}' twice", name));
+void PieceTable::set_whole(std::string_view key, std::span<const std::int64_t> shape) {
+  Piece& piece = need_here(key, "shardctl.shapes");
+  if (std::exchange(piece.is_recorded, true)) {
+    fail(key, FindingKind::kDuplicateName, fmt::format("shardctl.shapes names '{}' twice", key));
+  }
+  set_shape(piece, shape, "shardctl.shapes");
+}
+
+void PieceTable::set_shape(Piece& piece, std::span<const std::int64_t> shape, const char* what) {
+  const std::string_view name = names_[piece.name];
   if (std::ssize(shape) != piece.sizes.size()) {
     fail(name, FindingKind::kShapeMismatch,
-         fmt::format("tensor '{}' has {} dimensions here, {} in shardctl.shapes", name, piece.sizes.size(),
-                     shape.size()));
+         fmt::format("tensor '{}' has {} dimensions here, {} in {}", name, piece.sizes.size(), shape.size(), what));
   }
-  piece.whole = catalog_.arena->dims(shape);
+  const Dims whole = catalog_.arena->dims(shape);
+  if (piece.has_whole && piece.whole != whole) {
+    fail(name, FindingKind::kShapeMismatch,
+         fmt::format("tensor '{}' is of shape {} by {}, and of {} by global_shape", name, to_string(whole), what,
+                     to_string(piece.whole)));
+  }
+  piece.whole = whole;
   piece.has_whole = true;
 }
 
@@ -103,19 +126,25 @@ void PieceTable::end_file(bool recorded) {
     if (!piece.has_offsets) {
       fail(name, FindingKind::kIndexMismatch, fmt::format("DCP_SHARDING_INFO lacks tensor '{}' of the header", name));
     }
-    if (!recorded) continue;
-    if (!piece.has_whole && !is_origin(piece.offsets)) {
-      fail(name, FindingKind::kIndexMismatch,
-           fmt::format("tensor '{}' is a piece at {}, and shardctl.shapes lacks it", name, to_string(piece.offsets)));
+    if (recorded && !piece.has_whole) {
+      if (!is_origin(piece.offsets)) {
+        fail(name, FindingKind::kIndexMismatch,
+             fmt::format("tensor '{}' is a piece at {}, and shardctl.shapes lacks it", name, to_string(piece.offsets)));
+      }
+      piece.whole = piece.sizes;
+      piece.has_whole = true;
     }
-    if (!piece.has_whole) piece.whole = piece.sizes;
-    piece.has_whole = true;
-    for (int d = 0; d < piece.sizes.size(); ++d) {
-      if (piece.offsets[d] + piece.sizes[d] <= piece.whole[d]) continue;
-      fail(name, FindingKind::kOutOfBounds,
-           fmt::format("tensor '{}': piece at {} of {} in a tensor of {}", name, to_string(piece.offsets),
-                       to_string(piece.sizes), to_string(piece.whole)));
-    }
+    if (piece.has_whole) check_bounds(piece);
+  }
+}
+
+void PieceTable::check_bounds(const Piece& piece) const {
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    if (piece.offsets[d] + piece.sizes[d] <= piece.whole[d]) continue;
+    const std::string_view name = names_[piece.name];
+    fail(name, FindingKind::kOutOfBounds,
+         fmt::format("tensor '{}': piece at {} of {} in a tensor of {}", name, to_string(piece.offsets),
+                     to_string(piece.sizes), to_string(piece.whole)));
   }
 }
 
@@ -138,9 +167,10 @@ void PieceTable::build(Findings& findings) {
 bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const {
   const Piece& first = pieces_[pieces.front()];
   const std::string_view name = names_[first.name];
+  const Piece* const whole = find_whole(pieces);
   const auto report = [&](const Piece& piece, FindingKind kind, const char* what, const std::string& expected,
-                          const std::string& found) {
-    const std::string &here = catalog_.files[piece.file].path, &there = catalog_.files[first.file].path;
+                          const std::string& found, const Piece& other) {
+    const std::string &here = catalog_.files[piece.file].path, &there = catalog_.files[other.file].path;
     findings.report(Error(ErrorCode::kCorruption,
                           fmt::format("tensor '{}' has {} {} here and {} in {}", name, what, found, expected, there))
                         .in_file(here)
@@ -153,26 +183,32 @@ bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& fi
     const Piece& piece = pieces_[i];
     if (piece.dtype != first.dtype) {
       report(piece, FindingKind::kDtypeMismatch, "the dtype", std::string(dtype_name(first.dtype)),
-             std::string(dtype_name(piece.dtype)));
+             std::string(dtype_name(piece.dtype)), first);
       return false;
     }
     if (piece.sizes.size() != first.sizes.size()) {
       report(piece, FindingKind::kShapeMismatch, "a number of dimensions of", std::to_string(first.sizes.size()),
-             std::to_string(piece.sizes.size()));
+             std::to_string(piece.sizes.size()), first);
       return false;
     }
-    if (piece.has_whole && first.has_whole && piece.whole != first.whole) {
-      report(piece, FindingKind::kShapeMismatch, "the whole shape", to_string(first.whole), to_string(piece.whole));
+    if (piece.has_whole && piece.whole != whole->whole) {
+      report(piece, FindingKind::kShapeMismatch, "the whole shape", to_string(whole->whole), to_string(piece.whole),
+             *whole);
       return false;
     }
   }
   return true;
 }
 
+const PieceTable::Piece* PieceTable::find_whole(std::span<const std::uint32_t> pieces) const {
+  const auto found = std::ranges::find_if(pieces, [this](std::uint32_t i) { return pieces_[i].has_whole; });
+  return found == pieces.end() ? nullptr : &pieces_[*found];
+}
+
 /// Pieces without elements may lie past the end, so they count only where there are no others.
 Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
   const Piece& first = pieces_[pieces.front()];
-  if (first.has_whole) return first.whole;
+  if (const Piece* const piece = find_whole(pieces); piece != nullptr) return piece->whole;
   if (pieces.size() == 1 && is_origin(first.offsets)) return first.sizes;
   const bool all_empty = std::ranges::all_of(pieces, [this](std::uint32_t i) { return is_empty(pieces_[i].sizes); });
   std::array<std::int64_t, kMaxDims> ends{};

@@ -1,8 +1,8 @@
 /// \file
 /// The pieces of tensors that all files of a dcp-hf checkpoint hold, joined by name to tensors.
 ///
-/// The whole shape of a tensor is what the files record (those written here), else the farthest end of its pieces, as
-/// torch's own reader infers it.
+/// The whole shape of a tensor is what the files record (those written here, and those of a torch that writes
+/// global_shape), else the farthest end of its pieces, as torch's own reader infers it.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/safetensors/header.h"
+#include "formats/safetensors/metadata.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/findings.h"
 
@@ -29,13 +30,15 @@ class PieceTable {
   void begin_file(std::uint32_t file);
   /// \throws Error kCorruption (kind duplicate_name)  the file has the tensor already.
   void add(const safetensors::HeaderEntry& entry);
-  /// \throws Error kCorruption  the file lacks the tensor (index_mismatch), it has offsets already (duplicate_name),
-  ///   another number of dimensions (shape_mismatch), an end past 63 bits.
-  void set_offsets(std::string_view name, std::span<const std::int64_t> offsets);
-  /// The recorded whole shape. \throws Error kCorruption  as set_offsets, and out_of_bounds.
-  void set_whole(std::string_view name, std::span<const std::int64_t> shape);
+  /// The tensor that a piece belongs to, and where it lies there.
+  /// \throws Error kCorruption  the file lacks the key (index_mismatch), the key was set already (duplicate_name), the
+  ///   piece has another number of dimensions (shape_mismatch), an end past 63 bits.
+  void set_sharding(const safetensors::ShardingEntry& entry);
+  /// The whole shape that shardctl.shapes records for a key. \throws Error kCorruption  as set_sharding, and where
+  ///   global_shape says another one.
+  void set_whole(std::string_view key, std::span<const std::int64_t> shape);
   /// \throws Error kCorruption (kind index_mismatch)  a tensor without offsets; where shapes are `recorded`, a piece
-  ///   that is not at the origin and has none.
+  ///   that is not at the origin and has none; (out_of_bounds) a piece that leaves its whole shape.
   void end_file(bool recorded);
   /// Forgets what the file at hand added.
   void drop_file();
@@ -46,27 +49,33 @@ class PieceTable {
 
  private:
   struct Piece {
-    std::uint32_t name = 0;
+    std::uint32_t key = 0;   ///< The name in the header.
+    std::uint32_t name = 0;  ///< The tensor's.
     std::uint32_t file = 0;
     Dims sizes, offsets, whole;
     std::int64_t place = 0;  ///< Bytes from the file's begin.
     std::int64_t bytes = 0;
     DType dtype{};
     bool has_offsets = false, has_whole = false;
+    bool is_recorded = false;  ///< shardctl.shapes names it.
   };
 
-  Piece* piece_here(std::uint32_t number);  ///< Of the file at hand, or null.
-  Piece& need_here(std::string_view name, const char* what);
+  std::uint32_t number_of(std::string_view name);
+  Piece* piece_here(std::uint32_t key);  ///< Of the file at hand, or null.
+  Piece& need_here(std::string_view key, const char* what);
+  void set_shape(Piece& piece, std::span<const std::int64_t> shape, const char* what);
+  void check_bounds(const Piece& piece) const;
   [[noreturn]] void fail(std::string_view name, FindingKind kind, const std::string& what) const;
   bool check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const;
+  const Piece* find_whole(std::span<const std::uint32_t> pieces) const;  ///< The first that says it, or null.
   Dims shape_of(std::span<const std::uint32_t> pieces) const;
   void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces);
   void add_chunk(const Piece& piece);
 
   Catalog& catalog_;
   std::vector<Piece> pieces_;
-  std::vector<std::string_view> names_;
-  std::vector<std::uint32_t> last_piece_;  ///< Of each name, in any file.
+  std::vector<std::string_view> names_;    ///< Of tensors and of keys.
+  std::vector<std::uint32_t> last_piece_;  ///< Of each key, in any file; kNoIndex where a name is not a key.
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
   std::size_t file_begin_ = 0;  ///< The first piece of the file at hand.
   std::uint32_t file_ = 0;

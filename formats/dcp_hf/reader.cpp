@@ -29,7 +29,7 @@ class DcpHfReader final : public Reader {
   DcpHfReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_shards(source, findings_)),
+        source_(find_shard_files(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
         pieces_(catalog_) {
     catalog_.format = "dcp-hf";
@@ -96,9 +96,8 @@ class DcpHfReader final : public Reader {
           .because("nothing else says where the file's pieces lie in their tensors")
           .of_kind(FindingKind::kBadHeader);
     }
-    safetensors::parse_sharding_info(
-        info.mapped(), file,
-        [&](std::string_view name, std::span<const std::int64_t> offsets) { pieces_.set_offsets(name, offsets); });
+    safetensors::parse_sharding_info(info.mapped(), file,
+                                     [&](const safetensors::ShardingEntry& entry) { pieces_.set_sharding(entry); });
   }
 
   void check_version(MetadataMap& metadata, const std::string& file) {
@@ -236,7 +235,7 @@ class DcpHfReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> open_dcp_hf(const Source& source, const OpenOptions& options) {
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<DcpHfReader>(source, options);
 }
 

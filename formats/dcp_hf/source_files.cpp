@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "formats/dcp_hf/reader.h"
 #include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
@@ -142,7 +143,7 @@ void check_numbers(const SourceFiles& files, Findings& findings) {
 
 }  // namespace
 
-SourceFiles find_shards(const Source& source, Findings& findings) {
+SourceFiles find_shard_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const SourceStore& store = *source.store;
   const bool is_folder = source.paths.size() == 1 && store.status(source.paths.front()).kind == FileKind::kFolder;
@@ -156,7 +157,7 @@ SourceFiles find_shards(const Source& source, Findings& findings) {
   return files;
 }
 
-bool is_dcp_hf(const Source& source) {
+bool detect(const Source& source) {
   const SourceStore& store = *source.store;
   std::vector<std::string> paths = source.paths;
   if (paths.size() == 1 && store.status(paths.front()).kind == FileKind::kFolder) {

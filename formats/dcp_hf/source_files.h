@@ -25,9 +25,6 @@ struct SourceFiles {
 /// Finds the files and checks their names: one form, one count, each file once, no number that no rank has.
 /// \throws Error kNotFound    (or reports) the folder holds none, shards beside the named ones, a number without a
 /// file. \throws Error kCorruption  (or reports) a name that is not torch's, one that contradicts the others.
-SourceFiles find_shards(const Source& source, Findings& findings);
-
-/// True when the content says dcp-hf: DCP_SHARDING_INFO in a header, and no index that says what is whole.
-bool is_dcp_hf(const Source& source);
+SourceFiles find_shard_files(const Source& source, Findings& findings);
 
 }  // namespace shard::dcp_hf

@@ -107,7 +107,7 @@ class DcpHfWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_dcp_hf_writer(const WriteOptions& options) {
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
     throw Error(ErrorCode::kInvalidArgument, "dcp-hf is a folder, not one file").hint("name a folder after -o");
   }

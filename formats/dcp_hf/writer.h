@@ -12,6 +12,6 @@ namespace shard::dcp_hf {
 /// `place` sets target.metadata["format"] to "pt" where it is absent, and "shardctl.aliases" where names share bytes in
 /// the source. \throws Error kInvalidArgument  DST is one file; kUnsupported (from place)  what safetensors cannot
 /// hold, and several boxes of one tensor on one rank.
-std::unique_ptr<Writer> make_dcp_hf_writer(const WriteOptions& options);
+std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::dcp_hf

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "formats/safetensors/reader.h"
-#include "formats/safetensors/source_files.h"
 #include "formats/safetensors/writer.h"
 
 namespace shard {
@@ -17,9 +16,9 @@ constexpr std::array<std::string_view, 1> kSuffixes{".safetensors"};
 const Format kSafetensorsFormat{
     .traits = {.name = "safetensors", .notes = true},
     .suffixes = kSuffixes,
-    .detect = safetensors::is_safetensors,
-    .open = safetensors::open_safetensors,
-    .make_writer = safetensors::make_safetensors_writer,
+    .detect = safetensors::detect,
+    .open = safetensors::open,
+    .make_writer = safetensors::make_writer,
 };
 
 }  // namespace shard

@@ -35,37 +35,66 @@ class NamedDocument {
     json_.finish();
   }
 
-  std::span<const std::int64_t> read_numbers(std::string_view name) {
-    numbers_.clear();
-    json_.enter_array();
-    for (bool is_first = true; json_.next_element(is_first);) {
-      if (numbers_.size() == static_cast<std::size_t>(kMaxDims)) {
-        fail(name, fmt::format("has more than {} numbers", kMaxDims));
-      }
-      numbers_.push_back(json_.integer());
-    }
-    return numbers_;
-  }
+  std::span<const std::int64_t> read_dims(std::string_view name) { return read_numbers(name, first_); }
 
-  std::span<const std::int64_t> read_saved_offsets(std::string_view name) {
+  /// The fields of one entry of DCP_SHARDING_INFO. Its views hold until the next call.
+  ShardingEntry read_sharding(std::string_view name) {
+    ShardingEntry entry{name, name, {}, std::nullopt};
+    bool has_offsets = false, has_tensor = false;
+    const auto once = [&](bool is_there, std::string_view field) {
+      if (is_there) fail(name, fmt::format("has two fields {}", field));
+    };
     json_.enter_object();
-    bool is_first = true, has_offsets = false;
     std::string_view field;
     std::string decoded;
-    while (json_.next_name(field, decoded, is_first)) {
-      if (field != "saved_offsets") {
-        json_.skip();
-      } else if (std::exchange(has_offsets, true)) {
-        fail(name, "has two fields saved_offsets");
+    for (bool is_first = true; json_.next_name(field, decoded, is_first);) {
+      if (field == "saved_offsets") {
+        once(std::exchange(has_offsets, true), field);
+        entry.offsets = read_numbers(name, first_);
+      } else if (field == "global_shape") {
+        once(entry.whole_shape.has_value(), field);
+        entry.whole_shape = read_numbers(name, second_);
+      } else if (field == "logical_fqn") {
+        once(std::exchange(has_tensor, true), field);
+        entry.tensor = read_text();
       } else {
-        read_numbers(name);
+        refuse_field(name, field);
       }
     }
     if (!has_offsets) fail(name, "lacks saved_offsets");
-    return numbers_;
+    return entry;
   }
 
  private:
+  using Numbers = std::vector<std::int64_t>;
+
+  std::span<const std::int64_t> read_numbers(std::string_view name, Numbers& numbers) {
+    numbers.clear();
+    json_.enter_array();
+    for (bool is_first = true; json_.next_element(is_first);) {
+      if (numbers.size() == static_cast<std::size_t>(kMaxDims)) {
+        fail(name, fmt::format("has more than {} numbers", kMaxDims));
+      }
+      numbers.push_back(json_.integer());
+    }
+    return numbers;
+  }
+
+  std::string_view read_text() {
+    const std::string_view raw = json_.string();
+    if (!json_.has_escapes()) return raw;
+    text_ = json_.decode(raw);
+    return text_;
+  }
+
+  [[noreturn]] void refuse_field(std::string_view name, std::string_view field) const {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot read {}: tensor '{}' has the unknown field '{}'", key_, name, field))
+        .in_file(file_)
+        .of_tensor(name)
+        .because("a newer torch wrote it, and the field may change where the pieces lie");
+  }
+
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
     throw Error(ErrorCode::kCorruption, fmt::format("{}: tensor '{}' {}", key_, name, what))
         .in_file(file_)
@@ -76,7 +105,8 @@ class NamedDocument {
   const std::string& file_;
   const std::string& key_;
   JsonCursor json_;
-  std::vector<std::int64_t> numbers_;
+  Numbers first_, second_;
+  std::string text_;
 };
 
 /// Runs `read`; what the text of `key` has wrong is said of it.
@@ -113,19 +143,19 @@ bool names_sharding_info(const RandomReader& file) {
   return at != std::string::npos && head[at] == '"';  // A tensor of that name would be an object.
 }
 
-void parse_sharding_info(const std::string& text, const std::string& file, const OnOffsets& on_offsets) {
+void parse_sharding_info(const std::string& text, const std::string& file, const OnSharding& on_entry) {
   const std::string key = kShardingInfoKey;
   in_document(key, [&] {
     NamedDocument document(text, key, file);
-    document.for_each([&](std::string_view name) { on_offsets(name, document.read_saved_offsets(name)); });
+    document.for_each([&](std::string_view name) { on_entry(document.read_sharding(name)); });
   });
 }
 
 void parse_dims_by_name(const std::string& text, const std::string& key, const std::string& file,
-                        const OnOffsets& on_dims) {
+                        const OnDims& on_dims) {
   in_document(key, [&] {
     NamedDocument document(text, key, file);
-    document.for_each([&](std::string_view name) { on_dims(name, document.read_numbers(name)); });
+    document.for_each([&](std::string_view name) { on_dims(name, document.read_dims(name)); });
   });
 }
 

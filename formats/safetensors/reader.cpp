@@ -33,7 +33,7 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_source_files(source)),
+        source_(find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
     if (source_.index.empty()) {
@@ -135,8 +135,9 @@ class SafetensorsReader final : public Reader {
     const auto info = metadata.find(kShardingInfoKey);
     if (info == metadata.end()) return;
     bool are_pieces = base_name(file).starts_with("shard-");
-    parse_sharding_info(info->second, file, [&](std::string_view, std::span<const std::int64_t> offsets) {
-      are_pieces = are_pieces || std::ranges::any_of(offsets, [](std::int64_t offset) { return offset != 0; });
+    parse_sharding_info(info->second, file, [&](const ShardingEntry& entry) {
+      are_pieces = are_pieces || entry.tensor != entry.key ||
+                   std::ranges::any_of(entry.offsets, [](std::int64_t offset) { return offset != 0; });
     });
     if (are_pieces) {
       throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, not whole tensors")
@@ -247,7 +248,7 @@ class SafetensorsReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> open_safetensors(const Source& source, const OpenOptions& options) {
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<SafetensorsReader>(source, options);
 }
 

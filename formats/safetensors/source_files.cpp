@@ -8,6 +8,7 @@
 #include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
+#include "formats/safetensors/reader.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -88,7 +89,7 @@ bool is_safetensors_folder(const SourceStore& store, const std::string& folder) 
 
 }  // namespace
 
-SourceFiles find_source_files(const Source& source) {
+SourceFiles find_tensor_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() == 1) {
@@ -102,7 +103,7 @@ SourceFiles find_source_files(const Source& source) {
   return files;
 }
 
-bool is_safetensors(const Source& source) {
+bool detect(const Source& source) {
   const SourceStore& store = *source.store;
   if (source.paths.size() == 1) {
     const std::string& path = source.paths.front();

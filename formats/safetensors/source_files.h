@@ -20,9 +20,6 @@ struct SourceFiles {
 
 /// \throws Error kNotFound    nothing there.
 /// \throws Error kCorruption  several indices and none of the usual name.
-SourceFiles find_source_files(const Source& source);
-
-/// True when the content says safetensors: see Format::detect.
-bool is_safetensors(const Source& source);
+SourceFiles find_tensor_files(const Source& source);
 
 }  // namespace shard::safetensors

@@ -88,7 +88,7 @@ class SafetensorsWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_safetensors_writer(const WriteOptions& options) {
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   return std::make_unique<SafetensorsWriter>(options);
 }
 

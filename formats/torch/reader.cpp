@@ -26,7 +26,7 @@ class TorchReader final : public Reader {
   TorchReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_source_files(source)),
+        source_(find_saved_files(source)),
         files_(store_, catalog_, {source_.folder, options.opaque_globals}) {
     catalog_.format = "torch";
     if (source_.index.empty()) {
@@ -162,7 +162,7 @@ class TorchReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> open_torch(const Source& source, const OpenOptions& options) {
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<TorchReader>(source, options);
 }
 

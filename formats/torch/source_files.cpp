@@ -7,6 +7,7 @@
 #include "formats/parts/hf_index/index_file.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/torch/legacy_file.h"
+#include "formats/torch/reader.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -62,7 +63,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
 
 }  // namespace
 
-SourceFiles find_source_files(const Source& source) {
+SourceFiles find_saved_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() > 1) {
@@ -82,7 +83,7 @@ SourceFiles find_source_files(const Source& source) {
   return files;
 }
 
-bool is_torch(const Source& source) {
+bool detect(const Source& source) {
   if (source.paths.size() != 1) return false;
   const std::string& path = source.paths.front();
   if (source.store->status(path).kind == FileKind::kFolder) {

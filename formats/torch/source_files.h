@@ -18,9 +18,6 @@ struct SourceFiles {
 /// \throws Error kNotFound     nothing there, or parts without their index.
 /// \throws Error kCorruption   several indices and none of the usual name.
 /// \throws Error kUnsupported  several files without an index: one per rank.
-SourceFiles find_source_files(const Source& source);
-
-/// True when the content says torch: see Format::detect.
-bool is_torch(const Source& source);
+SourceFiles find_saved_files(const Source& source);
 
 }  // namespace shard::torch_save

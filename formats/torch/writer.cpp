@@ -148,7 +148,7 @@ class TorchWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_torch_writer(const WriteOptions& options) {
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   return std::make_unique<TorchWriter>(options);
 }
 

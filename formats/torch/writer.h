@@ -14,6 +14,6 @@ namespace shard::torch_save {
 /// One file holds the target's tree. Several hold flat dicts, as Hugging Face's loaders want them; objects are in the
 /// first. `place` throws kUnsupported for objects in which tensors are hidden (see hidden_tensor_kind), for dtypes that
 /// torch has not, and in several files for two tensors of one name.
-std::unique_ptr<Writer> make_torch_writer(const WriteOptions& options);
+std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::torch_save

@@ -5,8 +5,8 @@
 #include "formats/parts/pickle/scan.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/torch/legacy_file.h"
+#include "formats/torch/reader.h"
 #include "formats/torch/saved_files.h"
-#include "formats/torch/source_files.h"
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/reader.h"
 #include "formats/torch_ranks/sharded_values.h"
@@ -77,7 +77,7 @@ bool is_other_folder(const std::vector<std::string>& names) {
 
 bool is_torch_file(SourceStore* store, const std::string& path) {
   return store->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
-         torch_save::is_torch(Source{store, {path}});
+         torch_save::detect(Source{store, {path}});
 }
 
 /// One file alone is of a rank if something in it is cut, or a layout document lies beside it.

@@ -205,9 +205,64 @@ TEST_F(DcpHfReader, EmptyPiecesMayLiePastTheEnd) {
   EXPECT_THAT(folder.open()->catalog().find("w")->shape.span(), ElementsAre(5, 2));
 }
 
-TEST_F(DcpHfReader, UnknownFieldsOfTheInfoAreSkipped) {
-  folder.put_second(test::changed(kSecondHeader, "[3, 0]", R"([3, 0], \"later\": {\"x\": [1.5, null]})"));
-  EXPECT_NO_THROW(folder.open());
+/// Rank 1's rows 3 and 4, each under a key of its own, as a torch writes them that puts several pieces into a file.
+const std::string kTwoPieces =
+    R"({"__metadata__":{"DCP_SHARDING_INFO":")"
+    R"({\"w.__dcp_shard_0\": {\"logical_fqn\": \"w\", \"saved_offsets\": [4, 0], \"global_shape\": [5, 2]}, )"
+    R"(\"w.__dcp_shard_1\": {\"logical_fqn\": \"w\", \"saved_offsets\": [3, 0], \"global_shape\": [5, 2]}}",)"
+    R"("DCP_VERSION":"1.0","format":"pt"},"w.__dcp_shard_0":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+    R"("w.__dcp_shard_1":{"dtype":"F32","shape":[1,2],"data_offsets":[8,16]}})";
+
+TEST_F(DcpHfReader, PiecesUnderKeysOfTheirOwnAreOfTheTensorThatTheyName) {
+  folder.put_second(kTwoPieces);
+  const auto reader = folder.open();
+  const testing::Content content = testing::read_content(*reader);
+  ASSERT_EQ(content.size(), 2U);
+  EXPECT_EQ(content.at("w").shape, (std::vector<std::int64_t>{5, 2}));
+  EXPECT_EQ(text_of(content.at("w")), "aaaabbbbccccddddeeeeffffiiiijjjjgggghhhh");
+}
+
+TEST_F(DcpHfReader, AKeyMayBeNamedLikeAnotherTensor) {
+  std::string swapped = kTwoPieces;
+  for (std::size_t at; (at = swapped.find("w.__dcp_shard_0")) != std::string::npos;) swapped.replace(at, 15, "b");
+  folder.put_second(swapped);
+  const testing::Content content = testing::read_content(*folder.open());
+  EXPECT_EQ(text_of(content.at("b")), "1234");
+  EXPECT_EQ(text_of(content.at("w")), "aaaabbbbccccddddeeeeffffiiiijjjjgggghhhh");
+}
+
+TEST_F(DcpHfReader, NamesOfTensorsMayHaveEscapes) {
+  folder.put_second(test::changed(kSecondHeader, "[3, 0]", R"([3, 0], \"logical_fqn\": \"\\u0077\")"));
+  EXPECT_THAT(folder.open()->catalog().find("w")->shape.span(), ElementsAre(5, 2));
+}
+
+TEST_F(DcpHfReader, AGlobalShapeShowsThatTheLastPieceIsMissing) {
+  DcpHfFolder cut;
+  cut.put_first(test::changed(kFirstHeader, "[0, 0]", R"([0, 0], \"global_shape\": [5, 2])"));
+  const Error error = test::error_of([&] { cut.open(); });
+  EXPECT_EQ(error.kind(), FindingKind::kGap);
+  EXPECT_EQ(error.tensor(), "w");
+}
+
+TEST_F(DcpHfReader, AWholeTensorIsNotAPieceThoughItsGlobalShapeIsWritten) {
+  DcpHfFolder whole;
+  const std::string name = "model-00001-of-00001.safetensors";
+  whole.put(name,
+            test::changed(test::changed(kFirstHeader, "[0, 0]", R"([0, 0], \"global_shape\": [3, 2])"), "[0]",
+                          R"([0], \"global_shape\": [4])"),
+            kFirstData);
+  const auto reader = format_named("safetensors").open({whole.fs.get(), {"/d/" + name}}, {});
+  EXPECT_THAT(reader->catalog().find("w")->shape.span(), ElementsAre(3, 2));
+}
+
+TEST_F(DcpHfReader, PiecesUnderKeysOfTheirOwnAreNotWholeTensors) {
+  DcpHfFolder alone;
+  const std::string name = "model-00001-of-00001.safetensors";
+  std::string header = kTwoPieces;
+  for (const char* offsets : {"[4, 0]", "[3, 0]"}) header = test::changed(header, offsets, "[0, 0]");
+  alone.put(name, header, kSecondData);
+  const Error error = test::error_of([&] { format_named("safetensors").open({alone.fs.get(), {"/d/" + name}}, {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(DcpHfReader, IsFoundByContentInAFolderAndInFiles) {

@@ -206,7 +206,7 @@ const Damage kDamage[] = {
      ErrorCode::kCorruption, "zip64 field lacks"},
     {"entry name length", [](std::string& b) { put<std::uint16_t>(b, directory_of(b) + 28, 0xFFFF); },
      ErrorCode::kCorruption, "ends inside"},
-    {"entry disk", [](std::string& b) { b[directory_of(b) + 34] = 1; }, ErrorCode::kUnsupported, "disk"},
+    {"entry disk", [](std::string& b) { b[directory_of(b) + 34] = 1; }, ErrorCode::kCorruption, "disk"},
     {"entry offset", [](std::string& b) { b[directory_of(b) + 42] = 1; }, ErrorCode::kCorruption, "before the first"},
     {"entry offset of another record", [](std::string& b) { put<std::uint32_t>(b, directory_of(b) + 46 + 9 + 42, 0); },
      ErrorCode::kCorruption, "reaches past the next record"},
@@ -220,8 +220,9 @@ const Damage kDamage[] = {
      "two records are named 'archive/a'"},
     {"zip64 end signature", [](std::string& b) { b[b.size() - 98] = 'X'; }, ErrorCode::kCorruption, "zip64 end record"},
     {"zip64 end size", [](std::string& b) { b[b.size() - 98 + 4] = 45; }, ErrorCode::kCorruption, "zip64 end record"},
-    {"zip64 disk", [](std::string& b) { b[b.size() - 98 + 16] = 1; }, ErrorCode::kUnsupported, "disks"},
-    {"zip64 entries on disk", [](std::string& b) { b[b.size() - 98 + 24] = 4; }, ErrorCode::kUnsupported, "disks"},
+    {"zip64 disk", [](std::string& b) { b[b.size() - 98 + 16] = 1; }, ErrorCode::kCorruption, "disks"},
+    {"zip64 entries on disk", [](std::string& b) { b[b.size() - 98 + 24] = 4; }, ErrorCode::kCorruption,
+     "counts 4 records and 3 in all"},
     {"zip64 entries", [](std::string& b) { b[b.size() - 98 + 24] = b[b.size() - 98 + 32] = 4; }, ErrorCode::kCorruption,
      "contradicts"},
     {"zip64 directory size", [](std::string& b) { b[b.size() - 98 + 40] ^= 1; }, ErrorCode::kCorruption, "contradicts"},
@@ -231,9 +232,9 @@ const Damage kDamage[] = {
      "63 bits"},
     {"locator signature", [](std::string& b) { b[b.size() - 42] = 'X'; }, ErrorCode::kCorruption, "does not end where"},
     {"locator offset", [](std::string& b) { b[b.size() - 42 + 8] ^= 1; }, ErrorCode::kCorruption, "locator"},
-    {"locator disks", [](std::string& b) { b[b.size() - 42 + 16] = 2; }, ErrorCode::kUnsupported, "disks"},
+    {"locator disks", [](std::string& b) { b[b.size() - 42 + 16] = 2; }, ErrorCode::kCorruption, "disks"},
     {"end signature", [](std::string& b) { b[b.size() - 22] = 'X'; }, ErrorCode::kCorruption, "no end record"},
-    {"end disk", [](std::string& b) { b[b.size() - 18] = 1; }, ErrorCode::kUnsupported, "disks"},
+    {"end disk", [](std::string& b) { b[b.size() - 18] = 1; }, ErrorCode::kCorruption, "disks"},
     {"end entries", [](std::string& b) { b[b.size() - 14] = b[b.size() - 12] = 4; }, ErrorCode::kCorruption,
      "contradicts"},
     {"end directory size", [](std::string& b) { b[b.size() - 10] ^= 1; }, ErrorCode::kCorruption, "contradicts"},
@@ -256,6 +257,67 @@ INSTANTIATE_TEST_SUITE_P(EachField, ZipDamage, ::testing::ValuesIn(kDamage), [](
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });
+
+TEST(ZipReader, RefusesThePartOfASplitArchiveThatHoldsTheDirectory) {
+  std::string bytes = build(kThree);
+  bytes[0] = 'X';  // It begins inside a record.
+  bytes[bytes.size() - 18] = 1;
+  test::expect_error(ErrorCode::kUnsupported, "several disks", [&] { open(bytes); });
+}
+
+/// A number of the tail of a zip: where it begins, from the zip's end, and its bytes.
+struct TailField {
+  const char* what;
+  std::size_t from_end, bytes;
+};
+constexpr TailField kEndFields[] = {
+    {"disk", 18, 2},           {"directory's disk", 16, 2}, {"records on this disk", 14, 2}, {"records", 12, 2},
+    {"directory size", 10, 4}, {"directory offset", 6, 4},  {"comment length", 2, 2},
+};
+constexpr TailField kZip64Fields[] = {
+    {"locator: disk of the record", 42 - 4, 4},
+    {"locator: offset", 42 - 8, 8},
+    {"locator: disks", 42 - 16, 4},
+    {"zip64: size of the record", 98 - 4, 8},
+    {"zip64: disk", 98 - 16, 4},
+    {"zip64: directory's disk", 98 - 20, 4},
+    {"zip64: records on this disk", 98 - 24, 8},
+    {"zip64: records", 98 - 32, 8},
+    {"zip64: directory size", 98 - 40, 8},
+    {"zip64: directory offset", 98 - 48, 8},
+};
+
+/// Flips each bit of each field alone.
+void expect_each_bit_is_damage(const std::string& whole, std::span<const TailField> fields) {
+  ASSERT_NO_THROW(read_all(whole));
+  for (const TailField& field : fields) {
+    for (std::size_t bit = 0; bit < field.bytes * 8; ++bit) {
+      std::string bytes = whole;
+      bytes[bytes.size() - field.from_end + bit / 8] ^= static_cast<char>(1 << bit % 8);
+      EXPECT_EQ(test::error_of([&] { read_all(bytes); }).code(), ErrorCode::kCorruption)
+          << field.what << ", bit " << bit;
+    }
+  }
+}
+
+TEST(ZipReader, EachBitOfTheCountsBehindTheDirectoryIsDamage) {
+  const std::string whole = build(kThree);
+  expect_each_bit_is_damage(whole, kEndFields);
+  expect_each_bit_is_damage(whole, kZip64Fields);
+}
+
+TEST(ZipReader, EachBitOfTheCountsIsDamageWithoutZip64Too) {
+  std::string whole = build(kThree);
+  whole.erase(whole.size() - 98, 76);
+  expect_each_bit_is_damage(whole, kEndFields);
+}
+
+TEST(ZipReader, EachBitOfTheZip64CountsIsDamageWhereTheEndRecordLeavesThemToIt) {
+  std::string whole = build(kThree);
+  put<std::uint64_t>(whole, whole.size() - 14, UINT64_MAX);
+  put<std::uint32_t>(whole, whole.size() - 6, UINT32_MAX);
+  expect_each_bit_is_damage(whole, kZip64Fields);
+}
 
 TEST(ZipReader, CountsOfRecordsAreBoundByTheDirectory) {
   std::string bytes = build(kThree);

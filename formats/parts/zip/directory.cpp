@@ -94,7 +94,7 @@ Record take_entry(std::span<const std::byte>& rest) {
   record.stored_bytes = wide.value(load<std::uint32_t>(rest, 20), "compressed size");
   record.header_offset = wide.value(load<std::uint32_t>(rest, 42), "header offset");
   if (load<std::uint16_t>(rest, 34) != 0) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' lies on another disk", record.name));
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' lies on another disk than the zip", record.name));
   }
   if (record.method == 0 && record.bytes != record.stored_bytes) {
     throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' is stored with two sizes", record.name))

@@ -36,8 +36,9 @@ class Zip64 {
 };
 
 /// The directory entry at the front of `rest`, all but its `limit`; moves `rest` past it.
-/// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be.
-/// \throws Error kUnsupported  encryption, unknown flags, another disk.
+/// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be,
+///   it is of another disk.
+/// \throws Error kUnsupported  encryption, unknown flags.
 Record take_entry(std::span<const std::byte>& rest);
 
 }  // namespace shard::zip

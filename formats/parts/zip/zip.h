@@ -2,8 +2,8 @@
 /// The zip container of torch.save: a zip64 reader over any byte range of a file, and a placing writer.
 ///
 /// Read: the end record at the very end (a comment may follow it), zip64 end record and locator, central directory, and
-/// on demand each local header, which must agree with the directory. Refused: encryption, several disks, duplicate
-/// names, overlapping records, records outside the range, bytes before the first record or between records, names that
+/// on demand each local header, which must agree with the directory. Refused: encryption, several disks, counts
+/// that contradict one another, duplicate names, overlapping records, records outside the range, bytes before the first record or between records, names that
 /// are absolute or hold "..", "\\" or NUL.
 /// Written: as torch 2.11 writes (stored records, data at multiples of 64 from the zip's start through an "FB" extra
 /// field, data descriptors, zip64 tail always). Source: APPNOTE.TXT 6.3.10 and torch's caffe2/serialize.
@@ -75,6 +75,7 @@ class ZipReader {
   std::span<const std::byte> view(std::int64_t offset, std::int64_t count, std::vector<std::byte>& scratch) const;
   std::int64_t find_end() const;
   End read_end() const;
+  [[noreturn]] void throw_disks(std::string_view where) const;
   End read_zip64_end(std::int64_t locator, const End& classic) const;
   void read_directory(const End& end);
   void check_places(std::int64_t directory);

@@ -32,6 +32,14 @@ std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   return content;
 }
 
+/// On one disk are all records that there are.
+void check_counts(std::uint64_t here, std::uint64_t all, std::string_view where) {
+  if (here == all) return;
+  throw damaged(FindingKind::kBadHeader, fmt::format("the {} counts {} records and {} in all", where, here, all))
+      .expected(std::to_string(all))
+      .found(std::to_string(here));
+}
+
 }  // namespace
 
 ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes)
@@ -60,7 +68,8 @@ ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begi
 std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t count,
                                            std::vector<std::byte>& scratch) const {
   if (offset < 0 || count < 0 || offset > bytes_ || count > bytes_ - offset) {
-    throw damaged(FindingKind::kOutOfBounds, fmt::format("{} bytes at {} leave the zip of {} bytes", count, offset, bytes_))
+    throw damaged(FindingKind::kOutOfBounds,
+                  fmt::format("{} bytes at {} leave the zip of {} bytes", count, offset, bytes_))
         .in_file(file_->name());
   }
   for (const Window* window : {&head_, &tail_}) {
@@ -95,14 +104,23 @@ std::int64_t ZipReader::find_end() const {
   throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
 
+/// The last part of an archive that was split begins inside a record. What begins with a local header is all on one
+/// disk, and its numbers of disks are damaged.
+void ZipReader::throw_disks(std::string_view where) const {
+  std::vector<std::byte> scratch;
+  if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+  }
+  throw damaged(FindingKind::kBadHeader, fmt::format("the {} counts several disks, and this is a zip of one", where));
+}
+
 ZipReader::End ZipReader::read_end() const {
   std::vector<std::byte> scratch;
   const std::int64_t at = find_end();
   const std::span<const std::byte> record = view(at, kEndBytes, scratch);
   const std::uint16_t disk = load<std::uint16_t>(record, 4), directory_disk = load<std::uint16_t>(record, 6);
-  if (disk != 0 || directory_disk != 0 || load<std::uint16_t>(record, 8) != load<std::uint16_t>(record, 10)) {
-    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
-  }
+  if (disk != 0 || directory_disk != 0) throw_disks("end record");
+  check_counts(load<std::uint16_t>(record, 8), load<std::uint16_t>(record, 10), "end record");
   End end{load<std::uint16_t>(record, 10), load<std::uint32_t>(record, 16), load<std::uint32_t>(record, 12)};
   std::int64_t directory_end = at;
   const std::int64_t locator = at - kLocatorBytes;
@@ -126,9 +144,7 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
   std::vector<std::byte> scratch;
   const std::span<const std::byte> at = view(locator, kLocatorBytes, scratch);
   const std::uint64_t record_offset = load<std::uint64_t>(at, 8);
-  if (load<std::uint32_t>(at, 4) != 0 || load<std::uint32_t>(at, 16) != 1) {
-    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
-  }
+  if (load<std::uint32_t>(at, 4) != 0 || load<std::uint32_t>(at, 16) != 1) throw_disks("zip64 locator");
   if (record_offset != static_cast<std::uint64_t>(locator - kZip64EndBytes)) {
     throw damaged(FindingKind::kBadHeader, "the zip64 locator does not point at the record before it")
         .expected(locator - kZip64EndBytes)
@@ -139,9 +155,8 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
       load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
     throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or another size");
   }
-  if (load<std::uint64_t>(record, 16) != 0 || load<std::uint64_t>(record, 24) != load<std::uint64_t>(record, 32)) {
-    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
-  }
+  if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");  // Its own disk, and the directory's.
+  check_counts(load<std::uint64_t>(record, 24), load<std::uint64_t>(record, 32), "zip64 end record");
   const End end{to_size(load<std::uint64_t>(record, 32), "record count"),
                 to_size(load<std::uint64_t>(record, 48), "directory offset"),
                 to_size(load<std::uint64_t>(record, 40), "directory size")};
@@ -171,7 +186,8 @@ void ZipReader::read_directory(const End& end) {
   }
   const std::int64_t left = directory_end - next + static_cast<std::int64_t>(rest.size());
   if (left != 0) {
-    throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes follow the directory's {} entries", left, end.entries));
+    throw damaged(FindingKind::kBadHeader,
+                  fmt::format("{} bytes follow the directory's {} entries", left, end.entries));
   }
   if (records_.empty()) return;
   const std::string& first = records_.front().name;
@@ -186,7 +202,8 @@ void ZipReader::check_places(std::int64_t directory) {
   };
   if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
   const std::int64_t front = order.empty() ? directory : records_[order.front()].header_offset;
-  if (front != 0) throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes lie before the first record", front)).expected(0);
+  if (front != 0)
+    throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes lie before the first record", front)).expected(0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     Record& record = records_[order[i]];
     const bool last = i + 1 == order.size();
@@ -280,7 +297,7 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
   const std::int64_t data = extra_offset + extra_bytes;
   if (record.stored_bytes > record.limit - data) {
     throw damaged(FindingKind::kOverlap, fmt::format("record '{}' of {} bytes at {} reaches past {}", record.name,
-                                         record.stored_bytes, data, record.limit))
+                                                     record.stored_bytes, data, record.limit))
         .in_file(file_->name());
   }
   check_gap(record, record.limit - data - record.stored_bytes, extra_bytes > 0);
@@ -289,8 +306,8 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
 
 std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_bytes) const {
   if (record.bytes > limit_bytes) {
-    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes, more than the {} that make sense", record.name,
-                                            record.bytes, limit_bytes))
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes, more than the {} that make sense",
+                                                       record.name, record.bytes, limit_bytes))
         .in_file(file_->name());
   }
   const std::int64_t data = data_offset(record);

@@ -1,0 +1,114 @@
+#include "apps/shardctl/remedy_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/option_tree.h"
+
+namespace shard::app {
+namespace {
+
+std::string exclude_option(const std::string& name) {
+  return "--exclude " + (name.empty() ? std::string("NAME") : shell_quoted(glob_of_name(name)));
+}
+
+/// The option that is the whole remedy; empty where more is needed: a value to fill in, or another command.
+std::string option_of(const Suggestion& suggestion) {
+  const std::string& argument = suggestion.argument;
+  switch (suggestion.remedy) {
+    case Remedy::kDropObjects:
+      return "--objects drop";
+    case Remedy::kExclude:
+      return argument.empty() ? std::string() : exclude_option(argument);
+    case Remedy::kReadAs:
+      return argument.empty() ? std::string() : "--from " + argument;
+    default:
+      return {};
+  }
+}
+
+std::string state_layout(const Options& options) {
+  if (!has_target_layout(options.verb)) return "say how the tensors were cut: --layout FILE";
+  return "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source";  // Here it is the
+                                                                                                // target's.
+}
+
+/// An imperative.
+std::string advice(const Suggestion& suggestion, const Options& options) {
+  const std::string& argument = suggestion.argument;
+  const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
+  switch (suggestion.remedy) {
+    case Remedy::kAddPrefix:
+      return "give it a name with --add-prefix NAME";
+    case Remedy::kCast:
+      return fmt::format("convert it with --cast {}",
+                         shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
+    case Remedy::kExclude:
+      return fmt::format("add {} to leave it out", exclude_option(argument));
+    case Remedy::kRename:
+      return "rename it with --rename 'REGEX=NAME'";
+    case Remedy::kDropObjects:
+      return "add --objects drop to leave them out";
+    case Remedy::kOpaqueGlobals:
+      return "add --unknown-globals opaque to read the rest and leave values of such classes out";
+    case Remedy::kReadAs:
+      return "add --from " + or_word("FORMAT");
+    case Remedy::kWriteAs:
+      return "add --to " + or_word("FORMAT");
+    case Remedy::kStateLayout:
+      return state_layout(options);
+    case Remedy::kStateRanks:
+      return "add --ranks-expected N";
+    case Remedy::kCutTensors:
+      return "cut the tensors with --ranks, --mesh, --layout or --like";
+    case Remedy::kOneBoxPerRank:
+      return "choose a layout of one box a rank, such as --ranks N";
+    case Remedy::kUseMesh:
+      return "say how to cut with --mesh and --place";
+    case Remedy::kSpreadFiles:
+      return "spread the tensors over several files with --shards or --max-shard-size";
+    case Remedy::kHoldAs:
+      return "add --as " + or_word("KIND");
+    case Remedy::kNameFolder:
+      return "name a folder after -o";
+    case Remedy::kReplaceDestination:
+      return "add --force to replace it as a whole";
+    case Remedy::kMoreMemory:
+      return "raise --max-memory";
+    case Remedy::kUseBackend:
+      return "add --backend " + or_word("NAME");
+    case Remedy::kIgnoreLauncher:
+      return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
+    case Remedy::kNameLauncher:
+      return "name the launcher whose variables count with --launcher";
+    case Remedy::kNameRendezvous:
+      return "say where rank 0 can be reached: --rdzv HOST:PORT";
+    case Remedy::kNameRank:
+      return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string glob_of_name(std::string_view name) {
+  std::string glob;
+  for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
+  return glob;
+}
+
+std::string hint_text(const Error& error, const Options& options) {
+  const auto is_option = [](const Suggestion& each) { return !option_of(each).empty(); };
+  const bool has_lines =
+      error.hint().empty() && !options.arguments.empty() && std::ranges::all_of(error.suggestions(), is_option);
+  std::string text = error.hint();
+  for (const Suggestion& each : error.suggestions()) {
+    if (!text.empty()) text += ", or ";
+    text += has_lines ? repeat_command(options, option_of(each)) : advice(each, options);
+  }
+  return text;
+}
+
+}  // namespace shard::app

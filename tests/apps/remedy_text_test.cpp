@@ -1,0 +1,96 @@
+#include "apps/shardctl/remedy_text.h"
+
+#include <gtest/gtest.h>
+
+namespace shard::app {
+namespace {
+
+Options of_line(std::vector<std::string> arguments) {
+  Options options;
+  options.verb = arguments.front();
+  options.arguments = std::move(arguments);
+  return options;
+}
+
+Error failure() { return Error(ErrorCode::kUnsupported, "cannot do that"); }
+
+struct Advice {
+  Remedy remedy;
+  std::string argument, text;
+};
+
+/// Beside another remedy, none of them is a line of its own.
+std::string advice(Remedy remedy, const std::string& argument) {
+  return hint_text(failure().hint("wait").suggest(remedy, argument), of_line({"gather", "ckpt", "-o", "x"}));
+}
+
+TEST(RemedyText, EveryRemedyNamesItsOption) {
+  const std::vector<Advice> table{
+      {Remedy::kAddPrefix, "", "give it a name with --add-prefix NAME"},
+      {Remedy::kCast, "a[0]", "convert it with --cast 'a[[]0]=DTYPE'"},
+      {Remedy::kExclude, "it's*", "add --exclude 'it'\\''s[*]' to leave it out"},
+      {Remedy::kRename, "a", "rename it with --rename 'REGEX=NAME'"},
+      {Remedy::kDropObjects, "", "add --objects drop to leave them out"},
+      {Remedy::kOpaqueGlobals, "",
+       "add --unknown-globals opaque to read the rest and leave values of such classes out"},
+      {Remedy::kReadAs, "dcp", "add --from dcp"},
+      {Remedy::kWriteAs, "dcp", "add --to dcp"},
+      {Remedy::kStateLayout, "", "say how the tensors were cut: --layout FILE"},
+      {Remedy::kStateRanks, "", "add --ranks-expected N"},
+      {Remedy::kCutTensors, "", "cut the tensors with --ranks, --mesh, --layout or --like"},
+      {Remedy::kOneBoxPerRank, "", "choose a layout of one box a rank, such as --ranks N"},
+      {Remedy::kUseMesh, "", "say how to cut with --mesh and --place"},
+      {Remedy::kSpreadFiles, "", "spread the tensors over several files with --shards or --max-shard-size"},
+      {Remedy::kHoldAs, "dtensor", "add --as dtensor"},
+      {Remedy::kNameFolder, "", "name a folder after -o"},
+      {Remedy::kReplaceDestination, "", "add --force to replace it as a whole"},
+      {Remedy::kMoreMemory, "", "raise --max-memory"},
+      {Remedy::kUseBackend, "gloo", "add --backend gloo"},
+      {Remedy::kIgnoreLauncher, "",
+       "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found"},
+      {Remedy::kNameLauncher, "", "name the launcher whose variables count with --launcher"},
+      {Remedy::kNameRendezvous, "", "say where rank 0 can be reached: --rdzv HOST:PORT"},
+      {Remedy::kNameRank, "$PMIX_RANK", "pass --rank $PMIX_RANK --world-size N --rdzv HOST:PORT"},
+  };
+  ASSERT_EQ(table.size(), static_cast<std::size_t>(kRemedyCount));
+  for (const Advice& each : table) EXPECT_EQ(advice(each.remedy, each.argument), "wait, or " + each.text);
+}
+
+TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
+  EXPECT_EQ(advice(Remedy::kExclude, ""), "wait, or add --exclude NAME to leave it out");
+  EXPECT_EQ(advice(Remedy::kReadAs, ""), "wait, or add --from FORMAT");
+  EXPECT_EQ(advice(Remedy::kCast, ""), "wait, or convert it with --cast GLOB=DTYPE");
+}
+
+TEST(RemedyText, OneOptionIsTheLineToRun) {
+  const Options options = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), options),
+            "shardctl gather 'my ckpt' -o x.safetensors --objects drop");
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), options),
+            "shardctl gather 'my ckpt' -o x.safetensors --objects=keep --exclude w");
+}
+
+TEST(RemedyText, AlternativesOfOneOptionAreALineEach) {
+  const Error error = failure().suggest(Remedy::kReadAs, "dcp").suggest(Remedy::kReadAs, "dcp-hf");
+  EXPECT_EQ(hint_text(error, of_line({"inspect", "c", "--from", "torch"})),
+            "shardctl inspect c --from dcp, or shardctl inspect c --from dcp-hf");
+}
+
+TEST(RemedyText, OtherAlternativesAreSaid) {
+  const Error error = failure().suggest(Remedy::kDropObjects).suggest(Remedy::kWriteAs, "torch");
+  EXPECT_EQ(hint_text(error, of_line({"gather", "c", "-o", "x"})),
+            "add --objects drop to leave them out, or add --to torch");
+}
+
+TEST(RemedyText, TheLayoutOfTheSourceIsGathersWhereLayoutIsTheTargets) {
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kStateLayout), of_line({"split", "c", "-o", "x"})),
+            "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source");
+}
+
+TEST(RemedyText, AnErrorWithoutSuggestionsKeepsItsHint) {
+  EXPECT_EQ(hint_text(failure(), of_line({"inspect", "c"})), "");
+  EXPECT_EQ(hint_text(failure().hint("fetch it again"), of_line({"inspect", "c"})), "fetch it again");
+}
+
+}  // namespace
+}  // namespace shard::app

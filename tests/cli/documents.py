@@ -1,0 +1,333 @@
+"""Holds docs/schemas.md and docs/layouts.md against the program: documents.py SOURCE_DIR
+
+- Every field of every JSON document that the program prints has a row in the tables of docs/schemas.md, with its types
+  and with when it is present; every row, type and absence is met; every schema that the sources name has a section.
+- The table of docs/layouts.md has the keys that the program takes, and no others.
+- Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints
+  what the page shows. A block `json NAME` is a file that the commands find there.
+
+Environment: SHARDCTL is the program.
+"""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+
+SOURCE = Path(sys.argv[1]).resolve()
+PAGES = [SOURCE / "docs" / name for name in ("schemas.md", "layouts.md")]
+# What differs between machines and runs: examples are held to the types of these fields only.
+VOLATILE = {"seconds", "free_bytes", "memory_bytes"}
+
+# ---- Fields as the page's tables have them.
+
+
+def kinds_of(text: str) -> set[str]:
+    """'array of strings and integers or null' as {'array', 'array of string', 'array of integer', 'null'}"""
+    if not text.startswith("array"):
+        return set(re.split(r", | or ", text))
+    array, *null = text.split(" or ")
+    items = re.split(r", | and ", array.removeprefix("array of ")) if array != "array" else []
+    return {"array", *null, *(f"array of {item.removesuffix('s')}" for item in items)}
+
+
+def tables(page: str) -> dict[str, dict[str, tuple[set[str], bool]]]:
+    """By schema and path: the kinds of value, and whether the field is always present."""
+    schemas = {}
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        schema = re.match(r"`(shardctl\.\w+/\d+)`", section)
+        if not schema:
+            continue
+        rows = re.findall(r"^\| `([\w.\[\]]+)` \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
+        schemas[schema[1]] = {path: (kinds_of(kinds), present == "always") for path, kinds, present in rows}
+    return schemas
+
+
+# ---- Fields as the program prints them.
+
+
+KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
+         dict: "object"}
+
+
+def kind(value) -> str:
+    return KINDS[type(value)]
+
+
+class Seen:
+    """What was met of one schema."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.kinds = defaultdict(set)
+        self.times = Counter()
+        self.parents = Counter()
+
+    def add(self, value: dict, prefix: str = "") -> None:
+        self.parents[prefix] += 1
+        for key, field in value.items():
+            path = prefix + key
+            self.times[path] += 1
+            self.kinds[path].add(kind(field))
+            if isinstance(field, list):
+                self.kinds[path] |= {f"array of {kind(item)}" for item in field}
+                for item in field:
+                    if isinstance(item, dict):
+                        self.add(item, path + "[].")
+            elif isinstance(field, dict):
+                self.add_object(field, path)
+
+    def add_object(self, field: dict, path: str) -> None:
+        """An object whose keys the page lists, or one of strings under any keys."""
+        if "object of strings" not in self.rows.get(path, [()])[0]:
+            self.add(field, path + ".")
+        elif {kind(item) for item in field.values()} <= {"string"}:
+            self.kinds[path] = {"object of strings"}
+
+    def mistakes(self, schema: str):
+        for path in sorted(self.times.keys() | self.rows.keys()):
+            where = f"{schema}: {path}"
+            if path not in self.rows:
+                yield f"{where} is printed, and has no row in the page"
+                continue
+            said, always = self.rows[path]
+            if path not in self.times:
+                yield f"{where} has a row in the page, and no document has it"
+                continue
+            unsaid = self.kinds[path] - said
+            unseen = {each for each in said - self.kinds[path] if not each.startswith("array of ")}
+            if unsaid:
+                yield f"{where} is also {sorted(unsaid)}, the page says {sorted(said)}"
+            if unseen:
+                yield f"{where} is never {sorted(unseen)}, as the page says"
+            parent = re.match(r"(.*[.])?", path)[0]
+            is_always = self.times[path] == self.parents[parent]
+            if is_always != always:
+                yield f"{where} is {'always' if is_always else 'not always'} present, the page says otherwise"
+
+
+def documents(text: str):
+    """The documents that begin a line."""
+    for begin in re.finditer(r"^{", text, re.MULTILINE):
+        try:
+            document, _ = json.JSONDecoder().raw_decode(text, begin.start())
+        except json.JSONDecodeError:
+            continue
+        if str(document.get("schema", "")).startswith("shardctl."):
+            yield document
+
+
+# ---- Commands.
+
+
+def environment(folder: Path) -> dict[str, str]:
+    drop = re.compile(r"^SHARDCTL_|RANK$|WORLD_SIZE$|MASTER_|TORCHELASTIC_|OMPI_|MV2_|PMI_|SLURM_")
+    kept = {name: value for name, value in os.environ.items() if not drop.search(name)}
+    return {**kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "LC_ALL": "C"}
+
+
+def make_folder(root: Path) -> Path:
+    (root / "bin").mkdir()
+    (root / "bin/shardctl").symlink_to(Path(os.environ["SHARDCTL"]).resolve())
+    work = root / "work"
+    work.mkdir()
+    (work / "data").symlink_to(SOURCE / "tests/data")
+    return work
+
+
+def run(command: str, work: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", "-c", command], cwd=work, env=environment(work.parent), text=True,
+                          capture_output=True, timeout=60)
+
+
+def write_safetensors(path: Path, tensors: dict[str, tuple[str, list[int], bytes]], metadata: dict[str, str]) -> None:
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_inputs(work: Path) -> None:
+    """Two files that differ in every way, and a checkpoint of which a file is cut short."""
+    nan, infinity = float("nan"), float("inf")
+    write_safetensors(work / "a.safetensors", {
+        "bits": ("F4", [4], b"\1\2"),
+        "bool": ("BOOL", [2], b"\0\1"),
+        "complex": ("C64", [1], struct.pack("<2f", 1, 2)),
+        "dtype": ("I32", [1], bytes(4)),
+        "int": ("I64", [1], b"\1" * 8),
+        "real": ("F32", [3], struct.pack("<3f", 1, nan, infinity)),
+        "shape": ("F32", [2], bytes(8)),
+    }, {"note": "text"})
+    write_safetensors(work / "b.safetensors", {
+        "bits": ("F4", [4], b"\1\3"),
+        "bool": ("BOOL", [2], b"\0\0"),
+        "complex": ("C64", [1], struct.pack("<2f", 1, 3)),
+        "dtype": ("F32", [1], bytes(4)),
+        "int": ("I64", [1], b"\2" * 8),
+        "real": ("F32", [3], struct.pack("<3f", nan, 1, infinity)),
+        "shape": ("F32", [4], bytes(16)),
+    }, {})
+    shutil.copytree(work / "data/demo/ckpt", work / "cut")
+    os.truncate(work / "cut/__2_0.distcp", 9000)
+
+
+# Their documents together hold every field, with every kind of value, present and absent.
+CORPUS = """
+inspect a.safetensors
+inspect data/demo/ckpt
+inspect data/torch/nested.pt
+inspect data/torch/same_object.pt
+inspect data/torch/conj.pt
+inspect data/dcp/four_ranks
+inspect data/golden/2.11.0/ranks_differ_r2
+inspect data/golden/2.11.0/ranks_mesh_r4
+diff a.safetensors b.safetensors
+diff a.safetensors data/torch/nested.pt
+diff data/torch/nested.pt a.safetensors
+diff data/torch/nested.pt data/dcp/four_ranks
+diff data/demo/ckpt data/demo/ckpt
+cat a.safetensors real
+cat a.safetensors bool
+cat a.safetensors int
+cat a.safetensors complex
+cat data/torch/nested.pt step
+cat data/torch/nested.pt rate
+cat data/torch/nested.pt flag
+cat data/torch/nested.pt name
+cat data/torch/nested.pt nothing
+cat data/torch/nested.pt size
+digest data/demo/ckpt
+gather data/golden/2.11.0/dcp_hf_r2 -o plan.safetensors --dry-run
+gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
+version
+env
+env --rank 1 --world-size 2 --rdzv host:29400
+--bogus
+inspect absent
+inspect data/torch/script.pt
+cat data/demo/ckpt absent
+gather data/demo/ckpt -o no.safetensors
+digest cut --local-ranks 2
+split a.safetensors -o no --mesh dp=2 --place 'real=R,R'
+""".split("\n")[1:-1]
+
+
+# ---- Pages.
+
+
+def blocks(page: str):
+    """Info string and content of every fenced block."""
+    return re.findall(r"^```([^\n]*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def commands(block: str):
+    """Each command of a console block with the output that the page shows."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.split("\n")
+        count = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
+        yield "\n".join(lines[:count]), "\n".join(lines[count:]).rstrip()
+
+
+def steady(value):
+    """A document with the kinds of what differs from run to run in place of the values."""
+    if isinstance(value, dict):
+        return {key: kind(field) if key in VOLATILE else steady(field) for key, field in value.items()}
+    return [steady(item) for item in value] if isinstance(value, list) else value
+
+
+def is_as_shown(shown: str, printed: str) -> bool:
+    if not shown.startswith(("{", "[{")):
+        return shown == printed.rstrip()
+    try:
+        return steady(json.loads(shown)) == steady(json.loads(printed))
+    except json.JSONDecodeError:
+        return False
+
+
+def run_page(path: Path, work: Path, printed: list[str]):
+    has_jq = shutil.which("jq") is not None
+    for info, content in blocks(path.read_text()):
+        language, *name = info.split()
+        if language == "json" and name:
+            (work / name[0]).write_text(content)
+        for command, shown in commands(content) if language == "console" else []:
+            if "jq " in command and not has_jq:
+                print(f"{path.name}: not run, there is no jq: {command}")
+                continue
+            done = run(command, work)
+            printed.append(done.stdout)
+            expected = int((re.findall(r"# exit code (\d+)$", command) or [0])[0])
+            if done.returncode != expected:
+                yield f"{path.name}: exit code {done.returncode}, not {expected}: {command}\n{done.stderr}"
+            elif not is_as_shown(shown, done.stdout):
+                yield f"{path.name}: {command}\n--- the page\n{shown}\n--- the program\n{done.stdout}"
+
+
+def wrong_fields(printed: list[str]):
+    schemas = tables(PAGES[0].read_text())
+    seen = {schema: Seen(rows) for schema, rows in schemas.items()}
+    for text in printed:
+        for document in documents(text):
+            if document["schema"] in seen:
+                seen[document["schema"]].add(document)
+    for schema, each in seen.items():
+        yield from each.mistakes(schema)
+    sources = "".join(path.read_text() for path in (SOURCE / "apps/shardctl").glob("*.cpp"))
+    for schema in sorted(set(re.findall(r"shardctl\.\w+/\d+", sources)) - schemas.keys() - {"shardctl.layout/1"}):
+        yield f"docs/schemas.md has no section on {schema}"
+
+
+def wrong_kinds():
+    listed = re.search(r"`kind` is one of\n(.*?)\nKinds may be added", PAGES[0].read_text(), re.DOTALL)[1]
+    said = set(re.findall(r"`(\w+)`", listed))
+    sources = "".join((SOURCE / "libshard/core" / name).read_text() for name in ("error.cpp", "finding_kind.cpp"))
+    known = set(re.findall(r"\"([a-z]+(?:_[a-z]+)*)\"", sources))
+    for name in sorted(said ^ known):
+        yield f"docs/schemas.md {'names the kind' if name in said else 'does not name the kind'} {name}"
+
+
+def taken_keys(document: dict, work: Path) -> list[str]:
+    """What the refusal of a layout document with an unknown key names as known."""
+    (work / "layout.json").write_text(json.dumps({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, **document}))
+    done = run("shardctl inspect a.safetensors --layout layout.json --json", work)
+    return sorted(json.loads(done.stdout)["expected"].split(", "))
+
+
+def wrong_layout_keys(work: Path):
+    levels = {"": {"no": 0}, "files.": {"files": {"no": 0}}, "rules[].": {"rules": [{"no": 0}]},
+              "rules[].shard[].": {"rules": [{"match": "w", "shard": [{"no": 0}]}]}}
+    rows = re.findall(r"^\| `([\w.\[\]]+)` \| [^|]+ \| (?:yes|no) \|", PAGES[1].read_text(), re.MULTILINE)
+    for level, document in levels.items():
+        said = sorted(row.removeprefix(level) for row in rows if re.fullmatch(re.escape(level) + r"\w+", row))
+        taken = taken_keys(document, work)
+        if said != taken:
+            yield f"docs/layouts.md names the keys '{level}' {said}, the program takes {taken}"
+
+
+def main() -> int:
+    mistakes, printed = [], []
+    for path in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            mistakes += run_page(path, make_folder(Path(folder)), printed)
+    with tempfile.TemporaryDirectory() as folder:
+        work = make_folder(Path(folder))
+        write_inputs(work)
+        for arguments in CORPUS:
+            done = run(f"shardctl {arguments} --json", work)
+            printed.append(done.stdout + done.stderr)
+        mistakes += wrong_layout_keys(work)
+    mistakes += [*wrong_fields(printed), *wrong_kinds()]
+    for mistake in mistakes:
+        print(mistake)
+    return 1 if mistakes else 0
+
+
+sys.exit(main())
