@@ -68,7 +68,8 @@ std::string key_text(const Value& key, int depth = 0) {
 std::string device_text(const Value& device) {
   std::string text;
   for (const Value* part : device.items) {
-    text += (text.empty() ? "" : ":") + (part->is_string() ? std::string(clipped(part->text)) : key_text(*part));
+    if (!text.empty()) text += ':';
+    text += part->is_string() ? std::string(clipped(part->text)) : key_text(*part);
   }
   return text;
 }
