@@ -12,6 +12,8 @@
 
 namespace shard::app {
 
+inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Of tensors that are read block by block.
+
 /// Threads: one each.
 class BlockReader {
  public:

@@ -18,8 +18,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kBlockBytes = 1 << 20;
-
 /// One side of the comparison.
 struct Side {
   OpenSource source;

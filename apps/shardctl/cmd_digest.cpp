@@ -16,8 +16,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kBlockBytes = 1 << 20;
-
 std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, HashAlgorithm algorithm,
                       Progress& progress) {
   BlockReader reader(source.catalog(), *source.reader, tensor, progress);

@@ -11,7 +11,7 @@ namespace shard::app {
 namespace {
 
 /// Adds options to one group of a help text.
-struct Group {
+struct OptionGroup {
   CLI::App& app;
   const char* name;
 
@@ -37,7 +37,7 @@ struct Group {
 
 void add_sources(CLI::App& app, Options& o) {
   app.add_option("SRC", o.source.paths, "a file, a folder, or several files of one checkpoint");
-  Group group{app, "Source"};
+  OptionGroup group{app, "Source"};
   group.single("--from", o.source.from, "FORMAT", "format of the source (default: what its content shows)");
   group.single("--ranks-expected", o.source.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
   const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
@@ -46,12 +46,12 @@ void add_sources(CLI::App& app, Options& o) {
 }
 
 void add_source_layout(CLI::App& app, Options& o) {
-  Group{app, "Source"}.single("--layout", o.source.layout, "FILE",
-                              "layout document shardctl.layout/1 that says how the source was cut");
+  OptionGroup{app, "Source"}.single("--layout", o.source.layout, "FILE",
+                                    "layout document shardctl.layout/1 that says how the source was cut");
 }
 
 void add_selection(CLI::App& app, Options& o) {
-  Group group{app, "Selection and names"};
+  OptionGroup group{app, "Selection and names"};
   group.many("--include", o.selection.include, "GLOB",
              "only these tensors and objects (* stays inside one dotted part, ** crosses)");
   group.many("--exclude", o.selection.exclude, "GLOB", "leave these out");
@@ -71,20 +71,20 @@ void add_defaults_only(CLI::App& app, const char* name, const char* only, std::v
     if (contains(later, word)) throw absent(fmt::format("{} {}", name, word));
     if (word != only) throw usage(fmt::format("{} does not take '{}'", name, word)).expected(only).found(word);
   };
-  Group{app, ""}.word(name, take, "");
+  OptionGroup{app, ""}.word(name, take, "");
 }
 
 constexpr const char* kTargetLayout = "Target layout";
 
 void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
-  Group group{app, kTargetLayout};
+  OptionGroup group{app, kTargetLayout};
   group.single("--shards", layout.shards, "N", "whole tensors in N files, balanced by bytes");
   group.single("--max-shard-size", layout.max_shard_size, "SIZE",
                "whole tensors, at most SIZE per file (5GB = 5*10^9, 5GiB binary; folders: 5GB by default)");
 }
 
 void add_tensor_cuts(CLI::App& app, Options& o) {
-  Group group{app, kTargetLayout};
+  OptionGroup group{app, kTargetLayout};
   LayoutOptions& layout = o.target.layout;
   group.single("--ranks", layout.ranks, "N", "cut every tensor into N pieces, as torch.chunk does");
   group.single("--dim", layout.dim, "D", "with --ranks: dimension to cut (default 0; negative counts from the end)");
@@ -106,7 +106,7 @@ void add_tensor_cuts(CLI::App& app, Options& o) {
 }
 
 void add_target(CLI::App& app, TargetOptions& target) {
-  Group group{app, "Output"};
+  OptionGroup group{app, "Output"};
   group.single("-o,--output", target.path, "DST",
                "destination: one file if it ends in .safetensors, .pt, .pth or .bin, else a folder");
   group.single("--to", target.to, "FORMAT", "format to write");
@@ -124,7 +124,7 @@ std::string check_seconds(const std::string& text) {
 }
 
 void add_ranks(CLI::App& app, RankOptions& ranks) {
-  Group group{app, "Ranks"};
+  OptionGroup group{app, "Ranks"};
   group
       .single("--launcher", ranks.launcher, "NAME",
               "launcher whose environment variables to use: auto (default), none, torchrun, ompi, pmi, slurm")
@@ -165,11 +165,11 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
 }  // namespace
 
 void add_inspect(CLI::App& app, Options& o) {
-  Group{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
+  OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
 }
 
 void add_diff(CLI::App& app, Options& o) {
-  Group group{app, "Comparison"};
+  OptionGroup group{app, "Comparison"};
   group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
   group.single("--rtol", o.diff.rtol, "X", "see --atol");
   group.single("--ulp", o.diff.ulp, "N", "equal if at most N representable numbers apart");
@@ -178,13 +178,13 @@ void add_diff(CLI::App& app, Options& o) {
 }
 
 void add_digest(CLI::App& app, Options& o) {
-  Group{app, "Digest"}
+  OptionGroup{app, "Digest"}
       .single("--algorithm", o.algorithm, "NAME", "xxh3_128 (default) or sha256")
       ->check(CLI::IsMember({"xxh3_128", "sha256"}));
 }
 
 void add_cat(CLI::App& app, Options& o) {
-  Group{app, "Output"}
+  OptionGroup{app, "Output"}
       .single("--format", o.cat.format, "WORD", "text (default), raw (packed little-endian elements) or npy")
       ->check(CLI::IsMember({"text", "raw", "npy"}));
 }
@@ -192,7 +192,7 @@ void add_cat(CLI::App& app, Options& o) {
 void add_completion(CLI::App& app, Options& o) { app.add_option("SHELL", o.shell, "bash, zsh or fish"); }
 
 void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
-  Group group{app, "Global options"};
+  OptionGroup group{app, "Global options"};
   group.flag("--json", common.json, "print one JSON document on stdout, for errors too");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));

@@ -12,8 +12,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kBlockBytes = 1 << 20;
-
 /// Calls `each` with one block of elements after another, until a reader of the pipe has seen enough.
 template <class Each>
 void for_each_block(const Session& session, BlockReader& elements, const Each& each) {

@@ -6,11 +6,10 @@
 #include <algorithm>
 
 #include "apps/shardctl/value_text.h"
+#include "libshard/core/box.h"
 
 namespace shard::app {
 namespace {
-
-constexpr std::size_t kObjectPreview = 200;
 
 std::vector<std::int64_t> index_of(std::int64_t element, Dims shape) {
   std::vector<std::int64_t> index(static_cast<std::size_t>(shape.size()));
@@ -22,8 +21,6 @@ std::vector<std::int64_t> index_of(std::int64_t element, Dims shape) {
 }
 
 Dims shape_in(const Catalog& catalog, const SelectedTensor& tensor) { return catalog.tensors[tensor.source].shape; }
-
-std::string shape_text(Dims shape) { return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", ")); }
 
 std::string object_text(const Catalog& catalog, const SelectedObject* object) {
   return object == nullptr ? "absent" : value_text(catalog, catalog.objects[object->source].value, kObjectPreview);
@@ -105,8 +102,8 @@ void render_text(const Session& session, const Difference& difference, const Cat
                        dtype_name(pair.b->dtype));
   });
   list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
-    return fmt::format("shape {}: {} and {}\n", printable(pair.a->name), shape_text(shape_in(a, *pair.a)),
-                       shape_text(shape_in(b, *pair.b)));
+    return fmt::format("shape {}: {} and {}\n", printable(pair.a->name), to_string(shape_in(a, *pair.a)),
+                       to_string(shape_in(b, *pair.b)));
   });
   list_some(sink, difference.values, limit, "values",
             [&](const TensorPair& pair) { return value_line(pair, shape_in(a, *pair.a)); });

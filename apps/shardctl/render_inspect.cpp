@@ -16,7 +16,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kObjectPreview = 200;
 constexpr std::size_t kLayoutsShown = 8;
 
 void add_printable(TextSink& sink, std::string_view text) {
@@ -26,12 +25,6 @@ void add_printable(TextSink& sink, std::string_view text) {
   } else {
     sink.add(printable(text));
   }
-}
-
-std::string shape_text(Dims shape) {
-  std::string text = "[";
-  for (int d = 0; d < shape.size(); ++d) text += fmt::format("{}{}", d == 0 ? "" : ", ", shape[d]);
-  return text + "]";
 }
 
 std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) {
@@ -127,7 +120,7 @@ class TensorTable {
     for (std::uint32_t i = 0; i < selection_.tensors.size(); ++i) {
       const SelectedTensor& selected = selection_.tensors[i];
       const std::uint32_t kind =
-          join_layers ? kinds(fmt::format("{} {} {}", dtype_name(selected.dtype), shape_text(tensor_of(i).shape),
+          join_layers ? kinds(fmt::format("{} {} {}", dtype_name(selected.dtype), to_string(tensor_of(i).shape),
                                           layout_text(catalog_, selected, aliases_)))
                       : i;
       tensors.push_back({selected.name, kind});
@@ -142,7 +135,7 @@ class TensorTable {
     const std::size_t count = line.members.size();
     return {printable(line.name),
             std::string(dtype_name(first.dtype)),
-            shape_text(shape),
+            to_string(shape),
             std::to_string(bytes),
             layout_text(catalog_, first, aliases_),
             printable(file_text(line)),

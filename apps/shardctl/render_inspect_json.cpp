@@ -9,8 +9,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kObjectPreview = 200;
-
 /// What the entries of tensors and objects need to know about the other entries.
 struct Context {
   Aliases aliases;

@@ -13,6 +13,7 @@ namespace shard::app {
 /// (not read) is empty text. Cost: O(limit).
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit);
 
+inline constexpr std::size_t kObjectPreview = 200;                            ///< A `limit` for lists of objects.
 inline constexpr std::size_t kWholeValue = static_cast<std::size_t>(-1) / 2;  ///< A `limit` that cuts nothing.
 
 /// A digest of the whole value: equal for equal content, whatever checkpoint it comes from.

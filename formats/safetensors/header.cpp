@@ -17,7 +17,6 @@ namespace shard::safetensors {
 
 namespace {
 
-constexpr FindingKind kBadHeader = FindingKind::kBadHeader;
 /// The least text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
@@ -75,7 +74,7 @@ class HeaderParser {
         data_bytes_(file_bytes - data_begin_),
         metadata_(metadata),
         on_entry_(entry),
-        json_(header.text.get(), header.text.get() + header.bytes, file, kBadHeader) {}
+        json_(header.text.get(), header.text.get() + header.bytes, file, FindingKind::kBadHeader) {}
 
   void run() {
     json_.enter_object();
@@ -158,7 +157,7 @@ class HeaderParser {
     throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' {} {}", tensor, what, field))
         .in_file(file_)
         .of_tensor(tensor)
-        .of_kind(kBadHeader);
+        .of_kind(FindingKind::kBadHeader);
   }
 
   void once(bool& seen, std::string_view tensor, std::string_view field) const {
@@ -185,7 +184,7 @@ class HeaderParser {
     const auto* found = std::ranges::find(kDTypes, name, &HeaderDType::name);
     if (found != kDTypes.end()) return found->dtype;
     throw Error(ErrorCode::kCorruption, fmt::format("the dtype '{}' is not one of safetensors", name))
-        .of_kind(kBadHeader);
+        .of_kind(FindingKind::kBadHeader);
   }
 
   /// The bytes that the shape asks for; turns F4's shape into torch's.
@@ -211,7 +210,7 @@ class HeaderParser {
     const DType dtype = dtype_of(fields.dtype);
     if (fields.end < fields.begin) {
       throw Error(ErrorCode::kCorruption, fmt::format("data_offsets [{}, {}] run backwards", fields.begin, fields.end))
-          .of_kind(kBadHeader);
+          .of_kind(FindingKind::kBadHeader);
     }
     const std::int64_t stored = fields.end - fields.begin;
     const std::int64_t needed = size_of(dtype);
@@ -241,7 +240,8 @@ class HeaderParser {
     if (!std::ranges::is_sorted(ranges_)) std::ranges::sort(ranges_);
     std::int64_t at = 0;
     for (const auto& [begin, end] : ranges_) {
-      if (begin > at) fail_range(FindingKind::kGap, fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
+      if (begin > at)
+        fail_range(FindingKind::kGap, fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
       if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
       at = end;
     }
@@ -290,7 +290,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
         .because("this is not a safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))
         .found(std::to_string(length))
-        .of_kind(kBadHeader);
+        .of_kind(FindingKind::kBadHeader);
   }
   const auto bytes = static_cast<std::int64_t>(length);
   if (bytes > file.size() - kLengthBytes) {
@@ -302,7 +302,9 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
   text[size] = '\0';
   if (text[0] != '{') {
-    throw Error(ErrorCode::kCorruption, "header does not begin with '{'").in_file(shown).of_kind(kBadHeader);
+    throw Error(ErrorCode::kCorruption, "header does not begin with '{'")
+        .in_file(shown)
+        .of_kind(FindingKind::kBadHeader);
   }
   return {std::move(text), bytes};
 }

@@ -16,13 +16,12 @@ namespace shard::safetensors {
 namespace {
 
 constexpr std::int64_t kProbeBytes = 4096;
-constexpr FindingKind kBadHeader = FindingKind::kBadHeader;
 
 /// A document inside a string of the header: one object by tensors' names.
 class NamedDocument {
  public:
   NamedDocument(const std::string& text, const std::string& key, const std::string& file)
-      : file_(file), key_(key), json_(text.c_str(), text.c_str() + text.size(), file, kBadHeader) {}
+      : file_(file), key_(key), json_(text.c_str(), text.c_str() + text.size(), file, FindingKind::kBadHeader) {}
 
   /// Calls `read_value` for each member, with the cursor at its value.
   template <class ReadValue>
@@ -99,7 +98,7 @@ class NamedDocument {
     throw Error(ErrorCode::kCorruption, fmt::format("{}: tensor '{}' {}", key_, name, what))
         .in_file(file_)
         .of_tensor(name)
-        .of_kind(kBadHeader);
+        .of_kind(FindingKind::kBadHeader);
   }
 
   const std::string& file_;

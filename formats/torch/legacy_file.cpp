@@ -21,31 +21,31 @@ constexpr std::string_view kFrame = "\x95\x0d\0\0\0\0\0\0\0"sv;  // What protoco
 constexpr std::int64_t kProtocol = 1001;
 constexpr std::int64_t kWindow = 4096, kCountBytes = 8;
 
-struct Storage {
+struct LegacyStorage {
   std::string_view key;
   std::int64_t element_bytes = 0, bytes = 0;
   std::int64_t offset = -1;  ///< Where the elements begin in the file.
 };
 
 /// What the persistent ids of the object say about storages: by key, each once.
-std::vector<Storage> storages_of(std::span<Value* const> ids) {
-  std::vector<Storage> storages;
+std::vector<LegacyStorage> storages_of(std::span<Value* const> ids) {
+  std::vector<LegacyStorage> storages;
   storages.reserve(ids.size());
   for (const Value* id : ids) {
     const StorageId said = as_storage_id(*id);
     storages.push_back({said.key, element_bytes(said.dtype), said.bytes});
   }
   // Several ids may name one storage; torch counts its elements in the dtype of the first.
-  std::ranges::stable_sort(storages, {}, &Storage::key);
+  std::ranges::stable_sort(storages, {}, &LegacyStorage::key);
   for (std::size_t i = 1; i < storages.size(); ++i) {
-    const Storage &a = storages[i - 1], &b = storages[i];
+    const LegacyStorage &a = storages[i - 1], &b = storages[i];
     if (a.key != b.key || a.bytes == b.bytes) continue;
     throw Error(ErrorCode::kCorruption, fmt::format("two tensors say that storage {} has different sizes", a.key))
         .expected(a.bytes)
         .found(b.bytes)
         .of_kind(FindingKind::kShapeMismatch);
   }
-  const auto rest = std::ranges::unique(storages, {}, &Storage::key);
+  const auto rest = std::ranges::unique(storages, {}, &LegacyStorage::key);
   storages.erase(rest.begin(), rest.end());
   return storages;
 }
@@ -72,13 +72,13 @@ class LegacyFile final : public SavedFile {
   std::uint32_t record_count() const override { return static_cast<std::uint32_t>(storages_.size()); }
 
   std::uint32_t find(std::string_view key) const override {
-    const auto found = std::ranges::lower_bound(storages_, key, {}, &Storage::key);
+    const auto found = std::ranges::lower_bound(storages_, key, {}, &LegacyStorage::key);
     if (found == storages_.end() || found->key != key || found->offset < 0) return kNoIndex;
     return static_cast<std::uint32_t>(found - storages_.begin());
   }
 
   SavedRecord record(std::uint32_t number) const override {
-    const Storage& storage = storages_[number];
+    const LegacyStorage& storage = storages_[number];
     return {.bytes = storage.bytes, .stored_bytes = storage.bytes, .order = storage.offset};
   }
 
@@ -106,7 +106,8 @@ class LegacyFile final : public SavedFile {
       throw error.expected(kProtocol);
     }
     if (!is_mapping(*next_pickle())) {
-      throw Error(ErrorCode::kCorruption, "the description of the machine is not a dict").of_kind(FindingKind::kBadHeader);
+      throw Error(ErrorCode::kCorruption, "the description of the machine is not a dict")
+          .of_kind(FindingKind::kBadHeader);
     }
   }
 
@@ -142,10 +143,11 @@ class LegacyFile final : public SavedFile {
           .of_kind(FindingKind::kBadHeader);
     };
     if (!key.is_string()) throw wrong("has no string for a key");
-    const auto found = std::ranges::lower_bound(storages_, key.text, {}, &Storage::key);
+    const auto found = std::ranges::lower_bound(storages_, key.text, {}, &LegacyStorage::key);
     if (found == storages_.end() || found->key != key.text) throw wrong("belongs to no tensor");
     if (found->offset >= 0) throw wrong("is there twice");
-    if (file_->size() - at_ < kCountBytes) throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);
+    if (file_->size() - at_ < kCountBytes)
+      throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);
     const std::int64_t count = number_at(at_);
     if (count < 0 || checked_mul(count, found->element_bytes) != found->bytes) {
       throw wrong("has another size than its tensors say")
@@ -167,9 +169,9 @@ class LegacyFile final : public SavedFile {
   std::shared_ptr<const RandomReader> file_;
   Arena& arena_;
   pickle::LoadOptions load_options_;
-  std::int64_t at_ = 0;            ///< What is read next.
-  std::vector<Storage> storages_;  ///< By key.
-  std::vector<std::byte> window_;  ///< What was read last.
+  std::int64_t at_ = 0;                  ///< What is read next.
+  std::vector<LegacyStorage> storages_;  ///< By key.
+  std::vector<std::byte> window_;        ///< What was read last.
   std::int64_t window_begin_ = 0;
 };
 

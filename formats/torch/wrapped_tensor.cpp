@@ -81,7 +81,7 @@ bool is_tensor_class(const Value& value) {
 }
 
 /// True where the state of a tensor's object says more than that it is a module's buffer.
-bool has_attributes(const Value& state) {
+bool sets_attributes(const Value& state) {
   if (state.kind == ValueKind::kNone) return false;
   const std::span<Value*> pairs = mapping_items(state);
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
@@ -105,7 +105,7 @@ std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   call.items = value.items[2]->items;
   std::optional<TensorView> view = as_plain_tensor(arena, call);
   if (!view) view = as_device_tensor(arena, call);
-  if (view) view->has_attributes = has_attributes(*value.items[3]);
+  if (view) view->has_attributes = sets_attributes(*value.items[3]);
   return view;
 }
 

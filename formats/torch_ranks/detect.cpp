@@ -19,14 +19,14 @@ namespace shard::torch_ranks {
 namespace {
 
 constexpr std::string_view kModule = "torch.distributed.";  // Of every class whose objects are cut.
-constexpr std::int64_t kBlockBytes = 1 << 20;
+constexpr std::int64_t kScanBytes = 1 << 20;
 
 /// True when the module's name lies in [begin, end) of the file.
 bool names_module(const RandomReader& file, std::int64_t begin, std::int64_t end) {
   std::string block;
-  for (std::int64_t at = begin; at < end; at += kBlockBytes) {
+  for (std::int64_t at = begin; at < end; at += kScanBytes) {
     const std::int64_t overlap = std::ssize(kModule) - 1;
-    block.resize(static_cast<std::size_t>(std::min(kBlockBytes + overlap, end - at)));
+    block.resize(static_cast<std::size_t>(std::min(kScanBytes + overlap, end - at)));
     file.read_at(at, std::as_writable_bytes(std::span(block)));
     if (block.find(kModule) != std::string::npos) return true;
   }

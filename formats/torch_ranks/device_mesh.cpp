@@ -12,7 +12,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::string_view kClass = "DeviceMesh";
+constexpr std::string_view kMeshClass = "DeviceMesh";
 constexpr std::size_t kMaxAxes = 64;
 constexpr int kMaxNesting = 8;
 
@@ -30,10 +30,10 @@ const Value* first_of(const Value& mesh, std::string_view name, std::string_view
 /// The elements of a small integer tensor, no more than a mesh may have ranks.
 std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const ReadIntegers& integers, Dims& shape) {
   const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
-  if (!view) throw malformed(kClass, "its ranks are not a tensor").found(type_name(value));
+  if (!view) throw malformed(kMeshClass, "its ranks are not a tensor").found(type_name(value));
   const std::int64_t count = checked_numel(view->shape);
   if (count < 1 || count > kMaxRanks) {
-    throw malformed(kClass, fmt::format("it has {} ranks", count))
+    throw malformed(kMeshClass, fmt::format("it has {} ranks", count))
         .of_kind(FindingKind::kWorldSizeMismatch)
         .expected(fmt::format("1 to {}", kMaxRanks))
         .found(count);
@@ -97,7 +97,8 @@ std::int64_t first_position(const Value& mesh, const std::vector<std::int64_t>& 
 void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   const std::size_t count = positions.size();
   if (checked_mul(static_cast<std::int64_t>(count), step.size) > kMaxRanks) {
-    throw malformed(kClass, fmt::format("it has more than {} ranks", kMaxRanks)).of_kind(FindingKind::kWorldSizeMismatch);
+    throw malformed(kMeshClass, fmt::format("it has more than {} ranks", kMaxRanks))
+        .of_kind(FindingKind::kWorldSizeMismatch);
   }
   std::vector<std::int64_t> all;
   all.reserve(count * static_cast<std::size_t>(step.size));
@@ -122,7 +123,8 @@ void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, 
   }
   for (const std::int64_t position : positions) {
     if (position >= std::ssize(map)) {
-      throw malformed(kClass, fmt::format("its layout leaves its {} ranks", map.size())).of_kind(FindingKind::kOutOfBounds);
+      throw malformed(kMeshClass, fmt::format("its layout leaves its {} ranks", map.size()))
+          .of_kind(FindingKind::kOutOfBounds);
     }
     result.ranks.push_back(map[static_cast<std::size_t>(position)]);
   }
@@ -134,7 +136,7 @@ void read_names(const Value& mesh, DeviceMeshValue& result) {
   if (names == nullptr || names->kind == ValueKind::kNone) return;
   const std::span<Value* const> items = sequence(*names, "DeviceMesh's names");
   if (items.size() != result.axes.size()) {
-    throw malformed(kClass, fmt::format("it has {} axes and {} names", result.axes.size(), items.size()))
+    throw malformed(kMeshClass, fmt::format("it has {} axes and {} names", result.axes.size(), items.size()))
         .of_kind(FindingKind::kShapeMismatch);
   }
   for (std::size_t i = 0; i < items.size(); ++i) result.axes[i].name = string(*items[i], "DeviceMesh's name");
@@ -147,7 +149,7 @@ void read_coordinate(const Value& mesh, DeviceMeshValue& result) {
   bool fits = result.coordinate.size() == result.axes.size();
   for (std::size_t i = 0; fits && i < result.axes.size(); ++i) fits = result.coordinate[i] < result.axes[i].size;
   if (fits) return;
-  throw malformed(kClass, fmt::format("coordinate {} is not one of its own", fmt::join(result.coordinate, ", ")))
+  throw malformed(kMeshClass, fmt::format("coordinate {} is not one of its own", fmt::join(result.coordinate, ", ")))
       .of_kind(FindingKind::kRankMismatch);
 }
 
@@ -156,12 +158,12 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
   std::vector<std::int64_t> sorted = result.ranks;
   std::ranges::sort(sorted);
   if (sorted.front() < 0 || sorted.back() >= kMaxRanks) {
-    throw malformed(kClass, fmt::format("rank {} is on it", sorted.front() < 0 ? sorted.front() : sorted.back()))
+    throw malformed(kMeshClass, fmt::format("rank {} is on it", sorted.front() < 0 ? sorted.front() : sorted.back()))
         .of_kind(FindingKind::kRankMismatch)
         .expected(fmt::format("0 to {}", kMaxRanks - 1));
   }
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
-    throw malformed(kClass, fmt::format("rank {} is on it twice", *twice)).of_kind(FindingKind::kRankMismatch);
+    throw malformed(kMeshClass, fmt::format("rank {} is on it twice", *twice)).of_kind(FindingKind::kRankMismatch);
   }
   const Value* own = attribute(mesh, "_rank");
   if (own == nullptr || own->kind != ValueKind::kInt || result.coordinate.empty()) return;
@@ -170,7 +172,7 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
     index = index * static_cast<std::size_t>(result.axes[i].size) + static_cast<std::size_t>(result.coordinate[i]);
   }
   if (result.ranks[index] == own->number) return;
-  throw malformed(kClass, "its rank is not the one at its coordinate")
+  throw malformed(kMeshClass, "its rank is not the one at its coordinate")
       .of_kind(FindingKind::kRankMismatch)
       .expected(result.ranks[index])
       .found(own->number);
@@ -179,7 +181,7 @@ void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
 }  // namespace
 
 DeviceMeshValue read_device_mesh(Arena& arena, const Value& value, const ReadIntegers& integers) {
-  need_class(value, kClass);
+  need_class(value, kMeshClass);
   DeviceMeshValue mesh;
   if (const Value* ranks = attribute(value, "mesh")) {
     Dims shape;

@@ -13,7 +13,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::string_view kClass = "DTensor";
+constexpr std::string_view kDTensorClass = "DTensor";
 
 /// An attribute of a tensor subclass: its state is a dict, or (dict or None, dict of slots).
 Value* state_attribute(const Subclass& from, std::string_view name) {
@@ -83,14 +83,14 @@ void check_meta(Arena& arena, const Value* value, const DTensorValue& tensor) {
   if (value->items.size() < 3) throw malformed("TensorMeta", fmt::format("it has {} fields", value->items.size()));
   const Dims shape = dims(arena, *value->items[0], "TensorMeta's shape");
   if (!(shape == tensor.shape)) {
-    throw malformed(kClass, "its spec says another shape than the tensor")
+    throw malformed(kDTensorClass, "its spec says another shape than the tensor")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
   }
   const DType stated = dtype(*value->items[2], "TensorMeta");
   if (stated != tensor.dtype) {
-    throw malformed(kClass, "its spec says another dtype than the tensor")
+    throw malformed(kDTensorClass, "its spec says another dtype than the tensor")
         .of_kind(FindingKind::kDtypeMismatch)
         .expected(dtype_name(tensor.dtype))
         .found(dtype_name(stated));
@@ -138,7 +138,7 @@ const DeviceMeshValue& DTensorReader::mesh_of(const Value& value) {
 }
 
 std::optional<DTensorValue> DTensorReader::read(const Value& value) {
-  if (subclass_name(value) != kClass) return std::nullopt;
+  if (subclass_name(value) != kDTensorClass) return std::nullopt;
   const Subclass from = subclass(value);
   const Wrapper whole = wrapper(arena_, from);
   DTensorValue tensor;

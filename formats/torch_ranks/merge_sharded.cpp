@@ -24,7 +24,7 @@ bool operator<(const ShardExtent& a, const ShardExtent& b) {
 
 bool is_empty(const ShardBox& box) { return std::ranges::find(box.sizes, 0) != box.sizes.end(); }
 
-std::string to_string(const ShardBox& box) {
+std::string box_text(const ShardBox& box) {
   return fmt::format("{} at {}", shard::to_string(box.sizes), shard::to_string(box.offsets));
 }
 
@@ -83,8 +83,8 @@ class ShardedTensorMerge {
       const ShardBox &a = first_.all[i], &b = value.all[i];
       if (a.offsets == b.offsets && a.sizes == b.sizes && (!compare_ranks || a.rank == b.rank)) continue;
       throw differs(holder, FindingKind::kMixedSave, fmt::format("place of shard {}", i))
-          .expected(fmt::format("{}, rank {}", to_string(a), a.rank))
-          .found(fmt::format("{}, rank {}", to_string(b), b.rank));
+          .expected(fmt::format("{}, rank {}", box_text(a), a.rank))
+          .found(fmt::format("{}, rank {}", box_text(b), b.rank));
     }
     const bool same_spec = value.spec.is_chunk == first_.spec.is_chunk && value.spec.dim == first_.spec.dim;
     if (!same_spec || (compare_ranks && value.spec.placements != first_.spec.placements)) {
@@ -96,11 +96,11 @@ class ShardedTensorMerge {
     const ShardExtent box{local.box.offsets, local.box.sizes};
     if (!std::ranges::binary_search(stated_, box, std::less<>())) {
       throw contradiction(context_, holder, FindingKind::kMixedSave,
-                          fmt::format("the metadata names no shard of {}", to_string(local.box)));
+                          fmt::format("the metadata names no shard of {}", box_text(local.box)));
     }
     if (is_of_world(value_of(holder)) && local.box.rank >= 0 && local.box.rank != holder.rank()) {
       throw contradiction(context_, holder, FindingKind::kRankMismatch,
-                          fmt::format("the shard of {} is placed on another rank", to_string(local.box)))
+                          fmt::format("the shard of {} is placed on another rank", box_text(local.box)))
           .expected(holder.rank())
           .found(local.box.rank);
     }
@@ -117,7 +117,7 @@ class ShardedTensorMerge {
       const ShardExtent wanted{box.offsets, box.sizes};
       if (is_empty(box) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
       throw contradiction(context_, holders_.front(), FindingKind::kGap,
-                          fmt::format("no file holds the shard of {}", to_string(box)))
+                          fmt::format("no file holds the shard of {}", box_text(box)))
           .because(box.rank < 0 ? "every rank's file says that it is there"
                                 : fmt::format("every rank's file says that rank {} has it", box.rank));
     }

@@ -12,7 +12,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::string_view kClass = "ShardedTensor";
+constexpr std::string_view kShardedTensorClass = "ShardedTensor";
 constexpr std::size_t kStateItems = 5;       // Shards, metadata, process group, spec, init_rrefs.
 constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth.
 
@@ -79,7 +79,7 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
   tensor.pin_memory = is_true(*state->items[4]);
   const DType stated = dtype(*state->items[0], "TensorProperties");
   if (stated == tensor.dtype) return;
-  throw malformed(kClass, "its metadata says another dtype than the tensor")
+  throw malformed(kShardedTensorClass, "its metadata says another dtype than the tensor")
       .of_kind(FindingKind::kDtypeMismatch)
       .expected(dtype_name(tensor.dtype))
       .found(dtype_name(stated));
@@ -89,7 +89,7 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
   need_class(value, "ShardedTensorMetadata");
   const Dims shape = dims(arena, need(value, "size"), "ShardedTensorMetadata's size");
   if (!(shape == tensor.shape)) {
-    throw malformed(kClass, "its metadata says another shape than the tensor")
+    throw malformed(kShardedTensorClass, "its metadata says another shape than the tensor")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
@@ -185,12 +185,12 @@ std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
 }
 
 std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value) {
-  if (subclass_name(value) != kClass) return std::nullopt;
+  if (subclass_name(value) != kShardedTensorClass) return std::nullopt;
   const Subclass from = subclass(value);
   const Wrapper whole = wrapper(arena, from);
   const Value& state = *from.state;
   if (state.kind != ValueKind::kTuple || state.items.size() < kStateItems) {
-    throw malformed(kClass, "its state is not a tuple of five values").found(type_name(state));
+    throw malformed(kShardedTensorClass, "its state is not a tuple of five values").found(type_name(state));
   }
   ShardedTensorValue tensor;
   tensor.dtype = whole.dtype;
@@ -205,7 +205,7 @@ std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& v
 
 bool is_sharded(const Value& value) {
   const std::string_view name = subclass_name(value);
-  return name == kClass || name == "DTensor";
+  return name == kShardedTensorClass || name == "DTensor";
 }
 
 }  // namespace shard::torch_ranks

@@ -6,10 +6,10 @@ namespace shard::pickle {
 
 namespace {
 
-using Names = std::array<std::string_view, 256>;
+using OpcodeNames = std::array<std::string_view, 256>;
 
-constexpr Names make_names() {
-  Names names{};
+constexpr OpcodeNames make_names() {
+  OpcodeNames names{};
   names['('] = "MARK", names[')'] = "EMPTY_TUPLE", names['.'] = "STOP", names['0'] = "POP", names['1'] = "POP_MARK";
   names['2'] = "DUP", names['B'] = "BINBYTES", names['C'] = "SHORT_BINBYTES", names['F'] = "FLOAT";
   names['G'] = "BINFLOAT", names['I'] = "INT", names['J'] = "BININT", names['K'] = "BININT1", names['L'] = "LONG";
@@ -30,7 +30,7 @@ constexpr Names make_names() {
   return names;
 }
 
-constexpr Names kNames = make_names();
+constexpr OpcodeNames kNames = make_names();
 static_assert(kNames[kOpByteArray8] == "BYTEARRAY8");
 
 }  // namespace
