@@ -174,7 +174,7 @@ TEST(LayoutDocument, RefusesMistakes) {
       {R"("name": "x")", "'mesh' is missing"},
       {R"("mesh": {"a": 0})", "mesh.a is not a size"},
       {R"("mesh": {"a": 1.5})", "mesh.a is not a size"},
-      {R"("mesh": {"a": 2, "a": 2})", "there twice"},
+      {R"("mesh": {"a": 2, "a": 2})", "appears twice"},
       {R"("mesh": {"a": 99999999})", "mesh.a is not a size"},
       {R"("mesh": {"a": 1}, "rules": {})", "rules is not a list"},
       {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rule 'q' has no key 'match'"},

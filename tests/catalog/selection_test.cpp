@@ -214,10 +214,10 @@ TEST(SelectCast, RefusesAGlobThatMatchesNothingAndNamesTheNearest) {
                [&] { select(catalog, {.cast = {"model.a.wieght=float16"}}); });
 }
 
-TEST(SelectCast, RefusesWhatIsNoDtype) {
+TEST(SelectCast, RefusesWhatIsNotADtype) {
   const Catalog catalog = flat_catalog();
   for (const char* rule : {"head", "head=", "head=float33", "=float16"}) {
-    expect_error(ErrorCode::kInvalidArgument, "--cast", [&] { select(catalog, {.cast = {rule}}); });
+    expect_error(ErrorCode::kInvalidArgument, "cast rule", [&] { select(catalog, {.cast = {rule}}); });
   }
 }
 
