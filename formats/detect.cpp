@@ -121,8 +121,8 @@ std::vector<std::string_view> names_of(std::span<const Format* const> all) {
 
 [[noreturn]] void throw_several(const Source& source, std::span<const Format* const> fitting) {
   const std::vector<std::string_view> names = names_of(fitting);
-  Error error(ErrorCode::kCorruption,
-              fmt::format("'{}' fits {} formats: {}", shown(source), names.size(), fmt::join(names, ", ")));
+  Error error(ErrorCode::kCorruption, fmt::format("cannot tell the format of '{}': it fits {} formats: {}",
+                                                  shown(source), names.size(), fmt::join(names, ", ")));
   error.in_file(source.paths.front())
       .because(fmt::format("the folder holds the files of {}", names.size() == 2 ? "both" : "all of them"));
   for (const std::string_view name : names) error.suggest(Remedy::kReadAs, name);

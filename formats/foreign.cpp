@@ -59,7 +59,7 @@ constexpr std::array kMarks{
     Mark{"flax_model.msgpack", "a Flax checkpoint"},
 };
 
-/// The first bytes of a file, or nothing where there is no readable file.
+/// The first bytes of a file; empty where `path` is not a file.
 std::string head_of(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return {};
   const auto file = store.open(path);

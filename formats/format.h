@@ -22,7 +22,7 @@ namespace shard {
 
 /// Where a checkpoint lies: a file, a folder, or several files of one checkpoint.
 struct Source {
-  SourceStore* store = nullptr;
+  const SourceStore* store = nullptr;
   std::vector<std::string> paths;
 };
 

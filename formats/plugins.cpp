@@ -54,7 +54,7 @@ void load_installed_plugins() {
     try {
       if (is_installed(format)) load_plugin_of(format);
     } catch (const Error&) {
-      continue;  // Who asks for one of its formats by name is told why.
+      continue;  // format_named() says why when one of its formats is asked for.
     }
   }
 }

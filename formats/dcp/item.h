@@ -24,8 +24,8 @@ namespace shard::dcp {
 /// How elements that are not plain in their file become so.
 struct Decoding {
   Item item;
-  std::int64_t zstd_bytes = 0;                           ///< Of the item, decoded; where it is one of zstd.
-  std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< Of the record: in the file, or in the decoded item.
+  std::int64_t zstd_bytes = 0;                           ///< The item's bytes, decoded, where it is one of zstd.
+  std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< The record: in the file, or in the decoded item.
   bool deflated = false;
   decoded_view::ElementCode code;
   friend bool operator==(const Decoding& a, const Decoding& b);
@@ -36,10 +36,10 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
 
 /// Where a tensor's elements lie.
 struct Location {
-  std::int64_t offset = 0;  ///< Of the storage's first byte, in the file or in the view.
+  std::int64_t offset = 0;  ///< Where the storage begins, in the file or in the view.
   std::int64_t bytes = 0;
   std::optional<Decoding> decoding;    ///< Nothing: the file has them plain.
-  std::optional<std::uint32_t> crc32;  ///< Of the plain elements; nothing where the zip has none, or of other bytes.
+  std::optional<std::uint32_t> crc32;  ///< The CRC of the plain elements, where the zip has one of them.
 };
 
 /// The zip of an item, open. Threads: one.

@@ -59,7 +59,7 @@ class ItemStore {
 
   Catalog& catalog_;
   std::vector<Item> items_;
-  std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< Of the storages that are not plain.
+  std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
   ZstdAllowance zstd_allowance_;
   mutable OpenFiles files_;

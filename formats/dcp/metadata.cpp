@@ -195,12 +195,12 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
     return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');
   };
   if (is_of("bytecheckpoint")) {
-    throw Error(ErrorCode::kUnsupported, "this is a ByteCheckpoint checkpoint, not one of torch.distributed.checkpoint")
+    throw Error(ErrorCode::kUnsupported, "cannot read a ByteCheckpoint checkpoint: it is not one of torch.distributed.checkpoint")
         .because(fmt::format(".metadata names the class {}.{}", module, name))
         .hint("load it with ByteCheckpoint and save it with torch.distributed.checkpoint");
   }
   if (is_of("megatron") && !is_megatron_metadata(module, name)) {
-    throw Error(ErrorCode::kUnsupported, "this is a Megatron-core checkpoint of a version that is not known")
+    throw Error(ErrorCode::kUnsupported, "cannot read a Megatron-core checkpoint of an unknown version")
         .because(fmt::format(".metadata names the class {}.{}", module, name))
         .hint("load it with Megatron-core and save it with torch.distributed.checkpoint");
   }

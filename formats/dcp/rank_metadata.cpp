@@ -26,7 +26,7 @@ Error contradiction(std::string_view name, const RankMetadata& first, const Rank
 
 /// A tensor as one rank has it.
 struct Part {
-  std::uint32_t tensor;  ///< Of the merged metadata.
+  std::uint32_t tensor;  ///< Index in the merged metadata.
   std::uint32_t rank;    ///< Index into the ranks.
   const TensorEntry* entry;
 };

@@ -24,7 +24,7 @@ constexpr std::int64_t kMetadataLimit = std::int64_t{1} << 34;
 
 class DcpReader : public Reader {
  public:
-  DcpReader(SourceStore& store, const std::string& folder, const OpenOptions& options)
+  DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options)
       : store_(store), folder_(folder), findings_(*options.findings), opaque_globals_(options.opaque_globals) {
     catalog_.format = "dcp";
     Metadata metadata = read_metadata();
@@ -356,7 +356,7 @@ class DcpReader : public Reader {
     return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
   }
 
-  SourceStore& store_;
+  const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;

@@ -15,7 +15,7 @@ namespace shard::dcp {
 
 struct MetadataFile {
   std::string name;
-  int rank = -1;  ///< Of `__R.metadata`.
+  int rank = -1;  ///< R in `__R.metadata`.
 };
 
 /// `.metadata`, or where it is missing `__0.metadata`, `__1.metadata`, ... by rank, all of them. That is torch's order

@@ -1,5 +1,5 @@
 /// \file
-/// What the names of a dcp-hf checkpoint's files say: shard-RRRRR-model-IIIII-of-NNNNN.safetensors, where RRRRR is the
+/// Names of the files of a dcp-hf checkpoint: shard-RRRRR-model-IIIII-of-NNNNN.safetensors, where RRRRR is the
 /// rank + 1 and IIIII the number of one of the NNNNN files into which each rank sorts its tensors. A file is absent
 /// where a rank has nothing to put into it. Without the shard part it is one of a save by one process.
 ///
@@ -22,7 +22,7 @@ struct ShardName {
   std::int64_t count = 1;
 };
 
-/// What a base name says, or nothing when it is no such name (a shard number 0 among them).
+/// What a base name says; nothing for names of another form, and for a shard number 0.
 std::optional<ShardName> parse_shard_name(std::string_view name);
 std::string to_string(const ShardName& name);
 

@@ -205,7 +205,7 @@ const PieceTable::Piece* PieceTable::find_whole(std::span<const std::uint32_t> p
   return found == pieces.end() ? nullptr : &pieces_[*found];
 }
 
-/// Pieces without elements may lie past the end, so they count only where there are no others.
+/// Pieces without elements may lie past the end, so they count only where all are empty.
 Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
   const Piece& first = pieces_[pieces.front()];
   if (const Piece* const piece = find_whole(pieces); piece != nullptr) return piece->whole;

@@ -26,7 +26,7 @@ class PieceTable {
   /// Names and shapes are kept in the catalog's arena, which must hold the headers' texts too.
   explicit PieceTable(Catalog& catalog) : catalog_(catalog) {}
 
-  /// What follows is of that file of the catalog.
+  /// What is added from now on belongs to that file of the catalog.
   void begin_file(std::uint32_t file);
   /// \throws Error kCorruption (kind duplicate_name)  the file has the tensor already.
   void add(const safetensors::HeaderEntry& entry);
@@ -40,7 +40,7 @@ class PieceTable {
   /// \throws Error kCorruption (kind index_mismatch)  a tensor without offsets; where shapes are `recorded`, a piece
   ///   that is not at the origin and has none; (out_of_bounds) a piece that leaves its whole shape.
   void end_file(bool recorded);
-  /// Forgets what the file at hand added.
+  /// Drops what the current file added.
   void drop_file();
 
   /// Adds tensors, chunks, stored tensors and storages to the catalog; not sorted or checked for coverage yet. Reports
@@ -61,7 +61,7 @@ class PieceTable {
   };
 
   std::uint32_t number_of(std::string_view name);
-  Piece* piece_here(std::uint32_t key);  ///< Of the file at hand, or null.
+  Piece* piece_here(std::uint32_t key);  ///< The piece of that key in the file being read, or null.
   Piece& need_here(std::string_view key, const char* what);
   void set_shape(Piece& piece, std::span<const std::int64_t> shape, const char* what);
   void check_bounds(const Piece& piece) const;
@@ -77,7 +77,7 @@ class PieceTable {
   std::vector<std::string_view> names_;    ///< Of tensors and of keys.
   std::vector<std::uint32_t> last_piece_;  ///< Of each key, in any file; kNoIndex where a name is not a key.
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
-  std::size_t file_begin_ = 0;  ///< The first piece of the file at hand.
+  std::size_t file_begin_ = 0;  ///< The first piece of the current file.
   std::uint32_t file_ = 0;
 };
 

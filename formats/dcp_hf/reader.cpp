@@ -54,7 +54,7 @@ class DcpHfReader final : public Reader {
     return source_.folder.empty() ? store_.open(path) : store_.open_below(source_.folder, path);
   }
 
-  /// What is wrong with a file is a finding, and then the file is left out.
+  /// A fault in a file is a finding, and the file is left out.
   void try_file(std::uint32_t index) {
     pieces_.begin_file(index);
     try {
@@ -104,7 +104,7 @@ class DcpHfReader final : public Reader {
     const auto version = metadata.extract(safetensors::kDcpVersionKey);
     if (version.empty()) return;
     if (!version.mapped().starts_with("1.")) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("DCP_VERSION is '{}'", version.mapped()))
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot read DCP_VERSION '{}'", version.mapped()))
           .in_file(file)
           .expected("1.0")
           .found(version.mapped());
@@ -112,7 +112,7 @@ class DcpHfReader final : public Reader {
     catalog_.format_version = version.mapped();
   }
 
-  /// Files written here say the same of their save, each.
+  /// Each file written here says the same about the save.
   void check_same_save(const std::optional<Recorded>& recorded, std::uint32_t index) {
     if (!first_read_) {
       first_read_ = index;
@@ -157,7 +157,7 @@ class DcpHfReader final : public Reader {
                              : "torch numbers files by rank, and a rank with a higher number has one");
       report_strangers(missing_from(present, all), fmt::format("{} ranks", world_size));
       if (!expected) {
-        catalog_.warnings.emplace_back("a missing last rank cannot be seen: --ranks-expected N checks it");
+        catalog_.warnings.emplace_back("a missing last rank is not noticed unless the number of ranks is stated");
       }
     } else if (expected && *expected != 1) {
       check_expected(expected, 1);
@@ -197,7 +197,7 @@ class DcpHfReader final : public Reader {
     if (strangers.empty()) return;
     const std::int64_t rank = strangers.front().first;
     const auto file = std::ranges::find(source_.files, rank, [](const ShardFile& each) { return each.name.rank; });
-    findings_.report(Error(ErrorCode::kCorruption, fmt::format("rank {} is no rank of the checkpoint", rank))
+    findings_.report(Error(ErrorCode::kCorruption, fmt::format("rank {} is not a rank of the checkpoint", rank))
                          .in_file(file->shown)
                          .of_rank(static_cast<int>(rank))
                          .expected(expected)
@@ -228,7 +228,7 @@ class DcpHfReader final : public Reader {
   mutable OpenFiles files_;
   Catalog catalog_;
   PieceTable pieces_;
-  std::vector<std::int64_t> ranks_;  ///< Of each file that has one, ascending.
+  std::vector<std::int64_t> ranks_;  ///< The rank of each file that has one, ascending.
   std::optional<std::uint32_t> first_read_;
   std::optional<Recorded> recorded_;  ///< What the first file says.
 };

@@ -46,7 +46,9 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder, Fin
     }
   }
   if (files.files.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder holds no shard").in_file(folder).of_kind(FindingKind::kMissingFile);
+    throw Error(ErrorCode::kNotFound, "the folder does not hold a shard")
+        .in_file(folder)
+        .of_kind(FindingKind::kMissingFile);
   }
   return files;
 }
@@ -72,8 +74,8 @@ void check_neighbours(const SourceStore& store, const std::vector<std::string>& 
                                                             left_out.size(), left_out.size() == 1 ? "is" : "are",
                                                             left_out[0], left_out.size() == 1 ? "" : ", ..."))
                         .in_file(join_path(folder, left_out[0]))
-                        .because("it lies beside the files that are, and what it holds would be missing")
-                        .hint(fmt::format("name the folder instead: {}", folder))
+                        .because("it lies beside those that are, and its tensors would be missing")
+                        .suggest(Remedy::kReadFolder, folder)
                         .of_kind(FindingKind::kMissingFile));
   }
 }
@@ -111,7 +113,7 @@ void check_names(const SourceFiles& files, Findings& findings) {
     }
     if ((rank < 0) != (first.name.rank < 0)) {
       report_name(findings, file, FindingKind::kMixedSave,
-                  fmt::format("{} is no shard, {} is one", first.shown, file.shown), "files of one save",
+                  fmt::format("{} is not a shard, and {} is one", first.shown, file.shown), "files of one save",
                   "files of two");
     }
     if (last != nullptr && last->name.rank == rank && last->name.index == index) {

@@ -19,7 +19,7 @@ struct ShardFile {
 struct SourceFiles {
   std::string folder;               ///< Empty when the files were named one by one.
   std::vector<ShardFile> files;     ///< By rank, then number.
-  std::vector<std::string> others;  ///< Names in the folder that are no part of it, hidden ones aside.
+  std::vector<std::string> others;  ///< Other names in the folder, hidden ones aside.
 };
 
 /// Finds the files and checks their names: one form, one count, each file once, no number that no rank has.

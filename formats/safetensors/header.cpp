@@ -85,7 +85,7 @@ class HeaderParser {
         read_tensor(key);
         continue;
       }
-      if (std::exchange(has_metadata, true)) json_.fail("__metadata__ is there twice");
+      if (std::exchange(has_metadata, true)) json_.fail("__metadata__ appears twice");
       read_metadata();
     }
     json_.finish();
@@ -254,7 +254,7 @@ class HeaderParser {
           .in_file(file_)
           .expected(at)
           .found(data_bytes_)
-          .because(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes_ - at))
+          .because(fmt::format("{} bytes at the end of the file do not belong to a tensor", data_bytes_ - at))
           .of_kind(FindingKind::kGap);
     }
   }
@@ -269,7 +269,7 @@ class HeaderParser {
   const std::function<void(const HeaderEntry&)>& on_entry_;
   JsonCursor json_;
   std::string name_, dtype_;         ///< Decoded ones.
-  std::vector<std::int64_t> shape_;  ///< Of the tensor at hand.
+  std::vector<std::int64_t> shape_;  ///< The shape of the tensor being read.
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;
 };
 
@@ -287,7 +287,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
     throw Error(ErrorCode::kCorruption,
                 fmt::format("header says it is {} bytes long, at most {} are allowed", length, kMaxHeaderBytes))
         .in_file(shown)
-        .because("this is no safetensors file, or its first bytes are damaged")
+        .because("this is not a safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))
         .found(std::to_string(length))
         .of_kind(FindingKind::kBadHeader);

@@ -21,7 +21,7 @@
 namespace shard::safetensors {
 
 inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
-inline constexpr std::int64_t kLengthBytes = 8;  ///< Of the number in front of the header.
+inline constexpr std::int64_t kLengthBytes = 8;  ///< The size of the number before the header.
 
 /// A dtype as headers spell it.
 struct HeaderDType {

@@ -62,13 +62,13 @@ class SafetensorsReader final : public Reader {
     const std::string missing =
         source_.folder.empty() ? std::string() : hf_index::missing_part(source_.names, ".safetensors");
     if (missing.empty()) return;
-    findings_.report(Error(ErrorCode::kNotFound, "the names of the other parts count this one, and it is not there")
+    findings_.report(Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
                          .in_file(join_path(source_.folder, missing))
                          .of_kind(FindingKind::kMissingFile)
                          .hint("fetch the missing file, or name those to read one by one"));
   }
 
-  /// Reads one file's header. What is wrong with it is a finding, and then the file is left out.
+  /// Reads one file's header. A fault in it is a finding, and the file is left out.
   /// \returns whether it was read.
   bool try_file(const std::string& name, const std::string& shown, std::uint32_t index_file) {
     const auto index = static_cast<std::uint32_t>(catalog_.files.size());
@@ -130,7 +130,7 @@ class SafetensorsReader final : public Reader {
     stored.strides = catalog_.arena->dims(used);
   }
 
-  /// Whole tensors may say where they begin, as torch's writer of full checkpoints does: at 0. Pieces are refused.
+  /// Refuses pieces. Whole tensors may say where they begin, at 0, as torch's writer of full checkpoints does.
   static void drop_sharding_info(MetadataMap& metadata, const std::string& file) {
     const auto info = metadata.find(kShardingInfoKey);
     if (info == metadata.end()) return;
@@ -143,7 +143,7 @@ class SafetensorsReader final : public Reader {
       throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, not whole tensors")
           .in_file(file)
           .because("its __metadata__ holds DCP_SHARDING_INFO: the tensors in it are pieces")
-          .hint("read the folder of all shards with --from dcp-hf");
+          .suggest(Remedy::kReadAs, "dcp-hf");
     }
     metadata.erase(info);
     metadata.erase(kDcpVersionKey);
@@ -172,7 +172,7 @@ class SafetensorsReader final : public Reader {
     const std::string path = join_path(source_.folder, name);
     const bool is_listed = std::ranges::binary_search(source_.names, name);
     if (is_listed || store_.status(path).kind != FileKind::kAbsent) return try_file(name, name, index_file);
-    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is not there", name))
+    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is missing", name))
                          .in_file(path)
                          .hint("fetch the missing file")
                          .of_kind(FindingKind::kMissingFile));
@@ -213,7 +213,7 @@ class SafetensorsReader final : public Reader {
     if (shards == source_.others.end()) return;
     if (store_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
     catalog_.warnings.emplace_back(
-        "sharded/ holds the shards that this checkpoint was put together from; they are not read");
+        "sharded/ holds the shards from which this checkpoint was assembled; they are not read");
     source_.others.erase(shards);
   }
 
@@ -228,7 +228,7 @@ class SafetensorsReader final : public Reader {
       if (tensors[i].name != tensors[i - 1].name) continue;
       const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
       Error error(ErrorCode::kCorruption,
-                  first == second ? fmt::format("tensor '{}' is there twice", tensors[i].name)
+                  first == second ? fmt::format("tensor '{}' appears twice", tensors[i].name)
                                   : fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second));
       error.in_file(second).of_tensor(tensors[i].name).of_kind(FindingKind::kDuplicateName);
       if (first != second) error.hint("name the files that belong together, or add their index");
@@ -239,7 +239,7 @@ class SafetensorsReader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   SourceFiles source_;
-  std::vector<std::string> paths_;  ///< Of each file of the catalog, to be opened again.
+  std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   Catalog catalog_;
   hf_index::WeightMap map_;  ///< Empty without an index.

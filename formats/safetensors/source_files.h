@@ -15,10 +15,10 @@ struct SourceFiles {
   std::vector<std::string> names;   ///< Data files to read. With an index: those that lie in the folder.
   std::vector<std::string> shown;   ///< As the catalog calls them, one for each name.
   std::string index;                ///< Path of the index, or empty.
-  std::vector<std::string> others;  ///< Names in the folder that are no part of it, hidden ones aside.
+  std::vector<std::string> others;  ///< Other names in the folder, hidden ones aside.
 };
 
-/// \throws Error kNotFound    nothing there.
+/// \throws Error kNotFound    the folder holds none.
 /// \throws Error kCorruption  several indices and none of the usual name.
 SourceFiles find_tensor_files(const Source& source);
 

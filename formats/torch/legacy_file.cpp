@@ -24,7 +24,7 @@ constexpr std::int64_t kWindow = 4096, kCountBytes = 8;
 struct LegacyStorage {
   std::string_view key;
   std::int64_t element_bytes = 0, bytes = 0;
-  std::int64_t offset = -1;  ///< Of the elements in the file.
+  std::int64_t offset = -1;  ///< Where the elements begin in the file.
 };
 
 /// What the persistent ids of the object say about storages: by key, each once.
@@ -35,7 +35,7 @@ std::vector<LegacyStorage> storages_of(std::span<Value* const> ids) {
     const StorageId said = as_storage_id(*id);
     storages.push_back({said.key, element_bytes(said.dtype), said.bytes});
   }
-  // Of the ids of one storage torch counts in the elements of the first.
+  // Several ids may name one storage; torch counts its elements in the dtype of the first.
   std::ranges::stable_sort(storages, {}, &LegacyStorage::key);
   for (std::size_t i = 1; i < storages.size(); ++i) {
     const LegacyStorage &a = storages[i - 1], &b = storages[i];

@@ -157,7 +157,7 @@ class TorchReader final : public Reader {
   SourceFiles source_;
   Catalog catalog_;
   SavedFiles files_;
-  std::vector<Value*> roots_;  ///< Of each file; null where it is damaged.
+  std::vector<Value*> roots_;  ///< By file; null where it is damaged.
 };
 
 }  // namespace

@@ -20,11 +20,11 @@ namespace shard::torch_save {
 struct SavedRecord {
   enum class Coding { kPlain, kDeflated, kOther };
 
-  std::int64_t bytes = 0;         ///< Of the storage.
+  std::int64_t bytes = 0;         ///< The storage's size.
   std::int64_t stored_bytes = 0;  ///< In the file; another number only where it is compressed.
   std::int64_t order = 0;         ///< Sorts records by their place in the file.
   Coding coding = Coding::kPlain;
-  std::optional<std::uint32_t> crc32{};  ///< Of the storage's bytes; nothing where the file has none.
+  std::optional<std::uint32_t> crc32{};  ///< The CRC of the storage's bytes, where the file has one.
 };
 
 /// Threads: const members may be called by several at once.

@@ -60,7 +60,7 @@ class BytesInMemory final : public RandomReader {
 struct StorageSource {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
   decoded_view::ElementCode code;
-  std::int64_t offset = -1;       ///< Of the record's first byte in the file.
+  std::int64_t offset = -1;       ///< Where the record begins in the file.
   std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
   std::string_view inside;
 };
@@ -138,7 +138,7 @@ struct SavedFiles::Impl {
            saved(file).record(source.record).coding == SavedRecord::Coding::kPlain;
   }
 
-  /// Of the plain elements, where the file has one.
+  /// The CRC of the plain elements, where the file has one.
   std::optional<std::uint32_t> crc32_of(std::uint32_t file, const StorageSource& source) const {
     if (source.record == kNoIndex || !source.code.is_plain()) return std::nullopt;
     return saved(file).record(source.record).crc32;

@@ -21,13 +21,13 @@ struct TensorView {
   DType dtype{};
   Dims shape, strides;
   std::int64_t first = 0;     ///< Elements from the storage's begin.
-  std::string_view key;       ///< Of the storage: record `data/<key>`.
+  std::string_view key;       ///< The storage's: record `data/<key>`.
   std::string_view location;  ///< "cpu", "cuda:0", ...
   std::int64_t storage_bytes = 0;
-  DType storage_dtype{};  ///< The elements that the storage counts; of an untyped one `dtype`.
+  DType storage_dtype{};  ///< The elements that the storage counts; `dtype` for an untyped one.
   bool requires_grad = false;
   bool conj = false, neg = false;
-  std::optional<std::string_view> inside;  ///< The storage's bytes, where they lie in the pickle; there is no key then.
+  std::optional<std::string_view> inside;  ///< The storage's bytes, where they lie in the pickle; without a key then.
   bool inside_swapped = false;             ///< Those are big-endian.
   std::string_view device;                 ///< Where it was, of a device without storages ("xla:0"), else empty.
   bool has_attributes = false;             ///< The pickle sets attributes of the tensor's Python object.
@@ -36,7 +36,7 @@ struct TensorView {
 /// A storage as a persistent id describes it: ('storage', class, key, location, count[, view]).
 struct StorageId {
   std::string_view key, location;
-  DType dtype{};  ///< Of the class; uint8 of an untyped one, which counts bytes.
+  DType dtype{};  ///< The class's; uint8 for an untyped storage, which counts bytes.
   bool is_untyped = false;
   std::int64_t count = 0, bytes = 0;
 };

@@ -127,10 +127,10 @@ class TorchWriter final : public Writer {
 
   static void warn_of_losses(Catalog& target) {
     if (!target.objects.empty()) {
-      target.warnings.push_back("objects are written to the first file, where other loaders do not expect them");
+      target.warnings.emplace_back("objects are written to the first file, where other loaders do not expect them");
     }
     const bool is_nested = std::ranges::any_of(target.tensors, [](const Tensor& t) { return !t.path.empty(); });
-    if (is_nested) target.warnings.push_back("several files are flat: nested names are joined by '.'");
+    if (is_nested) target.warnings.emplace_back("several files are flat: nested names are joined by '.'");
   }
 
   void place_index(Catalog& target) {

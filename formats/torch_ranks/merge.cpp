@@ -229,7 +229,7 @@ class Merge {
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
   pickle::Equality objects_;
-  std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Of rank 0's tree, and their tensors.
+  std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };
 

@@ -14,7 +14,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-/// Of one mesh: what is stored for each of its coordinates, row-major; kNoIndex where no file was met yet.
+/// What is stored for each coordinate of one mesh, row-major; kNoIndex where no file was met yet.
 struct MeshParts {
   const DTensorValue* first;
   std::vector<std::uint32_t> stored;
@@ -156,7 +156,7 @@ class DTensorMerge {
   Holders holders_;
   const DTensorValue& first_;
   std::map<std::vector<std::int64_t>, MeshParts> meshes_;  ///< By their ranks.
-  std::map<std::int64_t, const DTensorValue*> ranks_;      ///< Of all meshes.
+  std::map<std::int64_t, const DTensorValue*> ranks_;      ///< The ranks of all meshes.
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ using pickle::string;
 
 /// What `torch._tensor._rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state)` says.
 struct Subclass {
-  std::string_view name;  ///< Of the class: "DTensor", "ShardedTensor", "AsyncCollectiveTensor".
+  std::string_view name;  ///< The class's: "DTensor", "ShardedTensor", "AsyncCollectiveTensor".
   Value* arguments = nullptr;
   Value* state = nullptr;
 };

@@ -14,8 +14,8 @@
 namespace shard::torch_ranks {
 
 struct RankCheck {
-  std::vector<std::string> names;      ///< Of the files, as they were given; by RankFile::number.
-  const MeshLayout* layout = nullptr;  ///< Of plain slices, or null.
+  std::vector<std::string> names;      ///< The files' names as given, by RankFile::number.
+  const MeshLayout* layout = nullptr;  ///< How plain slices were cut, or null.
   std::optional<std::int64_t> ranks_expected;
 };
 

@@ -29,7 +29,7 @@ struct RankLeaf {
 };
 
 struct RankFile {
-  std::uint32_t number = 0;  ///< Of the file in the catalog.
+  std::uint32_t number = 0;  ///< The file's index in the catalog.
   Value* root = nullptr;
   std::vector<RankLeaf> leaves;
   std::vector<ShardedTensorValue> sharded;
@@ -39,7 +39,7 @@ struct RankFile {
   std::optional<std::int64_t> rank;  ///< By the content, later by whatever tells.
   std::int64_t world_size = 0;       ///< By the content; 0 where it does not say. Of DTensors alone at least this.
   bool is_exact = false;             ///< A process group said the world size.
-  const Sharding* mesh = nullptr;    ///< Of its DTensors' the one of most ranks.
+  const Sharding* mesh = nullptr;    ///< The mesh of its DTensors that has the most ranks.
 
   bool is_sharded() const { return !sharded.empty() || !dtensors.empty(); }
 };

@@ -83,7 +83,7 @@ std::string pattern_of(std::string_view name) {
 namespace {
 
 struct Numbering {
-  std::size_t position;  ///< Of the number that differs, among those of a name.
+  std::size_t position;  ///< Which of a name's numbers differs.
   std::vector<std::int64_t> numbers;
 };
 

@@ -19,7 +19,7 @@ struct RankSource {
   std::string layout;  ///< Path of a layout.json beside them, or empty.
 };
 
-/// Of a folder the files of torch's suffixes; none where it has none. \throws Error kNotFound  it cannot be read.
+/// The files with torch's suffixes in a folder; empty where it has none. \throws Error kNotFound  it cannot be read.
 RankSource find_rank_files(const Source& source);
 
 /// The only number that differs between the names, for each of them: "rank_0.pt", "rank_1.pt" are 0 and 1. Nothing

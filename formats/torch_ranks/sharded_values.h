@@ -44,8 +44,8 @@ struct LocalShard {
 /// How a ShardedTensor says that it is cut.
 struct ShardSpec {
   bool is_chunk = false;                     ///< ChunkShardingSpec; else EnumerableShardingSpec over all shards.
-  int dim = 0;                               ///< Of a ChunkShardingSpec, as it was written: negative ones count from the end.
-  std::vector<std::string_view> placements;  ///< Of a ChunkShardingSpec, in the order of cutting.
+  int dim = 0;                               ///< A ChunkShardingSpec's, as written: negative ones count from the end.
+  std::vector<std::string_view> placements;  ///< A ChunkShardingSpec's, in the order of cutting.
 };
 
 struct ShardedTensorValue {
@@ -56,7 +56,7 @@ struct ShardedTensorValue {
   bool init_rrefs = false;         ///< Its ranks reach one another's shards.
   std::int64_t memory_format = 0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
   std::vector<LocalShard> local;
-  std::vector<ShardBox> all;  ///< Of every rank.
+  std::vector<ShardBox> all;  ///< Every rank's.
   GroupState group;
   ShardSpec spec;
 };
@@ -72,7 +72,7 @@ struct DTensorValue {
   bool is_parameter = false;             ///< For making: an nn.Parameter around it.
   Value* local = nullptr;                ///< A call that as_tensor takes; for making: a kTensor value.
   Sharding sharding;                     ///< Its mesh, ranks and placements; axis names may be empty.
-  std::vector<std::int64_t> coordinate;  ///< Of this rank on the mesh; empty where the file does not say.
+  std::vector<std::int64_t> coordinate;  ///< This rank's on the mesh; empty where the file does not say.
   std::vector<std::size_t> order;        ///< Axes in the order of cutting (DTensorSpec.shard_order); empty: slowest first.
   std::int64_t world_size = 1;           ///< As far as the mesh says: at least 1 + its highest rank.
   std::string_view device_type = "cpu";

@@ -31,7 +31,7 @@
 namespace shard {
 
 inline constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;
-/// The key of Catalog::metadata under which formats without sharing note the aliases that they store in full.
+/// The key of Catalog::metadata under which formats without shared storages note the aliases that they store in full.
 inline constexpr const char* kAliasesNote = "shardctl.aliases";
 
 /// One step of the way to a leaf: a dict key or a list index.
@@ -58,7 +58,7 @@ struct Storage {
   bool plain = true;        ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
                             ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
   bool whole_copy = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
-  std::optional<std::uint32_t> crc32{};  ///< Source only: of its elements' bytes, where the container says it.
+  std::optional<std::uint32_t> crc32{};  ///< Source only: the CRC-32 of its elements, where the container has one.
 };
 
 struct StoredTensor {
@@ -69,13 +69,13 @@ struct StoredTensor {
   std::int32_t rank = -1;  ///< The rank that wrote it, or -1.
   DType dtype{};
   bool requires_grad = false;
-  bool has_attributes = false;  ///< Of its Python object; they lie in Catalog::root, around the tensor.
+  bool has_attributes = false;  ///< Its Python object has some; they lie in Catalog::root, around the tensor.
 };
 
 /// A box of a tensor and where its elements lie: element (i0, i1, ...) of the box is number
 /// `first + sum(i[d] * strides[d])` of the storage.
 struct Chunk {
-  Dims offsets;  ///< Of the box in the tensor.
+  Dims offsets;  ///< The box's first corner in the tensor.
   Dims sizes;
   Dims strides;
   std::int64_t first = 0;
@@ -89,17 +89,17 @@ struct Tensor {
   std::uint32_t first_chunk = 0;  ///< Its chunks are chunks[first_chunk, first_chunk + chunk_count), by offsets, rank.
   std::uint32_t chunk_count = 0;
   std::uint32_t alias_of = kNoIndex;  ///< The first tensor by name with the same storage, place, shape, strides, dtype
-                                      ///< (of a tensor in pieces: of every piece).
+                                      ///< (a tensor in several chunks: the same in every chunk).
                                       ///< In a target as in its source, with bytes of its own where storages differ.
   std::uint32_t source = kNoIndex;    ///< Target only: the index of the source catalog's tensor that it is made of.
   std::uint32_t sharding =
-      kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint has no words for it.
+      kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint does not describe it.
   DType dtype{};
   bool damaged = false;  ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
   std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
 };
 
-/// A leaf that is no tensor, or an empty container.
+/// A leaf that is not a tensor, or an empty container.
 struct Object {
   std::string_view name;
   Path path;
@@ -127,7 +127,7 @@ struct Catalog {
   std::vector<Object> objects;  ///< By name, then rank.
   std::vector<StorageCopy> storage_copies;
   std::vector<Sharding> shardings;      ///< Distinct ones.
-  std::optional<RankFiles> rank_files;  ///< Of torch-ranks: what its files hold.
+  std::optional<RankFiles> rank_files;  ///< Where each rank has a file: what those hold of cut tensors.
   std::vector<std::string> locations{"cpu"};
 
   std::map<std::string, std::string> metadata;  ///< safetensors' __metadata__ and the like.

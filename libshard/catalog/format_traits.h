@@ -9,7 +9,7 @@ namespace shard {
 /// What a format can hold; each format has one constant of these.
 struct FormatTraits {
   std::string_view name;
-  bool pieces = false;            ///< Boxes of tensors, not only whole ones.
+  bool pieces = false;            ///< Boxes of tensors, not only whole tensors.
   bool one_box_per_item = false;  ///< A rank's several boxes are several stored tensors (dcp), not one (torch-ranks).
   bool keeps_replicas = false;    ///< Each rank stores its copy; else the lowest rank's only.
   bool keeps_empty = false;       ///< Empty pieces are written.
@@ -17,7 +17,7 @@ struct FormatTraits {
   bool objects = false;           ///< Non-tensor values.
   bool sharing = false;           ///< Shared storages, strides, views (torch).
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
-  bool many_files = true;         ///< --shards and --max-shard-size.
+  bool many_files = true;         ///< Whole tensors may be spread over several files.
 };
 
 }  // namespace shard

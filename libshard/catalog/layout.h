@@ -17,15 +17,15 @@
 
 namespace shard {
 
-/// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk; --ranks N [--dim D].
+/// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk.
 struct RanksLayout {
   std::int64_t ranks = 1;
   int dim = 0;
 };
-/// --mesh with --place, and layout documents: the first rule that matches a name says its placements.
+/// A mesh of ranks: the first rule that matches a name says its placements.
 struct MeshLayout {
   struct Rule {
-    std::string source;  ///< As the user wrote it, for messages.
+    std::string source;  ///< The rule as its author wrote it, for messages.
     std::function<bool(std::string_view)> matches;
     std::vector<Placement> placements;  ///< One per axis, slowest first.
     std::vector<std::size_t> order;     ///< Axes in the order of cutting; empty: slowest first, as torch.
@@ -34,15 +34,15 @@ struct MeshLayout {
   std::vector<Rule> rules;  ///< No match: replicated on all axes.
   std::string file_path;    ///< A layout document's files.path template, or empty.
 };
-/// The boxes that another checkpoint has: --like. The catalog must outlive the layout.
+/// The boxes that another checkpoint has. The catalog must outlive the layout.
 struct LikeLayout {
   const Catalog* like;
 };
-/// Whole tensors in N files balanced by bytes, in name order; --shards N.
+/// Whole tensors in N files balanced by bytes, in name order.
 struct ShardsLayout {
   std::int64_t shards;
 };
-/// Whole tensors, greedily, up to `bytes` per file; --max-shard-size.
+/// Whole tensors, greedily, up to `bytes` per file.
 struct SizeLayout {
   std::int64_t bytes;
 };
@@ -75,7 +75,7 @@ std::string dump_layout_document(const std::string& file_path, std::span<const M
 struct RankPiece {
   std::int64_t rank = 0;
   std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
-  std::vector<Box> boxes;                 ///< Of the tensor; concatenated they are the local tensor. None when empty.
+  std::vector<Box> boxes;                 ///< In the tensor; concatenated they are the local tensor. None when empty.
   std::vector<std::vector<std::int64_t>> local_offsets;  ///< Of each box in the local tensor.
   bool replica = false;                                  ///< A lower rank holds the same.
 };

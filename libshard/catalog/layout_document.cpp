@@ -39,7 +39,7 @@ json parse(std::string_view text, std::vector<std::string>& mesh_axes) {
 }
 
 void check_keys(const json& object, const char* where, std::initializer_list<std::string_view> known) {
-  if (!object.is_object()) throw wrong(fmt::format("{} is no object", where)).found(object.type_name());
+  if (!object.is_object()) throw wrong(fmt::format("{} is not an object", where)).found(object.type_name());
   for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
     throw Error(ErrorCode::kUnsupported, fmt::format("layout document: key '{}' of {} is not supported", key, where))
@@ -51,15 +51,16 @@ void check_keys(const json& object, const char* where, std::initializer_list<std
 std::string text_at(const json& object, const char* key, const char* where) {
   const auto found = object.find(key);
   if (found == object.end()) return {};
-  if (!found->is_string()) throw wrong(fmt::format("{}.{} is no string", where, key)).found(found->type_name());
+  if (!found->is_string()) throw wrong(fmt::format("{}.{} is not a string", where, key)).found(found->type_name());
   return found->get<std::string>();
 }
 
 std::vector<MeshAxis> read_mesh(const json& document, const std::vector<std::string>& axes) {
   const auto mesh = document.find("mesh");
   if (mesh == document.end()) throw wrong("key 'mesh' is missing");
-  if (!mesh->is_object() || mesh->empty()) throw wrong("mesh is no object of axes and sizes").found(mesh->type_name());
-  if (mesh->size() != axes.size()) throw wrong("an axis of mesh is there twice");
+  if (!mesh->is_object() || mesh->empty())
+    throw wrong("mesh is not an object of axes and sizes").found(mesh->type_name());
+  if (mesh->size() != axes.size()) throw wrong("an axis of mesh appears twice");
   std::vector<MeshAxis> read;
   std::int64_t ranks = 1;
   for (const std::string& name : axes) {
@@ -67,7 +68,7 @@ std::vector<MeshAxis> read_mesh(const json& document, const std::vector<std::str
     const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() >= 1 &&
                       size.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxRanks / ranks);
     if (!fits) {
-      throw wrong(fmt::format("mesh.{} is no size", name))
+      throw wrong(fmt::format("mesh.{} is not a size", name))
           .expected(fmt::format("an integer of at least 1, and at most {} ranks in all", kMaxRanks))
           .found(size.dump());
     }
@@ -89,7 +90,7 @@ int read_dim(const json& cut, const std::string& where) {
   const bool is_integer = dim != cut.end() && dim->is_number_integer();
   const bool fits = is_integer && (dim->is_number_unsigned() ? dim->get<std::uint64_t>() < std::uint64_t{kMaxDims}
                                                              : dim->get<std::int64_t>() >= -kMaxDims);
-  if (!fits) throw wrong(where + ".dim is no dimension");
+  if (!fits) throw wrong(where + ".dim is not a dimension");
   return dim->get<int>();
 }
 
@@ -99,7 +100,7 @@ Placement read_cut(const json& cut, const std::string& where) {
   if (factor == cut.end()) return placement;
   const bool fits = factor->is_number_unsigned() && factor->get<std::uint64_t>() >= 1 &&
                     factor->get<std::uint64_t>() <= std::uint64_t{kMaxRanks};
-  if (!fits) throw wrong(where + ".split_factor is no size").found(factor->dump());
+  if (!fits) throw wrong(where + ".split_factor is not a size").found(factor->dump());
   placement.kind = Placement::kStridedShard;
   placement.split_factor = factor->get<std::int64_t>();
   return placement;
@@ -108,7 +109,7 @@ Placement read_cut(const json& cut, const std::string& where) {
 /// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
 void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where,
                 MeshLayout::Rule& rule) {
-  if (!shard.is_array()) throw wrong(where + ".shard is no list").found(shard.type_name());
+  if (!shard.is_array()) throw wrong(where + ".shard is not a list").found(shard.type_name());
   for (const json& cut : shard) {
     check_keys(cut, (where + ".shard").c_str(), {"axis", "dim", "split_factor"});
     const std::size_t axis = read_axis(cut, mesh, where + ".shard");
@@ -167,7 +168,7 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
   RE2::Options options;
   options.set_log_errors(false);
   const auto pattern = std::make_shared<const RE2>(rule.source, options);
-  if (!pattern->ok()) throw wrong(where + ".match is no regular expression").because(pattern->error());
+  if (!pattern->ok()) throw wrong(where + ".match is not a regular expression").because(pattern->error());
   if ((programs += pattern->ProgramSize()) > kMaxPrograms) {
     throw wrong("the patterns of the rules are too large").found(fmt::format("{} instructions", programs));
   }
@@ -182,7 +183,7 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
   std::vector<std::string> axes;
   const json document = parse(text, axes);
-  if (!document.is_object()) throw wrong("is no object").found(document.type_name());
+  if (!document.is_object()) throw wrong("not an object").found(document.type_name());
   const std::string schema = text_at(document, "schema", "the document");
   if (schema != "shardctl.layout/1") throw wrong("wrong schema").expected("shardctl.layout/1").found(schema);
   check_keys(document, "the document", {"schema", "name", "mesh", "files", "rules"});
@@ -195,7 +196,7 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   }
   const auto rules = document.find("rules");
   if (rules == document.end()) return layout;
-  if (!rules->is_array()) throw wrong("rules is no list").found(rules->type_name());
+  if (!rules->is_array()) throw wrong("rules is not a list").found(rules->type_name());
   std::int64_t programs = 0;
   for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), programs));
   return layout;

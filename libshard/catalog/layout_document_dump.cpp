@@ -28,9 +28,9 @@ std::string json_text(std::string_view text) {
   try {
     return nlohmann::json(text).dump(-1, ' ', true);
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kUnsupported, "a name is not valid UTF-8, which the layout document asks for")
+    throw Error(ErrorCode::kUnsupported, "cannot name a tensor in a layout document: its name is not valid UTF-8")
         .of_tensor(text)
-        .hint("rename it with --rename");
+        .suggest(Remedy::kRename, text);
   }
 }
 

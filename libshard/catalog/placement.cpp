@@ -27,7 +27,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
 }
 
 [[noreturn]] void refuse_placement(std::string_view text) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no placement", text))
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a placement", text))
       .expected("R, S(dim) or _S(dim,split_factor)")
       .found(text);
 }
@@ -76,7 +76,7 @@ std::string to_string(const Placement& placement) {
 
 std::vector<MeshAxis> parse_mesh(std::string_view text) {
   const auto refuse = [&](std::string_view why) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no mesh", text))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a mesh", text))
         .because(why)
         .expected("A=N[,B=M...] or N")
         .found(text);
@@ -95,7 +95,7 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
     if (name.empty() && (equals != std::string_view::npos || end != tight.size() || begin != 0)) {
       refuse("an axis has no name");
     }
-    if (std::ranges::find(mesh, name, &MeshAxis::name) != mesh.end()) refuse("an axis is there twice");
+    if (std::ranges::find(mesh, name, &MeshAxis::name) != mesh.end()) refuse("an axis appears twice");
     if (*size > kMaxRanks / ranks) refuse(fmt::format("it has more than {} ranks", kMaxRanks));
     ranks *= *size;
     mesh.push_back({name, *size});

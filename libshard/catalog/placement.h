@@ -1,5 +1,5 @@
 /// \file
-/// How tensors lie on a mesh of ranks: DTensor's words for it. Plain data; the arithmetic is place() in layout.h.
+/// How tensors are sharded over a mesh of ranks, in DTensor's terms. Plain data; the arithmetic is place() in layout.h.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,17 @@ inline constexpr std::int64_t kMaxRanks = 1 << 20;
 /// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  also for an axis twice, or more than kMaxRanks ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 
-/// Where a tensor lies by its checkpoint's own words. Its chunks say the same in boxes; this keeps the words.
+/// A tensor's sharding as its checkpoint describes it. Its chunks say the same in boxes.
 struct Sharding {
   std::vector<MeshAxis> mesh;         ///< Slowest axis first.
-  std::vector<std::int64_t> ranks;    ///< Of the mesh's coordinates, row-major; empty: 0, 1, 2, ...
+  std::vector<std::int64_t> ranks;    ///< At the mesh's coordinates, row-major; empty: 0, 1, 2, ...
   std::vector<Placement> placements;  ///< One per axis; dims not negative, and the tensor has them.
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
 
-/// What the files of a torch-ranks checkpoint hold where a tensor is cut.
+/// What a checkpoint of one file per rank holds for a tensor that is cut: an object that describes the whole tensor
+/// beside its local part, or the local part alone.
 enum class RankFiles : std::uint8_t { kShardedTensor, kDTensor, kPlain };
 
 }  // namespace shard

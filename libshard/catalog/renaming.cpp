@@ -30,7 +30,7 @@ std::size_t find_equals(std::string_view rule) {
 }
 
 Error malformed(std::string_view rule) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("--rename '{}' is malformed", rule))
+  return Error(ErrorCode::kInvalidArgument, fmt::format("renaming rule '{}' is malformed", rule))
       .expected("REGEX=REPLACEMENT")
       .found(rule);
 }
@@ -124,7 +124,7 @@ void Renaming::check_used() const {
   const auto unused = std::ranges::find(used_, false);
   if (unused == used_.end()) return;
   const std::string& prefix = options_.strip_prefix[static_cast<std::size_t>(unused - used_.begin())];
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("--strip-prefix '{}': no name begins with it", prefix))
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot strip prefix '{}': no name begins with it", prefix))
       .found(prefix);
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Names and paths under --strip-prefix, --add-prefix and --rename. Inside libshard/catalog only.
+/// Names and paths after prefixes were stripped and added and renaming rules were applied. Inside libshard/catalog only.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct NamedPath {
 class Renaming {
  public:
   /// `nested`: some path of the source has several parts, so that a prefix that is added becomes a container.
-  /// \throws Error kInvalidArgument  a malformed --rename.
+  /// \throws Error kInvalidArgument  a malformed renaming rule.
   Renaming(const SelectionOptions& options, bool nested, Arena& arena);
   ~Renaming();
   bool changes_names() const;

@@ -49,7 +49,7 @@ std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}' is malformed", text))
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cast rule '{}' is malformed", text))
           .expected("GLOB=DTYPE")
           .found(text);
     }
@@ -57,7 +57,7 @@ std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
     const std::optional<DType> dtype = dtype_of_name(std::string_view(text).substr(equals + 1));
     if (!dtype) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("--cast '{}': '{}' is no dtype", text, text.substr(equals + 1)))
+                  fmt::format("cast rule '{}': '{}' is not a dtype", text, text.substr(equals + 1)))
           .expected("a torch dtype such as bfloat16, float32, float8_e4m3fn")
           .found(text.substr(equals + 1));
     }
@@ -93,7 +93,7 @@ void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTens
   }
   const auto unused = std::ranges::find(rules, false, &CastRule::used);
   if (unused == rules.end()) return;
-  Error error(ErrorCode::kInvalidArgument, fmt::format("--cast '{}' matches no tensor", unused->text));
+  Error error(ErrorCode::kInvalidArgument, fmt::format("cast rule '{}' matches no tensor", unused->text));
   const std::string nearest = nearest_name(tensors, unused->glob);
   if (!nearest.empty()) error.hint(fmt::format("did you mean '{}={}'?", nearest, dtype_name(unused->dtype)));
   throw error.found(unused->glob);

@@ -11,15 +11,15 @@
 
 namespace shard {
 
-/// What the selection options of the command line say, in the order in which they apply.
+/// What takes part and how it is changed, in the order in which it applies.
 struct SelectionOptions {
   std::vector<std::string> include{}, exclude{};  ///< Globs over source names.
   std::vector<std::string> strip_prefix{};
   std::vector<std::string> add_prefix{};
-  std::vector<std::string> rename{};          ///< "REGEX=REPLACEMENT", RE2, \1, all matches. Cut at the first '=' that
-                                              ///< has no backslash before it: `\=` in the pattern is a plain '='.
-  std::vector<std::string> cast{};            ///< "GLOB=DTYPE" over resulting names; first match wins. Globs with
-                                              ///< wildcards pass integers and bools by.
+  std::vector<std::string> rename{};  ///< "REGEX=REPLACEMENT", RE2, \1, all matches. Cut at the first '=' that
+                                      ///< has no backslash before it: `\=` in the pattern is a plain '='.
+  std::vector<std::string> cast{};    ///< "GLOB=DTYPE" over resulting names; first match wins. Globs with
+                                      ///< wildcards pass integers and bools by.
   bool keep_objects = true;
 };
 
@@ -27,7 +27,7 @@ struct SelectedTensor {
   std::uint32_t source;  ///< Index into the source's tensors.
   DType dtype;           ///< Wanted.
   std::string_view name;
-  Path path;             ///< Empty when it says no more than `name`.
+  Path path;  ///< Empty when it says no more than `name`.
 };
 struct SelectedObject {
   std::uint32_t source;
@@ -36,8 +36,8 @@ struct SelectedObject {
 };
 struct Selection {
   std::vector<SelectedTensor> tensors;  ///< By resulting name, then source rank.
-  std::vector<SelectedObject> objects;  ///< Empty with `drop`.
-  bool renamed = false;    ///< Some name changed: containers are rebuilt from paths.
+  std::vector<SelectedObject> objects;  ///< Empty without `keep_objects`.
+  bool renamed = false;                 ///< Some name changed: containers are rebuilt from paths.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 };
 

@@ -156,8 +156,9 @@ class TargetBuilder {
     if (aliases_apart_.empty()) return;
     const std::size_t shown = std::min<std::size_t>(3, aliases_apart_.size());
     target_.warnings.push_back(fmt::format(
-        "{} aliases are stored in full, being cut unlike what they repeat: {}{}", aliases_apart_.size(),
-        fmt::join(std::span(aliases_apart_).first(shown), ", "), shown < aliases_apart_.size() ? ", ..." : ""));
+        "{} aliases are stored as separate copies because they are sharded differently from their originals: {}{}",
+        aliases_apart_.size(), fmt::join(std::span(aliases_apart_).first(shown), ", "),
+        shown < aliases_apart_.size() ? ", ..." : ""));
   }
 
   /// A stored tensor, row-major in a storage of its own, for one rank.
@@ -346,13 +347,14 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
   if (cuts_tensors(layout) && !is_kept && !traits.pieces) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
         .because("the layout cuts tensors into pieces")
-        .hint("use --to dcp, or --shards or --max-shard-size for files of whole tensors");
+        .suggest(Remedy::kWriteAs, "dcp")
+        .suggest(Remedy::kSpreadFiles);
   }
   const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
   if (is_files && traits.uncut_on_all) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has one file for each rank", traits.name))
-        .because("--shards and --max-shard-size are for files of whole tensors")
-        .hint("use --ranks, --mesh, --layout or --like");
+        .because("a number or size of files can be chosen for whole tensors only")
+        .suggest(Remedy::kCutTensors);
   }
   const bool is_cut = cuts_tensors(layout) && traits.pieces;
   check_objects(selection, traits);

@@ -22,7 +22,7 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
         .of_tensor(name)
         .of_kind(FindingKind::kReplicaMismatch)
         .because("one of them would have to be chosen")
-        .hint(fmt::format("add --exclude '{}' to leave it out", name));
+        .suggest(Remedy::kExclude, name);
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("ranks hold different values of '{}'", name)).of_tensor(name);
 }
@@ -43,7 +43,7 @@ std::string to_string(Path path, std::string_view name) {
       .of_tensor(name)
       .of_kind(FindingKind::kDuplicateName)
       .because(fmt::format("{} tells tensors apart by name alone", traits.sharing ? "a rebuilt tree" : traits.name))
-      .hint(fmt::format("add --exclude '{}' to leave both out", name));
+      .suggest(Remedy::kExclude, name);
 }
 
 struct NamedEntry {

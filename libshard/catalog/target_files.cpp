@@ -11,13 +11,13 @@ namespace shard {
 
 namespace {
 
-Error too_small(const char* option, std::int64_t number) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("{} {}", option, number)).expected("at least 1").found(number);
+Error too_few(const std::string& message, std::int64_t number) {
+  return Error(ErrorCode::kInvalidArgument, message).expected("at least 1").found(number);
 }
 
 /// Each file ends where the bytes so far come nearest to its share of all, and holds at least one unit.
 std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::int64_t> bytes) {
-  if (shards < 1) throw too_small("--shards", shards);
+  if (shards < 1) throw too_few(fmt::format("cannot spread tensors over {} files", shards), shards);
   const auto units = static_cast<std::int64_t>(bytes.size());
   const std::int64_t files = std::min(shards, units);
   std::int64_t total = 0;
@@ -38,7 +38,7 @@ std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::in
 }
 
 std::vector<std::uint32_t> greedy(std::int64_t limit, std::span<const std::int64_t> bytes) {
-  if (limit < 1) throw too_small("--max-shard-size", limit);
+  if (limit < 1) throw too_few(fmt::format("cannot limit files to {} bytes", limit), limit);
   std::vector<std::uint32_t> assigned(bytes.size());
   std::vector<std::size_t> current;
   std::int64_t current_bytes = 0;

@@ -151,7 +151,7 @@ void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Bo
     const auto is_between = [&](std::int64_t n) { return n * inner % block.elements == 0; };
     if (is_between(box.offset[i]) && is_between(box.size[i]) && is_between(shape[d])) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("tensor '{}' of {} {}: a cut at {} is inside a byte", selected.name, to_string(shape),
+                fmt::format("tensor '{}' of {} {}: a cut at {} lies inside a byte", selected.name, to_string(shape),
                             dtype_name(dtype), to_string(box)))
         .of_tensor(selected.name)
         .because(fmt::format("{} of its elements share {} bytes", block.elements, block.bytes));
@@ -181,12 +181,12 @@ struct PieceRule::Impl {
 
   void init_ranks(const RanksLayout& ranks) {
     if (ranks.ranks < 1 || ranks.ranks > kMaxRanks) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("--ranks {}", ranks.ranks))
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut tensors for {} ranks", ranks.ranks))
           .expected(fmt::format("1 to {}", kMaxRanks))
           .found(ranks.ranks);
     }
     mesh.mesh = {{"", ranks.ranks}};
-    mesh.rules = {{"--ranks", [](std::string_view) { return true; }, {{Placement::kShard, ranks.dim, 1}}, {}}};
+    mesh.rules = {{"", [](std::string_view) { return true; }, {{Placement::kShard, ranks.dim, 1}}, {}}};
   }
 
   void check_rule(const MeshLayout::Rule& rule) const {
@@ -225,10 +225,10 @@ struct PieceRule::Impl {
   const Placed& like(const Catalog& other, std::string_view name, Dims shape) {
     const Tensor* tensor = other.find(name);
     if (tensor == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("--like has no tensor '{}'", name)).of_tensor(name);
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the followed checkpoint has no tensor '{}'", name)).of_tensor(name);
     }
     if (tensor->shape == shape) return followed(other, *tensor);
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("tensor '{}' has another shape in --like", name))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("tensor '{}' has a different shape in the followed checkpoint", name))
         .of_tensor(name)
         .expected(to_string(shape))
         .found(to_string(tensor->shape));
@@ -344,9 +344,9 @@ TensorPieces PieceRule::pieces(const SelectedTensor& selected) {
 void PieceRule::check_used() const {
   const Impl& impl = *impl_;
   const auto* ranks = std::get_if<RanksLayout>(&impl.layout);
-  // Dimension 0 is the default, so that a checkpoint of scalars alone is no mistake.
+  // Dimension 0 is the default, so a checkpoint of scalars alone is not a mistake.
   if (ranks != nullptr && ranks->dim != 0 && !impl.was_cut) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim {}: no tensor has that dimension", ranks->dim))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut dimension {}: no tensor has it", ranks->dim))
         .found(ranks->dim);
   }
   const auto unused = std::ranges::find(impl.used, false);

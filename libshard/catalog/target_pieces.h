@@ -16,7 +16,7 @@ namespace shard {
 /// True for layouts that may cut tensors.
 bool cuts_tensors(const Layout& layout);
 
-/// What is stored of one tensor, and the words for it.
+/// What is stored of one tensor, and its sharding.
 struct TensorPieces {
   std::span<const RankPiece> pieces;  ///< By rank.
   std::uint32_t sharding = kNoIndex;  ///< Index into PieceRule::shardings, or kNoIndex.
@@ -31,7 +31,7 @@ class PieceRule {
 
   /// The pieces that `traits` says are stored; for a tensor without elements that no rank would hold one empty whole
   /// piece on rank 0. Valid until the next call.
-  /// \throws Error kInvalidArgument  --like lacks the tensor or has another shape.
+  /// \throws Error kInvalidArgument  the followed checkpoint lacks the tensor or has a different shape for it.
   /// \throws Error kUnsupported  a cut inside a byte.
   TensorPieces pieces(const SelectedTensor& selected);
 

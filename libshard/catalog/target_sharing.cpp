@@ -117,7 +117,7 @@ std::int64_t SharingPlan::first(std::size_t selected) const {
 
 std::vector<std::string> SharingPlan::warnings(bool cut) const {
   if (!enabled_) return {};
-  std::vector<std::uint32_t> views(source_.storages.size());  // Views of each storage that are no aliases.
+  std::vector<std::uint32_t> views(source_.storages.size());  // Views of each storage, aliases aside.
   for (std::size_t i = 0; i < alias_.size(); ++i) {
     if (is_view(i) && alias_[i] == kNoIndex) ++views[storage(i)];
   }

@@ -23,7 +23,7 @@ struct UsedSpan {
 struct SharedStorage {
   std::uint32_t from;           ///< Index of the source storage.
   std::vector<UsedSpan> spans;  ///< By begin, apart from each other.
-  std::int64_t bytes = 0;       ///< Of the target storage: the spans one after the other.
+  std::int64_t bytes = 0;       ///< The target storage's size: the spans one after the other.
 };
 
 /// The selection's tensors seen as views, for formats with storages and strides.
@@ -39,7 +39,7 @@ class SharingPlan {
   std::uint32_t alias(std::size_t selected) const { return alias_[selected]; }
   /// Where a view of a shared storage begins in the target's, in elements.
   std::int64_t first(std::size_t selected) const;
-  /// Lines about tensors that had to be taken apart: those that are cast, with `cut` all that are no aliases.
+  /// Lines about tensors that had to be taken apart: those that are cast; with `cut` all but aliases.
   std::vector<std::string> warnings(bool cut) const;
 
  private:

@@ -29,7 +29,7 @@ std::string quoted_key(std::string_view text, bool bytes) {
          (text.size() > kMaxKeyText ? "..." : "");
 }
 
-/// Python's repr() of a key that is no string (torch flattens names by str(), which is the same of those), clipped: a
+/// Python's repr() of a key that is not a string (torch flattens names by str(), which is the same for those), clipped: a
 /// tuple may hold itself many times over.
 std::string key_text(const Value& key, int depth = 0) {
   switch (key.kind) {
@@ -68,7 +68,8 @@ std::string key_text(const Value& key, int depth = 0) {
 std::string device_text(const Value& device) {
   std::string text;
   for (const Value* part : device.items) {
-    text += (text.empty() ? "" : ":") + (part->is_string() ? std::string(clipped(part->text)) : key_text(*part));
+    if (!text.empty()) text += ':';
+    text += part->is_string() ? std::string(clipped(part->text)) : key_text(*part);
   }
   return text;
 }

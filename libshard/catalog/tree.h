@@ -23,7 +23,7 @@ struct TreeLeaf {
 };
 
 /// Calls `visit` for every leaf under `root`, in the tree's order, depth first. Mappings, lists and tuples are
-/// descended; leaves are values for which `is_leaf` is true, scalars, sets, calls that are no mapping, and empty
+/// descended; leaves are values for which `is_leaf` is true, scalars, sets, calls that do not make a mapping, and empty
 /// containers. Keys that are neither string nor integer go by their text ("True", "1.5", "(1, 2)"). A root that is
 /// itself a leaf has the empty name and path. A node that is shared is visited under each of its names, as long as names
 /// and paths stay in proportion to what the tree really holds (512 bytes an entry, and 64 MiB).

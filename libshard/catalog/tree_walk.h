@@ -11,11 +11,11 @@
 
 namespace shard {
 
-/// True for mappings, lists and tuples: what a path leads through.
+/// Whether a path may lead through the value: a mapping, list or tuple.
 bool is_container(const Value& value);
 /// Key-value pairs of a mapping, elements of a list or tuple.
 std::span<Value*> container_items(const Value& value);
-/// A dict key as a path part; text that is no string's lies in `arena`.
+/// A dict key as a path part; the text of a key that is not a string lies in `arena`.
 PathPart key_part(Arena& arena, const Value& key);
 inline PathPart index_part(std::size_t index) { return {{}, static_cast<std::int64_t>(index), true}; }
 

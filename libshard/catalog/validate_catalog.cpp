@@ -166,7 +166,7 @@ class AliasFinder {
     return static_cast<std::size_t>(hash);
   }
 
-  /// Of a tensor in pieces every one must be the same.
+  /// A tensor in pieces is the same view where every piece is.
   bool same_view(const Tensor& a, const Tensor& b) const {
     const auto same_chunk = [this](const Chunk& x, const Chunk& y) {
       return catalog_.stored[x.stored].storage == catalog_.stored[y.stored].storage && x.first == y.first &&

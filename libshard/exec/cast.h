@@ -6,7 +6,7 @@
 /// float32 on their way to narrower types, as in torch. Float to integer truncates; what is out of range becomes what
 /// torch gives on x86 (the source says where that is not one answer). To bool: whether the value is not zero. Complex
 /// to real drops the imaginary part, real to complex adds a zero one. Compared with torch over all bit patterns of the
-/// 8- and 16-bit types by tests/live/cast_against_torch.py. NaN stays NaN; its sign and payload are no promise.
+/// 8- and 16-bit types by tests/live/cast_against_torch.py. NaN stays NaN; its sign and payload are not preserved.
 #pragma once
 
 #include <cstddef>

@@ -193,7 +193,7 @@ class Worker {
   std::optional<FramedWrites> framed_;
   Buffer buffer_;
   const std::int64_t staging_bytes_;
-  std::int64_t element_bytes_ = 1;  ///< Of the source's dtype: the buffer holds elements as they were read.
+  std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer holds elements as they were read.
   std::span<std::byte> staging_;
   std::vector<BufferBox> boxes_;
   std::vector<std::int64_t> begins_;   ///< Of each box in the buffer, elements.

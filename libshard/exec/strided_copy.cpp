@@ -27,7 +27,7 @@ struct Walk {
 };
 
 constexpr std::size_t kLine = 64;    // Bytes of a cache line.
-constexpr std::int64_t kTile = 32;   // Units on each side of a tile that is no vector transpose.
+constexpr std::int64_t kTile = 32;   // Units on each side of a tile that is not transposed in vectors.
 constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
 
 // --- making the walk

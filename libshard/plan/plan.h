@@ -34,12 +34,12 @@ struct Piece {
 struct Unit {
   DType from{}, to{};    ///< Equal: the bytes move as they are.
   bool is_line = false;  ///< One dimension of bytes that move as they are, each piece one run of its storage.
-  Dims shape;            ///< Of the whole unit.
-  Dims tile;             ///< Of a full tile; edge tiles are smaller.
+  Dims shape;            ///< The whole unit's.
+  Dims tile;             ///< A full tile's; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; of replicas one.
   std::uint32_t to_begin = 0, to_count = 0;      ///< Into Plan::to_pieces; replicas kept, each is written.
   std::int64_t first_tile = 0, tile_count = 0;
-  std::uint32_t tensor = kNoIndex;  ///< Of the target catalog; kNoIndex for a shared storage or joined tensors.
+  std::uint32_t tensor = kNoIndex;  ///< In the target catalog; kNoIndex for a shared storage or joined tensors.
 };
 
 struct Plan {
@@ -49,7 +49,7 @@ struct Plan {
   std::int64_t tile_bytes = 0;    ///< The largest tile's buffer.
   std::int64_t memory_bytes = 0;  ///< What all workers' buffers take at most; within PlanOptions::max_memory_bytes.
   std::int64_t bytes_to_read = 0, bytes_to_write = 0;
-  std::int64_t copies = 0;  ///< Pairs of a source and a target piece that meet.
+  std::int64_t copies = 0;  ///< Pairs of a source and a target piece that overlap.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();
 
   std::span<const Piece> from(const Unit& unit) const {

@@ -109,8 +109,8 @@ Error exchange_failures(Group& group, const std::optional<Error>& own) {
   return *cause;
 }
 
-/// A lost peer is no cause where this rank knows one: its own failure, or that it was told to stop and then waited for
-/// the others in vain.
+/// A lost peer is not the cause where this rank knows one: its own failure, or that it was told to stop and then waited
+/// for the others in vain.
 Error cause_of_loss(Worker& worker, int rank, const Error& lost, bool waited_in_vain) {
   if (worker.wait(milliseconds(0)) == kFailed) {
     Error own = to_error(worker.failure(), rank);
@@ -168,7 +168,8 @@ std::optional<Error> run_together(Group& group, const CollectiveStepOptions& opt
 
 }  // namespace
 
-void collective_step(Group& group, const CollectiveStepOptions& options, const std::function<void(std::stop_token)>& work) {
+void collective_step(Group& group, const CollectiveStepOptions& options,
+                     const std::function<void(std::stop_token)>& work) {
   if (group.size() == 1) return work(options.stop);
   const Clock::time_point begin = Clock::now();
   std::atomic<Clock::time_point> patience_ends{Clock::time_point::max()};

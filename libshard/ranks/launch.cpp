@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kFirstPort = 20'000, kPorts = 20'000;  // Where ports that are derived from a job's number lie.
 
-Error wrong(const std::string& what) {
-  return Error(ErrorCode::kInvalidArgument, what)
-      .hint("--launcher none ignores the launcher's variables; 'shardctl env' shows what was found");
-}
+Error invalid(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
+
+/// Variables that are incomplete or contradict one another.
+Error wrong(const std::string& what) { return invalid(what).suggest(Remedy::kIgnoreLauncher); }
 
 /// One launcher's variables, read with its name for messages.
 class Variables {
@@ -36,12 +36,12 @@ class Variables {
     return std::ranges::any_of(names, [&](std::string_view name) { return has(name); });
   }
 
-  /// \throws Error kInvalidArgument  some are there and some are not.
+  /// \throws Error kInvalidArgument  some are set and some are not.
   void require_all(std::initializer_list<std::string_view> names) const {
-    std::vector<std::string_view> there, missing;
-    for (const std::string_view name : names) (has(name) ? there : missing).push_back(name);
+    std::vector<std::string_view> set, missing;
+    for (const std::string_view name : names) (has(name) ? set : missing).push_back(name);
     if (missing.empty()) return;
-    throw wrong(fmt::format("{} {} set, but not {}", fmt::join(there, ", "), there.size() == 1 ? "is" : "are",
+    throw wrong(fmt::format("{} {} set, but not {}", fmt::join(set, ", "), set.size() == 1 ? "is" : "are",
                             fmt::join(missing, ", ")));
   }
 
@@ -110,11 +110,12 @@ void check_set_by_hand(const Variables& variables) {
   if (variables.has("TORCHELASTIC_RUN_ID")) return;
   const std::string rank = *variables.text("RANK"), size = *variables.text("WORLD_SIZE");
   for (const auto& [other_rank, other_size] : kOthers) {
-    const auto there = variables.text(other_rank), of = variables.text(other_size);
-    if (!there || !of || (*there == rank && *of == size)) continue;
-    throw wrong(
-        fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, other_rank, *there, other_size, *of))
-        .hint("unset RANK and WORLD_SIZE, or say whose variables count: --launcher");
+    const auto its_rank = variables.text(other_rank), its_size = variables.text(other_size);
+    if (!its_rank || !its_size || (*its_rank == rank && *its_size == size)) continue;
+    throw wrong(fmt::format("RANK={}, WORLD_SIZE={} contradict {}={}, {}={}", rank, size, other_rank, *its_rank,
+                            other_size, *its_size))
+        .hint("unset RANK and WORLD_SIZE")
+        .suggest(Remedy::kNameLauncher);
   }
 }
 
@@ -191,7 +192,7 @@ Launch slurm(const Variables& variables) {
 
 struct Kind {
   std::string_view name;
-  bool (*is_there)(const Variables& variables);
+  bool (*is_set)(const Variables& variables);
   Launch (*read)(const Variables& variables);
 };
 constexpr std::array kKinds{
@@ -224,16 +225,18 @@ constexpr std::array kKinds{
 };
 
 Launch by_hand(const LaunchOptions& options) {
-  if (!options.rank || !options.world_size) throw wrong("--rank and --world-size belong together");
+  if (!options.rank || !options.world_size)
+    throw invalid("a rank without a number of ranks, or the reverse, means nothing").suggest(Remedy::kNameRank);
   Launch launch;
   launch.launcher = Launcher::kManual;
   launch.rank = *options.rank;
   launch.size = *options.world_size;
   if (launch.size < 1 || launch.size > kMaxWorld || launch.rank < 0 || launch.rank >= launch.size) {
-    throw wrong(fmt::format("--rank {} contradicts --world-size {}", launch.rank, launch.size));
+    throw invalid(fmt::format("rank {} of {} ranks does not exist", launch.rank, launch.size));
   }
   if (launch.size > 1 && options.rdzv.empty()) {
-    throw wrong("--world-size without --rdzv").hint("say where rank 0 can be found: --rdzv HOST:PORT");
+    throw invalid(fmt::format("{} ranks cannot meet: no rendezvous is given", launch.size))
+        .suggest(Remedy::kNameRendezvous);
   }
   launch.job = "manual";
   return launch;
@@ -248,7 +251,7 @@ void use_rdzv(Launch& launch, const std::string& rdzv) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (colon == std::string::npos || colon == 0 || error != std::errc() || end != digits.data() + digits.size() ||
       port < 1 || port > 65535) {
-    throw wrong(fmt::format("--rdzv '{}' is not HOST:PORT", rdzv)).expected("HOST:PORT").found(rdzv);
+    throw invalid(fmt::format("rendezvous '{}' is not HOST:PORT", rdzv)).expected("HOST:PORT").found(rdzv);
   }
   launch.address = rdzv.substr(0, colon);
   if (launch.address.starts_with('[') && launch.address.ends_with(']')) {
@@ -264,18 +267,18 @@ Launch find(const LaunchOptions& options, const Variables& variables) {
   if (options.launcher != "auto") {
     const auto* kind = std::ranges::find(kKinds, options.launcher, &Kind::name);
     if (kind == kKinds.end()) throw wrong(fmt::format("unknown launcher '{}'", options.launcher));
-    if (kind->is_there(variables)) return kind->read(variables);
-    throw wrong(fmt::format("--launcher {}: its variables are not set", options.launcher));
+    if (kind->is_set(variables)) return kind->read(variables);
+    throw wrong(fmt::format("launcher {} was asked for, but its variables are not set", options.launcher));
   }
   for (const Kind& kind : kKinds) {
-    if (!kind.is_there(variables)) continue;
+    if (!kind.is_set(variables)) continue;
     const Launch launch = kind.read(variables);
     if (launch.launcher == Launcher::kTorchrun) check_set_by_hand(variables);
     return launch;
   }
   if (variables.has("PMIX_RANK")) {
     throw wrong("PMIX_RANK is set, but no variable says how many ranks there are")
-        .hint("say it: --rank $PMIX_RANK --world-size N --rdzv HOST:PORT; or --launcher none");
+        .suggest(Remedy::kNameRank, "$PMIX_RANK");
   }
   return {};
 }
@@ -292,7 +295,7 @@ std::string first_host(std::string_view node_list) {
   if (bracket == std::string_view::npos || comma < bracket) return std::string(node_list.substr(0, comma));
   const std::string_view inside = node_list.substr(bracket + 1);
   const std::size_t end = inside.find_first_of(",-]");
-  if (end == 0 || end == std::string_view::npos) throw wrong(fmt::format("'{}' is no list of nodes", node_list));
+  if (end == 0 || end == std::string_view::npos) throw wrong(fmt::format("'{}' is not a list of nodes", node_list));
   return fmt::format("{}{}", node_list.substr(0, bracket), inside.substr(0, end));
 }
 
@@ -300,8 +303,9 @@ Launch detect_launch(const LaunchOptions& options, const Environment& environmen
   Launch launch = find(options, Variables(environment));
   if (options.rdzv.empty()) return launch;
   if (launch.launcher == Launcher::kNone) {
-    throw wrong("--rdzv, but no launcher started this process")
-        .hint("start it by torchrun, mpirun or srun, or give every process --rank and --world-size");
+    throw invalid("a rendezvous is given, but no launcher started this process")
+        .hint("start it with torchrun, mpirun or srun")
+        .suggest(Remedy::kNameRank);
   }
   use_rdzv(launch, options.rdzv);
   return launch;

@@ -1,9 +1,9 @@
 /// \file
 /// Who started this process, and as which rank of how many. Pure: reads variables through a function it is given.
 ///
-/// Exactly one launcher's variables are used; sets are never mixed. Order: --rank/--world-size, --launcher, torchrun,
-/// Open MPI, MVAPICH2, PMI (MPICH, Intel MPI), Slurm's srun, none. Slurm counts only inside a step (SLURM_STEP_ID):
-/// batch shells have its other variables too. docs/ranks.md lists the variables.
+/// Exactly one launcher's variables are used; sets are never mixed. Order: rank and size as given, the launcher as
+/// given, torchrun, Open MPI, MVAPICH2, PMI (MPICH, Intel MPI), Slurm's srun, none. Slurm counts only inside a step
+/// (SLURM_STEP_ID): batch shells have its other variables too. docs/ranks.md lists the variables.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Launch {
   int local_rank = 0, local_size = 1;  ///< On this host, as far as the launcher says.
   std::string address;                 ///< Host of the rendezvous; empty where rank 0 must publish one.
   int port = 0;                        ///< 0: to be chosen by rank 0.
-  bool agent_hosts_store = false;      ///< torchrun: the agent listens already, all ranks are clients.
-  std::string job;                     ///< Tells this job from others and from its own restarts.
+  bool agent_hosts_store = false;      ///< torchrun: the agent already listens, all ranks are clients.
+  std::string job;                     ///< Differs between jobs and between restarts of one job.
   std::string session_folder;          ///< Open MPI's folder of this job on this host, or empty.
   std::string error_file;              ///< torchrun shows what is written there, or empty.
 };
@@ -40,8 +40,8 @@ struct LaunchOptions {
 
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
 
-/// \throws Error kInvalidArgument  a set that is incomplete or contradicts itself, a value that is no number, a launcher
-///   that was asked for and is not there; the message names the variables.
+/// \throws Error kInvalidArgument  a set that is incomplete or contradicts itself, a value that is not a number, a
+///   launcher that was asked for and whose variables are not set; the message names the variables.
 Launch detect_launch(const LaunchOptions& options, const Environment& environment);
 
 /// The first host of a Slurm node list: "n01" of "n[01-04,7],m2". \throws Error kInvalidArgument

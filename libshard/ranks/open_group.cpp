@@ -43,7 +43,7 @@ MakeGroup load_auto(const Launch& launch) {
     try {
       return load(plugin_of("mpi"));
     } catch (const Error&) {
-      return load(plugin_of("gloo"));  // mpirun without MPI here: ranks meet over TCP.
+      return load(plugin_of("gloo"));  // mpirun without our MPI plug-in: ranks meet over TCP.
     }
   }
   return load(plugin_of("gloo"));
@@ -58,7 +58,7 @@ std::vector<std::string> backends_here() {
       load(plugin);
       found.emplace_back(plugin.backend);
     } catch (const Error&) {
-      continue;  // Not here: that is the answer.
+      continue;  // Not available: that is the answer.
     }
   }
   return found;

@@ -10,18 +10,18 @@
 
 namespace shard {
 
-/// "mpi", "gloo", "nccl": those whose plug-in lies beside libshard.so and whose libraries are there. Opens them.
+/// The available backends among "mpi", "gloo" and "nccl": plug-in beside libshard.so, libraries installed. Opens them.
 /// Cost: up to 0.5 s.
 std::vector<std::string> backends_here();
 
 /// The address of `entry` in a backend's plug-in, which it opens. It stays open.
-/// \throws Error kUnsupported  the plug-in is not here, or has no such entry.
+/// \throws Error kUnsupported  the plug-in is not available, or has no such entry.
 void* plugin_entry(const std::string& backend, const char* entry);
 
 /// Forms the group of a job of several processes. Backend "auto" is mpi for Open MPI where it is built, else gloo.
 /// \pre request.launch.size > 1
-/// \throws Error kUnsupported  the backend is not here, or needs devices that are not, naming what to install;
-///   kPeer  the ranks do not find one another within the timeout.
+/// \throws Error kUnsupported  the backend is not available or lacks devices, naming what to install;
+///   kPeer  the ranks do not reach one another within the timeout.
 std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend);
 
 }  // namespace shard

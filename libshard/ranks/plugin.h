@@ -1,8 +1,9 @@
 /// \file
-/// What a plug-in with a Group in it offers: one C entry. libshard_mpi.so, libshard_torch.so (Gloo), libshard_nccl.so.
+/// The interface of a plug-in that makes Groups: one C entry. libshard_mpi.so, libshard_torch.so (Gloo),
+/// libshard_nccl.so.
 ///
 /// Plug-ins lie beside libshard.so and are opened when a group is asked for, so that a job of one process loads no MPI
-/// and no torch. Exceptions cross the border as shard::Error; a plug-in translates what its library throws.
+/// and no torch. A plug-in translates its library's exceptions to shard::Error.
 #pragma once
 
 #include <chrono>

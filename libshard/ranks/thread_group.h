@@ -10,9 +10,8 @@
 
 namespace shard {
 
-/// The groups of `size` ranks that stand for threads; each is for one thread. A group that is destroyed while others wait
-/// for it breaks the group for them.
-/// Ownership: they share what they meet in; any may outlive the others.
+/// Makes one Group per thread, for `size` ranks in this process. A group that is destroyed while others wait for it
+/// breaks the group for them. Ownership: the groups share their state; any may outlive the others.
 std::vector<std::unique_ptr<Group>> make_thread_groups(int size);
 
 /// Runs `body` on `size` threads at once, each with its rank's group, and waits for all of them.

@@ -22,8 +22,8 @@ void WireWriter::error(const Error& value) {
   number(static_cast<std::int64_t>(value.code()));
   text(value.what());
   number(value.rank().value_or(-1));
-  for (const std::string* part : {&value.file(), &value.tensor(), &value.why(), &value.hint(), &value.expected(),
-                                  &value.found()}) {
+  for (const std::string* part :
+       {&value.file(), &value.tensor(), &value.why(), &value.hint(), &value.expected(), &value.found()}) {
     text(*part);
   }
   number(value.kind() ? static_cast<std::int64_t>(*value.kind()) : kFindingKindCount);

@@ -28,12 +28,12 @@ Group* form_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int si
 void check_devices(const Launch& launch) {
   const int devices = static_cast<int>(c10::cuda::device_count());
   if (devices >= launch.local_size) return;
-  throw Error(ErrorCode::kUnsupported, "--backend nccl with " + std::to_string(launch.local_size) + " local ranks on " +
-                                           std::to_string(devices) + " GPUs")
+  throw Error(ErrorCode::kUnsupported, "backend 'nccl' cannot serve " + std::to_string(launch.local_size) +
+                                           " local ranks on " + std::to_string(devices) + " GPUs")
       .because("NCCL wants a GPU of its own for each rank")
       .expected("at least " + std::to_string(launch.local_size) + " GPUs")
       .found(devices)
-      .hint("use --backend gloo");
+      .suggest(Remedy::kUseBackend, "gloo");
 }
 
 }  // namespace

@@ -39,9 +39,7 @@ std::string meeting_folder(const Launch& launch) {
   const bool is_ours =
       status.st_mode == 0 || (S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0);
   if (is_there && is_ours) return folder;
-  throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in")
-      .in_file(folder)
-      .hint("say where rank 0 can be found: --rdzv HOST:PORT");
+  throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in").in_file(folder).suggest(Remedy::kNameRendezvous);
 }
 
 /// A port file's name; characters that a path cannot hold are replaced.
@@ -97,7 +95,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, std::chrono::mi
   }
   if (meets_by_file(launch)) return launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
   throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
-      .hint("add --rdzv HOST:PORT, or pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT");
+      .hint("pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT")
+      .suggest(Remedy::kNameRendezvous);
 }
 
 std::string came(int rank) { return "came/" + std::to_string(rank); }

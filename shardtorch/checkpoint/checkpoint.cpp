@@ -61,7 +61,7 @@ std::unique_ptr<StateReader> gather_states(Group& group, const StateDict& state)
 
 Group& member_group(const ProcessGroup& group) {
   if (group.is_member()) return group.group();
-  throw Error(ErrorCode::kInvalidArgument, "this process is no member of the group " + group.name());
+  throw Error(ErrorCode::kInvalidArgument, "this process is not a member of the group " + group.name());
 }
 
 /// What all ranks must ask for alike.
@@ -74,7 +74,7 @@ std::string request(const std::string& path, const SaveOptions& options) {
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group, const SaveOptions& options) {
   group = group_or_default(std::move(group));
   Group& ranks = member_group(*group);
-  expect_same(ranks, request(path, options), ErrorCode::kInvalidArgument, "they were asked to save differently");
+  expect_same(ranks, request(path, options), ErrorCode::kInvalidArgument, "ranks were asked to save differently");
   const Format& format = format_named(options.format);
   const std::unique_ptr<StateReader> reader = gather_states(ranks, state);
   const WriteOptions write{.base_name = base_name(path)};
@@ -86,7 +86,7 @@ void save(const StateDict& state, const std::string& path, ProcessGroupPtr group
   job.make_writer = [&](const Catalog&) { return format.make_writer(write); };
   std::unique_ptr<OutputStore> output;
   collective_step(ranks, {}, [&](const std::stop_token&) {
-    output = local_output(posix_disk(), path, {}, {.force = options.force, .sync = options.sync});
+    output = local_output(*options.disk, path, {}, {.force = options.force, .sync = options.sync});
   });
   job.threads = options.threads;
   job.max_memory_bytes = options.max_memory_bytes;

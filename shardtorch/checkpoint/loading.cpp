@@ -142,7 +142,7 @@ Error mismatch(const std::string& name, const std::string& what, std::string_vie
 }  // namespace
 
 void Loading::prepare(const std::string& path) {
-  const Source source{&posix_disk(), {path}};
+  const Source source{options_.store, {path}};
   reader_ = detect_format(source).open(source, {});
   target_.files.push_back({memory_.name(), 0, -1});
   Wants wants(state_);

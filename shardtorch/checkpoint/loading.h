@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/exec/execute.h"
 #include "libshard/checkpoint/reader.h"
+#include "libshard/exec/execute.h"
 #include "shardtorch/checkpoint/checkpoint.h"
 #include "shardtorch/checkpoint/tensor_memory.h"
 

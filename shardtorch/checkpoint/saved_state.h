@@ -23,8 +23,8 @@ struct TensorInfo {
   DType dtype{};
   bool requires_grad = false;
   bool is_sharded = false;
-  Sizes shape;           ///< Of the whole tensor.
-  std::string location;  ///< The device: "cpu", "cuda:0".
+  Sizes shape;                 ///< The whole tensor's.
+  std::string location;        ///< The device: "cpu", "cuda:0".
   std::vector<HeldBox> boxes;  ///< That this rank holds; of a plain tensor all of it.
 };
 
@@ -41,7 +41,8 @@ struct OwnState : RankState {
 
 /// \throws Error kUnsupported  a tensor without elements of its own that lie in strides: sparse, quantized, meta, ...
 void check_storable(const at::Tensor& tensor);
-/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that is not what the metadata says: torch lets
+/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that is not what the metadata says: torch
+/// lets
 ///   programs that make a ShardedTensorBase, or resize a local tensor, say one thing and hold another.
 void check_storable(const Shard& shard, at::ScalarType dtype);
 
@@ -61,7 +62,7 @@ void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, s
 struct MergedState {
   Catalog catalog;
   struct Held {
-    std::uint32_t tensor, box;  ///< Of the rank's own state.
+    std::uint32_t tensor, box;  ///< Indices into the rank's own state.
   };
   std::vector<Held> held;  ///< What lies in the file of the asking rank, in its order.
 };

@@ -1,6 +1,6 @@
 /// \file
-/// Workers that meet in a store: bytes from everyone to everyone, where there is no process group yet or any more.
-/// Inside shardtorch/rpc only.
+/// Workers that meet in a store: bytes from everyone to everyone, where no process group exists yet or any more. Inside
+/// shardtorch/rpc only.
 #pragma once
 
 #include <chrono>

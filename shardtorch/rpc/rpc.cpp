@@ -45,7 +45,7 @@ class Shelf {
     shards_.emplace(++last_, shard);
     return last_;
   }
-  /// \throws c10::Error  there is no such shard any more.
+  /// \throws c10::Error  the shard no longer exists.
   Shard look_up(std::int64_t number) const {
     const std::lock_guard lock(mutex_);
     const auto found = shards_.find(number);
@@ -157,7 +157,7 @@ std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, 
       std::make_unique<FetchCallback>(std::move(shelf)));
   agent->setTypeResolver(
       std::make_shared<torch_rpc::TypeResolver>([](const c10::QualifiedName& name) -> c10::StrongTypePtr {
-        TORCH_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is no shard");
+        TORCH_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is not a shard");
       }));
   torch_rpc::RpcAgent::setCurrentRpcAgent(agent);  // Torch unpickles messages with the current agent's resolver.
   try {

@@ -50,7 +50,7 @@ Bytes failure_message(const std::exception_ptr& failure) {
   } catch (const std::exception& error) {
     write(out, Answer::kRuntime, error.what());
   } catch (...) {
-    write(out, Answer::kRuntime, "an exception that is no std::exception");
+    write(out, Answer::kRuntime, "an exception not derived from std::exception");
   }
   return out.take();
 }

@@ -40,7 +40,7 @@ class ShardedAttributes {
 /// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; what one rank throws all throw, and no
 /// module is changed. Names in errors are those of the class, without namespaces and "Impl".
 /// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but
-///   found ...": the parameter or the member is no tensor (undefined), or is sharded already; `member` is another
+///   found ...": the parameter or the member is not a tensor (undefined), or is sharded already; `member` is another
 ///   tensor than the parameter; "param: bias is not a contiguous Tensor"; what shard_tensor throws.
 ShardedTensor shard_parameter(torch::nn::Module& module, const std::string& name, at::Tensor& member,
                               ShardingSpecPtr spec, int src_rank = 0, ProcessGroupPtr group = nullptr);

@@ -5,7 +5,7 @@
 /// (equal, allclose, clone, detach, copy_, type_as, ...), else c10::Error "torch function '...', with args: ... and
 /// kwargs: ... not supported for ShardedTensor!". `at::asin(sharded.as_tensor())` runs what is registered for "asin".
 ///
-/// torch::nn::functional::linear is no operator but C++ that calls t(), matmul and addmm; at::linear is one.
+/// torch::nn::functional::linear is not an operator but C++ that calls t(), matmul and addmm; at::linear is one.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -89,7 +89,7 @@ ShardedTensor deepcopy(const ShardedTensor& tensor);
 /// Shares the local shards' elements; no requires_grad.
 ShardedTensor detach(const ShardedTensor& tensor);
 
-/// Of the wrapper, its metadata and the local shards; returns `tensor`. Tensor::requires_grad_ is no operator of the
+/// Sets the flag of the wrapper, its metadata and the local shards; returns `tensor`. Tensor::requires_grad_ is not an operator of the
 /// dispatcher: on as_tensor() it changes the wrapper alone. \throws c10::Error  torch's, of dtypes without gradients.
 ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad = true);
 /// Copies elements, shard by shard of the same box, also to another dtype. Returns `to`.

@@ -36,7 +36,7 @@ class OverlapSearch {
 
  private:
   std::int64_t begin(const ShardMetadata* box, std::size_t level) const { return box->shard_offsets[dims_[level]]; }
-  /// An end past 63 bits is no reason to miss an overlap.
+  /// Saturates: an end past 63 bits must not hide an overlap.
   std::int64_t end(const ShardMetadata* box, std::size_t level) const {
     std::int64_t sum = 0;
     const std::int64_t size = box->shard_sizes[dims_[level]];
@@ -81,7 +81,7 @@ class OverlapSearch {
     return std::ranges::min(rest);
   }
 
-  /// Of the intervals that begin before a point the one that ends last decides.
+  /// Among the intervals that begin before a point, the one that ends last decides.
   Pair sweep(const Boxes& intervals, const Boxes& points) const {
     const ShardMetadata* longest = nullptr;
     auto next = intervals.begin();

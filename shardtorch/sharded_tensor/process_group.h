@@ -1,7 +1,7 @@
 /// \file
 /// Ranks that share a tensor: a Group (libshard/ranks) that knows which ranks of the world its members are.
 ///
-/// Every process has one default group, the world. A process that is no member of a group holds an object for it too,
+/// Every process has one default group, the world. A process that is not a member of a group holds an object for it too,
 /// with rank -1 and size -1.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace shard {
 /// Threads: as Group.
 class ProcessGroup {
  public:
-  /// `group` is null in a process that is no member. `ranks[i]` is the world's rank of member i.
+  /// `group` is null in a process that is not a member. `ranks[i]` is the world's rank of member i.
   ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks, std::string name);
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -35,7 +35,7 @@ class ProcessGroup {
   const std::vector<int>& global_ranks() const { return ranks_; }
   /// \throws c10::ValueError  no such member.
   int global_rank_of(int group_rank) const;
-  /// -1 where that rank of the world is no member.
+  /// -1 where that rank of the world is not a member.
   int group_rank_of(int global_rank) const;
   const std::string& name() const { return name_; }  ///< "default_pg", "group-1", ...
   std::string_view backend() const;                  ///< "gloo", "nccl", "threads", ...; "none" for a process outside.
@@ -63,7 +63,7 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   /// A Group of these ranks, for its members only; all members call it, with the same name and backend ("": the world's
-  /// own). \throws c10::ValueError  this rank is no member; c10::Error  the backend is not here.
+  /// own). \throws c10::ValueError  this rank is not a member; c10::Error  the backend is not available.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                             const std::string& backend) = 0;
 };

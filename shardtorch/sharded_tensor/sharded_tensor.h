@@ -63,7 +63,7 @@ class ShardedTensorBase {
   bool defined() const { return tensor_.defined(); }
   bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
 
-  const ShardedTensorMetadata& metadata() const;  ///< Of the whole tensor, the same on every rank.
+  const ShardedTensorMetadata& metadata() const;  ///< The whole tensor's, the same on every rank.
   /// Of this rank; may be empty. In the order in which the program gave them, else in the metadata's.
   const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
@@ -156,7 +156,7 @@ class ShardedTensor : public ShardedTensorBase {
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
   /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
   /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
-  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is no rank of the group; `dst` or
+  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group; `dst` or
   ///   the dtype is another on another rank.
   /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
   /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
@@ -198,7 +198,7 @@ class ShardedTensor : public ShardedTensorBase {
   /// metadata's shards are in the order of ranks, empty ones begin at the end at most, and the local tensor is a new
   /// leaf with the old one's properties. What remote_shards() refers to stays what it was. Deprecated by torch, of
   /// which it warns once.
-  /// \throws c10::NotImplementedError  a spec that is no chunk spec; a rank without exactly one shard, before or after.
+  /// \throws c10::NotImplementedError  a spec that is not a chunk spec; a rank without exactly one shard, before or after.
   /// \throws c10::ValueError  another spec on another rank.
   ShardedTensor reshard(ShardingSpecPtr spec);
 
@@ -212,7 +212,7 @@ std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor);
 std::size_t registered_sharded_tensors();
 
 /// Rank (of the world) and device of a placement; a worker's id is its rank. -1 where it names neither.
-/// \throws c10::ValueError  "remote device is None", a rank that is no member (asked by members only), an unknown
+/// \throws c10::ValueError  "remote device is None", a rank that is not a member (asked by members only), an unknown
 ///   worker.
 /// \throws c10::Error  "RPC framework needs to be initialized for using worker names: ...".
 std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement);

@@ -71,7 +71,7 @@ void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
 void leave_registry(ShardedTensorImpl& impl) noexcept;
 
-/// This process's rank in the world, which placements name. \throws c10::ValueError  it is no member, and there is no
+/// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is no
 /// default group to ask.
 int world_rank(const ProcessGroup& group);
 

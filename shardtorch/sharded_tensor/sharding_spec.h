@@ -91,7 +91,7 @@ class EnumerableShardingSpec final : public ShardingSpec {
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
-/// Null where `spec` is no chunk spec.
+/// Null where `spec` is not a chunk spec.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
 
 /// A chunk spec where the boxes are what one makes, its placements by offset; else an enumerable one over the list.

@@ -20,7 +20,7 @@ struct Transfer {
 
   at::ScalarType travel_as;  ///< What elements are on the way, also on this rank.
   std::vector<std::vector<at::Tensor>> to, from;
-  std::vector<std::string> arguments;  ///< Of the call, in words: the same on all ranks, as `travel_as` is.
+  std::vector<std::string> arguments;  ///< The call's, in words: the same on all ranks, as `travel_as` is.
 };
 
 /// Whether the elements lie one after the other in this host's memory, as they are read.

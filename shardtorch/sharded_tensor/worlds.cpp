@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto member = std::ranges::find(ranks, rank);
-  TORCH_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is no member of");
+  TORCH_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is not a member of");
   return static_cast<int>(member - ranks.begin());
 }
 

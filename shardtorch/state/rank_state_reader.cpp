@@ -23,7 +23,7 @@ using torch_save::TensorView;
   throw Error(ErrorCode::kUnsupported, "a tensor cannot be loaded").because(why);
 }
 
-/// Of a process whose ranks and sizes must be those of the save.
+/// The ranks and sizes of a process, which must be those of the save.
 void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
   const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
     TORCH_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
@@ -162,9 +162,9 @@ class StateReader {
 };
 
 template <class Add>
-StateDict read_state(const Add& add) {
+StateDict read_state(const SourceStore& store, const Add& add) {
   Catalog catalog;
-  torch_save::SavedFiles files(posix_disk(), catalog, {});
+  torch_save::SavedFiles files(store, catalog, {});
   const Value* root = add(files);
   try {
     return StateReader(catalog, files, 0).read(*root);
@@ -176,11 +176,11 @@ StateDict read_state(const Add& add) {
 }  // namespace
 
 StateDict load_state(std::string_view bytes) {
-  return read_state([bytes](torch_save::SavedFiles& files) { return files.add_bytes(bytes, "state"); });
+  return read_state(posix_disk(), [bytes](torch_save::SavedFiles& files) { return files.add_bytes(bytes, "state"); });
 }
 
-StateDict load_state_file(const std::string& path) {
-  return read_state([&path](torch_save::SavedFiles& files) { return files.add(path); });
+StateDict load_state_file(const std::string& path, const SourceStore& store) {
+  return read_state(store, [&path](torch_save::SavedFiles& files) { return files.add(path); });
 }
 
 }  // namespace shard

@@ -49,7 +49,7 @@ class Storages {
   struct Record {
     c10::Storage storage;
     std::int64_t bytes;
-    DType dtype;  ///< Of the first tensor on it.
+    DType dtype;  ///< The first tensor's on it.
   };
 
   /// \throws Error kUnsupported  another tensor saw other elements in it: files have one type for each storage.
@@ -221,9 +221,9 @@ std::string save_state(const StateDict& state) {
   return bytes;
 }
 
-void save_state_file(const StateDict& state, const std::string& path, bool force) {
+void save_state_file(const StateDict& state, const std::string& path, bool force, LocalDisk& disk) {
   const StateFile file(state);
-  const auto store = local_output(posix_disk(), path, {}, {.force = force});
+  const auto store = local_output(disk, path, {}, {.force = force});
   const OutputFile written{base_name(path), file.total_bytes()};
   const auto output = store->begin(std::span(&written, 1), false);
   const auto part = store->part(output->token());

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/io/local_disk.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 
 namespace shard {
@@ -47,7 +48,8 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 std::string save_state(const StateDict& state);
 /// The same into a file, atomically; storages on the CPU are written from where they are.
 /// \throws Error kResource, kExists
-void save_state_file(const StateDict& state, const std::string& path, bool force = false);
+void save_state_file(const StateDict& state, const std::string& path, bool force = false,
+                     LocalDisk& disk = posix_disk());
 
 /// Reads what save_state or Python's torch.save wrote on this rank. Every ShardedTensor gets the group of
 /// LoadWithProcessGroup, else the default group, and must have been saved under the same ranks and sizes.
@@ -61,7 +63,7 @@ void save_state_file(const StateDict& state, const std::string& path, bool force
 ///   save_state; kNotFound
 /// Cost: each storage is read once into the memory of its tensors.
 StateDict load_state(std::string_view bytes);
-StateDict load_state_file(const std::string& path);
+StateDict load_state_file(const std::string& path, const SourceStore& store = posix_disk());
 
 /// While it lives, ShardedTensors are loaded into `group`. Process-wide, not per thread.
 class LoadWithProcessGroup {

@@ -175,7 +175,7 @@ class Unpacker {
 
   StateDict unpack_state(const Value& root) {
     if (!is_dict(root)) {
-      throw Error(ErrorCode::kUnsupported, "this is no state").expected("a dict of names").found(type_name(root));
+      throw Error(ErrorCode::kUnsupported, "cannot read the file as a state").expected("a dict of names").found(type_name(root));
     }
     const std::span<Value*> items = mapping_items(root);
     StateDict state;

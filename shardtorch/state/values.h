@@ -28,7 +28,7 @@ Value* to_value(Arena& arena, const StateDict& state, const ToValue& tensor);
 /// The way back. `special` is asked for every value that is none of the above (tensors, calls) and may decline; what it
 /// says of a node holds wherever the node is met. Lists and dicts whose elements are of one type say so, as torch's own
 /// do. An OrderedDict becomes a dict; its `_metadata` (versions of Python modules) has no meaning here.
-/// \throws Error kUnsupported  a value that `special` declined, by its type; keys that are no string, number or bool;
+/// \throws Error kUnsupported  a value that `special` declined, by its type; keys other than a string, number or bool;
 ///   containers nested too deeply.
 c10::IValue to_ivalue(const Value& value, const FromValue& special = nullptr);
 /// A dict whose keys are strings. \throws Error kUnsupported  another root or key.

@@ -38,7 +38,7 @@ TEST(ParsePlacement, ReadsEveryKindWithSpaces) {
 TEST(ParsePlacement, RefusesEverythingElse) {
   for (const char* text : {"", "r", "S", "S()", "S(x)", "S(0", "S(0,2)", "_S(0)", "_S(0,0)", "_S(0,-1)", "P", "S(999)",
                            "S(99999999999999999999)"}) {
-    expect_error(ErrorCode::kInvalidArgument, "is no placement", [&] { parse_placement(text); });
+    expect_error(ErrorCode::kInvalidArgument, "is not a placement", [&] { parse_placement(text); });
   }
 }
 
@@ -60,7 +60,7 @@ TEST(ParseMesh, ReadsOneNumberAsOneAxis) {
 TEST(ParseMesh, RefusesMalformedMeshes) {
   for (const char* text :
        {"", "a", "a=", "=2", "a=0", "a=-1", "2,3", "a=2,", "a=2,a=3", "a=2000000", "a=2048,b=2048"}) {
-    expect_error(ErrorCode::kInvalidArgument, "is no mesh", [&] { parse_mesh(text); });
+    expect_error(ErrorCode::kInvalidArgument, "is not a mesh", [&] { parse_mesh(text); });
   }
 }
 
@@ -170,21 +170,21 @@ TEST(LayoutDocument, RefusesWhatItCannotReadYetByName) {
 
 TEST(LayoutDocument, RefusesMistakes) {
   const char* const mistakes[][2] = {
-      {R"("mesh": 3)", "mesh is no object"},
+      {R"("mesh": 3)", "mesh is not an object"},
       {R"("name": "x")", "'mesh' is missing"},
-      {R"("mesh": {"a": 0})", "mesh.a is no size"},
-      {R"("mesh": {"a": 1.5})", "mesh.a is no size"},
+      {R"("mesh": {"a": 0})", "mesh.a is not a size"},
+      {R"("mesh": {"a": 1.5})", "mesh.a is not a size"},
       {R"("mesh": {"a": 2, "a": 2})", "there twice"},
-      {R"("mesh": {"a": 99999999})", "mesh.a is no size"},
-      {R"("mesh": {"a": 1}, "rules": {})", "rules is no list"},
+      {R"("mesh": {"a": 99999999})", "mesh.a is not a size"},
+      {R"("mesh": {"a": 1}, "rules": {})", "rules is not a list"},
       {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rule 'q' has no key 'match'"},
-      {R"("mesh": {"a": 1}, "rules": [{"match": "("}])", "no regular expression"},
-      {R"("mesh": {"a": 1}, "rules": [{"match": 5}])", "match is no string"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "("}])", "not a regular expression"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": 5}])", "match is not a string"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "b", "dim": 0}]}])",
        "axis 'b', which mesh lacks"},
-      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])", "dim is no dimension"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])", "dim is not a dimension"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 18446744073709551615}]}])",
-       "dim is no dimension"},
+       "dim is not a dimension"},
   };
   for (const auto& [keys, words] : mistakes)
     expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parse(k); });

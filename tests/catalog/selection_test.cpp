@@ -115,7 +115,7 @@ TEST(Select, LeavesNamesWithoutThePrefixAsTheyAre) {
 
 TEST(Select, RefusesAPrefixThatNoNameHas) {
   const Catalog catalog = flat_catalog();
-  expect_error(ErrorCode::kInvalidArgument, "--strip-prefix 'modul.'",
+  expect_error(ErrorCode::kInvalidArgument, "cannot strip prefix 'modul.'",
                [&] { select(catalog, {.strip_prefix = {"modul."}}); });
 }
 

@@ -235,9 +235,9 @@ TEST(LikeTarget, RefusesANameThatTheOtherLacksOrAnotherShape) {
   Catalog lacking, shaped;
   add_tensor(lacking, "v", {4});
   add_tensor(shaped, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "--like has no tensor 'v'",
+  expect_error(ErrorCode::kInvalidArgument, "the followed checkpoint has no tensor 'v'",
                [&] { target_of(lacking, LikeLayout{&other}, kItems); });
-  expect_error(ErrorCode::kInvalidArgument, "has another shape",
+  expect_error(ErrorCode::kInvalidArgument, "has a different shape",
                [&] { target_of(shaped, LikeLayout{&other}, kItems); });
 }
 
@@ -292,8 +292,8 @@ TEST(ShardsTarget, GivesPiecesFormatsARankPerFile) {
 }
 
 TEST(ShardsTarget, RefusesLessThanOne) {
-  expect_error(ErrorCode::kInvalidArgument, "--shards 0", [] { target_of(sized({1}), ShardsLayout{0}, kWhole); });
-  expect_error(ErrorCode::kInvalidArgument, "--max-shard-size 0", [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
+  expect_error(ErrorCode::kInvalidArgument, "cannot spread tensors over 0 files", [] { target_of(sized({1}), ShardsLayout{0}, kWhole); });
+  expect_error(ErrorCode::kInvalidArgument, "cannot limit files to 0 bytes", [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
 }
 
 // --- What goes along ---
@@ -561,7 +561,7 @@ TEST(AllRanksTarget, KeepsAliasesThatAreCutAlike) {
   EXPECT_TRUE(alike.warnings.empty());
   const Catalog apart = target_of(source, mesh_layout("x=2", "a", {"S(0)"}), kJoined);
   EXPECT_EQ(apart.storages.size(), 4U);
-  EXPECT_EQ(apart.warnings, Lines{"1 aliases are stored in full, being cut unlike what they repeat: 'b'"});
+  EXPECT_EQ(apart.warnings, Lines{"1 aliases are stored as separate copies because they are sharded differently from their originals: 'b'"});
 }
 
 TEST(AllRanksTarget, StoresOtherViewsOfOneStorageApart) {

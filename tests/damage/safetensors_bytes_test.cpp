@@ -102,7 +102,7 @@ TEST(SafetensorsBytes, NumbersThatContradictAreRefusedWithBoth) {
       {"U8", "F32", FindingKind::kShapeMismatch, "shape [4] of float32 takes 16 bytes, data_offsets [4, 8] hold 4"},
       {"U8", "F8", FindingKind::kBadHeader, "the dtype 'F8' is not one of safetensors"},
       {"U8", "", FindingKind::kBadHeader, "the dtype '' is not one of safetensors"},
-      {"\"b\"", "\"a\"", FindingKind::kDuplicateName, "tensor 'a' is there twice"},
+      {"\"b\"", "\"a\"", FindingKind::kDuplicateName, "tensor 'a' appears twice"},
       {"\"format\":\"pt\"", "\"k\":\"1\",\"k\":\"2\"", FindingKind::kDuplicateName,
        "__metadata__ holds the key 'k' twice"},
   };

@@ -13,8 +13,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/exec/cast.h"
 #include "libshard/exec/tensor_reader.h"
-#include "libshard/io/file_writer.h"
-#include "libshard/io/local_disk.h"
+#include "tests/exec/cloning_disk.h"
 #include "tests/support/memory_checkpoint.h"
 
 namespace shard {
@@ -22,6 +21,7 @@ namespace {
 
 using testing::add_storage;
 using testing::add_tensor;
+using testing::CloningDisk;
 using testing::CountingFiles;
 using testing::MadeChunk;
 using testing::MemoryReader;
@@ -381,51 +381,18 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   EXPECT_EQ(progress.write_calls, 16);
 }
 
-/// A file system that clones within memory, as XFS does on disk.
-class Cloner : public LocalDisk {
- public:
-  explicit Cloner(bool can) : can_(can) {}
-  bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
-                   std::int64_t bytes) override {
-    ++asked;
-    EXPECT_EQ(from_bytes % 4096 | to_bytes % 4096 | bytes % 4096, 0);
-    if (!can_) return false;
-    Bytes copy(static_cast<std::size_t>(bytes));
-    from.read_at(from_bytes, copy);
-    to.write_at(to_bytes, copy);
-    return true;
-  }
-  FileStatus status(const std::string&) const override { return {}; }
-  std::vector<std::string> list(const std::string&) const override { return {}; }
-  std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
-  std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
-  std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
-  std::unique_ptr<FileWriter> open_existing(const std::string&) override { return nullptr; }
-  void make_folder(const std::string&) override {}
-  void sync_folder(const std::string&) override {}
-  void set_default_mode(const std::string&) override {}
-  void rename_new(const std::string&, const std::string&) override {}
-  bool exchange(const std::string&, const std::string&) override { return false; }
-  void remove_all(const std::string&) override {}
-  std::shared_ptr<void> try_lock(const std::string&) override { return nullptr; }
-  std::int64_t free_bytes(const std::string&) const override { return 0; }
-  int asked = 0;
-
- private:
-  bool can_;
-};
-
 TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   Random random(1);
   const Case the = one_tensor(random, 4 << 10);
   const MemoryReader reader(the.source, the.source_files);
   CountingFiles files(the.target.files);
   Progress progress;
-  Cloner cloner(true);
+  CloningDisk cloner(true);
   execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
           progress);
   EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
   EXPECT_TRUE(files.owned[0]->writes == the.writes[0]);
+  EXPECT_TRUE(cloner.is_aligned);
   EXPECT_EQ(progress.bytes_cloned, (4 << 20) - 4096);
   EXPECT_EQ(progress.bytes_read, 4096);
 }
@@ -443,11 +410,76 @@ TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
   const MemoryReader reader(the.source, the.source_files);
   CountingFiles files(the.target.files);
   Progress progress;
-  Cloner cloner(false);
+  CloningDisk cloner(false);
   execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
           progress);
   EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
   EXPECT_EQ(cloner.asked, 1);
+}
+
+/// Rows of 4 KiB in pieces on the target side, some of them several times, from one source piece.
+Case replicated_rows(Random& random, const std::vector<std::pair<std::int64_t, int>>& rows_and_copies) {
+  Case the;
+  std::int64_t rows = 0;
+  std::vector<MadeChunk> chunks;
+  for (const auto& [height, copies] : rows_and_copies) {
+    for (int copy = 0; copy < copies; ++copy) {
+      const std::uint32_t storage = add_storage(the.target, static_cast<std::uint32_t>(copy), height << 12, 7);
+      chunks.push_back({{rows, 0}, {height, 4096}, {4096, 1}, 0, storage, copy});
+    }
+    rows += height;
+  }
+  const std::uint32_t storage = add_storage(the.source, 0, rows << 12, 100);
+  add_tensor(the.source, "w", DType::kUint8, {rows, 4096}, {{{0, 0}, {rows, 4096}, {4096, 1}, 0, storage, 0}});
+  add_tensor(the.target, "w", DType::kUint8, {rows, 4096}, chunks);
+  the.fill(random);
+  return the;
+}
+
+/// What all replicas of a tile want is read once, by one call, straight to where they are written from. With a box for
+/// each replica the boxes would overlap, and the read would go through the small staging buffer in many calls.
+TEST(Execute, ReadsWhatSeveralReplicasWantWithOneCallATile) {
+  const std::vector<std::vector<std::pair<std::int64_t, int>>> shapes = {
+      {{600, 2}},                                // Replicas only.
+      {{200, 3}, {400, 1}},                      // First, and followed by others.
+      {{400, 1}, {200, 3}},                      // Last.
+      {{100, 1}, {200, 4}, {100, 1}, {200, 2}},  // Several, among others.
+      {{1, 1}, {1, 2}, {598, 1}},                // At the edge of a tile.
+  };
+  Random random(21);
+  for (const auto& shape : shapes) {
+    const Case the = replicated_rows(random, shape);
+    const MemoryReader reader(the.source, the.source_files);
+    CountingFiles files(the.target.files);
+    Progress progress;
+    const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = 1 << 20});
+    ASSERT_GT(plan.tile_count, 2);
+    execute(plan, the.source, reader, the.target, files.writers, {.max_memory_bytes = 1 << 20}, progress);
+    EXPECT_EQ(progress.read_calls, plan.tile_count);
+    EXPECT_EQ(progress.bytes_read, plan.bytes_to_read);
+    for (std::size_t i = 0; i < the.expected.size(); ++i) {
+      EXPECT_TRUE(files.owned[i]->bytes == the.expected[i]) << "file " << i;
+      EXPECT_TRUE(files.owned[i]->writes == the.writes[i]) << "times written, file " << i;
+    }
+  }
+}
+
+/// Every tile takes one run of each piece that it overlaps, so the calls are the pairs of tiles and pieces.
+TEST(Execute, TakesOneCallForEachTileAndPieceThatOverlapOnALine) {
+  Random random(22);
+  const Case the = replicated_rows(random, {{300, 2}, {300, 1}, {300, 3}});
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  const Plan plan = plan_copies(the.source, the.target, {});
+  std::int64_t pairs = 0;
+  for (std::int64_t tile = 0; tile < plan.tile_count; ++tile) {
+    const Box box = tile_box(plan.units[0], tile);
+    for (const Piece& piece : plan.to_pieces) pairs += intersect(box, Box(piece.offsets, piece.sizes)).empty() ? 0 : 1;
+  }
+  execute(plan, the.source, reader, the.target, files.writers, {}, progress);
+  EXPECT_EQ(progress.write_calls, pairs);
+  EXPECT_EQ(progress.read_calls, plan.tile_count);
 }
 
 TEST(TensorReader, ReadsAnyRangeOfAnyChunks) {

@@ -326,7 +326,7 @@ TEST(DcpDamages, AnItemThatIsNoZstdStreamIsNamed) {
                  kPlace.substr(0, kPlace.size() - 2) + "\x8c\x15transform_descriptors](\x8c\x0dstream.zstd/1eub");
   const Error error = test::error_of([&] { golden.open_located(); });
   EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
-  EXPECT_THAT(error.what(), HasSubstr("no zstd stream"));
+  EXPECT_THAT(error.what(), HasSubstr("not a zstd stream"));
   EXPECT_EQ(error.tensor(), "w");
 }
 

@@ -130,7 +130,7 @@ TEST_F(DcpHfReader, AMissingRankBetweenOthersIsNamed) {
 }
 
 TEST_F(DcpHfReader, AMissingLastRankCannotBeSeenAndIsWarnedOf) {
-  EXPECT_THAT(warnings(), Contains(HasSubstr("--ranks-expected N checks it")));
+  EXPECT_THAT(warnings(), Contains(HasSubstr("a missing last rank is not noticed")));
 }
 
 TEST_F(DcpHfReader, RanksExpectedFindsAMissingLastRank) {
@@ -283,7 +283,7 @@ TEST_F(DcpHfReader, OneFileOfSeveralIsRefusedNamingTheOthers) {
   const Error error = test::error_of([&] { format_named("dcp-hf").open({folder.fs.get(), {"/d/" + kFirstName}}, {}); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.file(), "/d/" + kSecondName);
-  EXPECT_THAT(error.hint(), HasSubstr("/d"));
+  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReadFolder, "/d"}));
 }
 
 TEST_F(DcpHfReader, FilesOfSeveralFoldersAreJoined) {
@@ -331,7 +331,7 @@ TEST_F(DcpHfReader, ShardsAreNotReadAsWholeTensors) {
       format_named("safetensors").open({folder.fs.get(), {"/d/" + name}}, {});
     });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.hint(), HasSubstr("--from dcp-hf"));
+    EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReadAs, "dcp-hf"}));
   }
 }
 
@@ -341,7 +341,7 @@ TEST_F(DcpHfReader, OtherFilesOfTheFolderAreNamed) {
 }
 
 TEST_F(DcpHfReader, AFolderWithoutShardsIsNotFound) {
-  test::expect_error(ErrorCode::kNotFound, "no shard", [&] {
+  test::expect_error(ErrorCode::kNotFound, "does not hold a shard", [&] {
     format_named("dcp-hf").open({folder.fs.get(), {"/"}}, {});
   });
 }

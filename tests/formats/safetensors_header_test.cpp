@@ -113,11 +113,11 @@ const BadCase kTensors[] = {
     {"TensorTwice",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
              "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
-     kBad, FindingKind::kDuplicateName, "'a' is there twice"},  // 0.8.0 drops one.
+     kBad, FindingKind::kDuplicateName, "'a' appears twice"},  // 0.8.0 drops one.
     {"TensorTwiceBySpelling",
      file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
              "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}"),
-     kBad, FindingKind::kDuplicateName, "'a' is there twice"},
+     kBad, FindingKind::kDuplicateName, "'a' appears twice"},
     {"NoDtype", tensor_file(R"("shape":[4],"data_offsets":[0,4])"), kBad, FindingKind::kBadHeader, "'a' lacks dtype"},
     {"NoShape", tensor_file(R"("dtype":"U8","data_offsets":[0,4])"), kBad, FindingKind::kBadHeader, "'a' lacks shape"},
     {"NoOffsets", tensor_file(R"("dtype":"U8","shape":[4])"), kBad, FindingKind::kBadHeader, "'a' lacks data_offsets"},

@@ -40,7 +40,6 @@ class ToyWriter final : public Writer {
     target.storages.front().offset = 0;
     target.files.front().bytes = target.storages.front().bytes;
   }
-  void finish(const Catalog&, const Checksums&, std::span<FileWriter* const>) override {}
   bool is_folder() const override { return false; }
 };
 

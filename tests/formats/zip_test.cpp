@@ -97,12 +97,12 @@ TEST(ZipReader, ReadsAZipWithAComment) {
 TEST(ZipReader, RefusesACommentOfAnotherLength) {
   std::string bytes = build(kThree) + "made by hand";
   bytes[bytes.size() - 12 - 2] = 11;
-  EXPECT_THAT(test::error_of([&] { open(bytes); }).what(), ::testing::HasSubstr("no end record"));
+  EXPECT_THAT(test::error_of([&] { open(bytes); }).what(), ::testing::HasSubstr("end record is missing"));
 }
 
-TEST(ZipReader, SaysWhenItIsNoZipAtAll) {
+TEST(ZipReader, SaysWhenItIsNotAZipAtAll) {
   EXPECT_EQ(test::error_of([] { open(std::string(100, 'x')); }).why(),
-            "it does not begin as a zip either: this is another kind of file");
+            "it does not begin as a zip either, so it is another kind of file");
   EXPECT_EQ(test::error_of([] { open(build(kThree) + "x"); }).why(),
             "the file was cut short, or bytes were appended to it");
 }
@@ -233,22 +233,22 @@ const Damage kDamage[] = {
     {"locator signature", [](std::string& b) { b[b.size() - 42] = 'X'; }, ErrorCode::kCorruption, "does not end where"},
     {"locator offset", [](std::string& b) { b[b.size() - 42 + 8] ^= 1; }, ErrorCode::kCorruption, "locator"},
     {"locator disks", [](std::string& b) { b[b.size() - 42 + 16] = 2; }, ErrorCode::kCorruption, "disks"},
-    {"end signature", [](std::string& b) { b[b.size() - 22] = 'X'; }, ErrorCode::kCorruption, "no end record"},
+    {"end signature", [](std::string& b) { b[b.size() - 22] = 'X'; }, ErrorCode::kCorruption, "end record is missing"},
     {"end disk", [](std::string& b) { b[b.size() - 18] = 1; }, ErrorCode::kCorruption, "disks"},
     {"end entries", [](std::string& b) { b[b.size() - 14] = b[b.size() - 12] = 4; }, ErrorCode::kCorruption,
      "contradicts"},
     {"end directory size", [](std::string& b) { b[b.size() - 10] ^= 1; }, ErrorCode::kCorruption, "contradicts"},
     {"end directory offset", [](std::string& b) { b[b.size() - 6] ^= 1; }, ErrorCode::kCorruption, "contradicts"},
-    {"end comment", [](std::string& b) { b[b.size() - 2] = 1; }, ErrorCode::kCorruption, "no end record"},
-    {"bytes after the end", [](std::string& b) { b += "x"; }, ErrorCode::kCorruption, "no end record"},
+    {"end comment", [](std::string& b) { b[b.size() - 2] = 1; }, ErrorCode::kCorruption, "end record is missing"},
+    {"bytes after the end", [](std::string& b) { b += "x"; }, ErrorCode::kCorruption, "end record is missing"},
     {"bytes before the front", [](std::string& b) { b = "x" + b; }, ErrorCode::kCorruption, "locator"},
     {"cut inside the end record", [](std::string& b) { b.resize(b.size() - 10); }, ErrorCode::kCorruption,
-     "no end record"},
+     "end record is missing"},
     {"cut before the end record", [](std::string& b) { b.resize(b.size() - 22); }, ErrorCode::kCorruption,
-     "no end record"},
+     "end record is missing"},
     {"cut before the directory", [](std::string& b) { b.resize(directory_of(b)); }, ErrorCode::kCorruption,
-     "no end record"},
-    {"cut inside the first record", [](std::string& b) { b.resize(65); }, ErrorCode::kCorruption, "no end record"},
+     "end record is missing"},
+    {"cut inside the first record", [](std::string& b) { b.resize(65); }, ErrorCode::kCorruption, "end record is missing"},
     {"cut to ten bytes", [](std::string& b) { b.resize(10); }, ErrorCode::kCorruption, "too few"},
     {"empty", [](std::string& b) { b.clear(); }, ErrorCode::kCorruption, "too few"},
 };

@@ -80,7 +80,7 @@ def check_by_hand(checks: h.Checks, work: Path) -> None:
 
 
 def check_options(checks: h.Checks, work: Path) -> None:
-    """What contradicts the launcher, or is no number of seconds."""
+    """What contradicts the launcher, or is not a number of seconds."""
     inside = h.run(h.alone(), ["digest", "model.safetensors", "--local-ranks", "2"], env=by_torchrun(1), cwd=work)
     checks.that(inside.code == 2 and "rank 1 of 2 already" in inside.err, "--local-ranks inside a job: exit 2", inside)
     for seconds in ("0", "-1", "nan", "inf", "1e30"):

@@ -1,6 +1,6 @@
 """Checkpoints between C++ and torch.distributed.checkpoint, both ways, with real processes.
 
-Usage: checkpoint_with_python.py CHECKPOINT_PROGRAM SHARDCTL. Exit code 77: there is no torch to compare with.
+Usage: checkpoint_with_python.py CHECKPOINT_PROGRAM SHARDCTL. Exit code 77: torch is not installed.
 """
 import json
 import os

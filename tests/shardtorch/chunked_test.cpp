@@ -168,7 +168,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST027_sharded_tensor_sizes) {
     SHARD_EXPECT_THROW(st.size(-3), c10::IndexError, "Dimension out of range");
     SHARD_EXPECT_THROW(st.size(2), c10::IndexError, "Dimension out of range");
   });
-  // A size that is no list of numbers does not compile.
+  // A size that is not a list of numbers does not compile.
   static_assert(!std::is_constructible_v<ShardedTensor, ShardingSpecPtr, const char*>);
   static_assert(std::is_constructible_v<ShardedTensor, ShardingSpecPtr, at::IntArrayRef>);
 }

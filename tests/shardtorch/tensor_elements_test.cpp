@@ -27,7 +27,7 @@ SHARD_RANKS_TEST(Agree, WhateverOneRankThrowsAllThrow) {
     if (rank() == 1) throw 7;
   };
   EXPECT_THAT([&] { agree(default_group()->group(), step); },
-              Refuses<c10::Error>("an exception that is no std::exception"));
+              Refuses<c10::Error>("an exception not derived from std::exception"));
 }
 
 SHARD_RANKS_TEST(Agree, TheFirstArgumentThatDiffersIsNamed) {

@@ -19,7 +19,7 @@
 
 namespace shard::test {
 
-/// Of a callable: it throws an `E` whose text holds `text`.
+/// Matches a callable that throws an `E` whose text holds `text`.
 template <class E>
 auto Refuses(const std::string& text) {
   return ::testing::ThrowsMessage<E>(::testing::HasSubstr(text));

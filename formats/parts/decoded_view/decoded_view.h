@@ -22,12 +22,13 @@ enum class Codec { kDeflate, kZstd };
 /// Compressed bytes of one file.
 struct Compressed {
   std::shared_ptr<const RandomReader> file;
-  std::int64_t offset = 0;         ///< Of the first compressed byte in the file.
+  std::int64_t offset = 0;         ///< Where the compressed bytes begin in the file.
   std::int64_t stored_bytes = 0;   ///< Compressed.
-  std::int64_t bytes = 0;          ///< What must come out, exactly.
+  std::int64_t bytes = 0;          ///< After decompression, exactly.
   Codec codec = Codec::kDeflate;
   std::string shown;               ///< The record or item, for messages.
-  /// Told how many bytes came out each time, those too that come out again for a read backwards; may throw. Or empty.
+  /// Called with the number of bytes after each step, also for bytes that a read backwards decodes again; may throw.
+  /// May be empty.
   std::function<void(std::int64_t bytes)> on_decoded = {};
 };
 
@@ -49,11 +50,11 @@ void decompress_all(const Compressed& from, const std::function<void(std::span<c
 /// How stored elements differ from plain ones.
 struct ElementCode {
   int swap_bytes = 1;   ///< Bytes are reversed in groups of this many: 2, 4, 8 (complex: half an element); 1: not.
-  DType dtype{};        ///< Of the view; conj and neg need it.
+  DType dtype{};        ///< The elements' dtype, which conj and neg need.
   bool conj = false;    ///< Imaginary parts are stored with the other sign.
   bool neg = false;     ///< Elements are stored with the other sign.
 
-  bool is_plain() const { return swap_bytes == 1 && !conj && !neg; }  ///< Nothing is to be done.
+  bool is_plain() const { return swap_bytes == 1 && !conj && !neg; }  ///< The stored bytes are the elements.
   friend bool operator==(const ElementCode&, const ElementCode&) = default;
 };
 

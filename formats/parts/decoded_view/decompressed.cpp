@@ -64,11 +64,11 @@ class Stream {
 class Inflater final : public Stream {
  public:
   explicit Inflater(const Compressed& from) : from_(from), input_(from) {
-    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw Error(ErrorCode::kResource, "no memory to inflate a record");
+    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
   }
   Inflater(const Inflater& other) : Stream(), from_(other.from_), input_(other.from_, other.input_.position()) {
     if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) {
-      throw Error(ErrorCode::kResource, "no memory to inflate a record");
+      throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
     }
   }
   Inflater& operator=(const Inflater&) = delete;
@@ -83,7 +83,7 @@ class Inflater final : public Stream {
       stream_.avail_in = static_cast<uInt>(ahead.size());
       const int status = ::inflate(&stream_, Z_NO_FLUSH);
       input_.take(ahead.size() - stream_.avail_in);
-      if (status != Z_OK && status != Z_STREAM_END) throw damaged(from_, "is no deflate stream, or is cut short");
+      if (status != Z_OK && status != Z_STREAM_END) throw damaged(from_, "is not a deflate stream, or is cut short");
       ended_ = status == Z_STREAM_END;
     }
     if (ended_ && !input_.ahead().empty()) throw damaged(from_, "has bytes behind its deflate stream");
@@ -102,7 +102,7 @@ class ZstdStream final : public Stream {
  public:
   explicit ZstdStream(const Compressed& from, std::int64_t at = 0)
       : from_(from), input_(from, at), context_(ZSTD_createDCtx(), &ZSTD_freeDCtx) {
-    if (context_ == nullptr) throw Error(ErrorCode::kResource, "no memory to decompress an item");
+    if (context_ == nullptr) throw Error(ErrorCode::kResource, "cannot decompress an item: out of memory");
     ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
 
@@ -134,7 +134,7 @@ class ZstdStream final : public Stream {
       throw Error(ErrorCode::kUnsupported, fmt::format("'{}' needs a zstd window above 128 MiB", from_.shown))
           .in_file(from_.file->name());
     }
-    throw damaged(from_, fmt::format("is no zstd stream: {}", ZSTD_getErrorName(status)));
+    throw damaged(from_, fmt::format("is not a zstd stream: {}", ZSTD_getErrorName(status)));
   }
 
   const Compressed& from_;

@@ -1,5 +1,5 @@
 /// \file
-/// What the names in a checkpoint's folder say: which part is missing, and which files are no part of it.
+/// The names in a checkpoint's folder: which part is missing, and which files are not read.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ std::string missing_part(const std::vector<std::string>& names, std::string_view
 /// "a, b, c, d, e and 3 more".
 std::string first_few(const std::vector<std::string>& names);
 
-/// The warning about files that are no part of the checkpoint.
+/// The warning about files of the folder that are not read.
 std::string others_warning(const std::vector<std::string>& names);
 
 }  // namespace shard::hf_index

@@ -1,5 +1,5 @@
 /// \file
-/// Where Hugging Face's index of a folder is: the same rules for safetensors and torch checkpoints.
+/// Finds Hugging Face's index in a folder, by the same rules for safetensors and torch checkpoints.
 #pragma once
 
 #include <string>

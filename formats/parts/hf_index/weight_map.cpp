@@ -93,7 +93,7 @@ WeightMap read_weight_map(const RandomReader& file) {
       json.skip();
       continue;
     }
-    if (std::exchange(has_map, true)) json.fail("weight_map is there twice");
+    if (std::exchange(has_map, true)) json.fail("weight_map appears twice");
     read_entries(json, file.name(), map, numbers);
   }
   json.finish();

@@ -18,7 +18,7 @@ namespace shard::hf_index {
 struct WeightMapEntry {
   std::string_view name;
   std::uint32_t file = 0;  ///< Index into WeightMap::files.
-  bool seen = false;       ///< For the caller: the file holds it.
+  bool seen = false;       ///< Set by the caller: the file holds it.
 };
 
 struct WeightMap {

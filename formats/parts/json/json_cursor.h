@@ -34,7 +34,7 @@ class JsonCursor {
 
   /// A string as it stands between its quotes. `decode` it where has_escapes().
   std::string_view string();
-  bool has_escapes() const { return has_escapes_; }  ///< Of the string or key that was read last.
+  bool has_escapes() const { return has_escapes_; }  ///< Whether the string or key read last has any.
   /// The text that an escaped string means.
   std::string decode(std::string_view raw) const;
   /// A whole number in [0, 2^63).

@@ -142,7 +142,7 @@ void Machine::get(std::uint64_t index) {
   push(memo_[static_cast<std::size_t>(index)]);
 }
 
-/// Of a mark, if that is what lies on top.
+/// Removes the mark on top, or else the value.
 void Machine::pop_value_or_mark() {
   if (!marks_.empty() && stack_.size() == marks_.back()) {
     marks_.pop_back();

@@ -20,9 +20,9 @@ struct NumpyValue {
   Kind kind = Kind::kScalar;
   std::string_view code;  ///< The dtype as numpy writes it: "f8", "i4", "b1", "U5", "O"; byte order aside.
   bool big_endian = false;
-  std::vector<std::int64_t> shape;  ///< Of an array.
+  std::vector<std::int64_t> shape;  ///< An array's.
   bool column_major = false;
-  std::optional<std::string_view> bytes;  ///< Of the elements; nothing where they are objects.
+  std::optional<std::string_view> bytes;  ///< The elements' bytes; nothing where they are objects.
 };
 
 /// What `value` says if it makes one of numpy's values; nothing if it is something else or malformed.

@@ -32,8 +32,8 @@ struct Record {
   std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
 
-  /// The content's; nothing where the writer left it out. torch writes 0 when it is told to compute none, and where
-  /// somebody else will write the data (skip_data).
+  /// The content's CRC-32; nothing where the writer left it out. torch writes 0 when it is told to compute none, and
+  /// where somebody else will write the data (skip_data).
   std::optional<std::uint32_t> checksum() const {
     return crc32 != 0 || bytes == 0 ? std::optional(crc32) : std::nullopt;
   }

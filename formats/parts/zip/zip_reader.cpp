@@ -15,9 +15,9 @@ namespace shard::zip {
 namespace {
 
 constexpr std::int64_t kReadWhole = 8192;           // Zips up to this size are read at once.
-constexpr std::int64_t kWindow = 4096;              // Of larger ones the front and the end.
+constexpr std::int64_t kWindow = 4096;              // Of the front and of the end of larger zips.
 constexpr std::int64_t kUsualExtra = 128;           // Read along with a local header; torch's padding is shorter.
-constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Of a directory; one that lies about its size costs no memory.
+constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Bytes of a directory read at once, whatever size it claims.
 constexpr std::size_t kLongestEntry = kDirectoryBytes + 3 * 0xFFFF;
 
 /// Memory grows with what really comes out, not with what the directory promises.
@@ -97,9 +97,9 @@ std::int64_t ZipReader::find_end() const {
   for (std::int64_t at = bytes_ - begin - kEndBytes; at-- > 0;) {
     if (is_end(tail.subspan(static_cast<std::size_t>(at)))) return begin + at;
   }
-  Error error = damaged(FindingKind::kTruncated, "there is no end record at the end");
+  Error error = damaged(FindingKind::kTruncated, "the end record is missing");
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
-    throw error.because("it does not begin as a zip either: this is another kind of file");
+    throw error.because("it does not begin as a zip either, so it is another kind of file");
   }
   throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
@@ -245,8 +245,8 @@ const Record* ZipReader::find(std::string_view name) const {
   return &records_[found->record];
 }
 
-/// Behind the data nothing lies but the descriptor. Were the local header's lengths not what they were, the data would
-/// be taken from another place, and this is what shows it.
+/// Only the descriptor follows the data. Damaged lengths in a local header would move the data's begin, and this check
+/// is what notices it.
 void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra) const {
   bool fits = gap == 0;
   if ((record.flags & kDescriptorFlag) != 0) {

@@ -59,7 +59,7 @@ class MpiGroup final : public Group {
       throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_,
                                                        size_, request.launch.rank, request.launch.size))
           .because("the launcher belongs to another MPI than the one this build is for")
-          .hint("use --backend gloo");
+          .suggest(Remedy::kUseBackend, "gloo");
     }
     watch_peers();
   }

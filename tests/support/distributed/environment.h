@@ -32,7 +32,7 @@ namespace shard::test {
 // --- Variables ------------------------------------------------------------------------------------------------------
 
 std::optional<std::string> variable(const std::string& name);
-/// `fallback` where it is not set. \throws std::invalid_argument  it is no number
+/// `fallback` where it is not set. \throws std::invalid_argument  it is not a number
 int number_variable(const std::string& name, int fallback);
 /// BACKEND, or "gloo".
 std::string test_backend();

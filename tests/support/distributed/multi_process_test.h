@@ -46,7 +46,7 @@ class MultiProcessTestCase : public ::testing::Test {
   int rank() const { return rank_; }
   bool is_master() const { return rank() == 0; }
   virtual int world_size() const { return kDefaultWorldSize; }
-  /// A path where the ranks can meet; there is no file yet. It goes with the test.
+  /// A path where the ranks can meet; the file does not exist yet. It is removed with the test.
   const std::string& file_name() const { return file_name_; }
   static std::string current_test_name();
 
@@ -59,7 +59,7 @@ class MultiProcessTestCase : public ::testing::Test {
 
   /// \pre in the parent, once
   void spawn_processes();
-  /// For tests whose ranks end themselves: codes other than 10 are no failure. Call it in set_up.
+  /// For tests whose ranks end themselves: codes other than 10 are not failures. Call it in set_up.
   void skip_return_code_checks() { check_return_codes_ = false; }
   /// The limit of this test; get_timeout of its name unless overridden.
   virtual std::chrono::milliseconds timeout() const;

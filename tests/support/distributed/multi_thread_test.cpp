@@ -127,7 +127,7 @@ void add(ThreadFailures& failures, const ThreadRanks::Exception& exception) {
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {
-    fail("an exception that is no std::exception");
+    fail("an exception not derived from std::exception");
   }
 }
 

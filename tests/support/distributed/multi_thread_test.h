@@ -33,7 +33,7 @@ void spawn_threads_and_init_comms(int world_size, const std::function<void(int)>
 
 class MultiThreadedTestCase : public ::testing::Test {
  public:
-  /// Of the calling thread; kMainThreadRank outside of the ranks' threads.
+  /// The calling thread's; kMainThreadRank outside of the ranks' threads.
   int rank() const;
   virtual int world_size() const { return kDefaultWorldSize; }
   static std::string current_test_name() { return MultiProcessTestCase::current_test_name(); }

@@ -146,7 +146,7 @@ int code_of(const RankContext& context, const std::function<void()>& body) {
   } catch (const std::exception& error) {
     return failed(context, type_name(error) + ": " + error.what());
   } catch (...) {
-    return failed(context, "an exception that is no std::exception");
+    return failed(context, "an exception not derived from std::exception");
   }
   if (!result_of_test().Skipped()) return 0;
   return skipped(context, reason_of_skip(result_of_test()), test_skip("generic").exit_code);
@@ -165,7 +165,7 @@ const std::optional<RankContext>& rank_context() {
 
 void become_rank(const RankContext& context) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::fcntl(context.socket, F_SETFD, FD_CLOEXEC);  // Programs that it starts are no ranks.
+  ::fcntl(context.socket, F_SETFD, FD_CLOEXEC);  // Programs that it starts are not ranks.
   write_stack_on_fatal_signals();
   ::setenv("TORCH_SHOW_CPP_STACKTRACES", "1", 0);
   ::testing::TestEventListeners& listeners = ::testing::UnitTest::GetInstance()->listeners();

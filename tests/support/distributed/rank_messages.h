@@ -19,7 +19,7 @@ inline constexpr char kGetTraceback = 1;
 /// From a rank. On the wire: kind, time, number of bytes, bytes.
 struct Message {
   enum class Kind : char { kFailure, kSkipReason, kStacks } kind;
-  std::int64_t time_ns;  ///< Of the steady clock, which all processes of a machine share.
+  std::int64_t time_ns;  ///< By the steady clock, which all processes of a machine share.
   std::string text;
 };
 std::string encode(const Message& message);

@@ -1,0 +1,50 @@
+/// \file
+/// A LocalDisk that can only clone, within memory: what a test of cloning needs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_disk.h"
+
+namespace shard::testing {
+
+/// Clones as XFS does on disk, by copying; or refuses, and counts how often it was asked.
+class CloningDisk : public LocalDisk {
+ public:
+  explicit CloningDisk(bool can) : can_(can) {}
+  bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
+                   std::int64_t bytes) override {
+    ++asked;
+    is_aligned = is_aligned && (from_bytes % 4096 | to_bytes % 4096 | bytes % 4096) == 0;
+    if (!can_) return false;
+    std::vector<std::byte> copy(static_cast<std::size_t>(bytes));
+    from.read_at(from_bytes, copy);
+    to.write_at(to_bytes, copy);
+    return true;
+  }
+  FileStatus status(const std::string&) const override { return {}; }
+  std::vector<std::string> list(const std::string&) const override { return {}; }
+  std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
+  std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
+  std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
+  std::unique_ptr<FileWriter> open_existing(const std::string&) override { return nullptr; }
+  void make_folder(const std::string&) override {}
+  void sync_folder(const std::string&) override {}
+  void set_default_mode(const std::string&) override {}
+  void rename_new(const std::string&, const std::string&) override {}
+  bool exchange(const std::string&, const std::string&) override { return false; }
+  void remove_all(const std::string&) override {}
+  std::shared_ptr<void> try_lock(const std::string&) override { return nullptr; }
+  std::int64_t free_bytes(const std::string&) const override { return 0; }
+
+  int asked = 0;
+  bool is_aligned = true;  ///< All that was asked for were whole blocks.
+
+ private:
+  bool can_;
+};
+
+}  // namespace shard::testing

@@ -1,0 +1,188 @@
+#include "libshard/exec/piece_reader.h"
+
+#include <gtest/gtest.h>
+
+#include "libshard/core/error.h"
+#include "libshard/exec/runs.h"
+#include "tests/plan/pieces.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/memory_checkpoint.h"
+
+namespace shard {
+namespace {
+
+using testing::below;
+using testing::MemoryReader;
+using testing::Random;
+using testing::Sizes;
+using testing::strides_in;
+
+constexpr std::int64_t kStorageBegin = 13;
+
+/// One storage of random 16-bit elements, a piece of it, and what is read of that.
+struct Reading {
+  explicit Reading(std::int64_t elements) {
+    Random random(99);
+    catalog.files.push_back({"f", kStorageBegin + 2 * elements, -1});
+    catalog.storages.push_back({.offset = kStorageBegin, .bytes = 2 * elements});
+    bytes.resize(static_cast<std::size_t>(catalog.files[0].bytes));
+    for (std::byte& each : bytes) each = static_cast<std::byte>(random());
+  }
+
+  void read(const Piece& piece, const Box& box, std::span<const BufferBox> boxes, std::size_t staging_bytes) {
+    const MemoryReader reader(catalog, {bytes});
+    SourceChecks checks(catalog);
+    std::vector<std::byte> staging(staging_bytes);
+    PieceReader(catalog, reader, checks, progress, stop.get_token()).read(piece, box, 2, boxes, staging);
+  }
+
+  Catalog catalog;
+  std::vector<std::byte> bytes;
+  Progress progress;
+  std::stop_source stop;
+};
+
+Sizes row_major(const Sizes& sizes) {
+  Sizes strides(sizes.size());
+  row_major_strides(sizes, strides);
+  return strides;
+}
+
+Sizes first_of(const std::array<std::int64_t, kMaxDims>& values, int dims) {
+  return {values.begin(), values.begin() + dims};
+}
+
+std::vector<std::size_t> random_order(Random& random, std::size_t dims) {
+  std::vector<std::size_t> order(dims);
+  for (std::size_t d = 0; d < dims; ++d) order[d] = d;
+  std::ranges::shuffle(order, random);
+  return order;
+}
+
+/// Checks every element of a buffer box against the storage, one by one; those outside `box` must be untouched.
+void expect_read(const Reading& reading, const Piece& piece, const Box& box, const BufferBox& part) {
+  const std::int64_t count = part.box().numel();
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::int64_t rest = n, in_buffer = 0, in_storage = piece.first;
+    bool is_inside = true;
+    for (std::size_t d = part.sizes.size(); d-- > 0; rest /= part.sizes[d]) {
+      const std::int64_t i = rest % part.sizes[d], at = part.offsets[d] + i;
+      in_buffer += i * part.strides[d];
+      in_storage += (at - piece.offsets[static_cast<int>(d)]) * piece.strides[static_cast<int>(d)];
+      is_inside = is_inside && at >= box.offset[d] && at < box.offset[d] + box.size[d];
+    }
+    for (std::int64_t b = 0; b < 2; ++b) {
+      const std::byte found = part.data[in_buffer * 2 + b];
+      const std::byte wanted =
+          is_inside ? reading.bytes[static_cast<std::size_t>(kStorageBegin + in_storage * 2 + b)] : std::byte{0};
+      ASSERT_EQ(found, wanted);
+    }
+  }
+}
+
+TEST(PieceReader, FillsBoxesOfTheBufferWhateverTheStridesOnEitherSide) {
+  Random random(31);
+  for (int round = 0; round < 2000; ++round) {
+    const auto dims = static_cast<std::size_t>(1 + below(random, 3));
+    Sizes offsets(dims), sizes(dims);
+    for (std::size_t d = 0; d < dims; ++d) offsets[d] = below(random, 5), sizes[d] = 1 + below(random, 8);
+    const std::int64_t gap = 1 + below(random, 2);
+    Arena arena;
+    Piece piece = testing::make_piece(arena, offsets, sizes, strides_in(sizes, random_order(random, dims), gap));
+    piece.first = below(random, 4);
+    Reading reading(piece.first + span_of(sizes, piece.strides.span()));
+    Box box = testing::box_of(piece);
+    for (std::size_t d = 0; d < dims; ++d) {
+      const std::int64_t skip = below(random, box.size[d]);
+      box.offset[d] += skip;
+      box.size[d] = 1 + below(random, box.size[d] - skip);
+    }
+    // Two boxes that cover more than `box`: cut the piece's box in two along a dimension.
+    std::vector<Box> halves = {testing::box_of(piece)};
+    if (sizes[0] > 1) {
+      halves.push_back(halves[0]);
+      halves[0].size[0] = 1 + below(random, sizes[0] - 1);
+      halves[1].offset[0] += halves[0].size[0];
+      halves[1].size[0] -= halves[0].size[0];
+    }
+    std::vector<Sizes> kept;
+    kept.reserve(3 * halves.size());
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<BufferBox> boxes;
+    for (const Box& half : halves) {
+      memory.emplace_back(static_cast<std::size_t>(half.numel() * 2));
+      kept.push_back(first_of(half.offset, half.dims));
+      kept.push_back(first_of(half.size, half.dims));
+      kept.push_back(strides_in(kept.back(), random_order(random, dims)));
+      const std::size_t last = kept.size();
+      boxes.push_back({kept[last - 3], kept[last - 2], kept[last - 1], memory.back().data()});
+    }
+    reading.read(piece, box, boxes, static_cast<std::size_t>(2 * (1 + below(random, 300))));
+    for (const BufferBox& part : boxes) expect_read(reading, piece, box, part);
+    ASSERT_FALSE(HasFatalFailure()) << "round " << round;
+  }
+}
+
+/// A row-major piece of 100 x 50 elements into one row-major box.
+struct Matrix {
+  Matrix() : reading(5000) {
+    piece = testing::make_piece(arena, {0, 0}, sizes, {50, 1});
+    target = {offsets, sizes, strides, memory.data()};
+  }
+  std::int64_t calls(const Sizes& at, const Sizes& size, std::size_t staging) {
+    const std::int64_t before = reading.progress.read_calls;
+    reading.read(piece, Box(at, size), std::span(&target, 1), staging);
+    return reading.progress.read_calls - before;
+  }
+
+  Arena arena;
+  Reading reading;
+  Sizes offsets = {0, 0}, sizes = {100, 50}, strides = {50, 1};
+  std::vector<std::byte> memory = std::vector<std::byte>(10000);
+  Piece piece;
+  BufferBox target;
+};
+
+TEST(PieceReader, ReadsOneRunThatLandsAsOneWithOneCallHoweverLittleStagingThereIs) {
+  Matrix matrix;
+  EXPECT_EQ(matrix.calls({0, 0}, {100, 50}, 2), 1);
+  EXPECT_EQ(matrix.calls({10, 0}, {30, 50}, 2), 1);
+  EXPECT_EQ(matrix.calls({10, 7}, {1, 20}, 2), 1);
+  EXPECT_EQ(matrix.reading.progress.bytes_read, 2 * (5000 + 1500 + 20));
+}
+
+TEST(PieceReader, ReadsRowsOfABoxInnerOneByOneAndNoByteBetweenThem) {
+  Matrix matrix;
+  EXPECT_EQ(matrix.calls({0, 10}, {100, 20}, 10000), 100);
+  EXPECT_EQ(matrix.reading.progress.bytes_read, 2 * 100 * 20);
+}
+
+TEST(PieceReader, ReadsOverGapsOfUpToOneInAHundred) {
+  Arena arena;
+  Reading reading(100 * 1000);
+  const Sizes offsets = {0, 0}, sizes = {99, 995}, strides = row_major(sizes);
+  std::vector<std::byte> memory(2 * 99 * 995);
+  const BufferBox target{offsets, sizes, strides, memory.data()};
+  const Piece piece = testing::make_piece(arena, offsets, sizes, {1000, 1});
+  reading.read(piece, testing::box_of(piece), std::span(&target, 1), 1 << 20);
+  EXPECT_EQ(reading.progress.read_calls, 1);
+  expect_read(reading, piece, testing::box_of(piece), target);
+}
+
+TEST(PieceReader, ReadsWhatIsPermutedInBlocksOfTheStagingBuffer) {
+  Matrix matrix;
+  matrix.strides = {1, 100};
+  EXPECT_EQ(matrix.calls({0, 0}, {100, 50}, 10000), 1);
+  EXPECT_EQ(matrix.calls({0, 0}, {100, 50}, 2500), 4);
+  expect_read(matrix.reading, matrix.piece, testing::box_of(matrix.piece), matrix.target);
+}
+
+TEST(PieceReader, StopsWhenAsked) {
+  Matrix matrix;
+  matrix.reading.stop.request_stop();
+  EXPECT_EQ(test::error_of([&] { matrix.calls({0, 0}, {100, 50}, 100); }).code(), ErrorCode::kInterrupted);
+  EXPECT_EQ(matrix.reading.progress.read_calls, 0);
+}
+
+}  // namespace
+}  // namespace shard
