@@ -99,7 +99,7 @@ bool are_of_ranks(const std::vector<std::string>& names) {
 
 class Finder {
  public:
-  Finder(SourceStore& store, const IsCheckpoint& is_checkpoint) : store_(store), is_checkpoint_(is_checkpoint) {}
+  Finder(const SourceStore& store, const IsCheckpoint& is_checkpoint) : store_(store), is_checkpoint_(is_checkpoint) {}
 
   std::vector<FoundCheckpoint> find(const std::string& folder) {
     look_in(folder, 0);
@@ -171,7 +171,7 @@ class Finder {
     add(are_ranks ? Kind::kFiles : Kind::kFile, are_ranks ? join_path(folder, pattern_of(names)) : first);
   }
 
-  SourceStore& store_;
+  const SourceStore& store_;
   const IsCheckpoint& is_checkpoint_;
   std::vector<FoundCheckpoint> found_;
   int names_left_ = kMaxNames, probes_left_ = kMaxProbes;
