@@ -75,7 +75,7 @@ bool is_other_folder(const std::vector<std::string>& names) {
   });
 }
 
-bool is_torch_file(SourceStore* store, const std::string& path) {
+bool is_torch_file(const SourceStore* store, const std::string& path) {
   return store->status(path).kind == FileKind::kFile && !path.ends_with(".json") &&
          torch_save::detect(Source{store, {path}});
 }
