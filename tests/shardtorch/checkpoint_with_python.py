@@ -141,7 +141,7 @@ class CheckpointsWithPython(unittest.TestCase):
         run_program("save", self.folder, "dcp", 4)
         for ranks in (4, 2):
             spawn(load_sharded, ranks, str(self.folder))
-        spawn(load_dtensors, 2, str(self.folder), dcp.LocalDiskReader)
+        spawn(load_dtensors, 2, str(self.folder), dcp.FileSystemReader)
 
     def test_python_loads_the_hugging_face_form(self):
         run_program("save", self.folder, "dcp-hf", 4)
