@@ -19,7 +19,7 @@ using FromValue = std::function<std::optional<c10::IValue>(const Value&)>;
 
 /// None, bool, int, double, complex, string, lists, tuples and dicts of these; `tensor` says what stands for a tensor.
 /// A container that is met twice becomes one node. Ownership: the result lies in `arena`.
-/// \throws Error kUnsupported  another kind of value, by its type; a string that is no UTF-8; containers nested too
+/// \throws Error kUnsupported  another kind of value, by its type; a string that is not UTF-8; containers nested too
 ///   deeply, as one that holds itself.
 Value* to_value(Arena& arena, const c10::IValue& value, const ToValue& tensor);
 /// All of a state, as a dict.

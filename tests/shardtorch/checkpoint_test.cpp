@@ -209,7 +209,7 @@ TEST_P(CheckpointFormat, ReplacesOnlyByForce) {
 TEST_P(CheckpointFormat, RefusesNamesThatAreNoUtf8) {
   as_ranks(2, [&](int rank) {
     const StateDict state = state_of({{rank == 1 ? "\xff" : "w", at::ones({2})}});
-    expect_error(ErrorCode::kUnsupported, "no UTF-8",
+    expect_error(ErrorCode::kUnsupported, "not UTF-8",
                  [&] { checkpoint::save(state, path(), nullptr, as(GetParam())); });
   });
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());

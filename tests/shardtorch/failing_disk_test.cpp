@@ -63,6 +63,7 @@ TEST_P(FailingDisk, LeavesNothingOfASaveWhicheverCallFails) {
     const auto codes = codes_of(
         [&] { checkpoint::save(saved_state(), kFolder, nullptr, {.format = GetParam(), .disk = memory.disk.get()}); });
     is_through = memory.state->calls() <= call;  // The call was never made.
+    memory.state->fail_at(-1);
     EXPECT_EQ(codes[0], codes[1]);
     EXPECT_EQ(memory.state->open_files(), 0);
     const bool is_there = memory.disk->status(kFolder).kind == FileKind::kFolder;
@@ -119,6 +120,7 @@ TEST(FailingDiskOfOneRank, LeavesNothingOfAStateFileWhicheverCallFails) {
       has_failed = true;
     }
     is_through = memory.state->calls() <= call;
+    memory.state->fail_at(-1);
     EXPECT_EQ(has_failed, memory.disk->status("/d/s.pt").kind == FileKind::kAbsent);
     EXPECT_EQ(memory.state->open_files(), 0);
     if (!has_failed) {

@@ -183,10 +183,10 @@ TEST(State, WhatFilesCannotHoldIsRefusedByName) {
 }
 
 TEST(State, StringsThatAreNoUtf8AreRefused) {
-  expect_refused("\xff", "no UTF-8");
+  expect_refused("\xff", "not UTF-8");
   StateDict state;
   state.insert("\xff", 1);
-  expect_error(ErrorCode::kUnsupported, "no UTF-8", [&] { save_state(state); });
+  expect_error(ErrorCode::kUnsupported, "not UTF-8", [&] { save_state(state); });
 }
 
 TEST(State, IntegersPast64BitsAreRefused) {
