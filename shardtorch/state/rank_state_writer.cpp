@@ -24,7 +24,7 @@ using torch_ranks::ShardBox;
 using torch_ranks::ShardedTensorValue;
 using torch_save::TensorView;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_tensor(const std::string& why) {
   throw Error(ErrorCode::kUnsupported, "a tensor cannot be saved").because(why);
 }
 
@@ -39,7 +39,7 @@ std::string obstacle(const at::Tensor& tensor) {
 
 std::int64_t number_of(at::MemoryFormat format) {
   const auto number = memory_format_number(format);
-  if (!number) refuse(c10::str("its memory format is ", format));
+  if (!number) refuse_tensor(c10::str("its memory format is ", format));
   return *number;
 }
 
@@ -60,7 +60,7 @@ class Storages {
       const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
       records_.push_back({tensor.storage(), bytes - bytes % tensor.element_size(), dtype});
     } else if (records_[known->second].dtype != dtype) {
-      refuse("another tensor views the same data as a different type");
+      refuse_tensor("another tensor views the same data as a different type");
     }
     return known->second;
   }
@@ -90,7 +90,7 @@ class StateTree {
   };
 
   Value* tensor_of(const at::Tensor& tensor) {
-    if (!tensor.defined()) refuse("it is undefined");
+    if (!tensor.defined()) refuse_tensor("it is undefined");
     Value*& known = known_[tensor.unsafeGetTensorImpl()];
     if (known != nullptr) return known;
     const ShardedTensor sharded = ShardedTensor::of(tensor);
@@ -98,13 +98,13 @@ class StateTree {
   }
 
   Value* plain_of(const at::Tensor& tensor) {
-    if (const std::string why = obstacle(tensor); !why.empty()) refuse(why);
+    if (const std::string why = obstacle(tensor); !why.empty()) refuse_tensor(why);
     tensors_.push_back({tensor, storages_.number_of(tensor)});
     return make_tensor(arena_, std::ssize(tensors_) - 1);
   }
 
   Value* sharded_of(const ShardedTensor& tensor) {
-    if (tensor.process_group() == nullptr) refuse("it has no process group");
+    if (tensor.process_group() == nullptr) refuse_tensor("it has no process group");
     const ShardedTensorMetadata& metadata = tensor.metadata();
     ShardedTensorValue value;
     value.dtype = dtype_of(metadata.tensor_properties.dtype);
@@ -140,7 +140,7 @@ class StateTree {
         said.placements.push_back(arena_.copy(placement.str()));
       }
     } else if (dynamic_cast<const EnumerableShardingSpec*>(&spec) == nullptr) {
-      refuse(c10::str("its sharding spec is a ", spec.class_name()));
+      refuse_tensor(c10::str("its sharding spec is a ", spec.class_name()));
     }
     return said;
   }

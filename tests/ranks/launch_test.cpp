@@ -151,8 +151,8 @@ TEST(DetectLaunch, NamesWhatIsIncomplete) {
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE"));
   EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}), HasSubstr("PMIX_RANK"));
   EXPECT_THAT(refusal(without(kSlurm, "SLURM_PROCID")), HasSubstr("SLURM_PROCID"));
-  EXPECT_THAT(refusal({}, {.rank = 1}), HasSubstr("--world-size"));
-  EXPECT_THAT(refusal({}, {.rank = 0, .world_size = 2}), HasSubstr("--rdzv"));
+  EXPECT_THAT(refusal({}, {.rank = 1}), HasSubstr("a rank without a number of ranks"));
+  EXPECT_THAT(refusal({}, {.rank = 0, .world_size = 2}), HasSubstr("no rendezvous is given"));
 }
 
 TEST(DetectLaunch, NamesAnAddressWithoutAPort) {
@@ -181,10 +181,10 @@ TEST(DetectLaunch, NamesWhatContradicts) {
   EXPECT_THAT(refusal(with(kTorchrun, "WORLD_SIZE", "many")), HasSubstr("WORLD_SIZE is 'many'"));
   EXPECT_THAT(refusal(with(kTorchrun, "RANK", "-1")), HasSubstr("RANK is '-1'"));
   EXPECT_THAT(refusal(with(kTorchrun, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT"));
-  EXPECT_THAT(refusal({}, {.rank = 2, .world_size = 2, .rdzv = "h:1"}), HasSubstr("--rank 2"));
+  EXPECT_THAT(refusal({}, {.rank = 2, .world_size = 2, .rdzv = "h:1"}), HasSubstr("rank 2 of 2 ranks does not exist"));
   EXPECT_THAT(refusal(kOmpi, {.rdzv = "nowhere"}), HasSubstr("HOST:PORT"));
-  EXPECT_THAT(refusal({}, {.rdzv = "host:99"}), HasSubstr("--rdzv, but no launcher"));
-  EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("--launcher slurm"));
+  EXPECT_THAT(refusal({}, {.rdzv = "host:99"}), HasSubstr("no launcher started this process"));
+  EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("launcher slurm was asked for"));
 }
 
 TEST(FirstHost, ExpandsSlurmsRanges) {

@@ -123,7 +123,7 @@ TEST(MergeMetadata, ST052_PropertiesAreTheSameOnAllRanks) {
 TEST(MergeMetadata, ST054_OverlapIsFoundBeforeCoverage) {
   ShardedTensorMetadata larger = of_rank(0);
   larger.shards_metadata[0].shard_sizes[0] = 3;
-  SHARD_EXPECT_THROW(merge_metadata({larger, of_rank(1)}), c10::ValueError, FindingKind::kOverlap);
+  SHARD_EXPECT_THROW(merge_metadata({larger, of_rank(1)}), c10::ValueError, "overlap");
 }
 
 TEST(MergeMetadata, ST055_GapsAreFound) {

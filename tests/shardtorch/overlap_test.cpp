@@ -34,11 +34,11 @@ TEST(Overlap, TwoBoxesAreNamed) {
 
 TEST(Overlap, EqualShardsOverlap) {
   SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({0, 0}, {5, 5}), ShardMetadata({0, 0}, {5, 5})}), c10::ValueError,
-                     FindingKind::kOverlap);
+                     "overlap");
 }
 
 TEST(Overlap, ScalarsOverlap) {
-  SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({}, {}), ShardMetadata({}, {})}), c10::ValueError, FindingKind::kOverlap);
+  SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({}, {}), ShardMetadata({}, {})}), c10::ValueError, "overlap");
 }
 
 TEST(Overlap, EmptyShardsOverlapNothing) {
@@ -53,12 +53,12 @@ TEST(Overlap, NeighboursTouchOnly) {
 }
 
 TEST(Overlap, OneElementIsFound) {
-  SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({5}, {5}), ShardMetadata({0}, {6})}), c10::ValueError, FindingKind::kOverlap);
+  SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({5}, {5}), ShardMetadata({0}, {6})}), c10::ValueError, "overlap");
 }
 
 TEST(Overlap, NumbersPastTheEndOfTheirTypeAreFound) {
   SHARD_EXPECT_THROW(check_no_overlap({ShardMetadata({INT64_MAX - 1}, {INT64_MAX}), ShardMetadata({0}, {INT64_MAX})}),
-                     c10::ValueError, FindingKind::kOverlap);
+                     c10::ValueError, "overlap");
 }
 
 TEST(Overlap, OtherNumbersOfDimensionsAreRefused) {
@@ -149,7 +149,7 @@ TEST(Overlap, OneOfAHundredThousandIsFound) {
     Shards larger = shards;
     auto inner = std::ranges::find(larger, Sizes{60, 60, 60}, &ShardMetadata::shard_offsets);
     inner->shard_sizes[d] = 4;
-    SHARD_EXPECT_THROW(check_no_overlap(larger), c10::ValueError, FindingKind::kOverlap);
+    SHARD_EXPECT_THROW(check_no_overlap(larger), c10::ValueError, "overlap");
   }
 }
 
