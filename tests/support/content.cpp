@@ -11,6 +11,7 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
+#include "libshard/ranks/collective_step.h"
 
 namespace shard::testing {
 namespace {
@@ -108,7 +109,10 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 }
 
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
-  const auto output = local_output(fs, what.destination, {}, {.force = what.force});
+  std::unique_ptr<OutputStore> output;  // It looks at the destination, which can fail on one rank.
+  collective_step(group, {}, [&](const std::stop_token&) {
+    output = local_output(fs, what.destination, {}, {.force = what.force});
+  });
   return write_checkpoint(*output, group, reader, what, &fs);
 }
 
