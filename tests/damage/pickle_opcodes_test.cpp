@@ -137,7 +137,7 @@ TEST(PickleOpcodes, MemoPlacesThatWereNeverSetAreRefused) {
 
 TEST(PickleOpcodes, LinesThatAreNoNumbersAreRefused) {
   for (const std::string& line : {"Ix\n"s, "I\n"s, "I1x\n"s, "I9223372036854775808\n"s, "Np\n"s, "Np1 \n"s, "gx\n"s}) {
-    expect_refused(pickled(line), "no 64-bit decimal number", line);
+    expect_refused(pickled(line), "not a 64-bit decimal number", line);
   }
 }
 

@@ -144,7 +144,7 @@ TEST_F(SafetensorsWriterTest, SeveralFilesReadBackTheSame) {
 TEST_F(SafetensorsWriterTest, SeveralFilesDoNotFitASingleOne) {
   Target target(2);
   target.add("b", DType::kUint8, {3}, 3, 0).add("a", DType::kUint8, {3}, 3, 1);
-  test::expect_error(ErrorCode::kInvalidArgument, "2 files do not fit",
+  test::expect_error(ErrorCode::kInvalidArgument, "cannot write 2 files as one",
                      [&] { write(target.finished(), {.single_file = true, .base_name = "x"}); });
 }
 
