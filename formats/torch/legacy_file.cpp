@@ -145,7 +145,7 @@ class LegacyFile final : public SavedFile {
     if (!key.is_string()) throw wrong("has no string for a key");
     const auto found = std::ranges::lower_bound(storages_, key.text, {}, &LegacyStorage::key);
     if (found == storages_.end() || found->key != key.text) throw wrong("belongs to no tensor");
-    if (found->offset >= 0) throw wrong("is there twice");
+    if (found->offset >= 0) throw wrong("appears twice");
     if (file_->size() - at_ < kCountBytes)
       throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);
     const std::int64_t count = number_at(at_);

@@ -52,7 +52,7 @@ class RankSettler {
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
     Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
     error.in_file(shown(file)).because(
-        "its tensors do not say it, and the files' names do not differ in exactly one number");
+        "its tensors do not state it, and the names of the files do not differ in exactly one number");
     if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
     throw error.hint("state it in the layout document: files.path with its axes in braces");
   }
@@ -153,7 +153,7 @@ class RankSettler {
     Error error(ErrorCode::kCorruption,
                 too_many           ? fmt::format("there are {} files of a save of {} ranks", files_.size(), world_size)
                 : again == nullptr ? fmt::format("rank {} of a save of {} ranks", *last.rank, world_size)
-                                   : fmt::format("rank {} is there twice", *again->rank));
+                                   : fmt::format("rank {} appears twice", *again->rank));
     error.in_file(shown(again == nullptr ? last : *again))
         .of_kind(too_many ? FindingKind::kExtraFile : FindingKind::kRankMismatch);
     error.because(why).hint(hint_of_sets());
@@ -189,7 +189,7 @@ class RankSettler {
             .of_kind(FindingKind::kMissingFile)
             .of_rank(static_cast<int>(missing.front()))
             .because(
-                fmt::format("{} ranks wrote the checkpoint, {} of their files are here", world_size, files_.size()))
+                fmt::format("{} ranks wrote the checkpoint, {} of their files were found", world_size, files_.size()))
             .expected(world_size)
             .found(std::ssize(files_))
             .hint("name the files of all ranks, or the folder that holds them"));

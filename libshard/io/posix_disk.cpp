@@ -127,7 +127,7 @@ class PosixDisk final : public LocalDisk {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return {};
-      fail_reading(path, "cannot look at", errno);
+      fail_reading(path, "cannot stat", errno);
     }
     return {kind_of(info.st_mode), info.st_size, info.st_dev, info.st_ino};
   }
@@ -191,7 +191,7 @@ class PosixDisk final : public LocalDisk {
 
   void set_default_mode(const std::string& path) override {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) fail_writing(path, "cannot look at", errno);
+    if (::stat(path.c_str(), &info) != 0) fail_writing(path, "cannot stat", errno);
     const mode_t mode = (0777 & ~current_umask()) | (info.st_mode & S_ISGID);
     if (::chmod(path.c_str(), mode) != 0) fail_writing(path, "cannot set the mode", errno);
   }

@@ -127,7 +127,7 @@ void fail_writing(const std::string& path, const char* doing, int error_number) 
 
 std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path) {
   struct stat info {};
-  if (::fstat(descriptor.get(), &info) != 0) fail_reading(path, "cannot look at", errno);
+  if (::fstat(descriptor.get(), &info) != 0) fail_reading(path, "cannot stat", errno);
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::kNotFound, S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .in_file(path)

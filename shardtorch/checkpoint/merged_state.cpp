@@ -56,6 +56,7 @@ class TreeMerger {
   Value* parse(const RankState& state) {
     std::vector<Value*> ids;
     pickle::LoadOptions options;
+    options.integer_ids = true;
     options.file = "a rank's state";
     options.allow = [](std::string_view, std::string_view) { return false; };
     options.persistent_ids = &ids;

@@ -60,7 +60,7 @@ class Packer {
  private:
   Value* text(std::string_view utf8) {
     if (pickle::is_python_utf8(utf8)) return make_string(arena_, utf8);
-    throw Error(ErrorCode::kUnsupported, "a string that is no UTF-8 cannot be saved");
+    throw Error(ErrorCode::kUnsupported, "a string that is not UTF-8 cannot be saved");
   }
 
   Value* scalar(const c10::IValue& value) {

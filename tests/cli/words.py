@@ -10,11 +10,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SHARDCTL = os.environ["SHARDCTL"]
 
 # Folders whose string literals have been read; a folder that is added stays clean.
-CLEAN = ["apps"]
+CLEAN = ["apps", "formats", "libshard", "shardtorch"]
 
 # What is wrong, as a regular expression without regard to case, and what to write instead.
 FORBIDDEN = {
-    r"\b(is|are|was|were|be) no [a-z]": "is not a ...",
+    r"(?<!there )\b(is|are|was|were|be) no [a-z]": "is not a ...",
     r"\bleast of \d": "best of N",
     r"\bput(s|ting)? (whole )?\w* ?together\b": "assemble",
     r"\bthe disk has it\b": "fsync",

@@ -187,7 +187,9 @@ void expect_refused(std::span<const Case> cases) {
     EXPECT_EQ(error.kind(), bad.kind) << bad.what << ": " << error.what();
     EXPECT_THAT(error.what(), HasSubstr(bad.words)) << bad.what;
     EXPECT_EQ(error.file(), "x.pt") << bad.what;
-    EXPECT_EQ(error.tensor(), "w") << bad.what;
+    // Persistent ids are refused as the pickle is read, before it is known whose they are.
+    const bool is_in_pickle = std::string_view(error.what()).starts_with("cannot read the pickle at byte");
+    EXPECT_EQ(error.tensor(), is_in_pickle ? "" : "w") << bad.what;
   }
 }
 

@@ -210,7 +210,7 @@ const Damage kDamage[] = {
     {"unknown_key", kHead + kObject + keys({"11", "33"}) + floats({1, 2, 3}) + floats({4, 5}), ErrorCode::kCorruption,
      "'33' belongs to no tensor", FindingKind::kBadHeader},
     {"key_twice", kHead + kObject + keys({"11", "11"}) + floats({1, 2, 3}) + floats({1, 2, 3}), ErrorCode::kCorruption,
-     "'11' is there twice", FindingKind::kBadHeader},
+     "'11' appears twice", FindingKind::kBadHeader},
     {"key_missing", kHead + kObject + keys({"11"}) + floats({1, 2, 3}), ErrorCode::kCorruption, "data/22 is missing",
      FindingKind::kMissingFile},
     {"another_count", kHead + kObject + keys({"11", "22"}) + floats({1, 2}) + floats({4, 5, 6}), ErrorCode::kCorruption,

@@ -194,7 +194,7 @@ TEST_F(Checkpoint, IsForMembersOnly) {
   as_ranks(3, [&](int rank) {
     const ProcessGroupPtr pair = new_group({0, 2});
     if (rank != 1) return;
-    expect_error(ErrorCode::kInvalidArgument, "no member", [&] {
+    expect_error(ErrorCode::kInvalidArgument, "not a member", [&] {
       checkpoint::save(state_of({{"w", at::ones({2})}}), path(), pair);
     });
   });

@@ -227,7 +227,7 @@ TEST(World, OnlyMembersMakeAGroup) {
   const auto worlds = make_thread_worlds(2);
   EXPECT_EQ(worlds[1]->rank(), 1);
   EXPECT_EQ(worlds[1]->size(), 2);
-  SHARD_EXPECT_THROW(worlds[0]->make_group("g", {1}, ""), c10::ValueError, "no member");
+  SHARD_EXPECT_THROW(worlds[0]->make_group("g", {1}, ""), c10::ValueError, "not a member");
 }
 
 // Gloo

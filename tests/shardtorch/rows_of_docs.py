@@ -24,7 +24,7 @@ def named(cell: str) -> list[str]:
 
 def files_by_row() -> dict[str, list[str]]:
     files = {row: [] for row in ROWS}
-    for path in sorted((SOURCE / "tests/torch").glob("*_test.cpp")):
+    for path in sorted((SOURCE / "tests/shardtorch").glob("*_test.cpp")):
         parts = {part for test in TEST.findall(path.read_text()) for part in test.split("_")}
         for row in ROWS:
             if row.replace("-", "") in parts:

@@ -165,6 +165,7 @@ void Machine::persistent_id() {
 }
 
 void Machine::check_persistent_id(const Value& id) const {
+  if (options_.integer_ids && id.kind == ValueKind::kInt) return;
   if (id.kind != ValueKind::kTuple) fail(fmt::format("a persistent id of type {}, not a tuple", type_name(id)));
   if (id.items.empty() || !id.items[0]->is_string()) fail("a persistent id that does not begin with its kind");
   const std::string_view kind = id.items[0]->text;

@@ -30,6 +30,7 @@ struct LoadOptions {
   std::size_t max_bytes = 0;    ///< Arena memory; 0: 128 times the input, at least 1 MiB.
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
   bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
+  bool integer_ids = false;     ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
 };
 
