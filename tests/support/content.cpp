@@ -109,7 +109,7 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 }
 
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
-  std::unique_ptr<OutputStore> output;
+  std::unique_ptr<OutputStore> output;  // It looks at the destination, which can fail on one rank.
   collective_step(group, {}, [&](const std::stop_token&) {
     output = local_output(fs, what.destination, {}, {.force = what.force});
   });
