@@ -44,7 +44,7 @@ struct WriteOptions {
 
 struct Format {
   FormatTraits traits;
-  std::span<const std::string_view> suffixes;  ///< Of single-file DSTs: ".safetensors"; empty: folders only.
+  std::span<const std::string_view> suffixes;  ///< Suffixes of single-file destinations: ".safetensors"; empty: folders only.
   /// True when the content says that it is this format; never by suffix alone. Reads at most a few KiB.
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported

@@ -24,7 +24,7 @@ using AddFormatsOfPlugin = void (*)(AddFormat add);
 struct KnownFormat {
   std::string_view name;
   std::string_view library;                      ///< The plug-in that brings it; empty: none does yet.
-  std::span<const std::string_view> suffixes{};  ///< Of single files.
+  std::span<const std::string_view> suffixes{};  ///< Suffixes of single files.
 };
 std::span<const KnownFormat> known_formats();
 

@@ -12,7 +12,7 @@
 
 namespace shard::app {
 
-inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Of tensors that are read block by block.
+inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Tensors are read in blocks of this size.
 
 /// Threads: one each.
 class BlockReader {

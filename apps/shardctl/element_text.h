@@ -33,7 +33,7 @@ class ElementText {
  private:
   DType dtype_, shown_;
   Spelling spelling_;
-  std::size_t bytes_;  ///< Of an element of `shown_`.
+  std::size_t bytes_;  ///< The size of an element of `shown_`.
   std::int64_t size_ = 0;
   std::span<const std::byte> elements_;
   std::vector<std::byte> widened_;

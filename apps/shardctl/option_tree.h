@@ -24,7 +24,7 @@ bool chooses_layout(const CLI::Option& option);
 
 /// "--ranks", ... of those that help lists.
 std::vector<std::string> long_names(const CLI::App& app);
-/// Of all verbs.
+/// The options of all verbs.
 std::vector<std::string> all_long_names();
 
 template <class List>

@@ -81,7 +81,7 @@ struct DiffOptions {
 };
 
 struct CatOptions {
-  std::string name;  ///< Of a tensor or object, perhaps followed by a slice.
+  std::string name;  ///< A tensor's or an object's, perhaps followed by a slice.
   std::string format = "text";
 };
 

@@ -17,7 +17,7 @@ namespace shard::dcp {
 struct Leaf {
   std::string_view name;            ///< The flat key: the path's parts joined by dots.
   Path path;                        ///< Never empty.
-  const Value* value = nullptr;     ///< Of an object; null for a tensor.
+  const Value* value = nullptr;     ///< An object's; null for a tensor.
   std::uint32_t tensor = kNoIndex;  ///< Index into the catalog's tensors; kNoIndex for an object.
 };
 

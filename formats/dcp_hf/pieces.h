@@ -74,8 +74,8 @@ class PieceTable {
 
   Catalog& catalog_;
   std::vector<Piece> pieces_;
-  std::vector<std::string_view> names_;    ///< Of tensors and of keys.
-  std::vector<std::uint32_t> last_piece_;  ///< Of each key, in any file; kNoIndex where a name is not a key.
+  std::vector<std::string_view> names_;    ///< Names of tensors and of keys.
+  std::vector<std::uint32_t> last_piece_;  ///< Each key's last piece, in any file; kNoIndex where a name is not a key.
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
   std::size_t file_begin_ = 0;  ///< The first piece of the current file.
   std::uint32_t file_ = 0;

@@ -14,7 +14,7 @@ namespace shard::safetensors {
 
 namespace {
 
-constexpr std::size_t kAlignment = 8;  ///< Of the data's first byte, as the reference writes.
+constexpr std::size_t kAlignment = 8;  ///< The data's first byte is aligned so, as the reference does.
 
 std::size_t dtype_order(DType dtype) {
   const std::span<const HeaderDType> all = header_dtypes();

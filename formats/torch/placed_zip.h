@@ -53,7 +53,7 @@ class PlacedZip {
   void write_own_tensors(FileWriter& file) const;
 
   std::vector<std::uint32_t>* keys_;
-  std::vector<std::uint32_t> storages_;  ///< Of the target, by key; kNoIndex: an own tensor's.
+  std::vector<std::uint32_t> storages_;  ///< The target's, by key; kNoIndex: an own tensor's.
   std::vector<OwnTensor> own_;           ///< By key.
   std::size_t next_own_ = 0;             ///< That is asked for next.
   std::string key_text_;                 ///< What the last view's key points to.

@@ -147,7 +147,7 @@ class TorchWriter final : public Writer {
   WriteOptions options_;
   std::vector<PlacedZip> zips_;      ///< By data file, as roots_.
   std::vector<const Value*> roots_;  ///< What the file holds; in the target's arena.
-  std::vector<std::uint32_t> keys_;  ///< Of each storage in its file, once its pickle has named it.
+  std::vector<std::uint32_t> keys_;  ///< Each storage's in its file, once its pickle has named it.
   std::string index_;                ///< Content of the index, or empty.
 };
 

@@ -134,7 +134,7 @@ class DTensorMerge {
     }
   }
 
-  /// Of several meshes: one that has them side by side, with an axis along which they repeat each other. It is the
+  /// Joins several meshes: returns one that has them side by side, with an axis along which they repeat each other. It is the
   /// fastest axis where the ranks count up along it, as on slices of a larger mesh, else the slowest.
   Sharding words() const {
     Sharding sharding = first_.sharding;

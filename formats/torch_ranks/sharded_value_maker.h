@@ -20,7 +20,7 @@ namespace shard::torch_ranks {
 /// The DeviceMesh of one sharding as one of its ranks pickles it.
 struct PickledMesh {
   const Sharding* sharding = nullptr;
-  std::int64_t index = 0;           ///< Of this rank in the mesh, row-major.
+  std::int64_t index = 0;           ///< This rank's in the mesh, row-major.
   std::vector<std::string> groups;  ///< Names of the process groups of its axes.
   std::string_view device_type = "cpu";
   Value* ranks = nullptr;  ///< kTensor: the ranks as an int32 vector (mesh_ranks()).

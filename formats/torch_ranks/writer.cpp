@@ -167,7 +167,7 @@ class RanksWriter final : public Writer {
   const RankFiles kind_;
   std::unique_ptr<WrittenSet> set_;
   std::vector<torch_save::PlacedZip> zips_;  ///< By rank.
-  std::vector<std::uint32_t> keys_;          ///< Of each storage in its file.
+  std::vector<std::uint32_t> keys_;          ///< Each storage's in its file.
   std::string layout_;                       ///< Content of layout.json, or empty.
 };
 

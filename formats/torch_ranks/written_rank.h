@@ -31,7 +31,7 @@ class PiecesByRank {
 
  private:
   std::vector<Piece> pieces_;        ///< By rank, then tensor.
-  std::vector<std::size_t> begins_;  ///< Of each rank, and the end.
+  std::vector<std::size_t> begins_;  ///< Each rank's, and the end.
 };
 
 /// By tensor: whether some rank holds less than all of it.

@@ -76,7 +76,7 @@ struct RankPiece {
   std::int64_t rank = 0;
   std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
   std::vector<Box> boxes;                 ///< In the tensor; concatenated they are the local tensor. None when empty.
-  std::vector<std::vector<std::int64_t>> local_offsets;  ///< Of each box in the local tensor.
+  std::vector<std::vector<std::int64_t>> local_offsets;  ///< Each box's in the local tensor.
   bool replica = false;                                  ///< A lower rank holds the same.
 };
 

@@ -38,7 +38,7 @@ class Renaming {
   const bool nested_;
   Arena& arena_;
   std::vector<Rule> rules_;
-  std::vector<bool> used_;  ///< Of strip_prefix.
+  std::vector<bool> used_;  ///< Whether each prefix to strip was used.
   std::string scratch_;
 };
 

@@ -302,7 +302,7 @@ struct PieceRule::Impl {
   const Catalog& source;
   const Layout& layout;
   const FormatTraits& traits;
-  MeshLayout mesh;  ///< Of RanksLayout too.
+  MeshLayout mesh;  ///< Also what a RanksLayout means.
   std::vector<bool> used;
   bool was_cut = false;
   std::map<std::pair<std::size_t, std::vector<std::int64_t>>, Placed> cache;

@@ -176,7 +176,7 @@ class TreeBuilder {
     return make_list(arena_, ValueKind::kList, items);
   }
 
-  /// Of sorted entries with common parts the shortest comes first: if it ends here, it must be alone.
+  /// Among sorted entries with common parts the shortest comes first: if it ends here, it must be alone.
   Value* build_child(Range range, std::size_t depth) {
     if (size(*range[0]) > depth) return build(range, depth);
     if (range.size() == 1) return make_leaf(arena_, *range[0]);

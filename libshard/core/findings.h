@@ -27,7 +27,7 @@ class CollectedFindings final : public Findings {
  public:
   void report(const Error& finding) override { all_.push_back(finding); }
   const std::vector<Error>& all() const { return all_; }
-  std::vector<FindingKind> kinds() const;  ///< Of `all`. \pre every finding has a kind.
+  std::vector<FindingKind> kinds() const;  ///< Those of `all`. \pre every finding has a kind.
 
  private:
   std::vector<Error> all_;

@@ -40,10 +40,10 @@ class StorageChecksums : public Checksums {
 
  private:
   std::span<const Storage> storages_;
-  std::vector<std::uint32_t> whole_;    ///< Of storages that are complete.
+  std::vector<std::uint32_t> whole_;    ///< CRC-32s of complete storages.
   std::vector<std::uint8_t> is_whole_;  ///< Not bits, as threads write neighbours.
   std::unordered_map<std::uint32_t, CrcRuns> begun_;
-  std::mutex mutex_;  ///< Of begun_.
+  std::mutex mutex_;  ///< Guards begun_.
 };
 
 }  // namespace shard

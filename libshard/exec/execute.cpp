@@ -196,7 +196,7 @@ class Worker {
   std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer holds elements as they were read.
   std::span<std::byte> staging_;
   std::vector<BufferBox> boxes_;
-  std::vector<std::int64_t> begins_;   ///< Of each box in the buffer, elements.
+  std::vector<std::int64_t> begins_;   ///< Where each box begins in the buffer, in elements.
   std::vector<std::int64_t> numbers_;  ///< Offsets, sizes and strides of the boxes.
   std::vector<Wanted> wanted_;
 };

@@ -43,7 +43,7 @@ class Framing {
   std::vector<bool> is_own_;              ///< By file; all false where storages have no frames.
   std::vector<std::uint8_t> is_written_;  ///< By storage; not bits, as threads write neighbours.
   std::vector<std::uint32_t> by_file_;    ///< Storages by file.
-  std::vector<std::size_t> begins_;       ///< Of each file in by_file_, and the end.
+  std::vector<std::size_t> begins_;       ///< Where each file begins in by_file_, and the end.
 };
 
 /// Whole storages with their frames, collected to long writes by one worker.

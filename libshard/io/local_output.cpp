@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kMark = ".shardctl-";
 constexpr std::size_t kRandomDigits = 8;
-constexpr int kMaxFolderDepth = 4096;  ///< Of parents that are looked at.
+constexpr int kMaxFolderDepth = 4096;  ///< At most so many parents are checked.
 
 std::string random_digits() {
   std::random_device device;

@@ -12,7 +12,7 @@ namespace shard {
 
 /// Appends the non-empty chunks of a tensor, replicas (equal boxes) too, sorted by offsets and rank.
 void append_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out);
-/// Of replicas among pieces[begin..] keeps the first, which is the lowest rank's. \pre they are sorted
+/// Keeps the first of replicas among pieces[begin..], which is the lowest rank's. \pre they are sorted
 void choose_replicas(std::vector<Piece>& pieces, std::size_t begin);
 
 /// The part of a piece that lies in `part`. \pre `part` is inside the piece

@@ -27,7 +27,7 @@ struct Meeting {
   std::condition_variable changed;
   std::vector<char> arrived;  ///< By rank, at the present meeting.
   std::size_t waiting = 0;
-  std::uint64_t number = 0;  ///< Of meetings that took place.
+  std::uint64_t number = 0;  ///< Counts operations that were completed.
   std::string broken;        ///< Why, once it is.
 
   // What ranks show one another between two meetings.

@@ -39,7 +39,7 @@ struct LoadOptions {
 };
 struct LoadResult {
   std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
-  std::int64_t bytes_read = 0;       ///< Of elements, from files, by this rank; metadata not counted.
+  std::int64_t bytes_read = 0;       ///< Elements' bytes that this rank read from files, without metadata.
 };
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, of any format that shardctl reads, saved by any

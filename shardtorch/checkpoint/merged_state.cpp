@@ -30,7 +30,7 @@ class TreeMerger {
  public:
   struct Holder {
     int rank;
-    std::uint32_t tensor;  ///< Of that rank's state.
+    std::uint32_t tensor;  ///< An index into that rank's state.
     friend bool operator==(const Holder&, const Holder&) = default;
   };
 
@@ -49,7 +49,7 @@ class TreeMerger {
     return root;
   }
 
-  /// Of each kTensor value that was ever parsed, by its number; by rank. Numbers of rank 0 are those of its state.
+  /// For each kTensor value that was ever parsed, by its number: its holders by rank. Numbers of rank 0 are those of its state.
   std::vector<std::vector<Holder>> holders;
 
  private:

@@ -64,7 +64,7 @@ class ShardedTensorBase {
   bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
 
   const ShardedTensorMetadata& metadata() const;  ///< The whole tensor's, the same on every rank.
-  /// Of this rank; may be empty. In the order in which the program gave them, else in the metadata's.
+  /// This rank's; may be empty. In the order in which the program gave them, else in the metadata's.
   const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
   /// Says how the tensor is cut, where it is known better than by inference. \pre it describes the same shards

@@ -190,7 +190,7 @@ class Unpacker {
   }
 
  private:
-  /// Of equal keys the last, as in Python.
+  /// Takes the last of equal keys, as Python does.
   static void set(StateDict& state, const std::string& name, c10::IValue value) {
     if (c10::IValue* known = state.find(name)) {
       *known = std::move(value);

@@ -93,7 +93,7 @@ class Dumper {
   void none();
   void empty_tuple();
   void mark();
-  void tuple();                  ///< Of all since the mark.
+  void tuple();                  ///< A tuple of everything since the mark.
   void op(std::uint8_t opcode);  ///< REDUCE, BINPERSID, ...
   /// STOP. \returns the bytes, or nothing where a sink has received them. \pre called once, last.
   std::string finish();

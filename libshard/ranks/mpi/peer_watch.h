@@ -36,7 +36,7 @@ class PeerWatch {
 
  private:
   std::vector<pollfd> processes_;
-  std::vector<int> ranks_;  ///< Of `processes_`.
+  std::vector<int> ranks_;  ///< The ranks of `processes_`.
 };
 
 }  // namespace shard
