@@ -1,5 +1,6 @@
 #include "libshard/catalog/catalog.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +10,6 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using test::add_chunked;
 using test::add_object;
 using test::add_storage;
@@ -17,6 +17,7 @@ using test::add_tensor;
 using test::add_view;
 using test::expect_error;
 using test::names_of;
+using ::testing::ElementsAre;
 
 using Names = std::vector<std::string>;
 constexpr std::int64_t kHuge = std::int64_t{1} << 62;
@@ -122,6 +123,29 @@ TEST(ValidateCatalog, TakesViewsThatDifferForNoAliases) {
   for (const Tensor& tensor : catalog.tensors) EXPECT_EQ(tensor.alias_of, kNoIndex) << tensor.name;
 }
 
+/// So many that they meet in the table by which equal views are found.
+TEST(ValidateCatalog, TakesManyViewsThatDifferInOneWayForNoAliases) {
+  Catalog catalog;
+  const std::uint32_t storage = add_storage(catalog, 1 << 16);
+  for (std::int64_t stride = 1; stride < 200; ++stride) {
+    add_view(catalog, fmt::format("stride {}", stride), storage, DType::kFloat32, {2, 2}, {stride, 1});
+  }
+  for (std::int64_t first = 1; first < 100; ++first) {
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+      if (dtype_block(static_cast<DType>(dtype)).elements != 1) continue;
+      add_view(catalog, fmt::format("{} {}", first, dtype), storage, static_cast<DType>(dtype), {2}, {1}, first);
+    }
+  }
+  validate_catalog(catalog);
+  for (const Tensor& tensor : catalog.tensors) EXPECT_EQ(tensor.alias_of, kNoIndex) << tensor.name;
+}
+
+TEST(ValidateCatalog, RefusesViewsThatClaimFarMoreThanIsStored) {
+  Catalog catalog;
+  add_view(catalog, "w", add_storage(catalog, 4), DType::kFloat32, {1 << 20, 1 << 20}, {0, 0});
+  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kOutOfBounds);
+}
+
 TEST(ValidateCatalog, SortsChunksByOffsetsThenRank) {
   Catalog catalog;
   add_chunked(catalog, "w", {4}, {{{2}, {2}, 1}, {{0}, {2}, 3}, {{0}, {2}, 0}});
@@ -145,6 +169,12 @@ TEST(ValidateCatalog, RefusesAChunkThatReachesPastTheEnd) {
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
   EXPECT_EQ(error.kind(), FindingKind::kOutOfBounds);
   EXPECT_EQ(error.tensor(), "w");
+}
+
+TEST(ValidateCatalog, RefusesAChunkThatBeginsBeforeTheTensor) {
+  Catalog catalog;
+  add_chunked(catalog, "w", {4}, {{{-1}, {2}}, {{1}, {3}}});
+  EXPECT_EQ(test::error_of([&] { validate_catalog(catalog); }).kind(), FindingKind::kOutOfBounds);
 }
 
 TEST(ValidateCatalog, RefusesAChunkOfOtherDimensions) {

@@ -195,6 +195,7 @@ TEST(SelectCast, AppliesTheFirstRuleThatMatches) {
   const Selection selection = select(catalog, {.cast = {"**.bias=float16", "**=bfloat16"}});
   EXPECT_EQ(selection.tensors[2].dtype, DType::kFloat16);
   EXPECT_EQ(selection.tensors[3].dtype, DType::kBfloat16);
+  EXPECT_EQ(select(catalog, {.cast = {"head=float16", "**=bfloat16"}}).tensors[0].dtype, DType::kFloat16);
 }
 
 TEST(SelectCast, PassesIntegersByUnlessNamedExactly) {

@@ -280,6 +280,7 @@ TEST(ShardsTarget, MakesAsManyFilesAsAskedFor) {
   EXPECT_EQ(files(target_of(sized({0, 0, 100, 0}), ShardsLayout{4}, kWhole)), (std::vector<std::uint32_t>{0, 1, 2, 3}));
   EXPECT_EQ(files(target_of(sized({100, 1, 1}), ShardsLayout{2}, kWhole)), (std::vector<std::uint32_t>{0, 1, 1}));
   EXPECT_EQ(files(target_of(sized({1, 1, 100}), ShardsLayout{2}, kWhole)), (std::vector<std::uint32_t>{0, 0, 1}));
+  EXPECT_EQ(files(target_of(sized({4, 4, 0}), ShardsLayout{2}, kWhole)), (std::vector<std::uint32_t>{0, 1, 1}));
 }
 
 TEST(ShardsTarget, MakesNoMoreFilesThanTensors) {
