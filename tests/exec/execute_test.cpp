@@ -430,6 +430,19 @@ TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   EXPECT_EQ(progress.bytes_read, 4096);
 }
 
+TEST(Execute, ClonesNothingThatNeedsAChecksum) {
+  Random random(1);
+  const Case the = one_tensor(random, 4 << 10);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  CloningDisk cloner(true);
+  const auto sums = execute(plan_copies(the.source, the.target, {.checksums = true}), the.source, reader, the.target,
+                            files.writers, {.checksums = true, .cloner = &cloner}, progress);
+  EXPECT_EQ(progress.bytes_cloned, 0);
+  EXPECT_EQ(sums->crc32_of(0), crc32(std::span(the.expected[0]).subspan(100)));
+}
+
 TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
   Random random(1);
   Case the;
