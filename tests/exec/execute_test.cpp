@@ -381,7 +381,8 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   EXPECT_EQ(progress.write_calls, 16);
 }
 
-/// Narrow columns, each a source piece of its own, need one tile of all 16 MiB: its write is longer than one call takes.
+/// Narrow columns, each a source piece of its own, need one tile of all 16 MiB: its write is longer than one call
+/// takes.
 TEST(Execute, CutsALongWriteIntoCallsThatFollowOneAnother) {
   constexpr std::int64_t kRows = 4096, kWidth = 16, kColumns = 64, kBytes = kRows * kWidth * kColumns * 4;
   Random random(3);

@@ -11,8 +11,8 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::below;
+using ::testing::ElementsAre;
 using testing::make_piece;
 using testing::Random;
 using testing::random_pieces;
@@ -34,7 +34,8 @@ Sizes numbers(Dims dims) { return {dims.begin(), dims.end()}; }
 /// Column pieces of equal width into one whole target, row-major on both sides.
 struct Columns {
   Columns(std::int64_t rows, std::int64_t width, std::int64_t pieces) : unit(unit_of(arena, {rows, width * pieces})) {
-    for (std::int64_t i = 0; i < pieces; ++i) from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
+    for (std::int64_t i = 0; i < pieces; ++i)
+      from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
     to.push_back(make_piece(arena, {0, 0}, {rows, width * pieces}, {width * pieces, 1}));
   }
   Sizes tile(const TileLimits& limits) { return numbers(choose_tile(arena, unit, from, to, limits)); }
