@@ -1,9 +1,11 @@
 #include "libshard/exec/parallel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -47,6 +49,28 @@ TEST(ForEachIndex, TakesIndicesFromTheFrontInOrder) {
   std::vector<std::size_t> order;
   for_each_index(100, 1, {}, [&] { return [&](std::size_t i) { order.push_back(i); }; });
   for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i);
+}
+
+/// Both workers have begun; the second fails when the first is on its way out.
+TEST(ForEachIndex, ThrowsTheFirstOfTwoErrors) {
+  struct Leaving {
+    std::atomic<bool>& flag;
+    ~Leaving() { flag = true; }
+  };
+  std::latch begun(2);
+  std::atomic<bool> failed{false};
+  const auto run = [&](std::size_t i) {
+    begun.arrive_and_wait();
+    if (i == 0) {
+      const Leaving leaving{failed};
+      throw std::runtime_error("first");
+    }
+    while (!failed) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    throw std::runtime_error("second");
+  };
+  EXPECT_THAT([&] { for_each_index(2, 2, {}, [&]() -> IndexWorker { return run; }); },
+              ::testing::ThrowsMessage<std::runtime_error>("first"));
 }
 
 TEST(ForEachIndex, ThrowsTheFirstErrorAfterAllThreadsHaveEndedAndTakesNoFurtherIndices) {

@@ -177,6 +177,47 @@ TEST(PieceReader, ReadsWhatIsPermutedInBlocksOfTheStagingBuffer) {
   expect_read(matrix.reading, matrix.piece, testing::box_of(matrix.piece), matrix.target);
 }
 
+TEST(PieceReader, LeavesAloneWhatNoBoxWantsOfARun) {
+  Arena arena;
+  Reading reading(100);
+  const Sizes begin = {0}, whole = {100}, middle = {40}, wanted = {20}, one = {1};
+  std::vector<std::byte> memory(400);
+  const BufferBox target{middle, wanted, one, memory.data() + 200};
+  const Piece piece = testing::make_piece(arena, begin, whole, one);
+  reading.read(piece, testing::box_of(piece), std::span(&target, 1), 400);
+  expect_read(reading, piece, testing::box_of(piece), target);
+  EXPECT_TRUE(std::ranges::all_of(std::span(memory).first(200), [](std::byte each) { return each == std::byte{0}; }));
+}
+
+/// Storages of one file that are decoded: each has a view of its own.
+class DecodingReader : public MemoryReader {
+ public:
+  explicit DecodingReader(const Catalog& catalog) : MemoryReader(catalog, {{std::byte{9}}}) {}
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    return std::make_shared<testing::MemoryFile>(std::vector<std::byte>(2, static_cast<std::byte>(storage + 1)));
+  }
+};
+
+TEST(PieceReader, ReadsEachStorageThatIsNotPlainFromItsOwnView) {
+  Arena arena;
+  Catalog catalog;
+  catalog.files.push_back({"f", 1, -1});
+  catalog.storages = {{.offset = 0, .bytes = 2, .plain = false}, {.offset = 0, .bytes = 2, .plain = false}};
+  const DecodingReader reader(catalog);
+  SourceChecks checks(catalog);
+  Progress progress;
+  PieceReader pieces(catalog, reader, checks, progress, {});
+  const Sizes begin = {0}, one = {1};
+  for (std::uint32_t storage = 0; storage < 2; ++storage) {
+    Piece piece = testing::make_piece(arena, begin, one, one);
+    piece.storage = storage;
+    std::vector<std::byte> memory(2), staging(2);
+    const BufferBox target{begin, one, one, memory.data()};
+    pieces.read(piece, testing::box_of(piece), 2, std::span(&target, 1), staging);
+    EXPECT_EQ(memory[0], static_cast<std::byte>(storage + 1));
+  }
+}
+
 TEST(PieceReader, StopsWhenAsked) {
   Matrix matrix;
   matrix.reading.stop.request_stop();

@@ -179,6 +179,14 @@ TEST_P(ZipDamage, IsRefusedByName) {
 }
 
 // Offsets: local header fields from 0, directory entry fields from directory_of, end records from the end.
+/// Puts bytes into the directory, whose sizes and place then say so.
+void insert_into_directory(std::string& bytes, std::size_t at, std::string_view more) {
+  bytes.insert(at, more);
+  for (const std::size_t from_end : {98 - 40, 42 - 8, 10}) {  // Sizes in both end records; the zip64 one's offset.
+    bytes[bytes.size() - from_end] = static_cast<char>(bytes[bytes.size() - from_end] + std::ssize(more));
+  }
+}
+
 const Damage kDamage[] = {
     {"local signature", [](std::string& b) { b[0] = 'X'; }, ErrorCode::kCorruption, "signature"},
     {"local flags", [](std::string& b) { b[6] ^= 0x08; }, ErrorCode::kCorruption, "flags"},
@@ -204,6 +212,21 @@ const Damage kDamage[] = {
      ErrorCode::kCorruption, "reaches past"},
     {"entry size without zip64 field", [](std::string& b) { put<std::uint32_t>(b, directory_of(b) + 24, 0xFFFFFFFF); },
      ErrorCode::kCorruption, "zip64 field lacks"},
+    {"entry extra field",
+     [](std::string& b) {
+       put<std::uint32_t>(b, directory_of(b) + 24, 0xFFFFFFFF);
+       put<std::uint16_t>(b, directory_of(b) + 30, 4);
+       insert_into_directory(b, directory_of(b) + 46 + 9, {"\x01\0\x08\0", 4});
+     },
+     ErrorCode::kCorruption, "an extra field leaves its header"},
+    {"entry deflated too well",
+     [](std::string& b) {
+       b[8] = b[directory_of(b) + 10] = 8;
+       put<std::uint32_t>(b, directory_of(b) + 24, 5000);
+     },
+     ErrorCode::kCorruption, "cannot hold 5000"},
+    {"bytes behind the entries", [](std::string& b) { insert_into_directory(b, b.size() - 98, "more"); },
+     ErrorCode::kCorruption, "4 bytes follow the directory's 3 entries"},
     {"entry name length", [](std::string& b) { put<std::uint16_t>(b, directory_of(b) + 28, 0xFFFF); },
      ErrorCode::kCorruption, "ends inside"},
     {"entry disk", [](std::string& b) { b[directory_of(b) + 34] = 1; }, ErrorCode::kCorruption, "disk"},
@@ -399,6 +422,14 @@ TEST(ZipReader, TheEndMayLieFarBehindThe32BitBorder) {
   const ZipReader zip(file, 0, file->size());
   EXPECT_EQ(zip.data_offset(*zip.find("c")), last);
   EXPECT_EQ(zip.find("b")->bytes, 3'000'000'000);
+}
+
+// The largest number of 32 bits says that a zip64 field holds the size.
+TEST(ZipLayout, HasAZip64FieldForASizeOf4GibLessAByte) {
+  ZipLayout layout("archive");
+  layout.add("a", 0xFFFFFFFF);
+  const auto file = std::make_shared<SparseFile>(layout.frame({1}), layout.total_bytes());
+  EXPECT_EQ(ZipReader(file, 0, file->size()).find("a")->bytes, 0xFFFFFFFF);
 }
 
 // The numbers of a file that torch 2.11 wrote for {"a": 4 GiB + 10 bytes, "b": 24 bytes, "e": 0 bytes} as big.pt.

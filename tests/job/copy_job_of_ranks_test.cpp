@@ -1,0 +1,153 @@
+// What holds for ranks together: they copy the same, check together, and end together. Ranks are threads here.
+#include <gtest/gtest.h>
+
+#include "libshard/checkpoint/writer.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/local_output.h"
+#include "libshard/io/memory_disk.h"
+#include "libshard/job/copy_job.h"
+#include "libshard/ranks/thread_group.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/memory_checkpoint.h"
+
+namespace shard {
+namespace {
+
+using test::expect_error;
+using testing::add_storage;
+using testing::add_tensor;
+using testing::MemoryReader;
+
+/// Puts all storages into one file, one after another, from `begin` on; the file has four bytes more than it needs.
+class LineWriter : public Writer {
+ public:
+  LineWriter(std::string file, std::int64_t begin) : file_(std::move(file)), begin_(begin) {}
+  void place(Catalog& target) override {
+    std::int64_t end = begin_;
+    for (Storage& storage : target.storages) {
+      storage.file = 0;
+      storage.offset = end;
+      end += storage.bytes;
+    }
+    target.files = {{file_, end - begin_ + 4, -1}};
+  }
+  bool is_folder() const override { return true; }
+
+ private:
+  std::string file_;
+  std::int64_t begin_;
+};
+
+/// A source of tensors in one file of zeros, and a job that copies it.
+class CopyJobOfRanks : public ::testing::Test {
+ protected:
+  CopyJobOfRanks() { disk_->make_folder("/d"); }
+  void add(const char* name, std::int64_t bytes) {
+    const std::uint32_t storage = add_storage(source_, 0, bytes);
+    add_tensor(source_, name, DType::kUint8, {bytes}, {{{0}, {bytes}, {1}, 0, storage, -1}});
+  }
+
+  void copy(Group& group, const std::function<void(CopyJob&)>& change) {
+    MemoryReader reader(source_, {std::vector<std::byte>(static_cast<std::size_t>(source_.files[0].bytes))});
+    CopyJob job;
+    job.reader = &reader;
+    job.traits.name = "line";
+    job.make_writer = [](const Catalog&) { return std::make_unique<LineWriter>("data", 0); };
+    job.selection = select(source_, {});
+    change(job);
+    Progress progress;
+    run_copy_job(*local_output(*disk_, "/d/out", {}, {}), group, job, progress, {});
+  }
+
+  std::unique_ptr<LocalDisk> disk_ = make_memory_disk(std::make_shared<MemoryState>());
+  Catalog source_;
+};
+
+/// A group that breaks for all as soon as the destination is there.
+class BreakingGroup : public Group {
+ public:
+  BreakingGroup(Group& inner, const LocalDisk& disk) : inner_(inner), disk_(disk) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  void barrier() override { look(), inner_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { look(), inner_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    look(), inner_.all_gather(own, all);
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    look(), inner_.exchange(to, from);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort() noexcept override { inner_.abort(); }
+
+ private:
+  void look() {
+    if (disk_.status("/d/out").kind == FileKind::kAbsent) return;
+    inner_.abort();
+    throw Error(ErrorCode::kPeer, "a rank is gone");
+  }
+  Group& inner_;
+  const LocalDisk& disk_;
+};
+
+TEST_F(CopyJobOfRanks, SucceedsWhereARankIsLostAfterTheCommit) {
+  add("a", 4);
+  validate_catalog(source_);
+  run_as_threads(2, [&](Group& group) {
+    if (group.rank() == 0) {
+      BreakingGroup breaking(group, *disk_);
+      EXPECT_NO_THROW(copy(breaking, [](CopyJob&) {}));
+    } else {
+      EXPECT_EQ(test::error_of([&] { copy(group, [](CopyJob&) {}); }).code(), ErrorCode::kPeer);
+    }
+  });
+  EXPECT_EQ(disk_->status("/d/out/data").kind, FileKind::kFile);
+}
+
+TEST_F(CopyJobOfRanks, ChecksAStorageOfWhichEachRankReadsAPart) {
+  add("a", 4 << 20);
+  source_.storages[0].crc32 = 1;
+  validate_catalog(source_);
+  expect_error(ErrorCode::kCorruption, "checksum",
+               [&] { run_as_threads(2, [&](Group& group) { copy(group, [](CopyJob&) {}); }); });
+  EXPECT_EQ(disk_->status("/d/out").kind, FileKind::kAbsent);
+}
+
+class RanksThatDiffer : public CopyJobOfRanks {
+ protected:
+  RanksThatDiffer() {
+    add("a", 4);
+    add("b", 4);
+    validate_catalog(source_);
+  }
+
+  /// Two ranks copy; `change` makes their jobs differ.
+  void expect_refused(const std::function<void(CopyJob&, int rank)>& change) {
+    expect_error(ErrorCode::kInvalidArgument, "they would copy different things", [&] {
+      run_as_threads(2, [&](Group& group) { copy(group, [&](CopyJob& job) { change(job, group.rank()); }); });
+    });
+    EXPECT_EQ(disk_->status("/d/out").kind, FileKind::kAbsent);
+  }
+};
+
+TEST_F(RanksThatDiffer, InTheNameOfAFileAreRefused) {
+  expect_refused([](CopyJob& job, int rank) {
+    job.make_writer = [rank](const Catalog&) { return std::make_unique<LineWriter>(rank == 0 ? "a" : "b", 0); };
+  });
+}
+
+TEST_F(RanksThatDiffer, InTheOffsetsOfStoragesAreRefused) {
+  expect_refused([](CopyJob& job, int rank) {
+    job.make_writer = [rank](const Catalog&) { return std::make_unique<LineWriter>("data", 4 * rank); };
+  });
+}
+
+TEST_F(RanksThatDiffer, InADtypeOfTheSameSizeAreRefused) {
+  expect_refused([&](CopyJob& job, int rank) {
+    job.selection = select(source_, {.cast = {rank == 0 ? "a=float16" : "a=bfloat16"}});
+  });
+}
+
+}  // namespace
+}  // namespace shard
