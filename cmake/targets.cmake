@@ -7,7 +7,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Clang, for the fuzzers, warns of other
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
-  target_compile_options(shard_build INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(shard_build INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
