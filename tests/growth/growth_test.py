@@ -3,7 +3,8 @@
 growth_test.py [--long] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
 exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
 below a floor, from which no growth can be told, and below what every byte may cost are not looked at. Exit 4 is an answer;
-it is held to the same law. --long doubles up to 16 MB. Only Python's standard library.
+it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB. Only Python's standard
+library.
 """
 import argparse
 import math
@@ -23,7 +24,7 @@ import of_ranks
 import of_safetensors
 import of_torch
 from family import Family
-from hostile_test import Ended, run_command
+from hostile_test import SECONDS, Ended, run_command
 
 FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES
 VERBS = {
@@ -68,6 +69,7 @@ def exponent(points: list[tuple[int, float]], floor: float) -> float:
 def problems(members: list[Member], base: Ended) -> list[str]:
     """What is wrong with the members of one family under one verb."""
     found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
+    found += [f"takes {member.ended.seconds:.1f} s" for member in members if member.ended.seconds > SECONDS]
     seconds = [(member.bytes, member.ended.seconds - base.seconds) for member in members]
     kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
     for what, points, floor, a_byte in ("time", seconds, SECONDS_FLOOR, SECONDS_A_BYTE), ("memory", kib, KIB_FLOOR, KIB_A_BYTE):
