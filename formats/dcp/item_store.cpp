@@ -115,6 +115,7 @@ void ItemStore::settle(std::uint32_t index, const Location& location) {
   storage.offset = location.offset;
   storage.bytes = location.bytes;
   storage.plain = !location.decoding;
+  storage.is_stream = location.decoding && (location.decoding->deflated || location.decoding->item.zstd);
   if (location.decoding) decodings_.emplace(index, *location.decoding);
   storage.crc32 = location.crc32;
 }

@@ -63,7 +63,7 @@ class ItemStore {
   ItemOpener opener_;
   ZstdAllowance zstd_allowance_;
   mutable OpenFiles files_;
-  mutable decoded_view::ViewCache views_{8};
+  mutable decoded_view::ViewCache views_;
 };
 
 }  // namespace shard::dcp
