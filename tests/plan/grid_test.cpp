@@ -11,8 +11,8 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::below;
+using ::testing::ElementsAre;
 using testing::make_piece;
 using testing::Random;
 using testing::random_pieces;
@@ -34,7 +34,8 @@ Sizes numbers(Dims dims) { return {dims.begin(), dims.end()}; }
 /// Column pieces of equal width into one whole target, row-major on both sides.
 struct Columns {
   Columns(std::int64_t rows, std::int64_t width, std::int64_t pieces) : unit(unit_of(arena, {rows, width * pieces})) {
-    for (std::int64_t i = 0; i < pieces; ++i) from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
+    for (std::int64_t i = 0; i < pieces; ++i)
+      from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
     to.push_back(make_piece(arena, {0, 0}, {rows, width * pieces}, {width * pieces, 1}));
   }
   Sizes tile(const TileLimits& limits) { return numbers(choose_tile(arena, unit, from, to, limits)); }
@@ -90,13 +91,39 @@ TEST(ChooseTile, GrowsToAllTheMemoryWhereNoTileNeedsFewCalls) {
   EXPECT_GT(tile[0] * 4096, 36 * kMiB);
 }
 
-/// Source elements that are never neighbours: each takes a call whatever the tile.
+/// Source elements that lie more than a page apart: each takes a call whatever the tile.
 TEST(ChooseTile, StaysSmallWhereALargerTileSavesNothing) {
+  Arena arena;
+  const Unit unit = unit_of(arena, {4096, 4096});
+  const std::vector<Piece> from = {make_piece(arena, {0, 0}, {4096, 4096}, {4096 * 2000, 2000})};
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kWhole, kWhole, kMiB})), ElementsAre(64, 4096));
+}
+
+TEST(ChooseTile, KnowsThatSourcesAreReadOverSmallGaps) {
   Arena arena;
   const Unit unit = unit_of(arena, {4096, 4096});
   const std::vector<Piece> from = {make_piece(arena, {0, 0}, {4096, 4096}, {8192, 2})};
   const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
-  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kWhole, kWhole, kMiB})), ElementsAre(64, 4096));
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kMiB, kWhole, kMiB})), ElementsAre(128, 4096))
+      << "4 reads and a write for 2 MiB; the calls for 1 MiB are too many";
+}
+
+Unit stream_of(Arena& arena, const Sizes& shape) {
+  Unit unit = unit_of(arena, shape);
+  unit.is_stream = true;
+  return unit;
+}
+
+TEST(ChooseTile, IsASlabOfOnePieceInItsOrderWhereThatIsAStream) {
+  Arena arena;
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {1, 4096})};
+  const std::vector<Piece> whole = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
+  const TileLimits limits{32 * kMiB, kWhole, kMiB};
+  EXPECT_EQ(numbers(choose_tile(arena, stream_of(arena, {4096, 4096}), whole, to, limits))[1], 4096);
+  const std::vector<Piece> columns = {make_piece(arena, {0, 0}, {4096, 3000}, {3000, 1}),
+                                      make_piece(arena, {0, 3000}, {4096, 1096}, {1096, 1})};
+  EXPECT_EQ(numbers(choose_tile(arena, stream_of(arena, {4096, 4096}), columns, to, limits))[1], 3000);
 }
 
 TEST(ChooseTile, BalancesItsSidesWhereTheOrdersOfTheTwoSidesDiffer) {
