@@ -38,7 +38,7 @@ class InputFile final : public RandomReader {
   }
   std::int64_t size() const override { return content_.size; }
   /// The zeros behind the bytes are a hole.
-  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     return std::clamp<std::int64_t>(std::ssize(content_.bytes) - offset_bytes, 0, count);
   }
 
