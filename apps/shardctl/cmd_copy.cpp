@@ -112,7 +112,7 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
   result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
   const bool is_empty = result.tensors == 0 && result.objects == 0;
   if (is_empty && holds_something(work.source.catalog())) {
-    result.warnings.push_back(
+    result.warnings.emplace_back(
         "the output is empty: no tensor and no object of the source was selected or could be kept");
   }
 }

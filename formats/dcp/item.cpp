@@ -165,7 +165,7 @@ ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item
 }
 
 const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const std::string& file) {
-  if (const auto found = known_.find(data_pkl); found != known_.end()) return found->second;
+  if (const Pickled* known = known_.find(data_pkl)) return *known;
   if (known_.size() >= kKnownPickles) known_.clear();
   Arena scratch;
   pickle::LoadOptions options;
@@ -176,7 +176,7 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
   if (!view) throw not_a_tensor(*root);
   Pickled pickled{*view, std::string(view->key)};
   pickled.view.location = {};  // It lay in the scratch arena.
-  return known_.emplace(std::string(data_pkl), std::move(pickled)).first->second;
+  return known_.try_emplace(data_pkl, std::move(pickled)).value;
 }
 
 }  // namespace shard::dcp

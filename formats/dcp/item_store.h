@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/dcp/fetched_file.h"
@@ -16,6 +15,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
 
 namespace shard::dcp {
@@ -59,7 +59,7 @@ class ItemStore {
 
   Catalog& catalog_;
   std::vector<Item> items_;
-  std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
+  HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
   ZstdAllowance zstd_allowance_;
   mutable OpenFiles files_;

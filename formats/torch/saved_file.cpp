@@ -6,12 +6,12 @@
 #include <charconv>
 #include <vector>
 
+#include "formats/parts/zip/zip.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/parts/zip/zip.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/visited.h"
 
 namespace shard::torch_save {
 
@@ -117,8 +117,7 @@ class ZipFile final : public SavedFile {
 
   SavedRecord record(std::uint32_t number) const override {
     const zip::Record& record = zip_.records()[number];
-    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method),
-            record.checksum()};
+    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method), record.checksum()};
   }
 
   std::string record_name(std::uint32_t number) const override {

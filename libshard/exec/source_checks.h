@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -40,7 +40,7 @@ class SourceChecks {
   Findings& findings_;
   std::mutex reporting_;  ///< The sink is called by one thread at a time.
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint32_t, CrcRuns> begun_;
+  std::map<std::uint32_t, CrcRuns> begun_;
 };
 
 }  // namespace shard
