@@ -9,6 +9,7 @@
 #include "formats/torch/saved_file.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -285,10 +286,7 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
                       std::as_writable_bytes(std::span(&raw, 1)).first(static_cast<std::size_t>(bytes)));
     const int unused = 64 - 8 * bytes;
     numbers.push_back(is_signed ? static_cast<std::int64_t>(raw << unused) >> unused : static_cast<std::int64_t>(raw));
-    for (int d = view.shape.size(); d-- > 0;) {
-      if (++index[static_cast<std::size_t>(d)] < view.shape[d]) break;
-      index[static_cast<std::size_t>(d)] = 0;
-    }
+    next_index<std::int64_t>(index, view.shape.span());
   }
   return numbers;
 }
