@@ -123,7 +123,7 @@ void ItemStore::settle(std::uint32_t index, const Location& location) {
   storage.bytes = location.bytes;
   storage.plain = !location.decoding;
   storage.is_stream = location.decoding && (location.decoding->deflated || location.decoding->item.zstd);
-  if (location.decoding) decodings_.emplace(index, *location.decoding);
+  if (location.decoding) decodings_.try_emplace(index, *location.decoding);
   storage.crc32 = location.crc32;
 }
 
@@ -137,7 +137,7 @@ std::uint32_t ItemStore::add_storage(const Location& location, std::uint32_t fil
 std::shared_ptr<const RandomReader> ItemStore::bytes_of(std::uint32_t storage) const {
   if (catalog_.storages[storage].plain) return file(catalog_.storages[storage].file);
   return views_.get(storage,
-                    [&] { return decoded_view(file(catalog_.storages[storage].file), decodings_.at(storage)); });
+                    [&] { return decoded_view(file(catalog_.storages[storage].file), *decodings_.find(storage)); });
 }
 
 }  // namespace shard::dcp

@@ -10,8 +10,8 @@
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/visited.h"
 
 namespace shard::torch_save {
 

@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import collisions
 import containers
 import pickles
 import places
@@ -33,7 +34,8 @@ MESSAGE_BYTES = 16 << 10
 OUTPUT_BYTES = 256 << 20
 
 VERBS = {"inspect": ["inspect"], "json": ["inspect", "--json"], "digest": ["digest", "-j", "2"],
-         "gather": ["gather", "-j", "2", "-o", "dst/out"], "split": ["split", "-j", "2", "-o", "dst/out"]}
+         "gather": ["gather", "-j", "2", "-o", "dst/out"], "split": ["split", "-j", "2", "-o", "dst/out"],
+         "to_torch": ["convert", "--to", "torch", "-o", "dst/out"], "to_dcp": ["convert", "--to", "dcp", "-o", "dst/out"]}
 
 
 def limit(address_space: int) -> None:
@@ -148,7 +150,7 @@ def try_cases(runner: Executor, tally: Tally) -> None:
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases(), views.cases())
+    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases(), views.cases(), collisions.cases())
     tally, begin = Tally(case for case in every if wanted in case.name), time.monotonic()
     with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as runner, ThreadPoolExecutor(WORKERS) as threads:
         for worker in [threads.submit(try_cases, runner, tally) for _ in range(WORKERS)]:

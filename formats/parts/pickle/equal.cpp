@@ -1,24 +1,17 @@
 #include "formats/parts/pickle/equal.h"
 
-#include <functional>
 #include <span>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/visited.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard::pickle {
 
 namespace {
 
 using Pair = std::pair<const Value*, const Value*>;
-struct PairHash {
-  std::size_t operator()(const Pair& pair) const {
-    const std::hash<const Value*> hash;
-    return hash(pair.first) * 0x9E3779B97F4A7C15 + hash(pair.second);
-  }
-};
 
 /// Walks two values side by side. A pair that is met again needs no second look: the first finds what differs below it.
 class Comparison {
@@ -41,7 +34,7 @@ class Comparison {
     if (a == nullptr || b == nullptr) {
       is_same_ = is_same_ && a == b;
     } else if (a != b || !options_.opaque_by_class || options_.same_tensor) {
-      if (met_.emplace(a, b).second) todo_.emplace_back(a, b);
+      if (met_.insert(Pair(a, b))) todo_.emplace_back(a, b);
     }
   }
 
@@ -72,7 +65,7 @@ class Comparison {
   const Equality::Options& options_;
   std::int64_t& visits_;
   std::vector<Pair> todo_;
-  std::unordered_set<Pair, PairHash> met_;
+  HashSet<Pair> met_;
   bool is_same_ = true;
 };
 
