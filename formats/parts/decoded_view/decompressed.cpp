@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "formats/parts/decoded_view/decoded_view.h"
@@ -64,7 +65,8 @@ class Stream {
 class Inflater final : public Stream {
  public:
   explicit Inflater(const Compressed& from) : from_(from), input_(from) {
-    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
+    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK)
+      throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
   }
   Inflater(const Inflater& other) : Stream(), from_(other.from_), input_(other.from_, other.input_.position()) {
     if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) {
@@ -83,6 +85,7 @@ class Inflater final : public Stream {
       stream_.avail_in = static_cast<uInt>(ahead.size());
       const int status = ::inflate(&stream_, Z_NO_FLUSH);
       input_.take(ahead.size() - stream_.avail_in);
+      if (status == Z_MEM_ERROR) throw std::bad_alloc();
       if (status != Z_OK && status != Z_STREAM_END) throw damaged(from_, "is not a deflate stream, or is cut short");
       ended_ = status == Z_STREAM_END;
     }
@@ -130,6 +133,7 @@ class ZstdStream final : public Stream {
  private:
   void check(std::size_t status) const {
     if (ZSTD_isError(status) == 0) return;
+    if (ZSTD_getErrorCode(status) == ZSTD_error_memory_allocation) throw std::bad_alloc();
     if (ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge) {
       throw Error(ErrorCode::kUnsupported, fmt::format("'{}' needs a zstd window above 128 MiB", from_.shown))
           .in_file(from_.file->name());
