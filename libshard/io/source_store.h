@@ -56,13 +56,19 @@ struct FileStatus {
   FileKind kind = FileKind::kAbsent;
   std::int64_t bytes = 0;
   std::uint64_t device = 0, inode = 0;  ///< Identity: equal for two names of one file.
+  std::uint32_t mode = 0;               ///< Permission bits, 0 to 0777.
 };
+
+/// True for two names of one thing that is there.
+inline bool is_same(const FileStatus& a, const FileStatus& b) {
+  return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.device == b.device && a.inode == b.inode;
+}
 
 /// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.
 class SourceStore {
  public:
   virtual ~SourceStore() = default;
-  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent rather than an error.
+  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent where they lead nowhere.
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;

@@ -82,16 +82,8 @@ class InputFiles final : public LocalDisk {
     return open(folder + "/" + relative);
   }
 
-  std::unique_ptr<FileWriter> create(const std::string& path) override { read_only(path); }
-  std::unique_ptr<FileWriter> open_existing(const std::string& path) override { read_only(path); }
-  void make_folder(const std::string& path) override { read_only(path); }
-  void sync_folder(const std::string& path) override { read_only(path); }
-  void set_default_mode(const std::string& path) override { read_only(path); }
-  void rename_new(const std::string& from, const std::string&) override { read_only(from); }
-  bool exchange(const std::string& a, const std::string&) override { read_only(a); }
-  void remove_all(const std::string& path) override { read_only(path); }
-  std::shared_ptr<void> try_lock(const std::string& folder) override { read_only(folder); }
-  std::int64_t free_bytes(const std::string& folder) const override { read_only(folder); }
+  std::unique_ptr<LocalFolder> open_folder(const std::string& path) override { read_only(path); }
+  std::string resolved(const std::string& path) const override { return path; }
   bool clone_range(const RandomReader& from, std::int64_t, FileWriter&, std::int64_t, std::int64_t) override {
     read_only(from.name());
   }
