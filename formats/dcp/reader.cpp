@@ -236,7 +236,7 @@ class DcpReader : public Reader {
 
   void warn_of_unseen_copies() {
     if (!has_warned_) {
-      catalog_.warnings.push_back(
+      catalog_.warnings.emplace_back(
           "items have no CRC: a tensor that several ranks have is taken from the lowest, unseen");
     }
     has_warned_ = true;
