@@ -35,9 +35,10 @@ VERBS = {
     "diff": lambda source: ["diff", source, source],
 }
 WITHOUT_OPTIONS = "inspect", "diff"  # Take no rules.
-CODES = {0, 3, 4, 8}
+CODES = {0, 2, 3, 4, 8}  # 2: a layout document beside the files.
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
-SECONDS_FLOOR = 0.1
+SECONDS_FLOOR = {"digest": 0.5, "diff": 1}  # As long as 1 GiB takes, which tensors may name and files not hold.
+OTHER_SECONDS_FLOOR = 0.1
 KIB_FLOOR = 64 << 10
 SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/budget.h). Growth below that ends there, in
 KIB_A_BYTE = 0.4       # exit 4; it has no room to do harm.
@@ -66,13 +67,15 @@ def exponent(points: list[tuple[int, float]], floor: float) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread
 
 
-def problems(members: list[Member], base: Ended) -> list[str]:
+def problems(verb: str, members: list[Member], base: Ended) -> list[str]:
     """What is wrong with the members of one family under one verb."""
+    seconds_floor = SECONDS_FLOOR.get(verb, OTHER_SECONDS_FLOOR)
     found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
     found += [f"takes {member.ended.seconds:.1f} s" for member in members if member.ended.seconds > SECONDS]
     seconds = [(member.bytes, member.ended.seconds - base.seconds) for member in members]
     kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
-    for what, points, floor, a_byte in ("time", seconds, SECONDS_FLOOR, SECONDS_A_BYTE), ("memory", kib, KIB_FLOOR, KIB_A_BYTE):
+    for what, points, floor, a_byte in (
+            ("time", seconds, seconds_floor, SECONDS_A_BYTE), ("memory", kib, KIB_FLOOR, KIB_A_BYTE)):
         is_dear = any(cost > floor + a_byte * size for size, cost in points)
         if is_dear and (slope := exponent(points, floor)) > STEEPEST:
             found.append(f"{what} grows with bytes^{slope:.1f}")
@@ -117,14 +120,14 @@ def try_verb(runner: Runner, verb: str, inputs, base: Ended) -> list[str]:
     members: list[Member] = []
     for source, options, size in inputs:
         members.append(Member(size, runner.member(verb, source, options)))
-        if members[-1].ended.seconds > NOISE_SECONDS and len(members) > 1 and problems(members, base):
+        if members[-1].ended.seconds > NOISE_SECONDS and len(members) > 1 and problems(verb, members, base):
             break
     for _ in range(ATTEMPTS - 1):
-        if members[-1].ended.seconds > NOISE_SECONDS or not problems(members, base):
+        if members[-1].ended.seconds > NOISE_SECONDS or not problems(verb, members, base):
             break
         again = [Member(size, runner.member(verb, source, options)) for source, options, size in inputs]
         members = [min(pair, key=lambda member: member.ended.seconds) for pair in zip(members, again)]
-    found = problems(members, base)
+    found = problems(verb, members, base)
     return [f"{', '.join(found)} ({described(members)})"] if found else []
 
 
