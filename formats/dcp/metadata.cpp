@@ -60,6 +60,7 @@ class Parser {
     const std::span<Value* const> chunks = pickle::sequence(pickle::need(value, "chunks"), "list of chunks");
     entry.first_chunk = static_cast<std::uint32_t>(out_.chunks.size());
     entry.chunk_count = static_cast<std::uint32_t>(chunks.size());
+    arena_.charge(Charge::kChunks, std::ssize(chunks));
     for (const Value* chunk : chunks) out_.chunks.push_back(chunk_of(entry, *chunk));
     out_.tensors.push_back(entry);
   }
@@ -210,7 +211,7 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
 
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file, bool opaque_globals) {
   try {
-    Arena scratch;
+    Arena scratch(arena.budget());
     pickle::LoadOptions options;
     options.file = file;
     options.opaque_unknown = opaque_globals;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/key_text.h"
 
@@ -18,8 +19,9 @@ namespace {
 constexpr std::int64_t kMaxBoxes = 1 << 16;       // Of one rank's part.
 constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // That are kept for the next tensor; a KiB each.
 
-/// A rank's part has at most as many boxes as the split factors say: small files may claim any.
-void check_boxes(Dims shape, const Sharding& sharding) {
+/// The most boxes that a rank's part may have, as the split factors say: small files may claim any.
+/// \throws Error kUnsupported  more than kMaxBoxes
+std::int64_t most_boxes(Dims shape, const Sharding& sharding) {
   std::map<int, std::int64_t> runs;
   for (const Placement& placement : sharding.placements) {
     if (placement.kind != Placement::kStridedShard) continue;
@@ -29,7 +31,7 @@ void check_boxes(Dims shape, const Sharding& sharding) {
   }
   std::int64_t boxes = 1;
   for (const auto& [dim, count] : runs) boxes = std::min(boxes * count, kMaxBoxes + 1);
-  if (boxes <= kMaxBoxes) return;
+  if (boxes <= kMaxBoxes) return boxes;
   throw Error(ErrorCode::kUnsupported,
               fmt::format("strided shards of {} lie in more than {} boxes on a rank", to_string(shape), kMaxBoxes));
 }
@@ -47,7 +49,8 @@ const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
   const std::vector<std::int64_t> order(cut.order.begin(), cut.order.end());
   const std::string key = KeyText().text(key_of(cut.sharding)).list(order).list(shape.span()).str();
   if (const std::vector<RankPiece>* known = placed_.find(key)) return *known;
-  check_boxes(shape, cut.sharding);
+  catalog_.arena->charge(Charge::kPlacedBoxes,
+                         checked_mul(mesh_size(cut.sharding.mesh), most_boxes(shape, cut.sharding)));
   std::vector<RankPiece> pieces = place(shape, cut.sharding.mesh, cut.sharding.placements, cut.order);
   for (std::size_t i = 0; i < cut.sharding.ranks.size(); ++i) pieces[i].rank = cut.sharding.ranks[i];
   if (placed_boxes_ > kMaxPlacedBoxes) {
