@@ -18,7 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
-constexpr std::int64_t kMaxPrograms = 1 << 14;  // Instructions of all patterns.
+constexpr std::int64_t kSetPrograms = 1 << 14;  // Instructions of the patterns of one set: their automaton stays small.
+constexpr std::int64_t kMaxPrograms = 1 << 19;  // Of all sets; each may take 8 MiB.
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
 
@@ -149,12 +150,10 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   return names;
 }
 
-/// What the rules of a document match: lists of names by binary search, patterns as one set, so that a name is passed
-/// over once for all of them.
+/// What the rules of a document match: lists of names by binary search, patterns in sets, so that a name is passed over
+/// once for many of them.
 class DocumentMatcher {
  public:
-  DocumentMatcher() : patterns_(quiet(), RE2::ANCHOR_BOTH) {}
-
   /// Rules are added in their order. `where` names the rule in messages.
   void add(std::size_t rule, const std::string& match, const std::string& where) {
     if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
@@ -164,27 +163,34 @@ class DocumentMatcher {
     const RE2 pattern(match, quiet());
     if (!pattern.ok()) throw wrong(where + ".match is not a regular expression").because(pattern.error());
     if ((programs_ += pattern.ProgramSize()) > kMaxPrograms) throw too_large();
-    patterns_.Add(match, nullptr);
-    rule_of_pattern_.push_back(rule);
+    if (sets_.empty() || (set_programs_ += pattern.ProgramSize()) > kSetPrograms) {
+      sets_.emplace_back(std::make_unique<RE2::Set>(quiet(), RE2::ANCHOR_BOTH), std::vector<std::size_t>());
+      set_programs_ = pattern.ProgramSize();
+    }
+    sets_.back().patterns->Add(match, nullptr);
+    sets_.back().rules.push_back(rule);
   }
 
   void finish() {
     std::ranges::sort(names_);
     names_.erase(std::ranges::unique(names_).begin(), names_.end());
-    if (!rule_of_pattern_.empty() && !patterns_.Compile()) throw too_large();
+    for (PatternSet& set : sets_) {
+      if (!set.patterns->Compile()) throw too_large();
+    }
   }
 
   std::vector<std::size_t> operator()(std::string_view name) const {
     std::vector<std::size_t> rules;
     for (const auto& [listed, rule] : std::ranges::equal_range(names_, name, {}, &Listed::first)) rules.push_back(rule);
-    if (rule_of_pattern_.empty()) return rules;
-    std::vector<int> matched;
-    RE2::Set::ErrorInfo error{};
-    if (!patterns_.Match(re2::StringPiece(name.data(), name.size()), &matched, &error) &&
-        error.kind != RE2::Set::kNoError) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
+    for (const PatternSet& set : sets_) {
+      std::vector<int> matched;
+      RE2::Set::ErrorInfo error{};
+      if (!set.patterns->Match(re2::StringPiece(name.data(), name.size()), &matched, &error) &&
+          error.kind != RE2::Set::kNoError) {
+        throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
+      }
+      for (const int pattern : matched) rules.push_back(set.rules[static_cast<std::size_t>(pattern)]);
     }
-    for (const int pattern : matched) rules.push_back(rule_of_pattern_[static_cast<std::size_t>(pattern)]);
     std::ranges::sort(rules);
     rules.erase(std::ranges::unique(rules).begin(), rules.end());
     return rules;
@@ -192,6 +198,10 @@ class DocumentMatcher {
 
  private:
   using Listed = std::pair<std::string, std::size_t>;
+  struct PatternSet {
+    std::unique_ptr<RE2::Set> patterns;
+    std::vector<std::size_t> rules;  ///< By pattern.
+  };
 
   static RE2::Options quiet() {
     RE2::Options options;
@@ -199,14 +209,13 @@ class DocumentMatcher {
     return options;
   }
   static Error too_large() {
-    return Error(ErrorCode::kUnsupported, "layout document: the patterns of the rules are too large")
+    return wrong("the patterns of the rules are too large")
         .because(fmt::format("they may have {} instructions together", kMaxPrograms));
   }
 
   std::vector<Listed> names_;  ///< Sorted.
-  RE2::Set patterns_;
-  std::vector<std::size_t> rule_of_pattern_;
-  std::int64_t programs_ = 0;
+  std::vector<PatternSet> sets_;
+  std::int64_t programs_ = 0, set_programs_ = 0;  ///< Instructions of all patterns, and of the last set's.
 };
 
 MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,
