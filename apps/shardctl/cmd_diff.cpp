@@ -93,8 +93,8 @@ Difference compare_metadata(const Side& a, const Side& b) {
 
 ValueDifference compare_pair(const Side& a, const Side& b, const TensorPair& pair, const Tolerance& tolerance,
                              const std::stop_token& stop, Progress& progress, BufferPool& pool_a, BufferPool& pool_b) {
-  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a);
-  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b);
+  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a, 1);
+  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b, 1);
   Comparer comparer(pair.a->dtype, tolerance);
   const std::int64_t step = std::max(reader_a.block_elements(kBlockBytes), reader_b.block_elements(kBlockBytes));
   for (std::int64_t begin = 0; begin < reader_a.elements() && !stop.stop_requested(); begin += step) {

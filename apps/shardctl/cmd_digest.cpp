@@ -18,8 +18,8 @@ namespace shard::app {
 namespace {
 
 std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, HashAlgorithm algorithm,
-                      Progress& progress, BufferPool& pool) {
-  BlockReader reader(source.catalog(), *source.reader, tensor, progress, pool);
+                      Progress& progress, BufferPool& pool, int threads) {
+  BlockReader reader(source.catalog(), *source.reader, tensor, progress, pool, threads);
   Hasher hasher(algorithm);
   const std::int64_t step = reader.block_elements(kBlockBytes);
   for (std::int64_t begin = 0; begin < reader.elements(); begin += step) {
@@ -65,7 +65,7 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
     for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
       return [&](std::size_t group) {
         for (const std::size_t i : groups[group]) {
-          digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress, pool);
+          digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress, pool, worker_count(session));
         }
       };
     });

@@ -1,17 +1,21 @@
 #include "apps/shardctl/losses.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "apps/shardctl/inspect_numbers.h"
+#include "libshard/core/first_names.h"
 
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kNamesShown = 3;
+std::string first_few(const std::vector<std::string>& names) {
+  FirstNames few;
+  for (const std::string& name : names) few.add(name);
+  return few.text();
+}
 
 /// Aliases, where the target neither shares storages nor takes notes.
 std::string lost_ties(const OpenSource& source, const SelectionOptions& options) {
@@ -75,13 +79,6 @@ std::string other_files(const Session& session, const OpenSource& source) {
 }
 
 }  // namespace
-
-std::string first_few(const std::vector<std::string>& names) {
-  std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(kNamesShown, names.size()); ++i) shown.push_back("'" + names[i] + "'");
-  std::string text = fmt::format("{}", fmt::join(shown, ", "));
-  return names.size() > kNamesShown ? text + fmt::format(" and {} more", names.size() - kNamesShown) : text;
-}
 
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits) {

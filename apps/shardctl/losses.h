@@ -10,9 +10,6 @@
 
 namespace shard::app {
 
-/// "'a', 'b', 'c' and 4 more"
-std::string first_few(const std::vector<std::string>& names);
-
 /// Lines for `warnings`: aliases, attributes and texts of the source's metadata that the target cannot hold, and other
 /// files of the source's folder, which nothing else mentions.
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,

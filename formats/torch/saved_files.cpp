@@ -11,8 +11,8 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/index_walk.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 

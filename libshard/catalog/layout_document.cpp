@@ -199,7 +199,7 @@ class DocumentMatcher {
     return options;
   }
   static Error too_large() {
-    return wrong("the patterns of the rules are too large")
+    return Error(ErrorCode::kUnsupported, "layout document: the patterns of the rules are too large")
         .because(fmt::format("they may have {} instructions together", kMaxPrograms));
   }
 

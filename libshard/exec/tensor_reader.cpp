@@ -10,6 +10,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
 #include "libshard/plan/overlaps.h"
@@ -20,6 +21,7 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kStaging = 1 << 20;
+constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
 constexpr std::size_t kStreamsAtOnce = 4;  // Decoders that are surely kept (ViewCache).
 
@@ -61,9 +63,13 @@ bool is_in_order(const Piece& piece) {
 }  // namespace
 
 struct TensorReader::Impl {
-  Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress, Findings& findings,
-       BufferPool* pool)
-      : name(tensor.name),
+  Impl(const Catalog& source, const Reader& source_reader, const Tensor& tensor, Progress& counters, Findings& findings,
+       BufferPool* pool, int given_threads)
+      : catalog(source),
+        reader(source_reader),
+        progress(counters),
+        threads(std::max(1, given_threads)),
+        name(tensor.name),
         panel(pool != nullptr ? *pool : own_pool),
         panel_limit((pool != nullptr ? pool : &own_pool)->limit_bytes()),
         checks(catalog, findings),
@@ -121,16 +127,42 @@ struct TensorReader::Impl {
 
   void fill_panel(std::int64_t begin) {
     const std::int64_t all = checked_numel(shape.span());
-    const std::int64_t most = rows_within(std::max(panel_limit - kStaging, panel_limit / 2));
+    const std::int64_t staging_bytes = std::min(threads * kStaging, panel_limit / 2);
+    const std::int64_t most = rows_within(panel_limit - staging_bytes);
     const std::int64_t panels = (all + most - 1) / most;
     if (has_stream && panels > kMostPasses) refuse_passes(all * unit_bytes());
     panel_begin = panel_end = begin;
     const std::int64_t end = std::min(all, begin + most);
-    const std::int64_t bytes = (end - begin) * unit_bytes(), through = std::min(kStaging, bytes);
-    const std::span<std::byte> memory = panel.ensure(bytes + through);
+    const std::int64_t bytes = (end - begin) * unit_bytes();
+    const std::span<std::byte> memory = panel.ensure(bytes + std::min(staging_bytes, bytes));
     panel_data = memory.data();
-    read_units(begin, end, panel_data, memory.subspan(static_cast<std::size_t>(bytes)));
+    std::byte* to = panel_data;
+    Box box;
+    box.dims = shape.size();
+    peel(shape.span(), 0, begin, end, box, [&](const Box& part) {
+      read_in_parts(part, to, memory.subspan(static_cast<std::size_t>(bytes)));
+      to += part.numel() * unit_bytes();
+    });
     panel_end = end;
+  }
+
+  /// Reads a box with all threads, each a part of what is slowest in the storage. A stream has one decoder.
+  void read_in_parts(const Box& box, std::byte* out, std::span<std::byte> memory) {
+    const auto slowest = static_cast<std::size_t>(order_of(pieces.front().strides.span())[0]);
+    const std::int64_t size = box.size[slowest];
+    const bool is_small = box.numel() * unit_bytes() < kLeastInParts;
+    const std::int64_t parts = has_stream || is_small ? 1 : std::min<std::int64_t>(threads, size);
+    const std::size_t share = memory.size() / static_cast<std::size_t>(parts);
+    for_each_index(static_cast<std::size_t>(parts), static_cast<int>(parts), {}, [&]() -> IndexWorker {
+      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
+      return [&, own](std::size_t i) {
+        const auto n = static_cast<std::int64_t>(i);
+        Box part = box;
+        part.offset[slowest] += begin_of_share(size, n, parts);
+        part.size[slowest] = begin_of_share(size, n + 1, parts) - begin_of_share(size, n, parts);
+        read_part(*own, box, part, out, memory.subspan(i * share, share));
+      };
+    });
   }
 
   [[noreturn]] void refuse_passes(std::int64_t bytes) const {
@@ -143,23 +175,32 @@ struct TensorReader::Impl {
         .suggest(Remedy::kMoreMemory);
   }
 
-  void read_box(const Box& box, std::byte* out, std::span<std::byte> memory) try {
+  void read_box(const Box& box, std::byte* out, std::span<std::byte> memory) {
+    read_part(piece_reader, box, box, out, memory);
+  }
+
+  /// Reads a part of `box`, which lies row-major at `out`.
+  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
     row_major_strides(sizes, std::span(strides).first(dims));
     const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
-    const auto [first, last] = candidates(pieces, box);
+    const auto [first, last] = candidates(pieces, part);
     for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
-      const Box common = intersect(box, Box(piece.offsets, piece.sizes));
+      const Box common = intersect(part, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
-      piece_reader.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
+      from.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
     }
   } catch (Error& error) {
     error.of_tensor(name);
     throw;
   }
 
+  const Catalog& catalog;
+  const Reader& reader;
+  Progress& progress;
+  const int threads;
   std::string_view name;
   BufferPool own_pool{kOwnPool};
   Buffer panel;
@@ -179,8 +220,8 @@ struct TensorReader::Impl {
 };
 
 TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
-                           Findings& findings, BufferPool* pool)
-    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings, pool)) {}
+                           Findings& findings, BufferPool* pool, int threads)
+    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings, pool, threads)) {}
 
 TensorReader::~TensorReader() = default;
 

@@ -20,10 +20,10 @@ class TensorReader {
  public:
   /// `findings` is told of a storage that was read whole and does not match its checksum, see SourceChecks.
   /// `pool` has the memory for panels; readers that share one wait for one another, so that a thread which reads two
-  /// tensors at once needs two pools. Null: 64 MiB of its own.
+  /// tensors at once needs two pools. Null: 64 MiB of its own. `threads` fill a panel.
   /// Ownership: all must outlive this.
   TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
-               Findings& findings = throwing_findings(), BufferPool* pool = nullptr);
+               Findings& findings = throwing_findings(), BufferPool* pool = nullptr, int threads = 1);
   ~TensorReader();
   /// Fills `out` with elements [begin, end), packed little-endian as stored. Sub-byte elements: begin and end must fall
   /// on bytes. \pre out.size() is their bytes.

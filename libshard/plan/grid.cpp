@@ -13,6 +13,14 @@ constexpr std::int64_t kMiB = 1 << 20;
 // A copy shall take at most 2,500 reads and writes per GB (10^9 bytes): then the calls cost little beside the bytes.
 // The search stops a little below, because its numbers are estimates.
 constexpr double kCallsPerByte = 2400e-9;
+// Where the two sides differ in their order, tiles are a trade of short reads for short writes. A short write makes the
+// page cache of a new file grow here and there and costs about four short reads of one that is there.
+constexpr double kWriteCost = 4;
+// A larger tile must save 5 % of the calls: the smaller one stays in the CPU's cache, and differences of a few percent
+// are within the estimate's error.
+constexpr double kGain = 0.95;
+// One worker alone must save nearly half of the calls by taking the memory of all, so that the others wait.
+constexpr double kAloneGain = 0.55;
 constexpr std::size_t kSample = 2048;  // Pieces that an estimate looks at, so that its cost is bounded.
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -121,7 +129,9 @@ class TileSearch {
     }
   }
 
-  void try_size(std::int64_t bytes) {
+  /// \param is_alone  only one worker can hold a tile of this size.
+  void try_size(std::int64_t bytes, bool is_alone) {
+    gain_ = permuted_ && is_alone ? kAloneGain : kGain;
     const std::int64_t elements = std::max<std::int64_t>(1, bytes / element_bytes_);
     Numbers tile;
     if (is_stream_) {  // Along one stream after another.
@@ -140,11 +150,11 @@ class TileSearch {
   std::span<const std::int64_t> best() const { return std::span(best_).first(at(shape_.size())); }
 
  private:
-  /// A later tile, which is mostly a larger one, must save 5 % of the calls: the smaller one stays in the CPU's cache,
-  /// and differences of a few percent are within the estimate's error.
+  /// A later tile, which is mostly a larger one, must save some of the calls.
   void keep_better(const Numbers& tile) {
-    const double calls = calls_of(from_, tile, read_) + calls_of(to_, tile, write_);
-    if (calls >= 0.95 * calls_) return;
+    const double reads = calls_of(from_, tile, read_), writes = calls_of(to_, tile, write_);
+    const double calls = reads + (permuted_ ? kWriteCost : 1) * writes;
+    if (calls >= gain_ * calls_) return;
     calls_ = calls;
     best_ = tile;
   }
@@ -156,7 +166,7 @@ class TileSearch {
   Access read_{}, write_{};
   Numbers piece_{};  ///< Of a stream: the sides of the largest source piece.
   bool permuted_ = false, is_stream_ = false;
-  double calls_ = 1e300;
+  double calls_ = 1e300, gain_ = kGain;
   Numbers best_{};
 };
 
@@ -182,8 +192,8 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
   // do, after at most log2 of the memory in MiB steps.
   for (std::int64_t size = std::min(kMiB, limits.share_bytes);; size *= 2) {
     // Both limits are tried as they are, not only the powers of two next to them.
-    if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes);
-    search.try_size(std::min(size, limits.full_bytes));
+    if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes, false);
+    search.try_size(std::min(size, limits.full_bytes), size > limits.share_bytes);
     if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;
     if (size >= limits.full_bytes || size / 2 >= bytes) break;
   }

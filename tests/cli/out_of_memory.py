@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 SHARDCTL = os.environ["SHARDCTL"]
-STEP = 5 << 20
+STEP = 8 << 20
 ENOUGH = 700 << 20
 GATHER = ["gather", "-o", "out", "-f", "--objects", "drop"]
 VERBS = [("m.safetensors", ["inspect", "--json"]), ("m.pt", ["inspect"]), ("m.pt", ["digest", "-j", "2"]), ("dcp", ["digest", "-j", "2"]),

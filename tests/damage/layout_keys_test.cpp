@@ -103,7 +103,7 @@ TEST(LayoutKeys, PatternsThatAreTooLargeTogetherAreRefused) {
   for (int i = 0; i < 1000; ++i) rules += R"({"match":"x.{900}"},)";
   const std::string text = R"({"schema":"shardctl.layout/1","mesh":{"a":2},"rules":[)" + rules + R"({"match":"y"}]})";
   const Error error = error_of(text);
-  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(error.what(), HasSubstr("the patterns of the rules are too large"));
 }
 

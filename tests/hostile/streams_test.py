@@ -4,6 +4,7 @@ the hundred thousand, names of megabytes. Each with an honest twin of the same s
 Limits are those of a normal run without a limit of the address space: 5 s of processor time, 512 MiB, 16 KiB of messages.
 """
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -89,8 +90,12 @@ def warnings(checks: Checks, folder: Path) -> None:
     items = b"".join(text(f"object{i}") + (holder + b"q\x05" if i == 0 else b"h\x05") for i in range(count))
     shared = folder / "shared.pt"
     shared.write_bytes(torch_file(b"}(" + items + b"u"))
-    ended = run(folder, "inspect", shared)
-    checks.ended("objects with tensors inside", ended, ended.code if ended.code in (0, 4, 8) else 0)
+    checks.ended("objects with tensors inside", run(folder, "inspect", shared), 0, "and 19997 more")
+    unused = folder / "dcp"
+    shutil.copytree(Path(os.environ["SHARD_DATA"], "dcp", "four_ranks"), unused)
+    for i in range(3000):
+        (unused / f"__{i + 4}_0.distcp").write_bytes(b"x")
+    checks.ended("files without an item", run(folder, "inspect", unused), 0, "and 2997 more")
     many = folder / "hf"
     many.mkdir()
     (many / "a.safetensors").write_bytes(safetensors({"__metadata__": {f"key{i}": "a" for i in range(count)}, "v": entry([1], 0, 1)}, b"x"))

@@ -162,6 +162,15 @@ TEST(ChooseTile, BalancesItsSidesPastDimensionsThatAreWhole) {
   EXPECT_THAT(tile, ElementsAre(4, 256, 256, 4));
 }
 
+TEST(ChooseTile, WritesLongRunsOfWhatIsTransposedAndLeavesMemoryToOtherWorkers) {
+  Arena arena;
+  const Unit unit = unit_of(arena, {8192, 8192});
+  const std::vector<Piece> from = {make_piece(arena, {0, 0}, {8192, 8192}, {1, 8192})};
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {8192, 8192}, {8192, 1})};
+  const Sizes tile = numbers(choose_tile(arena, unit, from, to, {31 * kMiB, kWhole, kMiB}));
+  EXPECT_THAT(tile, ElementsAre(911, 8192)) << "9 tiles of at most 31 MiB, each written as one run";
+}
+
 TEST(ChooseTile, CountsReadsOfWhatIsPermutedAsNoLongerThanTheStagingBuffer) {
   Columns one(64 << 10, 1024, 1);
   EXPECT_THAT(one.tile({kWhole, kWhole, kMiB}), ElementsAre(256, 1024));
@@ -188,13 +197,19 @@ std::int64_t runs_in(const Piece& piece, const Box& box) {
   return runs;
 }
 
+bool are_permuted(const Piece& from, const Piece& to) {
+  const Order from_order = order_of(from.strides.span()), to_order = order_of(to.strides.span());
+  return !std::equal(from_order.begin(), from_order.begin() + from.sizes.size(), to_order.begin());
+}
+
+/// All calls; a write of what is permuted counts four times.
 std::int64_t calls_of(Unit unit, Dims tile, const std::vector<Piece>& from, const std::vector<Piece>& to) {
   unit.tile = tile;
+  const bool is_permuted = are_permuted(from[0], to[0]);
   std::int64_t calls = 0;
   for (std::int64_t number = 0; number < count_tiles(unit); ++number) {
-    for (const std::vector<Piece>* side : {&from, &to}) {
-      for (const Piece& piece : *side) calls += runs_in(piece, tile_box(unit, number));
-    }
+    for (const Piece& piece : from) calls += runs_in(piece, tile_box(unit, number));
+    for (const Piece& piece : to) calls += (is_permuted ? 4 : 1) * runs_in(piece, tile_box(unit, number));
   }
   return calls;
 }
@@ -225,7 +240,8 @@ TEST(ChooseTile, NeedsAboutAsFewCallsAsTheBetterOfTheLargestSlabsAndFitsInMemory
     for (const std::int64_t side : tile) elements *= side;
     ASSERT_LE(4 * elements, std::max(limits.share_bytes, limits.full_bytes));
     const std::int64_t calls = calls_of(unit, tile, from, to);
-    const std::int64_t most = limits.full_bytes / 4;
+    // What is permuted takes the memory of other workers only for a large gain.
+    const std::int64_t most = (are_permuted(from[0], to[0]) ? limits.share_bytes : limits.full_bytes) / 4;
     const std::int64_t best = std::min(calls_of(unit, slab_along(arena, unit, from[0], most), from, to),
                                        calls_of(unit, slab_along(arena, unit, to[0], most), from, to));
     ASSERT_LE(static_cast<double>(calls), 2.0 * static_cast<double>(best) + 8) << "round " << round;
