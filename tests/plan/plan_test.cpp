@@ -167,6 +167,17 @@ TEST(PlanCopies, JoinsSmallNeighboursIntoOneCopy) {
   EXPECT_EQ(plan.bytes_to_write, 1000);
 }
 
+// The second tensor begins in its file where the first ends in another.
+TEST(PlanCopies, JoinsNoPiecesOfTwoFiles) {
+  Catalog source, target;
+  add_tensor(source, "a", DType::kUint8, {10}, {{{0}, {10}, {1}, 0, add_storage(source, 0, 10), 0}});
+  add_tensor(source, "b", DType::kUint8, {10}, {{{0}, {10}, {1}, 0, add_storage(source, 1, 10, 10), 0}});
+  for (const char* name : {"a", "b"}) add_tensor(target, name, DType::kUint8, {10}, {piece(target, 0, {0}, {10}, 1)});
+  const Plan plan = plan_copies(source, target, {});
+  EXPECT_EQ(plan.units.size(), 1);
+  EXPECT_EQ(plan.from_pieces.size(), 2);
+}
+
 TEST(PlanCopies, JoinsNoMoreThanOneMebibyte) {
   constexpr std::int64_t kBytes = 400 << 10;
   Catalog source, target;
