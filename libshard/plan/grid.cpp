@@ -36,9 +36,10 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
     for (int i = shape.size(); i-- > 0;) {
       const int d = order[at(i)];
       std::int64_t& side = tile[at(d)];
-      if (side < shape[d] && really) side = std::min(shape[d], side * 2);
       run *= side;
-      if (side < shape[d] || really) break;
+      if (side == shape[d]) continue;
+      if (really) side = std::min(shape[d], side * 2);
+      break;
     }
     return run;
   };
@@ -47,7 +48,6 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
     grow(grow(from, false) <= grow(to, false) ? from : to, true);
     used = 1;
     for (int d = 0; d < shape.size(); ++d) used *= tile[at(d)];
-    if (used > elements) tile = before;
     if (std::equal(before.begin(), before.begin() + shape.size(), tile.begin())) return;
   }
 }
