@@ -132,7 +132,7 @@ int run_copy(Session& session, const Options& options) {
   CopyResult result = run_job(session, options, *work.output, work.job, progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
-  for (const std::string& warning : result.warnings) warn(session, warning);
+  warn_all(session, result.warnings);
   if (options.target.dry_run) {
     render_plan(session, options, work.source.label, result);
     return 0;

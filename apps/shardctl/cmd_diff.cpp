@@ -12,6 +12,7 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "formats/parts/pickle/equal.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/ranks/wire.h"
 
@@ -51,6 +52,18 @@ void merge(const List& a, const List& b, const Visit& visit) {
   }
 }
 
+std::string_view name_of_tensor(const Catalog& catalog, const Value& tensor) {
+  const auto index = static_cast<std::size_t>(tensor.number);
+  return index < catalog.tensors.size() ? catalog.tensors[index].name : std::string_view();
+}
+
+bool is_same(pickle::Equality& equality, const Side& a, const SelectedObject& x, const Side& b,
+             const SelectedObject& y) {
+  const Value* in_a = a.catalog().objects[x.source].value;
+  const Value* in_b = b.catalog().objects[y.source].value;
+  return in_a == nullptr || in_b == nullptr ? in_a == in_b : equality.is_equal(*in_a, *in_b);
+}
+
 /// Compares names, dtypes, shapes and objects; `values` gets the pairs whose values are still to be compared.
 Difference compare_metadata(const Side& a, const Side& b) {
   Difference found;
@@ -68,11 +81,12 @@ Difference compare_metadata(const Side& a, const Side& b) {
       if (same_dtype && same_shape) found.values.push_back({x, y, {}});
     }
   });
+  const auto same_tensor = [&](const Value& x, const Value& y) {
+    return name_of_tensor(a.catalog(), x) == name_of_tensor(b.catalog(), y);
+  };
+  pickle::Equality equality({.same_tensor = same_tensor});
   merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
-    const bool same = x != nullptr && y != nullptr &&
-                      value_fingerprint(a.catalog(), a.catalog().objects[x->source].value) ==
-                          value_fingerprint(b.catalog(), b.catalog().objects[y->source].value);
-    if (!same) found.objects.push_back({x, y});
+    if (x == nullptr || y == nullptr || !is_same(equality, a, *x, b, *y)) found.objects.push_back({x, y});
   });
   return found;
 }

@@ -8,6 +8,7 @@
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
 #include "libshard/exec/parallel.h"
@@ -91,8 +92,7 @@ std::string checkpoint_digest(const Catalog& catalog, const Selection& selection
 
 void print_json(Session& session, const Options& options, const Catalog& catalog, const Selection& selection,
                 const std::vector<std::string>& digests, const std::string& checkpoint) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.digest/1");
   json.key("algorithm"), json.string(options.algorithm);
@@ -110,7 +110,7 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
   }
   json.end_array();
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace
@@ -137,9 +137,9 @@ int run_digest(Session& session, const Options& options) {
   }
   TextSink sink(session.out);
   for (std::size_t i = 0; i < digests.size(); ++i) {
-    sink.add(fmt::format("{}  {}\n", digests[i], printable(selection.tensors[i].name)));
+    sink.line(fmt::format("{}  {}", digests[i], selection.tensors[i].name));
   }
-  sink.add(fmt::format("checkpoint {}\n", checkpoint));
+  sink.line(fmt::format("checkpoint {}", checkpoint));
   return 0;
 }
 

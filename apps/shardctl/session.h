@@ -8,6 +8,7 @@
 #include <ostream>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
@@ -53,8 +54,7 @@ bool colours_errors(const Session& session);
 void note(const Session& session, const std::string& text);
 /// "shardctl: warning: ..." on stderr; not with --quiet.
 void warn(const Session& session, const std::string& text);
-
-/// The text with control characters as \xHH, so that names from files cannot steer a terminal.
-std::string printable(std::string_view text);
+/// A line for each of the first few, and one that says how many more there are.
+void warn_all(const Session& session, const std::vector<std::string>& texts);
 
 }  // namespace shard::app

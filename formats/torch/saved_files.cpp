@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
@@ -12,6 +11,8 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -33,8 +34,8 @@ class FileByNumber final : public RandomReader {
     files_.get(number_)->read_at(offset, out);
   }
   std::int64_t size() const override { return size_; }
-  std::int64_t held_bytes(std::int64_t offset, std::int64_t count) const override {
-    return files_.get(number_)->held_bytes(offset, count);
+  std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
+    return files_.get(number_)->allocated_bytes(offset, count);
   }
 
  private:
@@ -112,7 +113,7 @@ struct SavedFiles::Impl {
   mutable OpenFiles files;
   std::vector<Opened> opened;          ///< By file number.
   std::vector<StorageSource> sources;  ///< By storage.
-  std::unordered_map<std::string_view, std::uint16_t> locations;
+  HashMap<std::string_view, std::uint16_t> locations;
   mutable decoded_view::ViewCache decoders;
 
   Impl(const SourceStore& file_system, Catalog& target, SavedFilesOptions given)
@@ -130,7 +131,7 @@ struct SavedFiles::Impl {
   Value* open(std::shared_ptr<const RandomReader> file) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
-    catalog.arena->earn(0, file->held_bytes(0, file->size()));
+    catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
     last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
     last.first.assign(last.saved->record_count(), kNoIndex);
     return &last.saved->root();
@@ -214,13 +215,13 @@ struct SavedFiles::Impl {
   }
 
   std::uint16_t location_of(std::string_view location) {
-    if (const auto known = locations.find(location); known != locations.end()) return known->second;
+    if (const std::uint16_t* known = locations.find(location)) return *known;
     if (catalog.locations.size() >= kMaxLocations) {
       throw Error(ErrorCode::kUnsupported, fmt::format("the tensors lie on more than {} devices", kMaxLocations));
     }
     const auto index = static_cast<std::uint16_t>(catalog.locations.size());
     catalog.locations.emplace_back(location);
-    locations.emplace(catalog.arena->copy(location), index);
+    locations.try_emplace(catalog.arena->copy(location), index);
     return index;
   }
 
@@ -241,7 +242,7 @@ struct SavedFiles::Impl {
 SavedFiles::SavedFiles(const SourceStore& store, Catalog& catalog, const SavedFilesOptions& options)
     : impl_(std::make_unique<Impl>(store, catalog, options)) {
   for (std::size_t i = 0; i < catalog.locations.size(); ++i) {
-    impl_->locations.emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
+    impl_->locations.try_emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
   }
 }
 
@@ -329,10 +330,7 @@ std::vector<std::int64_t> numbers_of(const TensorView& view, std::span<const std
     std::uint64_t raw = 0;
     std::memcpy(&raw, span.data() + at * bytes, bytes);
     numbers.push_back(is_signed ? static_cast<std::int64_t>(raw << unused) >> unused : static_cast<std::int64_t>(raw));
-    for (int d = view.shape.size(); d-- > 0;) {
-      if (++index[static_cast<std::size_t>(d)] < view.shape[d]) break;
-      index[static_cast<std::size_t>(d)] = 0;
-    }
+    next_index<std::int64_t>(index, view.shape.span());
   }
   return numbers;
 }

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <span>
-#include <unordered_map>
-#include <unordered_set>
+#include <set>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -45,9 +45,9 @@ class SourceChecks {
   Findings& findings_;
   std::mutex reporting_;  ///< The sink is called by one thread at a time.
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint32_t, CrcRuns> begun_;
+  std::map<std::uint32_t, CrcRuns> begun_;
   std::size_t run_count_ = 0;                  ///< Of all storages that are begun.
-  std::unordered_set<std::uint32_t> skipped_;  ///< Storages that are not compared: they came in too many runs.
+  std::set<std::uint32_t> skipped_;  ///< Storages that are not compared: they came in too many runs.
 };
 
 }  // namespace shard

@@ -190,19 +190,19 @@ TEST_P(Decompress, KeepsNoDecoderBehindTheEnd) {
   const Opened file = opened(text);
   read(*file.view, 0, 100);
   const std::int64_t window = 256 << 10;
-  EXPECT_GT(file.view->kept_bytes(), window) << "a block of output and the decoder";
+  EXPECT_GT(file.view->held_bytes(), window) << "a block of output and the decoder";
   read(*file.view, 0, text.size());
-  EXPECT_LE(file.view->kept_bytes(), 8 << 20);
+  EXPECT_LE(file.view->held_bytes(), 8 << 20);
   EXPECT_EQ(read(*file.view, 5, 100), text.substr(5, 100));
 }
 
-/// A view that says what it keeps.
-class Keeping final : public RandomReader {
+/// A view that says what it holds.
+class Holding final : public RandomReader {
  public:
-  explicit Keeping(std::int64_t bytes) : bytes_(bytes) {}
+  explicit Holding(std::int64_t bytes) : bytes_(bytes) {}
   void read_at(std::int64_t, std::span<std::byte>) const override {}
   std::int64_t size() const override { return 0; }
-  std::int64_t kept_bytes() const override { return bytes_; }
+  std::int64_t held_bytes() const override { return bytes_; }
 
  private:
   std::int64_t bytes_;
@@ -212,7 +212,7 @@ TEST(ViewCache, KeepsWhatWasAskedForLastWithinItsMemory) {
   ViewCache cache;
   int made = 0;
   const auto get = [&](std::uint32_t storage, std::int64_t bytes) {
-    return cache.get(storage, [&] { return ++made, std::make_shared<Keeping>(bytes); });
+    return cache.get(storage, [&] { return ++made, std::make_shared<Holding>(bytes); });
   };
   for (const std::uint32_t storage : {0U, 1U, 2U, 0U}) get(storage, 10 << 20);
   EXPECT_EQ(made, 3);

@@ -10,7 +10,7 @@ from containers import swollen
 HASHED = (*READ, "digest")
 
 
-def case(title: str, make, code: int, verbs=ALL, says: str = "") -> Case:
+def free(title: str, make, code: int, verbs=ALL, says: str = "") -> Case:
     return Case(title, make, {verb: {code} for verb in verbs}, says=says)
 
 
@@ -36,17 +36,17 @@ def bytes_view(shape, strides, size: int) -> bytes:
 
 def proportion():
     claim = "tensors claim"
-    yield case("dcp: 2^50 floats out of one", expanded_item(1 << 50, 1), 4, says=claim)
-    yield case("dcp: 2^29 floats out of one", expanded_item(1 << 29, 1), 4, says=claim)
-    yield case("dcp: 2^28 floats out of one, the most that any file may name", expanded_item(1 << 28, 1), 0, verbs=HASHED)
-    yield case("dcp: 2^20 floats out of one", expanded_item(1 << 20, 1), 0)
-    yield case("dcp: 2^20 floats out of as many", expanded_item(1 << 20, 1 << 20), 0)
+    yield free("dcp: 2^50 floats out of one", expanded_item(1 << 50, 1), 4, says=claim)
+    yield free("dcp: 2^29 floats out of one", expanded_item(1 << 29, 1), 4, says=claim)
+    yield free("dcp: 2^28 floats out of one, the most that any file may name", expanded_item(1 << 28, 1), 0, verbs=HASHED)
+    yield free("dcp: 2^20 floats out of one", expanded_item(1 << 20, 1), 0)
+    yield free("dcp: 2^20 floats out of as many", expanded_item(1 << 20, 1 << 20), 0)
     size = 1 << 26
     one = bytes_view([size], [1], size)
-    yield case("255 views of one deflated storage", deflated(size, [bytes_view([size - i], [1], size) for i in range(255)]), 4, says=claim)
-    yield case("a view of a deflated storage", deflated(size, [one]), 0)
-    yield case("100,000 tensors of one numpy array", numpy_tensors(100_000, 250_000, "float32"), 4, says=claim)
-    yield case("10 tensors of one numpy array", numpy_tensors(10, 250_000, "float32"), 0)
+    yield free("255 views of one deflated storage", deflated(size, [bytes_view([size - i], [1], size) for i in range(255)]), 4, says=claim)
+    yield free("a view of a deflated storage", deflated(size, [one]), 0)
+    yield free("100,000 tensors of one numpy array", numpy_tensors(100_000, 250_000, "float32"), 4, says=claim)
+    yield free("10 tensors of one numpy array", numpy_tensors(10, 250_000, "float32"), 0)
 
 
 def numpy_tensors(count: int, elements: int, dtype: str):
@@ -65,19 +65,19 @@ def numpy_tensors(count: int, elements: int, dtype: str):
 
 def strides():
     size = 1 << 21
-    yield case("every second byte, 64 times", deflated(size, [bytes_view([64, size // 2], [0, 2], size)]), 0)
-    yield case("every second byte, 1,024 times", deflated(size, [bytes_view([1024, size // 2], [0, 2], size)]), 0, verbs=HASHED)
-    yield case("every byte, 512 times", deflated(size, [bytes_view([512, size], [0, 1], size)]), 0, verbs=HASHED)
+    yield free("every second byte, 64 times", deflated(size, [bytes_view([64, size // 2], [0, 2], size)]), 0)
+    yield free("every second byte, 1,024 times", deflated(size, [bytes_view([1024, size // 2], [0, 2], size)]), 0, verbs=HASHED)
+    yield free("every byte, 512 times", deflated(size, [bytes_view([512, size], [0, 1], size)]), 0, verbs=HASHED)
     size = 1 << 25
-    yield case("every second one of 2^25 bytes", deflated(size, [bytes_view([size // 2], [2], size)]), 0)
-    yield case("every 5,000th one of 2^25 bytes", deflated(size, [bytes_view([size // 5000], [5000], size)]), 0)
-    yield case("2^25 bytes", deflated(size, [bytes_view([size], [1], size)]), 0)
+    yield free("every second one of 2^25 bytes", deflated(size, [bytes_view([size // 2], [2], size)]), 0)
+    yield free("every 5,000th one of 2^25 bytes", deflated(size, [bytes_view([size // 5000], [5000], size)]), 0)
+    yield free("2^25 bytes", deflated(size, [bytes_view([size], [1], size)]), 0)
     for side in 8192, 16384:
         size, verbs = side * side, ALL if side == 8192 else ("digest",)
-        yield case(f"{side} x {side} deflated bytes, transposed", deflated(size, [bytes_view([side, side], [1, side], size)]), 0, verbs)
-        yield case(f"{side} x {side} deflated bytes", deflated(size, [bytes_view([side, side], [side, 1], size)]), 0, verbs)
+        yield free(f"{side} x {side} deflated bytes, transposed", deflated(size, [bytes_view([side, side], [1, side], size)]), 0, verbs)
+        yield free(f"{side} x {side} deflated bytes", deflated(size, [bytes_view([side, side], [side, 1], size)]), 0, verbs)
     yield Case("16384 x 16384 deflated bytes, transposed, within 8 MiB", deflated(size, [bytes_view([side, side], [1, side], size)]),
-               {"digest": {6}}, ["--max-memory", "8MiB"], "more than 8 times")
+               {"digest": {6}}, ["--max-memory", "8MiB"], "more than 8 times", None)
 
 
 def windows():
@@ -85,7 +85,7 @@ def windows():
     count, size = 8, 120 << 20
     item = swollen(pickled(tensor([size // 4], [1], count=size // 4)), size)
     small, wide = b"\x28\xb5\x2f\xfd\x00\x38", b"\x28\xb5\x2f\xfd\x00\x88"
-    for title, header, address_space, code in (("128 KiB", small, 8 << 30, 0), ("128 MiB", wide, 8 << 30, 0), ("128 MiB, without memory for one", wide, 120 << 20, 6)):
+    for title, header, address_space, code in (("128 KiB", small, Case.address_space, 0), ("128 MiB", wide, Case.address_space, 0), ("128 MiB, without memory for one", wide, 120 << 20, 6)):
         items = [header + item.removeprefix(small)] * count
         metadata = dcp_metadata([count * size // 4], [([i * size // 4], [size // 4]) for i in range(count)],
                                 [([i * size // 4], i, "__0_0.distcp", i * len(item), len(item)) for i in range(count)], zstd=True)
@@ -94,8 +94,8 @@ def windows():
 
 
 def shared_arrays():
-    yield case("2,000 bfloat16 tensors of one numpy array", numpy_tensors(2000, 125_000, "bfloat16"), 0, verbs=HASHED)
-    yield case("2,000 float32 tensors of one numpy array", numpy_tensors(2000, 125_000, "float32"), 0, verbs=HASHED)
+    yield free("2,000 bfloat16 tensors of one numpy array", numpy_tensors(2000, 125_000, "bfloat16"), 0, verbs=HASHED)
+    yield free("2,000 float32 tensors of one numpy array", numpy_tensors(2000, 125_000, "float32"), 0, verbs=HASHED)
 
 
 def cases():

@@ -167,7 +167,7 @@ class Decompressed final : public RandomReader {
   }
   std::int64_t size() const override { return from_.bytes; }
   std::unique_lock<std::mutex> turn() const override { return std::unique_lock(turn_); }
-  std::int64_t kept_bytes() const override { return kept_bytes_; }
+  std::int64_t held_bytes() const override { return held_bytes_; }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > from_.bytes) {
@@ -243,7 +243,7 @@ class Decompressed final : public RandomReader {
       check_end();
       stream_.reset();  // What is read from now on lies in the window or begins again.
     }
-    count_kept();
+    count_held();
   }
 
   /// Readers go front to back, but views may be made to send the decoder to and fro.
@@ -258,10 +258,10 @@ class Decompressed final : public RandomReader {
         .of_kind(FindingKind::kOutOfBounds);
   }
 
-  void count_kept() const {
+  void count_held() const {
     std::size_t bytes = window_.capacity() + (stream_ == nullptr ? 0 : stream_->memory_bytes());
     for (const Point& point : points_) bytes += point.stream->memory_bytes();
-    kept_bytes_ = static_cast<std::int64_t>(bytes);
+    held_bytes_ = static_cast<std::int64_t>(bytes);
   }
 
   void check_end() const {
@@ -299,7 +299,7 @@ class Decompressed final : public RandomReader {
   mutable std::vector<Point> points_;
   mutable std::int64_t spacing_ = kFirstSpacing;
   mutable std::int64_t decoded_bytes_ = 0;  ///< In all passes.
-  mutable std::atomic<std::int64_t> kept_bytes_{0};
+  mutable std::atomic<std::int64_t> held_bytes_{0};
 };
 
 }  // namespace

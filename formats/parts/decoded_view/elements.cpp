@@ -65,7 +65,7 @@ class Elements final : public RandomReader {
   }
   std::int64_t size() const override { return bytes_; }
   std::unique_lock<std::mutex> turn() const override { return file_->turn(); }
-  std::int64_t kept_bytes() const override { return file_->kept_bytes(); }
+  std::int64_t held_bytes() const override { return file_->held_bytes(); }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > bytes_) {

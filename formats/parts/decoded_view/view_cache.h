@@ -13,8 +13,8 @@
 
 namespace shard::decoded_view {
 
-/// What was asked for last is kept: up to kMostViews whose memory (RandomReader::kept_bytes) is together at most
-/// kMostKept, and always the last. Threads: safe; one view is made at a time.
+/// What was asked for last is kept: up to kMostViews whose memory (RandomReader::held_bytes) is together at most
+/// kMostHeld, and always the last. Threads: safe; one view is made at a time.
 class ViewCache {
  public:
   /// The view of a storage; `make` makes one that is not kept.
@@ -25,18 +25,18 @@ class ViewCache {
     Kept last(storage, kept != views_.end() ? kept->second : make());
     if (kept != views_.end()) views_.erase(kept);
     views_.push_back(std::move(last));
-    while (views_.size() > 1 && (views_.size() > kMostViews || kept_bytes() > kMostKept)) views_.pop_front();
+    while (views_.size() > 1 && (views_.size() > kMostViews || held_bytes() > kMostHeld)) views_.pop_front();
     return views_.back().second;
   }
 
  private:
   using Kept = std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>;
   static constexpr std::size_t kMostViews = 64;
-  static constexpr std::int64_t kMostKept = 32 << 20;
+  static constexpr std::int64_t kMostHeld = 32 << 20;
 
-  std::int64_t kept_bytes() const {
+  std::int64_t held_bytes() const {
     std::int64_t bytes = 0;
-    for (const Kept& each : views_) bytes += each.second->kept_bytes();
+    for (const Kept& each : views_) bytes += each.second->held_bytes();
     return bytes;
   }
 
