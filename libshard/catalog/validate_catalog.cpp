@@ -7,6 +7,7 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/coverage.h"
 #include "libshard/core/box.h"
+#include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -255,28 +256,24 @@ bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findin
   return check_coverage(tensor.name, tensor.shape, chunks, findings);
 }
 
-/// What tensors may name of bytes that no file holds: kTimes is the most that deflate makes of a byte (1032, of zeros),
-/// so that whatever a record of a zip can hold may be named; below kAlways are the expanded tensors and the compressed
-/// zeros of honest small files.
-constexpr double kAlways = std::int64_t{1} << 30, kTimes = 1032;
-
 /// Views may name an element many times over (a stride of 0, many names for one storage), and zeros shrink to nothing.
 /// A file of a few bytes that says terabytes so is made to keep its readers busy. The files' sizes are known before any
 /// place is, and count each stored byte once, whatever storages and items claim of them.
 void check_proportion(const Catalog& catalog, Findings& findings) {
+  constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
   double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
   for (const Tensor& tensor : catalog.tensors) {
     if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }
   for (const File& file : catalog.files) stored += static_cast<double>(file.bytes);
-  if (named <= std::max(kAlways, kTimes * stored)) return;
-  findings.report(Error(ErrorCode::kCorruption,
-                        fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", named, stored))
-                      .because(fmt::format(
-                          "beyond 1 GiB no checkpoint claims more than {:.0f} times what its files hold; one that was "
-                          "made to keep its readers busy may",
-                          kTimes))
-                      .of_kind(FindingKind::kOutOfBounds));
+  if (named <= std::max(always, times * stored)) return;
+  findings.report(
+      Error(ErrorCode::kCorruption,
+            fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", named, stored))
+          .because(fmt::format("beyond 1 GiB no checkpoint claims more than {} times what its files hold; one that was "
+                               "made to keep its readers busy may",
+                               kNamedPerFileByte))
+          .of_kind(FindingKind::kOutOfBounds));
 }
 
 }  // namespace

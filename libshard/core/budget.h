@@ -59,6 +59,11 @@ inline constexpr std::int64_t kBudgetPerByte = 320;
 /// For each byte that its data files hold: pickles that are compressed as a whole are small beside the data.
 inline constexpr std::int64_t kBudgetPerDataByte = 16;
 
+/// Tensors may name so many bytes, or so many times the bytes of all files, whatever the files hold of them: expanded
+/// tensors, views of one storage, zeros that shrink. 1032 is the most that deflate makes of a byte, so that any record of
+/// a zip may be named; below the floor are honest small files (an expanded mask, zeros in zstd).
+inline constexpr std::int64_t kNamedFloor = std::int64_t{1} << 30, kNamedPerFileByte = 1032;
+
 /// Threads: one at a time.
 class Budget {
  public:
