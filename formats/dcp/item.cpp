@@ -14,10 +14,9 @@ namespace {
 
 using torch_save::TensorView;
 
-// A pickle that is compressed may be this much larger than the item; far better ratios are an attack.
-constexpr std::int64_t kPickleRatio = 64, kPickleAlways = 1 << 20;
-constexpr std::int64_t kFrame = 1 << 16;  // What a zip with one tensor has besides its elements, at most.
-constexpr std::size_t kKnownPickles = 4096;
+constexpr std::int64_t kFrame = 1 << 16;       // What a zip with one tensor has besides its elements, at most.
+constexpr std::size_t kKnownPickles = 4096;    // So many are remembered,
+constexpr std::size_t kMostKnownBytes = 4096;  // and none that is longer.
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -85,12 +84,11 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
   return decoded_view::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
 }
 
-OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
-                   ZstdAllowance& allowance)
+OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena)
     : item_(item), content_(file) {
   std::int64_t begin = item.offset, bytes = item.length;
   if (item.zstd) {
-    content_ = std::make_shared<ZstdItem>(file, item, limit_bytes, allowance);
+    content_ = std::make_shared<ZstdItem>(file, item, limit_bytes, arena);
     begin = 0;
     bytes = zstd_bytes_ = content_->size();
   }
@@ -105,9 +103,7 @@ const zip::Record& OpenItem::need(std::string_view name) const {
       .of_kind(FindingKind::kBadHeader);
 }
 
-std::vector<std::byte> OpenItem::data_pkl() const {
-  return zip_->read(need("data.pkl"), kPickleAlways + checked_mul(item_.length, kPickleRatio));
-}
+std::vector<std::byte> OpenItem::data_pkl(Arena& arena) const { return zip_->read(need("data.pkl"), arena); }
 
 bool OpenItem::has_storages() const {
   const std::string folder = zip_->folder() + "/data/";
@@ -154,10 +150,9 @@ Location OpenItem::location_of(const TensorView& view) const {
   return location;
 }
 
-ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes,
-                            ZstdAllowance& allowance) {
-  const OpenItem zip(file, item, checked_add(box_bytes, kFrame), allowance);
-  const std::vector<std::byte> data_pkl = zip.data_pkl();
+ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes) {
+  const OpenItem zip(file, item, checked_add(box_bytes, kFrame), arena_);
+  const std::vector<std::byte> data_pkl = zip.data_pkl(arena_);
   const Pickled& pickled = this->pickled(as_text(data_pkl), file->name());
   TensorView view = pickled.view;
   view.key = pickled.key;
@@ -166,8 +161,7 @@ ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item
 
 const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const std::string& file) {
   if (const auto found = known_.find(data_pkl); found != known_.end()) return found->second;
-  if (known_.size() >= kKnownPickles) known_.clear();
-  Arena scratch;
+  Arena scratch(arena_.budget());
   pickle::LoadOptions options;
   options.file = file;
   options.allow = pickle::is_known_global;
@@ -176,6 +170,8 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
   if (!view) throw not_a_tensor(*root);
   Pickled pickled{*view, std::string(view->key)};
   pickled.view.location = {};  // It lay in the scratch arena.
+  if (data_pkl.size() > kMostKnownBytes) return last_ = std::move(pickled);
+  if (known_.size() >= kKnownPickles) known_.clear();
   return known_.emplace(std::string(data_pkl), std::move(pickled)).first->second;
 }
 

@@ -46,13 +46,12 @@ struct Location {
 class OpenItem {
  public:
   /// \param limit_bytes  what an item of zstd may decode to.
-  /// \param allowance    what all of them may; must outlive this.
+  /// \param arena        its budget pays for what is decoded and read; must outlive this.
   /// \throws Error kCorruption   not a torch.save zip there; see ZstdItem.
   /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
-  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes,
-           ZstdAllowance& allowance);
-  /// \throws Error kCorruption  it is missing or larger than a pickle of this item can be.
-  std::vector<std::byte> data_pkl() const;
+  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena);
+  /// \throws Error kCorruption  it is missing, or the budget is spent.
+  std::vector<std::byte> data_pkl(Arena& arena) const;
   /// Whether storages lie beside the pickle.
   bool has_storages() const;
   /// \throws Error kCorruption  the storage's record is missing or of another size than the view says.
@@ -80,14 +79,12 @@ struct ItemTensor {
 /// ones. Threads: one.
 class ItemOpener {
  public:
-  /// Shapes and strides go into `arena`.
+  /// Shapes and strides go into `arena`, and its budget pays for what is read.
   explicit ItemOpener(Arena& arena) : arena_(arena) {}
   /// \param box_bytes  what the item's tensor has by `.metadata`; bounds what a zstd stream may decode to.
-  /// \param allowance  see OpenItem.
   /// \throws Error kCorruption   no zip with one tensor in it.
   /// \throws Error kUnsupported  a tensor of another kind (sparse, quantized, ...); see OpenItem.
-  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes,
-                  ZstdAllowance& allowance);
+  ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes);
 
  private:
   struct TextHash {
@@ -98,10 +95,12 @@ class ItemOpener {
     torch_save::TensorView view;
     std::string key;  ///< What view.key points to.
   };
+  /// Valid until the next call.
   const Pickled& pickled(std::string_view data_pkl, const std::string& file);
 
   Arena& arena_;
   std::unordered_map<std::string, Pickled, TextHash, std::equal_to<>> known_;
+  Pickled last_;  ///< One that is too long to be remembered.
 };
 
 }  // namespace shard::dcp

@@ -34,22 +34,6 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
   }
 }
 
-/// Bytes of the files that lie in items of zstd, each once, however many items share it.
-std::int64_t zstd_bytes(std::span<const Item> items) {
-  std::vector<Item> zstd;
-  std::ranges::copy_if(items, std::back_inserter(zstd), &Item::zstd);
-  const auto place = [](const Item& item) { return std::pair(item.file, item.offset); };
-  std::ranges::sort(zstd, {}, place);
-  std::int64_t bytes = 0, covered = 0;
-  for (std::size_t i = 0; i < zstd.size(); ++i) {
-    if (i == 0 || zstd[i].file != zstd[i - 1].file) covered = 0;
-    const std::int64_t end = checked_add(zstd[i].offset, zstd[i].length);
-    bytes = checked_add(bytes, std::max<std::int64_t>(0, end - std::max(covered, zstd[i].offset)));
-    covered = std::max(covered, end);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog)
@@ -61,7 +45,29 @@ void ItemStore::set_items(std::vector<Item> items) {
   items_ = std::move(items);
   catalog_.storages.resize(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) catalog_.storages[i].file = items_[i].file;
-  zstd_allowance_ = ZstdAllowance(zstd_bytes(items_));
+}
+
+void ItemStore::earn(const RandomReader& file, const Item& item) {
+  const auto first = earned_.lower_bound({item.file, 0});
+  const bool is_new_file = first == earned_.end() || first->first.first != item.file;
+  if (is_new_file) catalog_.arena->earn(0, file.held_bytes(0, file.size()));
+  std::int64_t begin = item.offset;
+  const std::int64_t end = checked_add(item.offset, item.length);
+  auto next = earned_.upper_bound({item.file, begin});
+  if (next != earned_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first.first == item.file) begin = std::max(begin, before->second);
+  }
+  for (; begin < end; ++next) {
+    const bool is_last = next == earned_.end() || next->first.first != item.file || next->first.second >= end;
+    const std::int64_t gap_end = is_last ? end : next->first.second;
+    if (begin < gap_end) {
+      catalog_.arena->earn(file.held_bytes(begin, gap_end - begin));
+      earned_[{item.file, begin}] = gap_end;
+    }
+    if (is_last) return;
+    begin = next->second;
+  }
 }
 
 void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
@@ -99,7 +105,8 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   Chunk& chunk = catalog_.chunks[one.chunk];
   StoredTensor& stored = catalog_.stored[chunk.stored];
   try {
-    const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes, zstd_allowance_);
+    if (one.item.zstd) earn(*file, one.item);  // All of it is read.
+    const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
     check_item(tensor, chunk, found);
     settle(stored.storage, found.location);
     stored.strides = chunk.strides = found.strides;

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/dcp/fetched_file.h"
@@ -44,8 +46,8 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
-  /// What items of zstd may decode to while they are looked into, all together.
-  ZstdAllowance& zstd_allowance() { return zstd_allowance_; }
+  /// Lets the catalog's budget earn an item's bytes in its file, each byte once, and what the file holds.
+  void earn(const RandomReader& file, const Item& item);
   /// A storage of its own for what lies inside an object. \returns its index.
   std::uint32_t add_storage(const Location& location, std::uint32_t file);
 
@@ -61,7 +63,7 @@ class ItemStore {
   std::vector<Item> items_;
   std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
-  ZstdAllowance zstd_allowance_;
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> earned_;  ///< File and begin of a range -> its end.
   mutable OpenFiles files_;
   mutable decoded_view::ViewCache views_{8};
 };

@@ -61,6 +61,7 @@ class Parser {
     const std::span<Value* const> chunks = pickle::sequence(pickle::need(value, "chunks"), "list of chunks");
     entry.first_chunk = static_cast<std::uint32_t>(out_.chunks.size());
     entry.chunk_count = static_cast<std::uint32_t>(chunks.size());
+    arena_.charge(Charge::kChunks, std::ssize(chunks));
     for (const Value* chunk : chunks) out_.chunks.push_back(chunk_of(entry, *chunk));
     out_.tensors.push_back(entry);
   }
@@ -195,7 +196,8 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
     return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');
   };
   if (is_of("bytecheckpoint")) {
-    throw Error(ErrorCode::kUnsupported, "cannot read a ByteCheckpoint checkpoint: it is not one of torch.distributed.checkpoint")
+    throw Error(ErrorCode::kUnsupported,
+                "cannot read a ByteCheckpoint checkpoint: it is not one of torch.distributed.checkpoint")
         .because(fmt::format(".metadata names the class {}.{}", module, name))
         .hint("load it with ByteCheckpoint and save it with torch.distributed.checkpoint");
   }
@@ -210,7 +212,7 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
 
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file, bool opaque_globals) {
   try {
-    Arena scratch;
+    Arena scratch(arena.budget());
     pickle::LoadOptions options;
     options.file = file;
     options.opaque_unknown = opaque_globals;

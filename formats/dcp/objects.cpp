@@ -20,7 +20,7 @@ using torch_save::TensorView;
 /// Puts an opaque value in the place of every tensor that is still a call.
 class TensorHider {
  public:
-  explicit TensorHider(Arena& arena) : arena_(arena) {}
+  explicit TensorHider(Arena& arena) : arena_(arena), hidden_(arena) {}
 
   void hide(Value& value, int depth = 0) {
     if (!visited_.insert(&value)) return;
@@ -68,7 +68,7 @@ std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLe
 class TensorFinder {
  public:
   TensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)
-      : arena_(arena), item_(item), entry_(entry), out_(out) {}
+      : arena_(arena), item_(item), entry_(entry), out_(out), hidden_(arena) {}
 
   void run() {
     const auto none = [](const Value&) { return false; };
@@ -118,7 +118,7 @@ class TensorFinder {
 
 void visit_object_leaves(Arena& arena, const RankObject& rank, const std::function<void(const TreeLeaf&)>& visit) {
   const auto none = [](const Value&) { return false; };
-  torch_save::HiddenTensors hidden;
+  torch_save::HiddenTensors hidden(arena);
   visit_leaves(arena, *rank.object->root, none, [&](const TreeLeaf& leaf) {
     const bool wrapped = torch_save::is_parameter(*leaf.value, hidden);
     const Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
@@ -168,7 +168,7 @@ Value* hidden_tensor(Arena& arena) {
 
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options) {
   LoadedObject loaded;
-  const auto data_pkl = std::make_shared<const std::vector<std::byte>>(item.data_pkl());
+  const auto data_pkl = std::make_shared<const std::vector<std::byte>>(item.data_pkl(arena));
   arena.adopt(data_pkl);
   loaded.pickle = {reinterpret_cast<const char*>(data_pkl->data()), data_pkl->size()};
   pickle::LoadOptions load;

@@ -20,8 +20,6 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::int64_t kMetadataLimit = std::int64_t{1} << 34;
-
 class DcpReader : public Reader {
  public:
   DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options)
@@ -83,7 +81,7 @@ class DcpReader : public Reader {
     std::vector<RankMetadata> ranks;
     for (const MetadataFile& each : find_metadata(store_, folder_, findings_, catalog_.warnings)) {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
-      const std::vector<std::byte> bytes = read_whole(*file, kMetadataLimit);
+      const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
       catalog_.files.push_back({each.name, file->size(), each.rank});
       ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
     }
@@ -185,6 +183,7 @@ class DcpReader : public Reader {
           {chunk.offsets, chunk.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});
       catalog_.stored.push_back(stored);
     }
+    catalog_.arena->charge(Charge::kEntries);
     catalog_.tensors.push_back(tensor);
   }
 
@@ -264,7 +263,8 @@ class DcpReader : public Reader {
 
   /// \param if_tensors  nothing is loaded where the item holds none.
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
-    const OpenItem item(file, one.item, kMaxDecodedObject, items_.zstd_allowance());
+    items_.earn(*file, one.item);
+    const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena);
     if (if_tensors && !item.has_storages()) return {};
     return load_object(*catalog_.arena, item, objects_[one.entry],
                        {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});
@@ -360,7 +360,7 @@ class DcpReader : public Reader {
   std::string folder_;
   Findings& findings_;
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
-  Catalog catalog_;
+  Catalog catalog_ = source_catalog();
   ItemStore items_{store_, folder_, catalog_};
   std::vector<ObjectEntry> objects_;  // By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;  // Of each object; without a root until it is loaded.

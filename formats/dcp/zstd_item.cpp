@@ -11,39 +11,29 @@ namespace shard::dcp {
 namespace {
 
 constexpr std::size_t kEnd = 1 << 16;  // As much of each end is kept.
-constexpr std::int64_t kAlwaysDecoded = std::int64_t{1} << 32, kDecodedRatio = 64;
-constexpr std::int64_t kMostStored = std::int64_t{1} << 56;  // More times the ratio does not fit 63 bits.
 
 std::string shown(const Item& item) { return fmt::format("the item at {}", item.offset); }
 
-decoded_view::Compressed compressed(std::shared_ptr<const RandomReader> file, const Item& item, ZstdAllowance* allowance) {
+decoded_view::Compressed compressed(std::shared_ptr<const RandomReader> file, const Item& item, Arena* arena) {
   decoded_view::Compressed from{.file = std::move(file),
-                          .offset = item.offset,
-                          .stored_bytes = item.length,
-                          .codec = decoded_view::Codec::kZstd,
-                          .shown = shown(item)};
-  if (allowance != nullptr) from.on_decoded = [allowance](std::int64_t bytes) { allowance->take(bytes); };
+                                .offset = item.offset,
+                                .stored_bytes = item.length,
+                                .codec = decoded_view::Codec::kZstd,
+                                .shown = shown(item)};
+  if (arena != nullptr) from.on_decoded = [arena](std::int64_t bytes) { arena->charge(Charge::kDecoded, bytes); };
   return from;
 }
 
 }  // namespace
 
-ZstdAllowance::ZstdAllowance(std::int64_t stored_bytes)
-    : all_(kAlwaysDecoded + kDecodedRatio * std::min(stored_bytes, kMostStored)), left_(all_) {}
-
-void ZstdAllowance::take(std::int64_t decoded_bytes) {
-  left_ -= std::min(left_, decoded_bytes);
-  if (left_ > 0) return;
-  throw Error(ErrorCode::kCorruption, fmt::format("the zstd items decode to more than {} bytes", all_))
-      .because("no values of a model shrink so well: the checkpoint was made to keep its readers busy")
-      .of_kind(FindingKind::kBadHeader);
-}
-
-ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes,
-                   ZstdAllowance& allowance)
-    : file_(std::move(file)), item_(item), allowance_(allowance) {
+ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes, Arena& arena)
+    : file_(std::move(file)), item_(item), arena_(arena) {
   name_ = file_->name();
   decode(limit_bytes);
+}
+
+std::int64_t ZstdItem::held_bytes(std::int64_t, std::int64_t count) const {
+  return std::min(count, file_->held_bytes(item_.offset, item_.length));
 }
 
 void ZstdItem::decode(std::int64_t limit_bytes) {
@@ -55,7 +45,7 @@ void ZstdItem::decode(std::int64_t limit_bytes) {
         .of_kind(FindingKind::kBadHeader);
   };
   try {
-    decoded_view::decompress_all(compressed(file_, item_, &allowance_), take);
+    decoded_view::decompress_all(compressed(file_, item_, &arena_), take);
   } catch (Error& error) {
     if (error.why().empty()) error.because(".metadata says that it went through stream.zstd/1");
     throw;
@@ -79,13 +69,13 @@ void ZstdItem::read_at(std::int64_t offset, std::span<std::byte> out) const {
   };
   if (offset >= 0 && end <= static_cast<std::int64_t>(front_.size())) return copy(front_, offset);
   if (offset >= end_begin && end <= bytes_) return copy(end_, offset - end_begin);
-  if (whole_ == nullptr) whole_ = zstd_view(file_, item_, bytes_, &allowance_);
+  if (whole_ == nullptr) whole_ = zstd_view(file_, item_, bytes_, &arena_);
   whole_->read_at(offset, out);
 }
 
 std::shared_ptr<const RandomReader> zstd_view(std::shared_ptr<const RandomReader> file, const Item& item,
-                                              std::int64_t decoded_bytes, ZstdAllowance* allowance) {
-  decoded_view::Compressed from = compressed(std::move(file), item, allowance);
+                                              std::int64_t decoded_bytes, Arena* arena) {
+  decoded_view::Compressed from = compressed(std::move(file), item, arena);
   from.bytes = decoded_bytes;
   return decoded_view::decompressed(std::move(from));
 }

@@ -12,35 +12,21 @@
 
 namespace shard::dcp {
 
-/// How much all zstd items of a checkpoint may decode to while they are looked into. Values shrink a few times, but
-/// zeros ten thousand times: without a limit a few megabytes, named again and again, would keep a reader busy for
-/// minutes. 4 GiB, and 64 times what is stored, are far more than the states of a training need.
-/// Threads: one.
-class ZstdAllowance {
- public:
-  /// \param stored_bytes  of all these items, each byte of a file once.
-  explicit ZstdAllowance(std::int64_t stored_bytes = 0);
-  /// \throws Error kCorruption (kind bad_header)  more was taken than there is.
-  void take(std::int64_t decoded_bytes);
-
- private:
-  std::int64_t all_, left_;
-};
-
 /// The decoded bytes of one item, as a file that begins at 0. No header says how many there are, so making one decodes
 /// the stream once, keeping what a zip's reader asks for: both ends. The middle is decoded again when it is read.
 ///
 /// Threads: one. Memory: zstd's window (at most 128 MiB, written by torch 2 MiB) while it decodes, then 128 KiB.
 class ZstdItem : public RandomReader {
  public:
-  /// \param allowance  pays for what comes out, now and when the middle is read; must outlive this.
+  /// \param arena  its budget pays for what comes out, now and when the middle is read; must outlive this.
   /// \throws Error kCorruption (kind bad_header)  no zstd stream, one that is cut short, or more than `limit_bytes` or
-  ///   what is left of the allowance come out, however little went in.
+  ///   what the budget allows come out.
   /// \throws Error kUnsupported  a window above 128 MiB.
-  ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes,
-           ZstdAllowance& allowance);
+  ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, std::int64_t limit_bytes, Arena& arena);
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
   std::int64_t size() const override { return bytes_; }
+  /// What the file holds of the stream: decoded bytes are none of a file's.
+  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override;
 
  private:
   void decode(std::int64_t limit_bytes);
@@ -48,16 +34,16 @@ class ZstdItem : public RandomReader {
 
   std::shared_ptr<const RandomReader> file_;
   Item item_;
-  ZstdAllowance& allowance_;
+  Arena& arena_;
   std::int64_t bytes_ = 0;
   std::vector<std::byte> front_, end_;                 ///< The first and the last bytes, as many as there are.
   mutable std::shared_ptr<const RandomReader> whole_;  ///< Decodes again; made when it is needed.
 };
 
 /// The decoded bytes of an item whose decoded size is known: a view that decodes as it is read.
-/// \param allowance  pays for what comes out, and must outlive the view; null: nobody does.
-/// Threads: safe, without an allowance.
+/// \param arena  its budget pays for what comes out, and it must outlive the view; null: nobody does.
+/// Threads: safe, without an arena.
 std::shared_ptr<const RandomReader> zstd_view(std::shared_ptr<const RandomReader> file, const Item& item,
-                                              std::int64_t decoded_bytes, ZstdAllowance* allowance = nullptr);
+                                              std::int64_t decoded_bytes, Arena* arena = nullptr);
 
 }  // namespace shard::dcp

@@ -226,7 +226,7 @@ class DcpHfReader final : public Reader {
   Findings& findings_;
   SourceFiles source_;
   mutable OpenFiles files_;
-  Catalog catalog_;
+  Catalog catalog_ = source_catalog();
   PieceTable pieces_;
   std::vector<std::int64_t> ranks_;  ///< The rank of each file that has one, ascending.
   std::optional<std::uint32_t> first_read_;

@@ -298,14 +298,16 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
                     kLengthBytes + bytes, file.size());
   }
   const auto size = static_cast<std::size_t>(bytes);
-  std::unique_ptr<char[]> text = std::make_unique_for_overwrite<char[]>(size + 1);
-  file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
-  text[size] = '\0';
-  if (text[0] != '{') {
+  char first = 0;
+  if (size > 0) file.read_at(kLengthBytes, std::as_writable_bytes(std::span(&first, 1)));
+  if (first != '{') {
     throw Error(ErrorCode::kCorruption, "header does not begin with '{'")
         .in_file(shown)
         .of_kind(FindingKind::kBadHeader);
   }
+  std::unique_ptr<char[]> text = std::make_unique_for_overwrite<char[]>(size + 1);
+  file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
+  text[size] = '\0';
   return {std::move(text), bytes};
 }
 

@@ -100,6 +100,7 @@ class SafetensorsReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     const HeaderText header = read_header_text(*opened, file.path);
+    catalog_.arena->earn(opened->held_bytes(0, header.bytes));
     const std::size_t entries = max_entries(header);
     make_room(catalog_.storages, entries);
     make_room(catalog_.stored, entries);
@@ -241,7 +242,7 @@ class SafetensorsReader final : public Reader {
   SourceFiles source_;
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
-  Catalog catalog_;
+  Catalog catalog_ = source_catalog();
   hf_index::WeightMap map_;  ///< Empty without an index.
   std::vector<std::string> unlisted_, elsewhere_;
 };

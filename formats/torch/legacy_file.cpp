@@ -90,8 +90,7 @@ class LegacyFile final : public SavedFile {
  private:
   Value* next_pickle() {
     const std::int64_t bytes = pickle::scan(*file_, at_);
-    const auto data = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
-    file_->read_at(at_, *data);
+    const auto data = std::make_shared<const std::vector<std::byte>>(read_metadata(*file_, at_, bytes, arena_));
     arena_.adopt(data);
     at_ += bytes;
     return pickle::load(arena_, *data, load_options_);

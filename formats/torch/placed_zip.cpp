@@ -151,7 +151,7 @@ std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vecto
 }
 
 void check_objects(const Catalog& target) {
-  HiddenTensors hidden;
+  HiddenTensors hidden(*target.arena);
   for (const Object& object : target.objects) {
     if (object.value == nullptr) continue;
     const std::string_view kind = hidden.kind_in(*object.value);

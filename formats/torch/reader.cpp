@@ -158,7 +158,7 @@ class TorchReader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   SourceFiles source_;
-  Catalog catalog_;
+  Catalog catalog_ = source_catalog();
   SavedFiles files_;
   std::vector<Value*> roots_;  ///< By file; null where it is damaged.
 };

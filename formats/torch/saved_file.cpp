@@ -6,9 +6,9 @@
 #include <charconv>
 #include <vector>
 
+#include "formats/parts/zip/zip.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/parts/zip/zip.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
@@ -20,9 +20,6 @@ namespace {
 constexpr std::int64_t kSmallRecord = 64;
 constexpr int kLastVersion = 10;  // kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h.
 constexpr std::uint16_t kDeflated = 8;
-// Deflate shrinks pickles of tensors about tenfold; a far better ratio is an attack.
-constexpr std::int64_t kMostPickle = std::int64_t{1} << 30;  // A sparse file says any size.
-constexpr std::int64_t kInflateRatio = 64, kInflateAlways = 1 << 20;
 
 std::string_view as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -71,7 +68,8 @@ std::string_view version_of(const zip::ZipReader& zip) {
   return zip.find("byteorder") != nullptr ? "zip, torch>=2.1" : "zip, torch>=1.6";
 }
 
-std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& zip, const std::string& shown) {
+std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& zip, Arena& arena,
+                                                          const std::string& shown) {
   const zip::Record* record = zip.find("data.pkl");
   if (record == nullptr) {
     throw Error(ErrorCode::kCorruption, "the zip has no record data.pkl")
@@ -79,9 +77,8 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
         .of_kind(FindingKind::kBadHeader)
         .because("torch.save always writes one: this is another kind of zip");
   }
-  const std::int64_t limit =
-      record->method == 0 ? kMostPickle : std::min(kMostPickle, kInflateAlways + record->stored_bytes * kInflateRatio);
-  return std::make_shared<const std::vector<std::byte>>(zip.read(*record, limit));
+  arena.earn(zip.held_bytes(*record));
+  return std::make_shared<const std::vector<std::byte>>(zip.read(*record, arena));
 }
 
 bool is_rebuilt_tensor(const Value& value) {
@@ -103,7 +100,7 @@ class ZipFile final : public SavedFile {
     check_version(zip_, options.shown);
     big_endian_ = has_big_endian_mark(zip_, options.shown);
     version_ = version_of(zip_);
-    const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(zip_, options.shown);
+    const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(zip_, arena, options.shown);
     arena.adopt(data);
     root_ = pickle::load(arena, *data, load_options(options));
   }
@@ -117,8 +114,7 @@ class ZipFile final : public SavedFile {
 
   SavedRecord record(std::uint32_t number) const override {
     const zip::Record& record = zip_.records()[number];
-    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method),
-            record.checksum()};
+    return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method), record.checksum()};
   }
 
   std::string record_name(std::uint32_t number) const override {
@@ -156,7 +152,7 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
   while (!stack.empty()) {
     const Value& value = *stack.back();
     stack.pop_back();
-    check_walk(0, ++steps_);
+    arena_.charge(Charge::kVisits);
     if (!visited.insert(&value)) continue;
     if (const std::string_view kind = unsupported_tensor_kind(value); !kind.empty()) return kind;
     if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value)) return "attribute";

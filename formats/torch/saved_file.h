@@ -73,13 +73,15 @@ std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> f
 /// large part.
 class HiddenTensors {
  public:
+  /// Ownership: `arena`, whose budget pays for the steps, must outlive this.
+  explicit HiddenTensors(Arena& arena) : arena_(arena) {}
   /// What kind of tensor lies in `object` (or is it), or empty: a sparse one, one in an attribute of a class, a bare
   /// storage. Such an object cannot be written without losing it.
-  /// \throws Error kCorruption  more than kMaxValueVisits steps for all objects so far.
+  /// \throws Error kCorruption  the budget is spent.
   std::string_view kind_in(const Value& object);
 
  private:
-  std::int64_t steps_ = 0;
+  Arena& arena_;
 };
 
 /// True for _rebuild_parameter(data, requires_grad, hooks), and for the same with a state behind, in which no tensors

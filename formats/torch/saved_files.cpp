@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "formats/torch/saved_file.h"
+#include "libshard/catalog/bounds.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/open_files.h"
@@ -31,6 +33,9 @@ class FileByNumber final : public RandomReader {
     files_.get(number_)->read_at(offset, out);
   }
   std::int64_t size() const override { return size_; }
+  std::int64_t held_bytes(std::int64_t offset, std::int64_t count) const override {
+    return files_.get(number_)->held_bytes(offset, count);
+  }
 
  private:
   OpenFiles& files_;
@@ -99,6 +104,7 @@ struct SavedFiles::Impl {
   Value* open(std::shared_ptr<const RandomReader> file) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
+    catalog.arena->earn(0, file->held_bytes(0, file->size()));
     last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
     last.first.assign(last.saved->record_count(), kNoIndex);
     return &last.saved->root();
@@ -262,28 +268,29 @@ void SavedFiles::locate_tensors(std::span<const std::uint32_t> tensors) {
   locate(std::move(storages));
 }
 
-std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorView& view, std::int64_t limit) {
-  const std::int64_t count = checked_numel(view.shape);
-  if (!is_integer(view.dtype) || count > limit) {
-    throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {} where at most {} integers make sense",
-                                                    count, dtype_name(view.dtype), limit))
-        .of_kind(FindingKind::kBadPickle);
-  }
-  StorageSource source = impl_->source_of(file, view);
-  if (source.record != kNoIndex) source.offset = impl_->saved(file).locate(source.record);
-  const auto elements = impl_->open_source(file, source);
-  const std::int64_t begin = impl_->is_plain(file, source) ? source.offset : 0;
-  const int bytes = element_bytes(view.dtype);
+namespace {
+
+/// The elements' bytes from the view's first to its last, \pre few.
+std::vector<std::byte> read_span(const RandomReader& elements, std::int64_t begin, std::int64_t count,
+                                 const TensorView& view) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * element_bytes(view.dtype)));
+  elements.read_at(begin + view.first * element_bytes(view.dtype), bytes);
+  return bytes;
+}
+
+/// The view's elements in row-major order. \param span  see read_span
+std::vector<std::int64_t> numbers_of(const TensorView& view, std::span<const std::byte> span) {
+  const auto bytes = static_cast<std::size_t>(element_bytes(view.dtype));
+  const std::size_t unused = 64 - 8 * bytes;
   const bool is_signed = dtype_name(view.dtype).starts_with("int");
-  std::vector<std::int64_t> numbers;
-  std::vector<std::int64_t> index(static_cast<std::size_t>(view.shape.size()), 0);
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t at = view.first;
-    for (int d = 0; d < view.shape.size(); ++d) at += index[static_cast<std::size_t>(d)] * view.strides[d];
+  std::vector<std::int64_t> numbers, index(static_cast<std::size_t>(view.shape.size()), 0);
+  for (std::int64_t left = checked_numel(view.shape); left > 0; --left) {
+    std::size_t at = 0;
+    for (int d = 0; d < view.shape.size(); ++d) {
+      at += static_cast<std::size_t>(index[static_cast<std::size_t>(d)] * view.strides[d]);
+    }
     std::uint64_t raw = 0;
-    elements->read_at(begin + at * bytes,
-                      std::as_writable_bytes(std::span(&raw, 1)).first(static_cast<std::size_t>(bytes)));
-    const int unused = 64 - 8 * bytes;
+    std::memcpy(&raw, span.data() + at * bytes, bytes);
     numbers.push_back(is_signed ? static_cast<std::int64_t>(raw << unused) >> unused : static_cast<std::int64_t>(raw));
     for (int d = view.shape.size(); d-- > 0;) {
       if (++index[static_cast<std::size_t>(d)] < view.shape[d]) break;
@@ -291,6 +298,24 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
     }
   }
   return numbers;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorView& view, std::int64_t limit) {
+  const std::int64_t count = checked_numel(view.shape);
+  const std::int64_t span = count == 0 ? 0 : last_element(view.shape, view.strides, view.first) - view.first + 1;
+  if (!is_integer(view.dtype) || count > limit || span > limit) {
+    throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {} where at most {} integers make sense",
+                                                    std::max(count, span), dtype_name(view.dtype), limit))
+        .of_kind(FindingKind::kBadPickle);
+  }
+  impl_->catalog.arena->charge(Charge::kRanks, count + span);
+  StorageSource source = impl_->source_of(file, view);
+  if (source.record != kNoIndex) source.offset = impl_->saved(file).locate(source.record);
+  const auto elements = impl_->open_source(file, source);
+  const std::int64_t begin = impl_->is_plain(file, source) ? source.offset : 0;
+  return numbers_of(view, read_span(*elements, begin, span, view));
 }
 
 std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const { return impl_->file(index); }

@@ -49,8 +49,8 @@ class SavedFiles {
   /// The same for all storages of these tensors of the catalog.
   void locate_tensors(std::span<const std::uint32_t> tensors);
 
-  /// The elements of a small integer tensor in row-major order (a mesh's ranks).
-  /// \throws Error kCorruption  more than `limit` elements, or no integers.
+  /// The elements of a small integer tensor in row-major order (a mesh's ranks), in one read.
+  /// \throws Error kCorruption  more than `limit` elements, or as many from the first to the last, or no integers.
   std::vector<std::int64_t> integers(std::uint32_t file, const TensorView& view, std::int64_t limit);
 
   /// See Reader.

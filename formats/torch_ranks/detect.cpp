@@ -54,7 +54,7 @@ bool may_hold_sharded(const RandomReader& file) {
 
 bool holds_sharded(const SourceStore& store, const std::string& path) {
   if (!may_hold_sharded(*store.open(path))) return false;
-  Catalog catalog;
+  Catalog catalog = source_catalog();
   torch_save::SavedFiles files(store, catalog, {.folder = {}, .opaque_globals = true});
   bool found = false;
   visit_leaves(

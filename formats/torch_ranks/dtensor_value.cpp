@@ -149,6 +149,7 @@ std::optional<DTensorValue> DTensorReader::read(const Value& value) {
   const Value& spec = need_state(from, "_spec");
   need_class(spec, "DTensorSpec");
   const DeviceMeshValue& mesh = mesh_of(need(spec, "mesh"));
+  arena_.charge(Charge::kRanks, std::ssize(mesh.ranks));  // They are copied.
   tensor.sharding.mesh = mesh.axes;
   tensor.sharding.ranks = mesh.ranks;
   tensor.coordinate = mesh.coordinate;

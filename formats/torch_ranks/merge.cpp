@@ -37,7 +37,8 @@ class Merge {
         context_{catalog, files, shardings_, catalog.world_size.value()},
         ranks_(ranks),
         layout_(layout),
-        findings_(findings) {}
+        findings_(findings),
+        hidden_(*catalog.arena) {}
 
   void run() {
     const std::vector<Holder> all = sorted_leaves();

@@ -55,6 +55,7 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
   } catch (const Error& error) {
     throw named(error, holder.leaf->name).in_file(catalog.files[holder.file->number].path);
   }
+  catalog.arena->charge(Charge::kChunks);
   stored.rank = holder.rank();
   stored.requires_grad = holder.leaf->requires_grad;
   stored.has_attributes = holder.leaf->has_attributes;
@@ -77,6 +78,7 @@ void add_pieces(MergeContext& context, Dims shape, const RankPiece& piece, std::
   Catalog& catalog = context.catalog;
   Arena& arena = *catalog.arena;
   const StoredTensor local = catalog.stored[stored];
+  arena.charge(Charge::kChunks, std::ssize(piece.boxes));
   if (piece.boxes.empty()) {
     catalog.chunks.push_back(empty_chunk(arena, shape, local));
     catalog.chunks.back().stored = stored;
@@ -105,6 +107,7 @@ Tensor begin_tensor(const MergeContext& context, const Holder& first, DType dtyp
 
 std::uint32_t end_tensor(MergeContext& context, Tensor tensor) {
   Catalog& catalog = context.catalog;
+  catalog.arena->charge(Charge::kEntries);
   tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
   catalog.tensors.push_back(tensor);
   return static_cast<std::uint32_t>(catalog.tensors.size() - 1);

@@ -24,7 +24,8 @@ class LeafReader {
         file_(file),
         dtensors_(*catalog.arena, [&files, number = file.number](const TensorView& view) {
           return files.integers(number, view, kMaxRanks);
-        }) {}
+        }),
+        hidden_(*catalog.arena) {}
 
   void read() {
     visit_leaves(

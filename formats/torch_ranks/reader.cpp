@@ -115,7 +115,7 @@ class RanksReader final : public Reader {
 
   Findings& findings_;
   RankSource source_;
-  Catalog catalog_;
+  Catalog catalog_ = source_catalog();
   torch_save::SavedFiles files_;
 };
 

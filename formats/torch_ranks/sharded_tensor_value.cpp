@@ -95,13 +95,17 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
         .found(to_string(shape));
   }
   read_properties(need(value, "tensor_properties"), tensor);
-  for (const Value* box : sequence(need(value, "shards_metadata"), "ShardedTensorMetadata's list of shards")) {
+  const auto boxes = sequence(need(value, "shards_metadata"), "ShardedTensorMetadata's list of shards");
+  arena.charge(Charge::kShards, std::ssize(boxes));
+  for (const Value* box : boxes) {
     tensor.all.push_back(read_box(arena, *box, shape.size()));
   }
 }
 
 void read_local(Arena& arena, const Value& list, ShardedTensorValue& tensor) {
-  for (const Value* shard : sequence(list, "ShardedTensor's list of local shards")) {
+  const auto shards = sequence(list, "ShardedTensor's list of local shards");
+  arena.charge(Charge::kShards, std::ssize(shards));
+  for (const Value* shard : shards) {
     need_class(*shard, "Shard");
     LocalShard local;
     local.box = read_box(arena, need(*shard, "metadata"), tensor.shape.size());
@@ -164,7 +168,9 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
   }
   spec.is_chunk = true;
   spec.dim = static_cast<int>(dim.number);
-  for (const Value* placement : sequence(need(value, "placements"), "ChunkShardingSpec's placements")) {
+  const auto placements = sequence(need(value, "placements"), "ChunkShardingSpec's placements");
+  arena.charge(Charge::kShards, std::ssize(placements));
+  for (const Value* placement : placements) {
     ShardBox box;
     read_placement(arena, *placement, box);
     spec.placements.push_back(box.placement);

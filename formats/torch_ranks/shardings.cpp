@@ -8,6 +8,7 @@
 #include <span>
 
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_ranks {
@@ -38,8 +39,9 @@ std::string key_of(const Sharding& sharding) {
   return key;
 }
 
-/// A rank's part has at most as many boxes as the split factors say: small files may claim any.
-void check_boxes(Dims shape, const Sharding& sharding) {
+/// The most boxes that a rank's part may have, as the split factors say: small files may claim any.
+/// \throws Error kUnsupported  more than kMaxBoxes
+std::int64_t most_boxes(Dims shape, const Sharding& sharding) {
   std::map<int, std::int64_t> runs;
   for (const Placement& placement : sharding.placements) {
     if (placement.kind != Placement::kStridedShard) continue;
@@ -49,7 +51,7 @@ void check_boxes(Dims shape, const Sharding& sharding) {
   }
   std::int64_t boxes = 1;
   for (const auto& [dim, count] : runs) boxes = std::min(boxes * count, kMaxBoxes + 1);
-  if (boxes <= kMaxBoxes) return;
+  if (boxes <= kMaxBoxes) return boxes;
   throw Error(ErrorCode::kUnsupported,
               fmt::format("strided shards of {} lie in more than {} boxes on a rank", to_string(shape), kMaxBoxes));
 }
@@ -69,7 +71,8 @@ const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
   for (const std::size_t axis : cut.order) append(key, static_cast<std::int64_t>(axis));
   for (const std::int64_t n : shape) append(key, n);
   if (const auto known = placed_.find(key); known != placed_.end()) return known->second;
-  check_boxes(shape, cut.sharding);
+  catalog_.arena->charge(Charge::kPlacedBoxes,
+                         checked_mul(mesh_size(cut.sharding.mesh), most_boxes(shape, cut.sharding)));
   std::vector<RankPiece> pieces = place(shape, cut.sharding.mesh, cut.sharding.placements, cut.order);
   for (std::size_t i = 0; i < cut.sharding.ranks.size(); ++i) pieces[i].rank = cut.sharding.ranks[i];
   if (placed_boxes_ > kMaxPlacedBoxes) {

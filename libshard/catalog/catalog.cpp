@@ -52,12 +52,19 @@ std::int64_t Catalog::stored_bytes() const {
   return sum;
 }
 
+Catalog source_catalog() {
+  Catalog catalog;
+  catalog.arena = std::make_shared<Arena>(std::make_shared<Budget>());
+  return catalog;
+}
+
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored) {
   try {
     checked_bytes(checked_numel(stored.shape), stored.dtype);
   } catch (Error& error) {
     throw error.of_tensor(name).of_kind(FindingKind::kBadHeader);
   }
+  catalog.arena->charge(Charge::kEntries);
   check_view(name, stored.shape, stored.strides, stored.first, stored.dtype, catalog.storages.at(stored.storage));
   const auto index = static_cast<std::uint32_t>(catalog.tensors.size());
   Tensor tensor;

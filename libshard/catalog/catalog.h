@@ -146,9 +146,13 @@ struct Catalog {
   std::int64_t stored_bytes() const;   ///< Elements' bytes of every chunk, aliases once, each replica.
 };
 
+/// An empty catalog for a reader to fill: its arena has a budget, which whatever is made or visited because a file says
+/// so is charged to.
+Catalog source_catalog();
+
 /// Adds a tensor that is one chunk of one stored tensor of a storage. Appends to all arrays; does not sort.
 /// \returns the tensor's index before sorting.
-/// \throws Error kCorruption  shape or bytes overflow, or the view leaves its storage.
+/// \throws Error kCorruption  shape or bytes overflow, the view leaves its storage, or the budget is spent.
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
 /// Makes a freshly filled catalog ready for use: sorts tensors and objects by name and rank and chunks by offsets and

@@ -124,34 +124,6 @@ void TreePosition::pop() {
 
 namespace {
 
-/// What a tree may take when it is listed: some for each entry that it really holds. A container under many names is
-/// listed under each, so without this a file of a few hundred bytes could be 2^60 entries.
-class Allowance {
- public:
-  void enter(const Value& container, std::size_t entries) {
-    if (visited_.insert(&container)) left_ += static_cast<std::int64_t>(entries) * kBytesOfEntry;
-  }
-  /// Counts `bytes` of names and paths, and a long value that was listed before. \throws Error kCorruption
-  void list(const Value& value, std::size_t bytes) {
-    left_ -= static_cast<std::int64_t>(bytes);
-    if (value.text.size() > kShortText && !visited_.insert(&value)) {
-      // The decimal digits of an integer cost more to make than its bytes.
-      left_ -= static_cast<std::int64_t>(value.text.size()) * (value.kind == ValueKind::kLong ? 8 : 1);
-    }
-    if (left_ >= 0) return;
-    throw Error(ErrorCode::kCorruption, "containers are shared so often that their entries cannot be listed")
-        .because("no checkpoint does; a file that is made to exhaust memory may")
-        .of_kind(FindingKind::kBadPickle);
-  }
-
- private:
-  static constexpr std::int64_t kBytesOfEntry = 512, kAlways = 64 << 20;
-  static constexpr std::size_t kShortText = 64;
-
-  std::int64_t left_ = kAlways;
-  VisitedSet visited_;
-};
-
 class LeafWalk {
  public:
   LeafWalk(Arena& arena, const std::function<bool(const Value&)>& is_leaf,
@@ -161,7 +133,6 @@ class LeafWalk {
   void walk(Value& value) {
     const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
     if (items.empty() || is_leaf_(value)) return emit(value);
-    allowance_.enter(value, items.size());
     if (is_mapping(value)) {
       for (std::size_t i = 0; i + 1 < items.size(); i += 2) descend(key_part(arena_, *items[i]), *items[i + 1]);
     } else {
@@ -171,6 +142,7 @@ class LeafWalk {
 
  private:
   void descend(const PathPart& part, Value& child) {
+    arena_.charge(Charge::kVisits);
     position_.push(part);
     walk(child);
     position_.pop();
@@ -179,17 +151,26 @@ class LeafWalk {
     const std::span<const PathPart> parts = position_.parts();
     // One key needs no copy of its text: it lies in an arena already.
     const bool one_key = parts.size() == 1 && !parts[0].is_index;
-    allowance_.list(value, parts.size_bytes() + (one_key ? 0 : position_.name().size()));
+    charge(value);
     const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
     std::ranges::copy(parts, path.begin());
     visit_({&value, path, one_key ? path[0].key : arena_.copy(position_.name())});
+  }
+
+  /// A node under many names is listed under each: an entry, and its text where that is long.
+  void charge(const Value& value) {
+    constexpr std::size_t kShortText = 64;
+    arena_.charge(Charge::kEntries);
+    if (value.text.size() <= kShortText || visited_.insert(&value)) return;
+    // The decimal digits of an integer cost more to make than its bytes.
+    arena_.charge(Charge::kBytes, std::ssize(value.text) * (value.kind == ValueKind::kLong ? 8 : 1));
   }
 
   Arena& arena_;
   const std::function<bool(const Value&)>& is_leaf_;
   const std::function<void(const TreeLeaf&)>& visit_;
   TreePosition position_;
-  Allowance allowance_;
+  VisitedSet visited_;  ///< Those with long texts.
 };
 
 }  // namespace

@@ -25,9 +25,9 @@ struct TreeLeaf {
 /// Calls `visit` for every leaf under `root`, in the tree's order, depth first. Mappings, lists and tuples are
 /// descended; leaves are values for which `is_leaf` is true, scalars, sets, calls that do not make a mapping, and empty
 /// containers. Keys that are neither string nor integer go by their text ("True", "1.5", "(1, 2)"). A root that is
-/// itself a leaf has the empty name and path. A node that is shared is visited under each of its names, as long as names
-/// and paths stay in proportion to what the tree really holds (512 bytes an entry, and 64 MiB).
-/// \throws Error kCorruption  too deep, too many steps, out of proportion, or a name of more than 16 MiB.
+/// itself a leaf has the empty name and path. A node that is shared is visited under each of its names, and
+/// the arena's budget pays for every one.
+/// \throws Error kCorruption  too deep, too many steps, the budget is spent, or a name of more than 16 MiB.
 void visit_leaves(Arena& arena, Value& root, const std::function<bool(const Value&)>& is_leaf,
                   const std::function<void(const TreeLeaf&)>& visit);
 

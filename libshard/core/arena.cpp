@@ -16,28 +16,20 @@ std::size_t slot_of(std::span<const std::int64_t> values, std::size_t slots) {
   return static_cast<std::size_t>(hash >> 32) % slots;
 }
 
-/// Large blocks lie on huge pages where the system has them on request: a catalog of a hundred megabytes otherwise
-/// spends as long in page faults as in being made.
-class HugePageBlocks : public std::pmr::memory_resource {
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-  void* do_allocate(std::size_t bytes, std::size_t align) override {
-    if (bytes < 2 * kHugePage) return ::operator new(bytes, std::align_val_t(align));
-    void* block = ::operator new(bytes, std::align_val_t(kHugePage));
-    ::madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // Advice: without it all works, slower.
-    return block;
-  }
-  void do_deallocate(void* block, std::size_t bytes, std::size_t align) override {
-    ::operator delete(block, std::align_val_t(bytes < 2 * kHugePage ? align : kHugePage));
-  }
-  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
-};
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 }  // namespace
 
-std::pmr::memory_resource* Arena::blocks() {
-  static HugePageBlocks blocks;  // Has no state.
-  return &blocks;
+void* Arena::Blocks::do_allocate(std::size_t bytes, std::size_t align) {
+  if (budget != nullptr) budget->charge(Charge::kArena, static_cast<std::int64_t>(bytes));
+  if (bytes < 2 * kHugePage) return ::operator new(bytes, std::align_val_t(align));
+  void* block = ::operator new(bytes, std::align_val_t(kHugePage));
+  ::madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // Advice: without it all works, slower.
+  return block;
+}
+
+void Arena::Blocks::do_deallocate(void* block, std::size_t bytes, std::size_t align) {
+  ::operator delete(block, std::align_val_t(bytes < 2 * kHugePage ? align : kHugePage));
 }
 
 std::string_view Arena::copy(std::string_view text) {

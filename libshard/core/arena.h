@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/budget.h"
+
 namespace shard {
 
 /// A shape, offsets or strides: a pointer to [count, d0, d1, ...] in an Arena. 8 bytes, copied freely. A range, so it
@@ -45,8 +47,22 @@ class Dims {
 class Arena {
  public:
   Arena() = default;
+  /// For what a file describes: all memory is charged to `budget` (Charge::kArena), as it is taken from the system, so
+  /// that whatever allocates here may throw Error kCorruption.
+  explicit Arena(std::shared_ptr<Budget> budget) : blocks_(std::move(budget)) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
+
+  /// Charges the budget, where there is one. \throws Error kCorruption
+  void charge(Charge what, std::int64_t count = 1) {
+    if (Budget* const budget = blocks_.budget.get()) budget->charge(what, count);
+  }
+  /// Adds to the budget, where there is one: see Budget::earn.
+  void earn(std::int64_t bytes, std::int64_t data_bytes = 0) {
+    if (Budget* const budget = blocks_.budget.get()) budget->earn(bytes, data_bytes);
+  }
+  /// Null where nothing is charged.
+  const std::shared_ptr<Budget>& budget() const { return blocks_.budget; }
 
   void* allocate(std::size_t bytes, std::size_t align) { return pool_.allocate(bytes, align); }
   /// `n` value-initialised objects that need no destructor.
@@ -65,9 +81,19 @@ class Arena {
   void adopt(std::shared_ptr<const void> owner) { adopted_.push_back(std::move(owner)); }
 
  private:
-  static std::pmr::memory_resource* blocks();  ///< Where the pool's blocks come from.
+  /// Where the pool's blocks come from. Large ones lie on huge pages where the system has them on request: a catalog of
+  /// a hundred megabytes otherwise spends as long in page faults as in being made.
+  struct Blocks final : std::pmr::memory_resource {
+    explicit Blocks(std::shared_ptr<Budget> budget_or_null = nullptr) : budget(std::move(budget_or_null)) {}
+    void* do_allocate(std::size_t bytes, std::size_t align) override;
+    void do_deallocate(void* block, std::size_t bytes, std::size_t align) override;
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
-  std::pmr::monotonic_buffer_resource pool_{1 << 12, blocks()};
+    std::shared_ptr<Budget> budget;
+  };
+
+  Blocks blocks_;
+  std::pmr::monotonic_buffer_resource pool_{1 << 12, &blocks_};
   std::vector<std::shared_ptr<const void>> adopted_;
   Dims recent_[64];
   Dims zeros_[16];

@@ -38,6 +38,20 @@ class PosixReader final : public RandomReader {
   }
 
   std::int64_t size() const override { return size_; }
+  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+    const std::int64_t end = offset_bytes + count;
+    std::int64_t held = 0;
+    for (std::int64_t at = offset_bytes; at < end;) {
+      const std::int64_t data = ::lseek(descriptor_.get(), at, SEEK_DATA);
+      if (data < 0) return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end. Else holes are not known here.
+      if (data >= end) break;
+      const std::int64_t hole = ::lseek(descriptor_.get(), data, SEEK_HOLE);
+      if (hole < 0) return count;
+      held += std::min(hole, end) - data;
+      at = hole;
+    }
+    return held;
+  }
   int descriptor() const override { return descriptor_.get(); }
 
  private:

@@ -6,6 +6,19 @@
 
 namespace shard {
 
+std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
+                                     Arena& arena) {
+  try {
+    arena.earn(file.held_bytes(offset_bytes, count));
+    arena.charge(Charge::kBytes, count);
+  } catch (Error& error) {
+    throw error.in_file(file.name());
+  }
+  std::vector<std::byte> content(static_cast<std::size_t>(count));
+  file.read_at(offset_bytes, content);
+  return content;
+}
+
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes) {
   if (file.size() > limit_bytes) {
     throw Error(ErrorCode::kCorruption,

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "libshard/core/arena.h"
+
 namespace shard {
 
 /// One of several ranges of a file to read.
@@ -31,7 +33,9 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
-  virtual std::int64_t size() const = 0;             ///< Bytes, as of the open.
+  virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
+  /// How many of these bytes the file really holds: those in holes of sparse files do not count.
+  virtual std::int64_t held_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }
@@ -66,6 +70,11 @@ class SourceStore {
   /// out (kCorruption). The file itself may be a link to a regular file anywhere, as in Hugging Face caches.
   virtual std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const = 0;
 };
+
+/// Bytes of metadata. The arena's budget earns what the file holds of them and pays for what they take, so a hole of a
+/// sparse file is refused before it is read. \throws Error kCorruption  see Budget::charge and read_at
+std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
+                                     Arena& arena);
 
 /// The whole file, no larger than `limit_bytes`. \throws Error kCorruption  it is larger.
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes);

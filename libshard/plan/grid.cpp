@@ -28,9 +28,10 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
     for (int i = shape.size(); i-- > 0;) {
       const int d = order[at(i)];
       std::int64_t& side = tile[at(d)];
-      if (side < shape[d] && really) side = std::min(shape[d], side * 2);
       run *= side;
-      if (side < shape[d] || really) break;
+      if (side == shape[d]) continue;
+      if (really) side = std::min(shape[d], side * 2);
+      break;
     }
     return run;
   };
@@ -39,7 +40,6 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
     grow(grow(from, false) <= grow(to, false) ? from : to, true);
     used = 1;
     for (int d = 0; d < shape.size(); ++d) used *= tile[at(d)];
-    if (used > elements) tile = before;
     if (std::equal(before.begin(), before.begin() + shape.size(), tile.begin())) return;
   }
 }
@@ -48,14 +48,12 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
 /// in whatever order, as long as one continues what is merged so far (its stride is the run's length).
 std::int64_t run_length(Dims sizes, Dims strides, const Numbers& tile) {
   std::int64_t run = 1;
-  std::uint64_t merged = 0;
   for (bool grew = true; grew;) {
     grew = false;
     for (int d = sizes.size(); d-- > 0;) {
       const std::int64_t n = std::min(sizes[d], tile[at(d)]);
-      if (n == 1 || strides[d] != run || (merged >> d & 1) != 0) continue;
-      run *= n;
-      merged |= std::uint64_t{1} << d;
+      if (n == 1 || strides[d] != run) continue;
+      run *= n;  // Longer than the stride of `d` now: no dimension is merged twice.
       grew = true;
     }
   }

@@ -273,7 +273,6 @@ namespace {
 /// The first tile behind `part` of `parts` of all bytes.
 std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts) {
   const auto bytes_of_unit = [](const Unit& unit) { return checked_bytes(checked_numel(unit.shape), unit.to); };
-  if (part == parts) return plan.tile_count;
   std::int64_t total = 0, before = 0;
   for (const Unit& unit : plan.units) total = checked_add(total, bytes_of_unit(unit));
   const std::int64_t wanted = begin_of_share(total, part, parts);

@@ -50,6 +50,15 @@ TEST(Sharing, CopiesTheUnionOfTheSpansThatViewsUse) {
   EXPECT_EQ(stored(target, 2).first, 15);
 }
 
+TEST(Sharing, TakesAliasesOfWhichOneIsCastForTwoTensors) {
+  Catalog source;
+  const std::uint32_t storage = add_storage(source, 40);
+  for (const char* name : {"a", "b", "c"}) add_view(source, name, storage, DType::kFloat32, {10});
+  const Catalog target = target_of(source, {.cast = {"b=bfloat16"}});
+  EXPECT_EQ(target.tensors[1].alias_of, kNoIndex);
+  EXPECT_EQ(target.tensors[2].alias_of, 0U);
+}
+
 TEST(Sharing, JoinsSpansThatTouch) {
   Catalog source;
   const std::uint32_t storage = add_storage(source, 40);

@@ -266,6 +266,11 @@ TEST(SizeTarget, FillsFilesAsHuggingFaceDoes) {  // The example of huggingface_h
   EXPECT_EQ(files(target), (std::vector<std::uint32_t>{0, 1, 1, 2, 2, 2}));
 }
 
+TEST(SizeTarget, PutsATensorAsLargeAsAFileBehindThoseBeforeIt) {
+  const Catalog target = target_of(sized({4, 10, 4}), SizeLayout{10}, kWhole);
+  EXPECT_EQ(files(target), (std::vector<std::uint32_t>{0, 1, 2}));
+}
+
 TEST(SizeTarget, GivesATooLargeTensorAFileAndGoesOnWithTheOther) {
   const Catalog target = target_of(sized({2, 20, 3, 6}), SizeLayout{10}, kWhole);
   EXPECT_EQ(files(target), (std::vector<std::uint32_t>{1, 0, 1, 2}));
@@ -274,6 +279,11 @@ TEST(SizeTarget, GivesATooLargeTensorAFileAndGoesOnWithTheOther) {
 TEST(ShardsTarget, BalancesContiguousRuns) {
   const Catalog target = target_of(sized({4, 4, 8, 1, 1, 6}), ShardsLayout{3}, kWhole);
   EXPECT_EQ(files(target), (std::vector<std::uint32_t>{0, 0, 1, 2, 2, 2}));
+}
+
+TEST(ShardsTarget, GivesATensorAcrossTheBorderToTheFileThatHasMoreOfIt) {
+  EXPECT_EQ(files(target_of(sized({4, 6, 2}), ShardsLayout{2}, kWhole)), (std::vector<std::uint32_t>{0, 1, 1}));
+  EXPECT_EQ(files(target_of(sized({2, 6, 4}), ShardsLayout{2}, kWhole)), (std::vector<std::uint32_t>{0, 0, 1}));
 }
 
 TEST(ShardsTarget, MakesAsManyFilesAsAskedFor) {

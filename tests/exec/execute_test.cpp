@@ -381,6 +381,40 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   EXPECT_EQ(progress.write_calls, 16);
 }
 
+/// Narrow columns, each a source piece of its own, need one tile of all 16 MiB: its write is longer than one call
+/// takes.
+TEST(Execute, CutsALongWriteIntoCallsThatFollowOneAnother) {
+  constexpr std::int64_t kRows = 4096, kWidth = 16, kColumns = 64, kBytes = kRows * kWidth * kColumns * 4;
+  Random random(3);
+  Case the;
+  std::vector<MadeChunk> columns;
+  for (std::int64_t i = 0; i < kColumns; ++i) {
+    const std::uint32_t storage = add_storage(the.source, 0, kBytes / kColumns);
+    columns.push_back({{0, i * kWidth}, {kRows, kWidth}, {kWidth, 1}, 0, storage, static_cast<std::int32_t>(i)});
+  }
+  const Sizes shape = {kRows, kWidth * kColumns};
+  add_tensor(the.source, "w", DType::kFloat32, shape, columns);
+  const std::uint32_t storage = add_storage(the.target, 0, kBytes, 100);
+  add_tensor(the.target, "w", DType::kFloat32, shape, {{{0, 0}, shape, {shape[1], 1}, 0, storage, 0}});
+  the.fill(random);
+  const Plan plan = plan_copies(the.source, the.target, {.checksums = true});
+  ASSERT_GT(plan.tile_bytes, 8 << 20);
+  check_run(the, plan, {.checksums = true});
+}
+
+TEST(Execute, CastsMoreThanItsStagingBufferHoldsInBlocksThatFollowOneAnother) {
+  constexpr std::int64_t kElements = 1 << 20;
+  Random random(4);
+  Case the;
+  const std::uint32_t from = add_storage(the.source, 0, kElements), to = add_storage(the.target, 0, 4 * kElements);
+  add_tensor(the.source, "w", DType::kUint8, {kElements}, {{{0}, {kElements}, {1}, 0, from, 0}});
+  add_tensor(the.target, "w", DType::kInt32, {kElements}, {{{0}, {kElements}, {1}, 0, to, 0}});
+  the.fill(random);
+  const Plan plan = plan_copies(the.source, the.target, {.checksums = true});
+  ASSERT_EQ(plan.tile_count, 1);
+  check_run(the, plan, {.checksums = true});
+}
+
 TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   Random random(1);
   const Case the = one_tensor(random, 4 << 10);
@@ -395,6 +429,19 @@ TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   EXPECT_TRUE(cloner.is_aligned);
   EXPECT_EQ(progress.bytes_cloned, (4 << 20) - 4096);
   EXPECT_EQ(progress.bytes_read, 4096);
+}
+
+TEST(Execute, ClonesNothingThatNeedsAChecksum) {
+  Random random(1);
+  const Case the = one_tensor(random, 4 << 10);
+  const MemoryReader reader(the.source, the.source_files);
+  CountingFiles files(the.target.files);
+  Progress progress;
+  CloningDisk cloner(true);
+  const auto sums = execute(plan_copies(the.source, the.target, {.checksums = true}), the.source, reader, the.target,
+                            files.writers, {.checksums = true, .cloner = &cloner}, progress);
+  EXPECT_EQ(progress.bytes_cloned, 0);
+  EXPECT_EQ(sums->crc32_of(0), crc32(std::span(the.expected[0]).subspan(100)));
 }
 
 TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {

@@ -269,26 +269,31 @@ TEST(DcpZstd, AStreamThatGrowsPastItsTensorIsStopped) {
   EXPECT_EQ(error.tensor(), "zeros");
 }
 
-TEST(DcpZstd, AllItemsTogetherHaveALimit) {
-  constexpr std::int64_t kAlways = std::int64_t{1} << 32;
-  dcp::ZstdAllowance none(0);
-  none.take(kAlways - 1);
-  test::expect_error(ErrorCode::kCorruption, "decode to more than 4294967296 bytes", [&] { none.take(1); });
-  dcp::ZstdAllowance some(1000);
-  some.take(kAlways + 63'999);
-  test::expect_error(ErrorCode::kCorruption, "decode to more than 4295031296 bytes", [&] { some.take(1); });
-}
-
 TEST(DcpZstd, ReadingTheMiddleIsPaidForAgain) {
   const std::string zeros(1 << 20, '\0');
   std::string stored(ZSTD_compressBound(zeros.size()), '\0');
   stored.resize(ZSTD_compress(stored.data(), stored.size(), zeros.data(), zeros.size(), 1));
-  dcp::ZstdAllowance allowance(0);
-  allowance.take((std::int64_t{1} << 32) - (3 << 19));  // Left: one time and a half what comes out.
+  const auto budget = std::make_shared<Budget>();
+  Arena arena(budget);
   const auto file = std::make_shared<BytesFile>(stored);
-  const dcp::ZstdItem item(file, {0, file->size(), 0, true}, 1 << 20, allowance);
+  const dcp::ZstdItem item(file, {0, file->size(), 0, true}, 1 << 20, arena);
+  const std::int64_t once = budget->count(Charge::kDecoded);
+  EXPECT_EQ(once, std::ssize(zeros));
   std::byte middle[1];
-  test::expect_error(ErrorCode::kCorruption, "zstd items decode to more", [&] { item.read_at(900'000, middle); });
+  item.read_at(900'000, middle);
+  EXPECT_GT(budget->count(Charge::kDecoded), once + 900'000);
+}
+
+TEST(DcpZstd, AStreamIsStoppedWhereTheBudgetIsSpent) {
+  const std::string zeros(1 << 20, '\0');
+  std::string stored(ZSTD_compressBound(zeros.size()), '\0');
+  stored.resize(ZSTD_compress(stored.data(), stored.size(), zeros.data(), zeros.size(), 1));
+  const auto budget = std::make_shared<Budget>();
+  budget->charge(Charge::kBytes, kBudgetFloor - 1000);
+  Arena arena(budget);
+  const auto file = std::make_shared<BytesFile>(stored);
+  test::expect_error(ErrorCode::kCorruption, "decoded bytes are out of proportion",
+                     [&] { dcp::ZstdItem(file, {0, file->size(), 0, true}, 1 << 20, arena); });
 }
 
 // --- Elements that are not plain ---
@@ -361,9 +366,8 @@ TEST(DcpInnerTensors, ADamagedObjectIsRefusedForNobodyWouldMissThem) {
 TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
   const std::string pickled = std::string("\x80\x02") + "c_io\nFileIO\n.";
   const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", pickled}, {"version", "3\n"}}));
-  dcp::ZstdAllowance allowance;
-  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
   Arena arena;
+  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, arena);
   const Error error = test::error_of([&] { dcp::load_object(arena, item, {}, {}); });
   EXPECT_THAT(error.what(), HasSubstr("_io.FileIO"));
   EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
@@ -375,9 +379,8 @@ const std::string kPersistentStorage =
 /// Whether a bytes item of this pickled value hides a tensor.
 bool hides_tensors(const std::string& value) {
   const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", "\x80\x04" + value + "."}, {"version", "3\n"}}));
-  dcp::ZstdAllowance allowance;
-  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
   Arena arena;
+  const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, arena);
   return dcp::load_object(arena, item, {}, {}).hides_tensors;
 }
 

@@ -42,9 +42,8 @@ void expect_refused(const std::string& name, const std::string& value, ErrorCode
   });
   check("dcp", [&] {
     const auto file = std::make_shared<BytesFile>(file_of(value));
-    dcp::ZstdAllowance allowance;
-    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, allowance);
     Arena arena;
+    const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, arena);
     dcp::load_object(arena, item, {}, {});
   });
   check("torch-ranks", [&] {

@@ -5,6 +5,7 @@
 
 #include "tests/formats/pickle_text.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
@@ -185,25 +186,26 @@ TEST(PickleHostile, DoublingListsStaySmall) {
   std::string text = "\x80\x02]q\x00"s;  // 60 lists, each twice in the next: 2^60 leaves, 61 nodes.
   for (char i = 0; i < 60; ++i) text += "](h"s + i + 'h' + i + "eq" + static_cast<char>(i + 1);
   std::string tuple = "\x80\x02("s + text.substr(2) + "t.";
-  pickle::LoadOptions options = known_only();
-  options.max_bytes = 64 << 10;
-  Arena arena;
-  EXPECT_EQ(load_text(arena, tuple, options)->items.size(), 61u);
-  EXPECT_LT(dump_text(*load_text(arena, tuple, options), 2).size(), 1000u);
+  const auto budget = std::make_shared<Budget>();
+  Arena arena(budget);
+  EXPECT_EQ(load_text(arena, tuple, known_only())->items.size(), 61u);
+  EXPECT_LT(dump_text(*load_text(arena, tuple, known_only()), 2).size(), 1000u);
+  EXPECT_LT(budget->spent(), 64 << 10);
 }
 
-TEST(PickleHostile, MemoryLimitIsKept) {
-  const std::string text = "\x80\x02(" + std::string(100'000, ']') + "t.";
-  pickle::LoadOptions options = known_only();
-  options.max_bytes = 1 << 20;
-  const Error error = error_of(text, options);
+TEST(PickleHostile, ValuesArePaidForByTheBudget) {
+  const std::string text = "\x80\x02(" + std::string(1'000'000, ']') + "t.";
+  Arena arena(std::make_shared<Budget>());
+  const Error error = shard::test::error_of([&] { load_text(arena, text); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_NE(std::string(error.what()).find("memory"), std::string::npos);
+  EXPECT_NE(std::string(error.what()).find("bytes of values and names are out of proportion"), std::string::npos);
 }
 
-TEST(PickleHostile, UnmemoizedEmptyListsFitTheDefaultLimit) {
+TEST(PickleHostile, EmptyListsThatAreNotMemoizedArePaidForByTheirBytes) {
   const std::string text = "\x80\x02](" + std::string(1'000'000, ']') + "e.";
-  EXPECT_EQ(error_of(text).code(), ErrorCode::kInterrupted);
+  Arena arena(std::make_shared<Budget>());
+  arena.earn(std::ssize(text));
+  EXPECT_EQ(load_text(arena, text)->items.size(), 1'000'000u);
 }
 
 TEST(PickleHostile, SharedKeyDictsStayLinear) {

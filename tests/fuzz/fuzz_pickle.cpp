@@ -8,8 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   pickle::LoadOptions options;
   options.file = "fuzz";
   options.allow = pickle::is_known_global;
-  options.max_bytes = 1 << 22;
-  Arena arena;
+  Arena arena(std::make_shared<Budget>());
+  arena.earn(static_cast<std::int64_t>(size));
   std::string written;
   try {
     const Value* value = pickle::load(arena, std::as_bytes(std::span(data, size)), options);
@@ -20,8 +20,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   Arena again;
-  pickle::LoadOptions roomy = options;
-  roomy.max_bytes = 1 << 26;
-  pickle::load(again, std::as_bytes(std::span(written)), roomy);
+  pickle::load(again, std::as_bytes(std::span(written)), options);
   return 0;
 }

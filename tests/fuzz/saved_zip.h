@@ -23,10 +23,10 @@ inline std::map<std::string, std::int64_t> storages_of(std::string_view pickle) 
   pickle::LoadOptions options;
   options.file = "data.pkl";
   options.allow = pickle::is_known_global;
-  options.max_bytes = 1 << 22;
   options.opaque_unknown = true;
   options.persistent_ids = &ids;
-  Arena arena;
+  Arena arena(std::make_shared<Budget>());
+  arena.earn(std::ssize(pickle));
   try {
     pickle::load(arena, std::as_bytes(std::span(pickle)), options);
     for (const Value* id : ids) {

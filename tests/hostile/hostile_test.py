@@ -20,13 +20,15 @@ from typing import NamedTuple
 import containers
 import pickles
 import places
+import proportion
 import ranks
 from case import Case
 
 WORKERS = 2
 SECONDS = 5  # Of processor time, for wall time is longer on a busy machine.
 WAIT_SECONDS = 60  # Of wall time without any processor time: a process that waits.
-ADDRESS_SPACE = 512 << 20
+MEMORY_KIB = (512 + 16) << 10  # Resident at the most: 512 MiB more than a run over nothing.
+ADDRESS_SPACE = 8 << 30  # Only so that a fault does not take the machine with it.
 MESSAGE_BYTES = 16 << 10
 OUTPUT_BYTES = 256 << 20
 
@@ -110,6 +112,8 @@ def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
         found.append(f"exit {code}, not {sorted(case.codes[verb])}: {message[:300].decode(errors='replace').strip()}")
     if ended.seconds > SECONDS:
         found.append(f"takes {ended.seconds:.1f} s")
+    if ended.kib > MEMORY_KIB:
+        found.append(f"takes {ended.kib >> 10} MiB")
     if len(message) > MESSAGE_BYTES:
         found.append(f"says {len(message)} bytes")
     if code != 0 and not message.startswith(b"shardctl: error: "):
@@ -142,7 +146,7 @@ def try_cases(runner: Executor, tally: Tally) -> None:
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), ranks.cases())
+    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases())
     tally, begin = Tally(case for case in every if wanted in case.name), time.monotonic()
     with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as runner, ThreadPoolExecutor(WORKERS) as threads:
         for worker in [threads.submit(try_cases, runner, tally) for _ in range(WORKERS)]:

@@ -213,6 +213,17 @@ TEST_F(OutputTest, AnOutputThatTheDiskCannotHoldIsRefused) {
   EXPECT_THAT(state->paths(), ElementsAre());
 }
 
+TEST_F(OutputTest, SpaceIsCountedAfterTheRestOfKilledRunsIsRemoved) {
+  state->put("/.out.shardctl-0123abcd/out/a.bin", as_span("left"));
+  const WrittenOutput output(*fs, "/out", {});
+  const std::vector<std::string> log = state->log();
+  const auto at = [&](const char* begin) {
+    return std::ranges::find_if(log, [&](const std::string& line) { return line.starts_with(begin); });
+  };
+  ASSERT_NE(at("free"), log.end());
+  EXPECT_LT(at("remove /.out.shardctl"), at("free"));
+}
+
 TEST_F(OutputTest, TheParentMustBeAFolder) {
   test::expect_error(ErrorCode::kResource, "mkdir -p", [&] { local_output(*fs, "/no/out", {}, {}); });
 }

@@ -43,6 +43,29 @@ class FlatWriter : public Writer {
   std::int64_t padding_;
 };
 
+/// Puts every storage between 60 and 62, one after another into "data".
+class FramedWriter : public Writer {
+ public:
+  void place(Catalog& target) override {
+    std::int64_t end = 0;
+    for (Storage& storage : target.storages) {
+      storage.file = 0;
+      storage.offset = end + 1;
+      end = storage.offset + storage.bytes + 1;
+    }
+    target.files = {{"data", end, -1}};
+  }
+  bool needs_checksums() const override { return true; }
+  std::unique_ptr<StorageFrames> frames(const Catalog&) const override { return std::make_unique<Frames>(); }
+  bool is_folder() const override { return true; }
+
+ private:
+  class Frames : public StorageFrames {
+    void append_before(std::uint32_t, std::string& out) override { out += '<'; }
+    void append_after(std::uint32_t, std::uint32_t, std::string& out) override { out += '>'; }
+  };
+};
+
 class CopyJobTest : public ::testing::Test {
  protected:
   CopyJobTest() : state_(std::make_shared<MemoryState>()), fs_(make_memory_disk(state_)) {
@@ -103,6 +126,13 @@ TEST_F(CopyJobTest, WritesEveryFileOfTheWriter) {
   EXPECT_THAT(content("/d/out/data"), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_THAT(content("/d/out/index"), ElementsAre(2));
   EXPECT_EQ(fs_->status("/d/out/empty").kind, FileKind::kFile);
+}
+
+TEST_F(CopyJobTest, WritesSmallStoragesAndTheirFramesTogether) {
+  job_.make_writer = [](const Catalog&) { return std::make_unique<FramedWriter>(); };
+  run();
+  EXPECT_THAT(content("/d/out/data"), ElementsAre('<', 1, 2, 3, 4, '>', '<', 5, 6, 7, 8, '>'));
+  EXPECT_EQ(progress_.write_calls, 1);
 }
 
 TEST_F(CopyJobTest, CopiesWhatWasSelected) {

@@ -11,8 +11,8 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::below;
+using ::testing::ElementsAre;
 using testing::make_piece;
 using testing::Random;
 using testing::random_pieces;
@@ -34,7 +34,8 @@ Sizes numbers(Dims dims) { return {dims.begin(), dims.end()}; }
 /// Column pieces of equal width into one whole target, row-major on both sides.
 struct Columns {
   Columns(std::int64_t rows, std::int64_t width, std::int64_t pieces) : unit(unit_of(arena, {rows, width * pieces})) {
-    for (std::int64_t i = 0; i < pieces; ++i) from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
+    for (std::int64_t i = 0; i < pieces; ++i)
+      from.push_back(make_piece(arena, {0, i * width}, {rows, width}, {width, 1}));
     to.push_back(make_piece(arena, {0, 0}, {rows, width * pieces}, {width * pieces, 1}));
   }
   Sizes tile(const TileLimits& limits) { return numbers(choose_tile(arena, unit, from, to, limits)); }
@@ -82,6 +83,21 @@ TEST(ChooseTile, GrowsToTheFirstSizeThatNeedsFewEnoughCalls) {
   EXPECT_THAT(Columns(64 << 10, 48, 6).tile({kWhole, 3 * kMiB, kMiB}), ElementsAre(2622, 288)) << "3 MiB";
 }
 
+// 64 tiles of 4096 rows would do, but a worker's share is a little less; 65 tiles of 4033 rows need 2 % more calls.
+TEST(ChooseTile, StaysWithinAWorkersShareWhereALargerTileSavesLittle) {
+  EXPECT_THAT(Columns(256 << 10, 32, 8).tile({4 * kMiB - 64, kWhole, kMiB}), ElementsAre(4033, 256));
+}
+
+// The same as above on end: along the first dimension elements are neighbours.
+TEST(ChooseTile, CountsRunsOfColumnMajorPieces) {
+  Arena arena;
+  const Unit unit = unit_of(arena, {288, 64 << 10});
+  std::vector<Piece> from;
+  for (std::int64_t i = 0; i < 6; ++i) from.push_back(make_piece(arena, {48 * i, 0}, {48, 64 << 10}, {1, 48}));
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {288, 64 << 10}, {1, 288})};
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kWhole, kWhole, kMiB})), ElementsAre(288, 3450));
+}
+
 TEST(ChooseTile, GrowsToAllTheMemoryWhereNoTileNeedsFewCalls) {
   Columns many(256 << 10, 4, 256);
   const Sizes tile = many.tile({3 * kMiB, 40 * kMiB, kMiB});
@@ -106,6 +122,18 @@ TEST(ChooseTile, BalancesItsSidesWhereTheOrdersOfTheTwoSidesDiffer) {
   const std::vector<Piece> to = {make_piece(arena, {0, 0}, {1 << 14, 1 << 14}, {1 << 14, 1})};
   const Sizes tile = numbers(choose_tile(arena, unit, from, to, {kMiB, 4 * kMiB, kMiB}));
   EXPECT_THAT(tile, ElementsAre(2048, 2048));
+}
+
+// The innermost dimension of either side has 4 elements: a balanced tile takes all of them and goes on with the middle.
+TEST(ChooseTile, BalancesItsSidesPastDimensionsThatAreWhole) {
+  Arena arena;
+  constexpr std::int64_t kMiddle = 1 << 11;
+  const Unit unit = unit_of(arena, {4, kMiddle, kMiddle, 4}, DType::kUint8);
+  const Sizes shape = numbers(unit.shape);
+  const std::vector<Piece> from = {make_piece(arena, {0, 0, 0, 0}, shape, strides_in(shape, {3, 2, 1, 0}))};
+  const std::vector<Piece> to = {make_piece(arena, {0, 0, 0, 0}, shape, strides_in(shape, {0, 1, 2, 3}))};
+  const Sizes tile = numbers(choose_tile(arena, unit, from, to, {kMiB, kMiB, kMiB}));
+  EXPECT_THAT(tile, ElementsAre(4, 256, 256, 4));
 }
 
 TEST(ChooseTile, CountsReadsOfWhatIsPermutedAsNoLongerThanTheStagingBuffer) {

@@ -121,6 +121,17 @@ TEST(PlanCopies, WritesAnAliasOnce) {
   EXPECT_EQ(plan_copies(source, target, {}).bytes_to_write, 32);
 }
 
+TEST(PlanCopies, WritesAnAliasThatHasAStorageOfItsOwn) {
+  Catalog source, target;
+  const MadeChunk chunk = piece(source, 0, {0}, {8}, 4);
+  for (const char* name : {"a", "b"}) {
+    add_tensor(source, name, DType::kFloat32, {8}, {chunk});
+    add_tensor(target, name, DType::kFloat32, {8}, {piece(target, 0, {0}, {8}, 4)});
+  }
+  source.tensors[1].alias_of = target.tensors[1].alias_of = 0;
+  EXPECT_EQ(plan_copies(source, target, {}).bytes_to_write, 64);
+}
+
 TEST(PlanCopies, CopiesASharedStorageAsBytes) {
   Catalog source, target;
   for (Catalog* catalog : {&source, &target}) {
@@ -154,6 +165,19 @@ TEST(PlanCopies, JoinsSmallNeighboursIntoOneCopy) {
   EXPECT_EQ(plan.from_pieces.size(), 1);
   EXPECT_EQ(plan.to_pieces.size(), 1);
   EXPECT_EQ(plan.bytes_to_write, 1000);
+}
+
+TEST(PlanCopies, JoinsNoMoreThanOneMebibyte) {
+  constexpr std::int64_t kBytes = 400 << 10;
+  Catalog source, target;
+  for (const char* name : {"a", "b", "c"}) {
+    for (Catalog* catalog : {&source, &target}) {
+      add_tensor(*catalog, name, DType::kUint8, {kBytes}, {piece(*catalog, 0, {0}, {kBytes}, 1)});
+    }
+  }
+  const Plan plan = plan_copies(source, target, {});
+  ASSERT_EQ(plan.units.size(), 2U);
+  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(2 * kBytes));
 }
 
 TEST(PlanCopies, KeepsStoragesApartForChecksums) {
@@ -306,6 +330,27 @@ TEST(PlanCopies, CutsFloat6BetweenGroups) {
 }
 
 TEST(PlanCopies, RefusesACutInsideAByte) { EXPECT_EQ(code_of(float6(0, 1), float6(1, 2)), ErrorCode::kUnsupported); }
+
+// The second piece begins at element 2 of its rows, in the middle of a byte.
+TEST(PlanCopies, RefusesAPieceOfAPartialTargetThatBeginsInsideAByte) {
+  Catalog target;
+  add_tensor(target, "f", DType::kFloat6E2m3fn, {4, 8},
+             {piece(target, 0, {0, 0}, {1, 8}, 1), piece(target, 0, {1, 2}, {3, 4}, 1)});
+  EXPECT_EQ(code_of(float6(0, 1), target), ErrorCode::kUnsupported);
+}
+
+TEST(TilesOfRank, ShareTheTilesOfOneUnit) {
+  Catalog source, target;
+  add_matrix(source, 16 << 10, 1 << 10, 0, 4);
+  add_matrix(target, 16 << 10, 1 << 10, 0, 1);
+  const Plan plan = plan_copies(source, target, {.threads = 2});
+  ASSERT_EQ(plan.tile_count, 64);
+  for (int rank = 0; rank < 4; ++rank) {
+    const TileRange tiles = tiles_of_rank(plan, rank, 4);
+    EXPECT_NEAR(static_cast<double>(tiles.begin), 16 * rank, 1);
+    EXPECT_EQ(tiles.end, rank == 3 ? 64 : tiles_of_rank(plan, rank + 1, 4).begin);
+  }
+}
 
 TEST(Candidates, AreThePiecesThatMayMeetABox) {
   Catalog source, target;

@@ -13,8 +13,6 @@ namespace shard::hf_index {
 
 namespace {
 
-constexpr std::int64_t kMaxIndexBytes = std::int64_t{1} << 30;
-
 bool is_safe_component(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
@@ -76,15 +74,13 @@ WeightMapEntry* WeightMap::find(std::string_view name) {
 }
 
 WeightMap read_weight_map(const RandomReader& file) {
-  const std::vector<std::byte> raw = read_whole(file, kMaxIndexBytes);
-  const std::shared_ptr<char[]> text = std::make_shared_for_overwrite<char[]>(raw.size() + 1);
-  std::transform(raw.begin(), raw.end(), text.get(), [](std::byte b) { return std::to_integer<char>(b); });
-  text[raw.size()] = '\0';
-
   WeightMap map;
+  const auto text = std::make_shared<std::vector<std::byte>>(read_metadata(file, 0, file.size(), *map.arena));
+  text->push_back(std::byte{0});
   map.arena->adopt(text);
   FileNumbers numbers;
-  JsonCursor json(text.get(), text.get() + raw.size(), file.name(), FindingKind::kBadHeader);
+  const char* const begin = reinterpret_cast<const char*>(text->data());
+  JsonCursor json(begin, begin + file.size(), file.name(), FindingKind::kBadHeader);
   json.enter_object();
   bool is_first = true, has_map = false;
   std::string_view key;

@@ -24,7 +24,7 @@ struct WeightMapEntry {
 struct WeightMap {
   std::vector<WeightMapEntry> entries;                       ///< By name, each once.
   std::vector<std::string> files;                            ///< Sorted; each one safe path component.
-  std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Holds the names.
+  std::shared_ptr<Arena> arena = std::make_shared<Arena>(std::make_shared<Budget>());  ///< Holds the names; for the file itself too.
 
   /// The entry of that name, or null.
   WeightMapEntry* find(std::string_view name);

@@ -54,14 +54,6 @@ std::size_t Machine::marked() {
 }
 
 Value* Machine::run() {
-  try {
-    return run_opcodes();
-  } catch (const BudgetSpent&) {
-    fail("needs more memory than a pickle of this size may");
-  }
-}
-
-Value* Machine::run_opcodes() {
   if (data_.empty()) fail("the pickle is empty");
   const auto first = static_cast<std::uint8_t>(data_[0]);
   if (first != kOpProto) {
@@ -251,10 +243,14 @@ void Machine::push_string(std::string_view bytes) {
 }
 
 Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed) {
-  Machine machine(arena, data, options);
-  Value* root = machine.run();
-  if (consumed != nullptr) *consumed = machine.position();
-  return root;
+  try {
+    Machine machine(arena, data, options);
+    Value* root = machine.run();
+    if (consumed != nullptr) *consumed = machine.position();
+    return root;
+  } catch (Error& error) {
+    throw error.in_file(options.file);
+  }
 }
 
 }  // namespace shard::pickle

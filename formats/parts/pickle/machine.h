@@ -30,7 +30,7 @@ class Machine {
   Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
       : data_(reinterpret_cast<const char*>(data.data()), data.size()),
         options_(options),
-        nodes_(arena, options.max_bytes != 0 ? options.max_bytes : std::max<std::size_t>(data.size() * 128, 1 << 20)) {}
+        nodes_(arena) {}
 
   Value* run();
   std::size_t position() const { return at_; }
@@ -70,7 +70,6 @@ class Machine {
     return *stack_[stack_.size() - count - 1];
   }
 
-  Value* run_opcodes();
   void execute(std::uint8_t op);
   void check_frame(std::uint64_t length) const;
 

@@ -78,8 +78,6 @@ bool few_keys_differ(std::span<Value* const> pairs) {
   return true;
 }
 
-constexpr std::size_t kLeastBytes = 4096;  // Enough for the shared nodes.
-
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
 /// The length of the character at `at`, 0 if it is malformed.
@@ -104,7 +102,7 @@ std::size_t capacity_of(std::size_t size) { return size <= 16 ? size + size % 2 
 
 }  // namespace
 
-Nodes::Nodes(Arena& arena, std::size_t max_bytes) : arena_(arena), left_(std::max(max_bytes, kLeastBytes)) {
+Nodes::Nodes(Arena& arena) : arena_(arena) {
   none_ = make(ValueKind::kNone);
   true_ = make(ValueKind::kBool);
   true_->boolean = true;
@@ -112,15 +110,9 @@ Nodes::Nodes(Arena& arena, std::size_t max_bytes) : arena_(arena), left_(std::ma
   empty_tuple_ = make(ValueKind::kTuple);
 }
 
-void Nodes::charge(std::size_t bytes) {
-  if (bytes > left_) throw BudgetSpent{};
-  left_ -= bytes;
-}
-
 void Nodes::refill(std::size_t bytes) {
   constexpr std::size_t kMostBytes = 64 << 10;
   const std::size_t wanted = std::max(bytes, block_bytes_);
-  charge(wanted);
   block_ = {static_cast<std::byte*>(arena_.allocate(wanted, alignof(Value*))), wanted};
   block_bytes_ = std::min(block_bytes_ * 2, kMostBytes);
 }
@@ -137,13 +129,9 @@ Value* Nodes::make_text(ValueKind kind, std::string_view text) {
   return value;
 }
 
-std::span<char> Nodes::characters(std::size_t count) {
-  charge(count);
-  return arena_.array<char>(count);
-}
+std::span<char> Nodes::characters(std::size_t count) { return arena_.array<char>(count); }
 
 Value* Nodes::make_global(ValueKind kind, std::string_view module, std::string_view name) {
-  charge(sizeof(Value) + module.size() + name.size() + 1);
   Value* value = shard::make_global(arena_, module, name);
   value->kind = kind;
   return value;

@@ -14,14 +14,11 @@
 
 namespace shard::pickle {
 
-/// Thrown by Nodes where the budget is spent; the machine turns it into an Error with the position.
-struct BudgetSpent {};
-
 /// None, bools and repeated integers share a node, for they never change. Lists and dicts grow in amortised constant
 /// time: an array's capacity follows from its size, so it is not stored.
 class Nodes {
  public:
-  Nodes(Arena& arena, std::size_t max_bytes);
+  explicit Nodes(Arena& arena);
 
   Value* make(ValueKind kind);
   Value* make_text(ValueKind kind, std::string_view text);  ///< Does not copy the text.
@@ -39,7 +36,6 @@ class Nodes {
   void append(std::span<Value*>& array, std::span<Value* const> items);
 
  private:
-  void charge(std::size_t bytes);
   /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of
   /// the arena each.
   template <class T>
@@ -54,7 +50,6 @@ class Nodes {
   void refill(std::size_t bytes);
 
   Arena& arena_;
-  std::size_t left_;
   std::span<std::byte> block_;
   std::size_t block_bytes_ = 1024;  ///< Grows, so that a small pickle takes little memory.
   Value *none_, *true_, *false_, *empty_tuple_;

@@ -6,7 +6,7 @@
 /// out-of-band buffers are refused. Source of the format: CPython's Lib/pickletools.py.
 ///
 /// Limits are checked before each allocation: a length against the bytes left, a count against what was pushed, memo
-/// indices against a growing table no larger than the number of opcodes, total memory against `max_bytes`.
+/// indices against a growing table no larger than the number of opcodes, values against the arena's budget.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,6 @@ struct LoadOptions {
   std::string file;  ///< For messages.
   /// Asked once for each global; false refuses it (kCorruption, naming module and name).
   std::function<bool(std::string_view module, std::string_view name)> allow;
-  std::size_t max_bytes = 0;    ///< Arena memory; 0: 128 times the input, at least 1 MiB.
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
   bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
   bool integer_ids = false;     ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
@@ -39,6 +38,7 @@ struct LoadOptions {
 /// Calls with which protocol 2 spells bytes, bytearrays, sets and frozensets become those. The persistent id
 /// ('module', class, file, source), with which torch before 1.6 saved a module's class, becomes the class.
 /// \throws Error kCorruption (kind bad_pickle, forbidden_global)  with the byte position.
+/// \throws Error kCorruption (kind bad_header)  the arena's budget is spent.
 /// \throws Error kUnsupported  a protocol above 5.
 /// None, bools and equal integers may share a node: do not change them in place. Cost: linear, no recursion.
 Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& options, std::size_t* consumed = nullptr);

@@ -59,6 +59,10 @@ class ZipReader {
   /// have 0, none is checked.
   /// \throws Error kCorruption  larger than `limit_bytes`, bad CRC (kind crc_mismatch); kUnsupported  unknown method.
   std::vector<std::byte> read(const Record& record, std::int64_t limit_bytes) const;
+  /// The same of any size; the arena's budget pays. \throws Error kCorruption  the budget is spent.
+  std::vector<std::byte> read(const Record& record, Arena& arena) const;
+  /// What the file holds of the record's stored bytes, see RandomReader::held_bytes.
+  std::int64_t held_bytes(const Record& record) const;
 
  private:
   struct Window {

@@ -304,6 +304,19 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
   return begin_ + data;
 }
 
+std::int64_t ZipReader::held_bytes(const Record& record) const {
+  return file_->held_bytes(begin_ + record.header_offset, record.limit - record.header_offset);
+}
+
+std::vector<std::byte> ZipReader::read(const Record& record, Arena& arena) const {
+  try {
+    arena.charge(record.method == 0 ? Charge::kBytes : Charge::kInflated, record.bytes);
+  } catch (Error& error) {
+    throw error.in_file(file_->name());
+  }
+  return read(record, record.bytes);
+}
+
 std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_bytes) const {
   if (record.bytes > limit_bytes) {
     throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes, more than the {} that make sense",

@@ -1,0 +1,29 @@
+#include "libshard/core/budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+void Budget::earn(std::int64_t bytes, std::int64_t data_bytes) noexcept {
+  constexpr std::int64_t kMost = std::int64_t{1} << 54;  // Of each, so that no product or sum overflows.
+  read_ = std::min(kMost, read_ + std::min(kMost - read_, bytes));
+  data_ = std::min(kMost, data_ + std::min(kMost - data_, data_bytes));
+  limit_ = kBudgetFloor + kBudgetPerByte * read_ + kBudgetPerDataByte * data_;
+}
+
+void Budget::refuse(Charge what) const {
+  const std::string_view name = kChargePrices[static_cast<std::size_t>(what)].name;
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("cannot read the checkpoint: {} {} are out of proportion to the {} bytes that describe it",
+                          count(what), name, read_))
+      .of_kind(FindingKind::kBadHeader)
+      .expected(fmt::format("at most {} bytes of memory and work in all", limit_))
+      .found(fmt::format("{}", spent_))
+      .because("no checkpoint needs so much; one that is made to exhaust memory or time may");
+}
+
+}  // namespace shard

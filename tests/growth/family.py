@@ -1,0 +1,36 @@
+"""What a family of growing inputs is."""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Family:
+    """Inputs of one format that double in one thing."""
+    format: str
+    what: str  # Doubles from one member to the next.
+    first: int  # Of it, in the smallest member.
+    make: Callable[[Path, int], Path]  # Makes a member in an empty folder. \returns what to name as SRC.
+    options: Callable[[int], list[str]] = field(default=lambda n: [])  # Of every verb; their bytes are input, too.
+    members: int = 4  # Doublings and one, in a short run.
+
+    @property
+    def name(self) -> str:
+        return f"{self.format}: {self.what}"
+
+
+def to_file(name: str, content: Callable[[int], bytes]):
+    def make(folder: Path, n: int) -> Path:
+        (folder / name).write_bytes(content(n))
+        return folder / name
+    return make
+
+
+def to_folder(contents: Callable[[int], dict[str, bytes]]):
+    def make(folder: Path, n: int) -> Path:
+        root = folder / "ckpt"
+        root.mkdir()
+        for name, content in contents(n).items():
+            (root / name).write_bytes(content)
+        return root
+    return make

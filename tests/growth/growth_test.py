@@ -1,0 +1,158 @@
+"""Runs shardctl (SHARDCTL) on families of inputs that double: what a run costs must not grow faster than its input.
+
+growth_test.py [--long] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
+exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
+below a floor, which no growth can be told from, are not looked at. Exit 4 is an answer; it is held to the same law. --long
+doubles up to 16 MB. Only Python's standard library.
+"""
+import argparse
+import math
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
+
+import of_dcp
+import of_ranks
+import of_safetensors
+import of_torch
+from family import Family
+from hostile_test import Ended, run_command
+
+FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES
+VERBS = {
+    "inspect": lambda source: ["inspect", "--json", source],
+    "digest": lambda source: ["digest", source],
+    "gather": lambda source: ["gather", source, "-n", "-o", "out.pt"],
+    "convert": lambda source: ["convert", source, "-n", "-o", "out", "--to", "dcp"],
+    "diff": lambda source: ["diff", source, source],
+}
+WITHOUT_OPTIONS = "inspect", "diff"  # Take no rules.
+CODES = {0, 3, 4, 8}
+STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
+SECONDS_FLOOR = 0.1
+KIB_FLOOR = 64 << 10
+LONG_BYTES = 16 << 20
+ATTEMPTS = 3  # Before growth is believed: other processes only ever add time, but not as much as
+NOISE_SECONDS = 1
+
+
+class Member(NamedTuple):
+    bytes: int
+    ended: Ended
+
+
+def input_bytes(source: Path, options: list[str]) -> int:
+    files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files) + sum(map(len, options))
+
+
+def exponent(points: list[tuple[int, float]], floor: float) -> float:
+    """The slope of log cost over log bytes, by least squares over all members whose cost is not far below the floor."""
+    logs = [(math.log(size), math.log(cost)) for size, cost in points if cost > floor / 8]
+    if len(logs) < 2 or max(cost for _, cost in points) <= floor:
+        return 0
+    mean_x, mean_y = (sum(column) / len(logs) for column in zip(*logs))
+    spread = sum((x - mean_x) ** 2 for x, _ in logs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread
+
+
+def problems(members: list[Member], base: Ended) -> list[str]:
+    """What is wrong with the members of one family under one verb."""
+    found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
+    seconds = [(member.bytes, member.ended.seconds - base.seconds) for member in members]
+    kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
+    for what, points, floor in ("time", seconds, SECONDS_FLOOR), ("memory", kib, KIB_FLOOR):
+        if (slope := exponent(points, floor)) > STEEPEST:
+            found.append(f"{what} grows with bytes^{slope:.1f}")
+    return found
+
+
+def described(members: list[Member]) -> str:
+    return "; ".join(f"{each.bytes >> 10} KiB: {each.ended.seconds:.3f} s, {each.ended.kib >> 10} MiB, exit {each.ended.code}"
+                     for each in members)
+
+
+class Runner:
+    """Runs the program in a small process of its own, one at a time."""
+
+    def __init__(self, pool: Executor):
+        self.pool = pool
+        self.seconds = 0.0  # Of processor time, all runs together.
+
+    def run(self, words: list[str], folder: Path) -> Ended:
+        ended = self.pool.submit(run_command, [os.environ["SHARDCTL"], *words, "-j", "1"], folder).result()
+        self.seconds += ended.seconds
+        return ended
+
+    def member(self, verb: str, source: Path, options: list[str]) -> Ended:
+        words = VERBS[verb](str(source))
+        return self.run([*words, *(options if verb not in WITHOUT_OPTIONS else [])], source.parent)
+
+
+def make_members(family: Family, folder: Path, is_long: bool) -> list[tuple[Path, list[str], int]]:
+    made, n = [], family.first
+    while True:
+        here = folder / str(n)
+        here.mkdir()
+        source, options = family.make(here, n), family.options(n)
+        made.append((source, options, input_bytes(source, options)))
+        if (len(made) >= family.members and not is_long) or made[-1][2] > LONG_BYTES // 2:
+            return made
+        n *= 2
+
+
+def try_verb(runner: Runner, verb: str, inputs, base: Ended) -> list[str]:
+    members: list[Member] = []
+    for source, options, size in inputs:
+        members.append(Member(size, runner.member(verb, source, options)))
+        if members[-1].ended.seconds > NOISE_SECONDS and len(members) > 1 and problems(members, base):
+            break
+    for _ in range(ATTEMPTS - 1):
+        if members[-1].ended.seconds > NOISE_SECONDS or not problems(members, base):
+            break
+        again = [Member(size, runner.member(verb, source, options)) for source, options, size in inputs]
+        members = [min(pair, key=lambda member: member.ended.seconds) for pair in zip(members, again)]
+    found = problems(members, base)
+    return [f"{', '.join(found)} ({described(members)})"] if found else []
+
+
+def try_family(runner: Runner, family: Family, verbs: list[str], is_long: bool, base: Ended) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="growth-"))
+    try:
+        inputs = make_members(family, folder, is_long)
+        failed = 0
+        for verb in verbs:
+            for problem in try_verb(runner, verb, inputs, base):
+                print(f"FAIL {family.name}, {verb}: {problem}", flush=True)
+                failed += 1
+        return failed
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--long", action="store_true", help="double up to 16 MB")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only families and verbs whose name contains all of them")
+    options = parser.parse_args()
+    tried = failed = 0
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        runner = Runner(pool)
+        base = min((runner.run(["--version"], Path(tempfile.gettempdir())) for _ in range(3)), key=lambda each: each.seconds)
+        for family in FAMILIES:
+            verbs = [verb for verb in VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
+            tried += len(verbs)
+            failed += try_family(runner, family, verbs, options.long, base) if verbs else 0
+    print(f"{tried} families and verbs, {failed} grow faster than their input; {runner.seconds:.0f} s of processor time")
+    return 1 if failed or tried == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
