@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <unordered_map>
 #include <utility>
+
+#include "libshard/core/hash_table.h"
 
 namespace shard::app {
 namespace {
@@ -95,7 +96,7 @@ void join_runs(std::vector<Line>& lines, std::vector<Numbered>& alike) {
 
 /// Joins lines that differ in the slot that has `later` slots behind it. \returns whether some line has such a slot.
 bool join_slot(std::vector<Line>& lines, std::size_t later) {
-  std::unordered_map<std::string, std::vector<Numbered>> alike;
+  HashMap<std::string, std::vector<Numbered>> alike;
   for (std::uint32_t i = 0; i < lines.size(); ++i) {
     const Line& line = lines[i];
     if (line.slots.size() <= later) continue;
@@ -103,7 +104,7 @@ bool join_slot(std::vector<Line>& lines, std::size_t later) {
     const std::string key = fmt::format("{} {}", line.kind, pattern_of(line, slot));
     alike[key].push_back({line.slots[slot].first, i, static_cast<std::uint32_t>(slot)});
   }
-  for (auto& [key, numbered] : alike) join_runs(lines, numbered);
+  for (auto& [key, numbered] : alike.entries()) join_runs(lines, numbered);
   std::erase_if(lines, [](const Line& line) { return line.members.empty(); });
   return !alike.empty();
 }

@@ -157,7 +157,8 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
   SelectedTensor part = tensor;
   part.source = 0;
   Progress progress;
-  BlockReader elements(view, *source.reader, part, progress);
+  BufferPool pool(max_memory_bytes(session));
+  BlockReader elements(view, *source.reader, part, progress, pool);
   const Printed printed{tensor.name, tensor.dtype, slice.shape, elements};
   if (session.common.json) {
     cat_json(session, printed);

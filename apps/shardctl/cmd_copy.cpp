@@ -35,7 +35,7 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.make_writer = [format = work.form.format, write](const Catalog&) { return format->make_writer(write); };
   job.cloner = &session.fs;
   job.threads = worker_count(session);
-  job.max_memory_bytes = parse_size(session.common.max_memory, "--max-memory");
+  job.max_memory_bytes = max_memory_bytes(session);
   job.dry_run = options.target.dry_run;
   job.stop = session.stop;
   return job;

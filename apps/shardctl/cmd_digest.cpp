@@ -18,8 +18,8 @@ namespace shard::app {
 namespace {
 
 std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, HashAlgorithm algorithm,
-                      Progress& progress) {
-  BlockReader reader(source.catalog(), *source.reader, tensor, progress);
+                      Progress& progress, BufferPool& pool) {
+  BlockReader reader(source.catalog(), *source.reader, tensor, progress, pool);
   Hasher hasher(algorithm);
   const std::int64_t step = reader.block_elements(kBlockBytes);
   for (std::int64_t begin = 0; begin < reader.elements(); begin += step) {
@@ -55,12 +55,19 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
   const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
+  BufferPool pool(max_memory_bytes(session));
   ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
-    source.reader->locate(source_indices(chosen));
-    for_each_index(chosen.size(), worker_count(session), stop, [&]() -> IndexWorker {
-      return [&](std::size_t i) { digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress); };
+    const std::vector<std::uint32_t> tensors = source_indices(chosen);
+    source.reader->locate(tensors);
+    const std::vector<std::vector<std::size_t>> groups = reading_groups(source.catalog(), tensors);
+    for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
+      return [&](std::size_t group) {
+        for (const std::size_t i : groups[group]) {
+          digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress, pool);
+        }
+      };
     });
   });
   if (session.group->size() > 1) collect(*session.group, share.first, share.second, digests);

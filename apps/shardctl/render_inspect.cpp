@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_map>
 #include <utility>
 
 #include "apps/shardctl/alike_layers.h"
@@ -13,6 +12,7 @@
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
 #include "libshard/core/box.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::app {
 namespace {
@@ -78,11 +78,11 @@ void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, b
 class TextNumbers {
  public:
   std::uint32_t operator()(std::string text) {
-    return numbers_.try_emplace(std::move(text), static_cast<std::uint32_t>(numbers_.size())).first->second;
+    return numbers_.try_emplace(std::move(text), static_cast<std::uint32_t>(numbers_.size())).value;
   }
 
  private:
-  std::unordered_map<std::string, std::uint32_t> numbers_;
+  HashMap<std::string, std::uint32_t> numbers_;
 };
 
 /// The lines of a terminal, in columns.
@@ -200,7 +200,7 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
 /// is cut.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
   if (catalog.chunks.size() == catalog.tensors.size() && catalog.shardings.empty()) return;
-  std::unordered_map<std::string, std::size_t> counts;
+  HashMap<std::string, std::size_t> counts;
   for (const SelectedTensor& selected : selection.tensors) {
     const Tensor& tensor = catalog.tensors[selected.source];
     const bool is_whole = tensor.chunk_count == 1 && tensor.sharding == kNoIndex;
@@ -208,7 +208,7 @@ void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection)
     ++counts[is_own ? "only of one rank" : is_whole ? "whole" : sharding_text(catalog, tensor, Detail::kBrief)];
   }
   std::vector<std::pair<std::size_t, std::string>> by_count;
-  for (const auto& [text, count] : counts) by_count.emplace_back(count, text);
+  for (const auto& [text, count] : counts.entries()) by_count.emplace_back(count, text);
   std::ranges::sort(by_count, [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });

@@ -20,6 +20,8 @@ std::string rank_label(const Session& session) {
   return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
 }
 
+std::int64_t max_memory_bytes(const Session& session) { return parse_size(session.common.max_memory, "--max-memory"); }
+
 int worker_count(const Session& session) {
   return session.common.threads > 0 ? session.common.threads : std::max(1, usable_cpus() / session.ranks_here);
 }

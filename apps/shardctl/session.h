@@ -44,6 +44,8 @@ struct Session {
 std::string rank_label(const Session& session);
 /// Worker threads: what was asked for, else this rank's share of the available CPUs.
 int worker_count(const Session& session);
+/// --max-memory. \throws Error kInvalidArgument  not a size.
+std::int64_t max_memory_bytes(const Session& session);
 
 /// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
 bool colours_errors(const Session& session);

@@ -10,9 +10,9 @@
 #include "apps/shardctl/value_text.h"
 #include "formats/detect.h"
 #include "libshard/catalog/glob.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/visited.h"
 
 namespace shard::app {
 namespace {

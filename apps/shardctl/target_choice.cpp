@@ -86,8 +86,8 @@ std::vector<std::string> split_outside_parentheses(std::string_view text) {
   return words;
 }
 
-/// "GLOB=P[,P...]"
-MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
+/// A rule of "GLOB=P[,P...]", and its glob.
+std::pair<MeshLayout::Rule, std::string> parse_place(const std::string& text, std::size_t axes) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
     throw usage(fmt::format("--place '{}' is not GLOB=P[,P...]", text))
@@ -96,11 +96,10 @@ MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
   const std::string glob = text.substr(0, equals);
   MeshLayout::Rule rule;
   rule.source = "--place " + text;
-  rule.matches = [glob](std::string_view name) { return glob_match(glob, name); };
   for (const std::string& word : split_outside_parentheses(text.substr(equals + 1))) {
     rule.placements.push_back(parse_placement(word));
   }
-  if (rule.placements.size() == axes) return rule;
+  if (rule.placements.size() == axes) return {std::move(rule), glob};
   throw usage(
       fmt::format("--place '{}' has {} placements, but the mesh has {} axes", text, rule.placements.size(), axes))
       .expected(static_cast<std::int64_t>(axes))
@@ -111,7 +110,19 @@ MeshLayout::Rule parse_place(const std::string& text, std::size_t axes) {
 MeshLayout mesh_layout(const LayoutOptions& options) {
   MeshLayout layout;
   layout.mesh = parse_mesh(options.mesh);
-  for (const std::string& place : options.place) layout.rules.push_back(parse_place(place, layout.mesh.size()));
+  std::vector<std::string> globs;
+  for (const std::string& place : options.place) {
+    auto [rule, glob] = parse_place(place, layout.mesh.size());
+    layout.rules.push_back(std::move(rule));
+    globs.push_back(std::move(glob));
+  }
+  layout.matching = [globs](std::string_view name) {
+    std::vector<std::size_t> matching;
+    for (std::size_t i = 0; i < globs.size(); ++i) {
+      if (glob_match(globs[i], name)) matching.push_back(i);
+    }
+    return matching;
+  };
   return layout;
 }
 

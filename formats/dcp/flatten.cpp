@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <unordered_map>
 
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::dcp {
 namespace {
@@ -41,7 +41,7 @@ class Flattener {
     if (catalog_.root == nullptr) {
       from_lists();
     } else {
-      for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) by_name_.emplace(catalog_.tensors[i].name, i);
+      for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) by_name_.try_emplace(catalog_.tensors[i].name, i);
       from_root();
     }
     warn();
@@ -91,8 +91,8 @@ class Flattener {
     step(depth);
     const Value& value = unwrapped(wrapped);
     if (value.kind == ValueKind::kTensor) {
-      const auto named = by_name_.find(joined());
-      leaf(nullptr, named != by_name_.end() ? named->second : static_cast<std::uint32_t>(value.number));
+      const std::uint32_t* named = by_name_.find(joined());
+      leaf(nullptr, named != nullptr ? *named : static_cast<std::uint32_t>(value.number));
     } else if (is_mapping(value)) {
       mapping(value, depth);
     } else if (is_descended(value, depth)) {
@@ -184,11 +184,10 @@ class Flattener {
     const std::span<PathPart> path = catalog_.arena->array<PathPart>(path_.size());
     std::copy(path_.begin(), path_.end(), path.begin());
     const std::string_view name = catalog_.arena->copy(joined());
-    const auto [known, fresh] = names_.emplace(name, out_.leaves.size());
-    if (!fresh) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{} and {} have one name in dcp, '{}'", path_text(out_.leaves[known->second].path),
-                              path_text(path), name))
+    const auto [known, is_new] = names_.try_emplace(name, out_.leaves.size());
+    if (!is_new) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} have one name in dcp, '{}'",
+                                                       path_text(out_.leaves[known].path), path_text(path), name))
           .of_tensor(name)
           .suggest(Remedy::kRename)
           .of_kind(FindingKind::kDuplicateName);
@@ -225,8 +224,8 @@ class Flattener {
   std::string joined_;
   std::array<Loss, kLossKinds> losses_;
   std::int64_t visits_ = 0;
-  std::unordered_map<std::string_view, std::uint32_t> by_name_;
-  std::unordered_map<std::string_view, std::size_t> names_;
+  HashMap<std::string_view, std::uint32_t> by_name_;
+  HashMap<std::string_view, std::size_t> names_;
 };
 
 }  // namespace

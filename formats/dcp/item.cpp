@@ -160,7 +160,7 @@ ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item
 }
 
 const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const std::string& file) {
-  if (const auto found = known_.find(data_pkl); found != known_.end()) return found->second;
+  if (const Pickled* known = known_.find(data_pkl)) return *known;
   Arena scratch(arena_.budget());
   pickle::LoadOptions options;
   options.file = file;
@@ -172,7 +172,7 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
   pickled.view.location = {};  // It lay in the scratch arena.
   if (data_pkl.size() > kMostKnownBytes) return last_ = std::move(pickled);
   if (known_.size() >= kKnownPickles) known_.clear();
-  return known_.emplace(std::string(data_pkl), std::move(pickled)).first->second;
+  return known_.try_emplace(data_pkl, std::move(pickled)).value;
 }
 
 }  // namespace shard::dcp

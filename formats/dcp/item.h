@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "formats/dcp/fetched_file.h"
 #include "formats/dcp/metadata.h"
@@ -17,6 +16,7 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/tensor_pickle.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/source_store.h"
 
 namespace shard::dcp {
@@ -87,10 +87,6 @@ class ItemOpener {
   ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes);
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
   struct Pickled {
     torch_save::TensorView view;
     std::string key;  ///< What view.key points to.
@@ -99,7 +95,7 @@ class ItemOpener {
   const Pickled& pickled(std::string_view data_pkl, const std::string& file);
 
   Arena& arena_;
-  std::unordered_map<std::string, Pickled, TextHash, std::equal_to<>> known_;
+  HashMap<std::string, Pickled> known_;
   Pickled last_;  ///< One that is too long to be remembered.
 };
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
 
 namespace shard::dcp {
@@ -61,11 +61,11 @@ class ItemStore {
 
   Catalog& catalog_;
   std::vector<Item> items_;
-  std::unordered_map<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
+  HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
   std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> earned_;  ///< File and begin of a range -> its end.
   mutable OpenFiles files_;
-  mutable decoded_view::ViewCache views_{8};
+  mutable decoded_view::ViewCache views_;
 };
 
 }  // namespace shard::dcp

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <unordered_set>
-
 #include "formats/dcp/metadata_classes.h"
 #include "formats/dcp/storage_data.h"
 #include "formats/parts/pickle/attributes.h"
@@ -11,6 +9,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::dcp {
 namespace {
@@ -39,7 +38,7 @@ class Parser {
       const std::string_view name = arena_.copy(pickle::string(*items[i], "name in state_dict_metadata"));
       const bool is_object = classes_.is(*items[i + 1], Class::kBytes);
       const std::size_t index = is_object ? out_.objects.size() : out_.tensors.size();
-      targets_.emplace(name, Target{static_cast<std::uint32_t>(index), is_object});  // The keys of a dict differ.
+      targets_.try_emplace(name, Target{static_cast<std::uint32_t>(index), is_object});  // The keys of a dict differ.
       if (is_object) {
         out_.objects.push_back({name, {}, kNoIndex});
       } else {
@@ -127,11 +126,11 @@ class Parser {
         throw pickle::malformed("planner_data", "it does not lead from names to tuples")
             .found(type_name(*items[i + 1]));
       }
-      const auto found = targets_.find(items[i]->text);
-      if (found == targets_.end()) continue;  // A name of a rank that wrote nothing for it.
-      const auto [index, is_object] = found->second;
-      Path& path = is_object ? out_.objects[index].path : out_.tensors[index].path;
-      path = path_of(found->first, *items[i + 1]);
+      const Target* found = targets_.find(items[i]->text);
+      if (found == nullptr) continue;  // A name of a rank that wrote nothing for it.
+      const auto [index, is_object] = *found;
+      const std::string_view name = is_object ? out_.objects[index].name : out_.tensors[index].name;
+      (is_object ? out_.objects[index].path : out_.tensors[index].path) = path_of(name, *items[i + 1]);
     }
   }
 
@@ -163,12 +162,12 @@ class Parser {
 
   /// \param megatron  name -> {} or {"nd_reformulated_orig_global_shape": the tensor's own shape}.
   void set_reshaped_apart(const Value& megatron) {
-    std::unordered_set<std::string_view> reshaped;
+    HashSet<std::string_view> reshaped;
     const std::span<Value*> items = pickle::mapping(megatron, "mcore_data");
     for (std::size_t i = 0; i < items.size(); i += 2) {
       const std::string_view name = pickle::string(*items[i], "name in mcore_data");
       pickle::mapping(*items[i + 1], "entry of mcore_data");
-      if (find_key(*items[i + 1], "nd_reformulated_orig_global_shape") != nullptr) reshaped.insert(name);
+      if (pickle::entry(*items[i + 1], "nd_reformulated_orig_global_shape") != nullptr) reshaped.insert(name);
     }
     const std::size_t objects = out_.objects.size();
     std::erase_if(out_.tensors, [&](const TensorEntry& tensor) {

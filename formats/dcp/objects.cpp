@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "formats/parts/pickle/equal.h"
 #include "formats/parts/pickle/pickle.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/catalog/tree.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard::dcp {
 namespace {
@@ -103,9 +103,9 @@ class TensorFinder {
   std::uint32_t location_of(const TensorView& view) {
     const std::string key =
         fmt::format("{} {} {} {}", dtype_name(view.dtype), view.conj ? 1 : 0, view.neg ? 1 : 0, view.key);
-    const auto [known, fresh] = locations_.emplace(key, static_cast<std::uint32_t>(out_.locations.size()));
-    if (fresh) out_.locations.push_back(item_.location_of(view));
-    return known->second;
+    const auto [known, is_new] = locations_.try_emplace(key, static_cast<std::uint32_t>(out_.locations.size()));
+    if (is_new) out_.locations.push_back(item_.location_of(view));
+    return known;
   }
 
   Arena& arena_;
@@ -113,7 +113,7 @@ class TensorFinder {
   const ObjectEntry& entry_;
   LoadedObject& out_;
   torch_save::HiddenTensors hidden_;
-  std::unordered_map<std::string, std::uint32_t> locations_;
+  HashMap<std::string, std::uint32_t> locations_;
 };
 
 void visit_object_leaves(Arena& arena, const RankObject& rank, const std::function<void(const TreeLeaf&)>& visit) {
@@ -135,24 +135,23 @@ Object object_of(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf, i
 void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects) {
   struct Known {
     const Value* value;
-    bool differs = false;
+    bool differs = false, is_listed = false;
   };
   pickle::Equality equality({.opaque_by_class = false});
-  std::unordered_map<std::string, Known> known;
+  HashMap<std::string_view, Known> known;
   std::vector<Object> found;
   for (const RankObject& rank : ranks) {
     visit_object_leaves(arena, rank, [&](const TreeLeaf& leaf) {
       found.push_back(object_of(arena, *rank.entry, leaf, rank.entry->rank));
-      const auto [seen, fresh] = known.emplace(std::string(found.back().name), Known{leaf.value});
-      Known& first = seen->second;
-      if (!fresh && !first.differs) first.differs = !equality.is_equal(*first.value, *leaf.value);
+      const auto [first, is_new] = known.try_emplace(found.back().name, Known{leaf.value});
+      if (!is_new && !first.differs) first.differs = !equality.is_equal(*first.value, *leaf.value);
     });
   }
-  std::unordered_map<std::string_view, bool> is_listed;
   for (Object& object : found) {
-    if (!known.at(std::string(object.name)).differs) {
+    Known& same = *known.find(object.name);
+    if (!same.differs) {
       object.rank = -1;
-      if (!is_listed.emplace(object.name, true).second) continue;
+      if (std::exchange(same.is_listed, true)) continue;
     }
     objects.push_back(object);
   }

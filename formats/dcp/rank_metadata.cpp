@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "formats/dcp/names.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::dcp {
 namespace {
@@ -79,24 +79,24 @@ class Merger {
 
   void add_tensors(std::uint32_t r) {
     for (const TensorEntry& entry : ranks_[r].metadata.tensors) {
-      const auto [known, fresh] =
-          known_.emplace(entry.name, Known{static_cast<std::uint32_t>(out_.tensors.size()), r, &entry});
-      if (fresh) {
+      const auto [known, is_new] =
+          known_.try_emplace(entry.name, Known{static_cast<std::uint32_t>(out_.tensors.size()), r, &entry});
+      if (is_new) {
         out_.tensors.push_back(entry);
       } else {
-        check_agreement(known->second, r, entry);
-        TensorEntry& merged = out_.tensors[known->second.index];
+        check_agreement(known, r, entry);
+        TensorEntry& merged = out_.tensors[known.index];
         merged.requires_grad = merged.requires_grad || entry.requires_grad;
       }
-      parts_.push_back({known->second.index, r, &entry});
+      parts_.push_back({known.index, r, &entry});
     }
   }
 
   void add_objects(std::uint32_t r) {
     for (ObjectEntry entry : ranks_[r].metadata.objects) {
-      const auto [known, fresh] = known_.emplace(entry.name, Known{0, r, nullptr});
-      if (!fresh && known->second.tensor != nullptr) {
-        throw contradiction(entry.name, ranks_[known->second.rank], ranks_[r], "a tensor there and an object here");
+      const auto [known, is_new] = known_.try_emplace(entry.name, Known{0, r, nullptr});
+      if (!is_new && known.tensor != nullptr) {
+        throw contradiction(entry.name, ranks_[known.rank], ranks_[r], "a tensor there and an object here");
       }
       entry.item += first_item_[r];
       entry.rank = ranks_[r].rank;
@@ -152,7 +152,7 @@ class Merger {
   std::vector<RankMetadata>& ranks_;
   Metadata out_;
   std::vector<std::uint32_t> first_item_;  // Of each rank.
-  std::unordered_map<std::string_view, Known> known_;
+  HashMap<std::string_view, Known> known_;
   std::vector<Part> parts_;
 };
 
@@ -171,7 +171,8 @@ Metadata merge_ranks(std::vector<RankMetadata> ranks) { return Merger(ranks).run
 
 void name_overlapping_ranks(Error& error, const Catalog& catalog) {
   const auto tensor = std::ranges::find(catalog.tensors, std::string_view(error.tensor()), &Tensor::name);
-  if (error.kind() != FindingKind::kOverlap || tensor == catalog.tensors.end() || tensor->chunk_count > kMaxCompared) return;
+  if (error.kind() != FindingKind::kOverlap || tensor == catalog.tensors.end() || tensor->chunk_count > kMaxCompared)
+    return;
   const std::span<const Chunk> chunks = catalog.chunks_of(*tensor);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {

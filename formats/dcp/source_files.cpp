@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-#include <unordered_set>
 
 #include "formats/dcp/names.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/paths.h"
 
 namespace shard::dcp {
@@ -159,7 +159,7 @@ std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::str
 void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,
                Catalog& catalog) {
   std::vector<std::uint32_t> place(metadata.files.size());
-  std::unordered_set<std::string> named;
+  HashSet<std::string> named;
   int last_rank = -1;
   for (const std::uint32_t old : file_order(metadata.files)) {
     place[old] = static_cast<std::uint32_t>(catalog.files.size());

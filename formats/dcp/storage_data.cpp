@@ -19,8 +19,6 @@ Error no_place(std::string_view name, const std::string& offsets) {
   return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
 }
 
-bool is_empty(const ChunkEntry& chunk) { return std::ranges::find(chunk.sizes, 0) != chunk.sizes.end(); }
-
 /// Whether the item went through zstd. \throws Error kUnsupported  through anything else.
 bool is_zstd(std::string_view name, const Value& transforms) {
   if (transforms.kind == ValueKind::kNone) return false;
@@ -56,16 +54,16 @@ class StorageDataReader {
   void read(const Value& key, const Value& place) {
     classes_.need(key, Class::kIndex);
     const std::string_view name = pickle::string(pickle::need(key, "fqn"), "fqn of a MetadataIndex");
-    const auto found = targets_.find(name);
-    if (found == targets_.end()) {
+    const Target* target = targets_.find(name);
+    if (target == nullptr) {
       throw bad_places(fmt::format("it has a place for '{}', which no tensor or object is named", name))
           .of_tensor(name);
     }
     try {
-      std::uint32_t& slot = slot_of(found->first, found->second, key);
+      std::uint32_t& slot = slot_of(name, *target, key);
       if (slot != kNoIndex) throw bad_places(fmt::format("it has two places for one chunk of '{}'", name));
       slot = static_cast<std::uint32_t>(out_.items.size());
-      out_.items.push_back(item_of(found->first, place));
+      out_.items.push_back(item_of(name, place));
     } catch (Error& error) {
       throw error.of_tensor(name);
     }
@@ -98,21 +96,17 @@ class StorageDataReader {
     bool operator==(const Corner&) const = default;
   };
   struct CornerHash {
-    std::size_t operator()(const Corner& corner) const {
-      std::size_t hash = corner.tensor;
-      for (const std::int64_t offset : corner.offsets) {
-        hash = (hash ^ static_cast<std::size_t>(offset)) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
-      }
-      return hash;
+    KeyedHash hash;
+    std::uint64_t operator()(const Corner& corner) const {
+      return hash(std::pair(corner.tensor, hash(corner.offsets.span())));
     }
   };
 
   /// The chunk of a tensor that begins there: of several the first that is not empty. Null where none does.
   ChunkEntry* chunk_at(std::uint32_t tensor, Dims offsets) {
     if (corners_.empty()) index_corners();
-    const auto found = corners_.find({tensor, offsets});
-    return found == corners_.end() ? nullptr : &out_.chunks[found->second];
+    const std::uint32_t* found = corners_.find(Corner{tensor, offsets});
+    return found == nullptr ? nullptr : &out_.chunks[*found];
   }
 
   void index_corners() {
@@ -120,8 +114,8 @@ class StorageDataReader {
     for (std::uint32_t t = 0; t < out_.tensors.size(); ++t) {
       const TensorEntry& tensor = out_.tensors[t];
       for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
-        const auto [entry, fresh] = corners_.emplace(Corner{t, out_.chunks[c].offsets}, c);
-        if (!fresh && is_empty(out_.chunks[entry->second]) && !is_empty(out_.chunks[c])) entry->second = c;
+        const auto [first, is_new] = corners_.try_emplace(Corner{t, out_.chunks[c].offsets}, c);
+        if (!is_new && is_empty(out_.chunks[first].sizes) && !is_empty(out_.chunks[c].sizes)) first = c;
       }
     }
   }
@@ -153,7 +147,7 @@ class StorageDataReader {
       chunk.item = holder->item;
       return true;
     }
-    if (is_empty(chunk)) return false;
+    if (is_empty(chunk.sizes)) return false;
     throw no_place(name, to_string(chunk.offsets.span()));
   }
 
@@ -173,8 +167,8 @@ class StorageDataReader {
 
   std::uint32_t file_of(std::string_view path, std::string_view name) {
     if (!out_.files.empty() && out_.files[last_file_] == path) return last_file_;
-    const auto [found, fresh] = files_.emplace(std::string(path), static_cast<std::uint32_t>(out_.files.size()));
-    if (fresh) {
+    const auto [number, is_new] = files_.try_emplace(path, static_cast<std::uint32_t>(out_.files.size()));
+    if (is_new) {
       const bool plain = !path.empty() && path != "." && path != ".." &&
                          path.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
       if (!plain) {
@@ -183,7 +177,7 @@ class StorageDataReader {
       }
       out_.files.emplace_back(path);
     }
-    return last_file_ = found->second;
+    return last_file_ = number;
   }
 
   Arena& arena_;
@@ -191,8 +185,8 @@ class StorageDataReader {
   const Targets& targets_;
   Metadata& out_;
   std::uint32_t last_file_ = 0;
-  std::unordered_map<std::string, std::uint32_t> files_;
-  std::unordered_map<Corner, std::uint32_t, CornerHash> corners_;
+  HashMap<std::string_view, std::uint32_t> files_;
+  HashMap<Corner, std::uint32_t, CornerHash> corners_;
 };
 
 }  // namespace

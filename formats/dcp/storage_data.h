@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/metadata_classes.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::dcp {
 
@@ -16,7 +16,7 @@ struct Target {
   std::uint32_t index;  ///< Into Metadata::objects or Metadata::tensors.
   bool is_object;
 };
-using Targets = std::unordered_map<std::string_view, Target>;
+using Targets = HashMap<std::string_view, Target>;
 
 /// Gives every chunk and object of `metadata` its item; chunks that need none of their own are left out.
 ///

@@ -14,7 +14,6 @@ namespace shard::dcp_hf {
 
 namespace {
 
-bool is_empty(Dims sizes) { return std::ranges::find(sizes, 0) != sizes.end(); }
 bool is_origin(Dims offsets) {
   return std::ranges::all_of(offsets, [](std::int64_t offset) { return offset == 0; });
 }
@@ -33,11 +32,11 @@ void PieceTable::fail(std::string_view name, FindingKind kind, const std::string
 }
 
 std::uint32_t PieceTable::number_of(std::string_view name) {
-  if (const auto at = numbers_.find(name); at != numbers_.end()) return at->second;
+  if (const std::uint32_t* known = numbers_.find(name)) return *known;
   const auto number = static_cast<std::uint32_t>(names_.size());
   names_.push_back(catalog_.arena->copy(name));
   last_piece_.push_back(kNoIndex);
-  numbers_.emplace(names_.back(), number);
+  numbers_.try_emplace(names_.back(), number);
   return number;
 }
 
@@ -49,8 +48,8 @@ PieceTable::Piece* PieceTable::piece_here(std::uint32_t key) {
 }
 
 PieceTable::Piece& PieceTable::need_here(std::string_view key, const char* what) {
-  const auto at = numbers_.find(key);
-  Piece* piece = at == numbers_.end() ? nullptr : piece_here(at->second);
+  const std::uint32_t* number = numbers_.find(key);
+  Piece* piece = number == nullptr ? nullptr : piece_here(*number);
   if (piece == nullptr) {
     fail(key, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not hold", what, key));
   }

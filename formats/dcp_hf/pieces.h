@@ -9,13 +9,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/findings.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::dcp_hf {
 
@@ -76,7 +76,7 @@ class PieceTable {
   std::vector<Piece> pieces_;
   std::vector<std::string_view> names_;    ///< Names of tensors and of keys.
   std::vector<std::uint32_t> last_piece_;  ///< Each key's last piece, in any file; kNoIndex where a name is not a key.
-  std::unordered_map<std::string_view, std::uint32_t> numbers_;
+  HashMap<std::string_view, std::uint32_t> numbers_;
   std::size_t file_begin_ = 0;  ///< The first piece of the current file.
   std::uint32_t file_ = 0;
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
@@ -12,6 +11,8 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -33,8 +34,8 @@ class FileByNumber final : public RandomReader {
     files_.get(number_)->read_at(offset, out);
   }
   std::int64_t size() const override { return size_; }
-  std::int64_t held_bytes(std::int64_t offset, std::int64_t count) const override {
-    return files_.get(number_)->held_bytes(offset, count);
+  std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
+    return files_.get(number_)->allocated_bytes(offset, count);
   }
 
  private:
@@ -61,6 +62,31 @@ class BytesInMemory final : public RandomReader {
   std::span<const std::byte> bytes_;
 };
 
+/// The upper halves of float32 elements that lie in a pickle: the bfloat16 ones that they were made from. Not copied,
+/// as any number of tensors may share one array.
+class UpperHalves final : public RandomReader {
+ public:
+  UpperHalves(std::string_view floats, bool big_endian, std::string name)
+      : floats_(std::as_bytes(std::span(floats))), half_(big_endian ? 0 : 2) {
+    name_ = std::move(name);
+  }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
+      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
+    }
+    auto at = static_cast<std::size_t>(offset);
+    for (std::byte& each : out) {
+      each = floats_[at / 2 * 4 + half_ + at % 2];
+      ++at;
+    }
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(floats_.size() / 2); }
+
+ private:
+  std::span<const std::byte> floats_;
+  std::size_t half_;  ///< Where it begins in an element.
+};
+
 /// Where a storage of the catalog comes from, and how its elements are decoded.
 struct StorageSource {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
@@ -68,6 +94,7 @@ struct StorageSource {
   std::int64_t offset = -1;       ///< Where the record begins in the file.
   std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
   std::string_view inside;
+  bool inside_widened = false;  ///< See TensorView.
 };
 
 }  // namespace
@@ -86,8 +113,8 @@ struct SavedFiles::Impl {
   mutable OpenFiles files;
   std::vector<Opened> opened;          ///< By file number.
   std::vector<StorageSource> sources;  ///< By storage.
-  std::unordered_map<std::string_view, std::uint16_t> locations;
-  mutable decoded_view::ViewCache decoders{4};
+  HashMap<std::string_view, std::uint16_t> locations;
+  mutable decoded_view::ViewCache decoders;
 
   Impl(const SourceStore& file_system, Catalog& target, SavedFilesOptions given)
       : store(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
@@ -104,7 +131,7 @@ struct SavedFiles::Impl {
   Value* open(std::shared_ptr<const RandomReader> file) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
-    catalog.arena->earn(0, file->held_bytes(0, file->size()));
+    catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
     last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
     last.first.assign(last.saved->record_count(), kNoIndex);
     return &last.saved->root();
@@ -115,6 +142,7 @@ struct SavedFiles::Impl {
     StorageSource source;
     const SavedFile& saved_file = saved(file);
     source.inside = view.inside.value_or(std::string_view());
+    source.inside_widened = view.inside_widened;
     if (!view.inside) source.record = record_of(saved_file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
     if (is_swapped) source.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
@@ -144,10 +172,19 @@ struct SavedFiles::Impl {
            saved(file).record(source.record).coding == SavedRecord::Coding::kPlain;
   }
 
+  bool is_stream(std::uint32_t file, const StorageSource& source) const {
+    return source.record != kNoIndex && saved(file).record(source.record).coding == SavedRecord::Coding::kDeflated;
+  }
+
   /// The CRC of the plain elements, where the file has one.
   std::optional<std::uint32_t> crc32_of(std::uint32_t file, const StorageSource& source) const {
     if (source.record == kNoIndex || !source.code.is_plain()) return std::nullopt;
     return saved(file).record(source.record).crc32;
+  }
+
+  static std::shared_ptr<const RandomReader> open_inside(const StorageSource& source, const std::string& name) {
+    if (!source.inside_widened) return std::make_shared<BytesInMemory>(source.inside, name);
+    return std::make_shared<UpperHalves>(source.inside, source.code.swap_bytes > 1, name);
   }
 
   /// A view of a located source's plain elements.
@@ -155,7 +192,7 @@ struct SavedFiles::Impl {
     std::shared_ptr<const RandomReader> from;
     std::int64_t offset = 0, bytes = 0;
     if (source.record == kNoIndex) {
-      from = std::make_shared<BytesInMemory>(source.inside, catalog.files[file].path);
+      from = open_inside(source, catalog.files[file].path);
       bytes = from->size();
     } else {
       const SavedRecord record = saved(file).record(source.record);
@@ -178,13 +215,13 @@ struct SavedFiles::Impl {
   }
 
   std::uint16_t location_of(std::string_view location) {
-    if (const auto known = locations.find(location); known != locations.end()) return known->second;
+    if (const std::uint16_t* known = locations.find(location)) return *known;
     if (catalog.locations.size() >= kMaxLocations) {
       throw Error(ErrorCode::kUnsupported, fmt::format("the tensors lie on more than {} devices", kMaxLocations));
     }
     const auto index = static_cast<std::uint16_t>(catalog.locations.size());
     catalog.locations.emplace_back(location);
-    locations.emplace(catalog.arena->copy(location), index);
+    locations.try_emplace(catalog.arena->copy(location), index);
     return index;
   }
 
@@ -194,6 +231,7 @@ struct SavedFiles::Impl {
                                 .file = file,
                                 .location = location_of(view.location),
                                 .plain = is_plain(file, source),
+                                .is_stream = is_stream(file, source),
                                 .crc32 = crc32_of(file, source)});
     sources.resize(index);  // Storages that others added have no source here.
     sources.push_back(source);
@@ -204,7 +242,7 @@ struct SavedFiles::Impl {
 SavedFiles::SavedFiles(const SourceStore& store, Catalog& catalog, const SavedFilesOptions& options)
     : impl_(std::make_unique<Impl>(store, catalog, options)) {
   for (std::size_t i = 0; i < catalog.locations.size(); ++i) {
-    impl_->locations.emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
+    impl_->locations.try_emplace(catalog.arena->copy(catalog.locations[i]), static_cast<std::uint16_t>(i));
   }
 }
 
@@ -292,10 +330,7 @@ std::vector<std::int64_t> numbers_of(const TensorView& view, std::span<const std
     std::uint64_t raw = 0;
     std::memcpy(&raw, span.data() + at * bytes, bytes);
     numbers.push_back(is_signed ? static_cast<std::int64_t>(raw << unused) >> unused : static_cast<std::int64_t>(raw));
-    for (int d = view.shape.size(); d-- > 0;) {
-      if (++index[static_cast<std::size_t>(d)] < view.shape[d]) break;
-      index[static_cast<std::size_t>(d)] = 0;
-    }
+    next_index<std::int64_t>(index, view.shape.span());
   }
   return numbers;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "libshard/catalog/bounds.h"
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
 
@@ -67,7 +68,7 @@ bool is_equal_content(const Reader& a, const Reader& b) {
 
 bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b) {
   if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;
-  if (std::ranges::find(a.shape, 0) != a.shape.end()) return true;
+  if (is_empty(a.shape)) return true;
   files.locate({a.storage, b.storage});
   Arena arena;
   const StoredTensor left = without_overlap(a, arena), right = without_overlap(b, arena);

@@ -4,10 +4,10 @@
 
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "formats/torch_ranks/device_mesh.h"
 #include "formats/torch_ranks/sharded_values.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::torch_ranks {
 
@@ -24,7 +24,7 @@ class DTensorReader {
 
   Arena& arena_;
   ReadIntegers integers_;
-  std::unordered_map<const Value*, std::unique_ptr<DeviceMeshValue>> meshes_;  ///< Pickles share them.
+  HashMap<const Value*, std::unique_ptr<DeviceMeshValue>> meshes_;  ///< Pickles share them.
 };
 
 }  // namespace shard::torch_ranks

@@ -15,17 +15,8 @@ namespace {
 
 constexpr std::string_view kDTensorClass = "DTensor";
 
-/// An attribute of a tensor subclass: its state is a dict, or (dict or None, dict of slots).
-Value* state_attribute(const Subclass& from, std::string_view name) {
-  if (from.state->kind != ValueKind::kTuple) return find_key(*from.state, name);
-  for (Value* part : from.state->items) {
-    if (Value* found = find_key(*part, name)) return found;
-  }
-  return nullptr;
-}
-
 Value& need_state(const Subclass& from, std::string_view name) {
-  Value* found = state_attribute(from, name);
+  Value* found = pickle::state_attribute(*from.state, name);
   if (found == nullptr) throw malformed(from.name, fmt::format("it has no attribute '{}'", name));
   return *found;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <unordered_map>
 
 #include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
@@ -132,14 +131,14 @@ class Merge {
 
   const MeshLayout::Rule* rule_of(const Holder& holder) const {
     if (layout_ == nullptr) return nullptr;
-    const auto rule = std::ranges::find_if(
-        layout_->rules, [&](const MeshLayout::Rule& each) { return each.matches(holder.leaf->name); });
-    if (rule == layout_->rules.end()) return nullptr;
+    const std::vector<std::size_t> matching = layout_->rules_for(holder.leaf->name);
+    if (matching.empty()) return nullptr;
+    const MeshLayout::Rule* rule = &layout_->rules[matching.front()];
     const int dims = holder.file->plain[holder.leaf->item].shape.size();
     const bool cuts = std::ranges::any_of(rule->placements, [dims](const Placement& placement) {
       return placement.kind != Placement::kReplicate && placement.dim >= -dims && placement.dim < dims;
     });
-    return cuts ? &*rule : nullptr;
+    return cuts ? rule : nullptr;
   }
 
   void merge_plain(Holders holders) {

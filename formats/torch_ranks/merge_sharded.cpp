@@ -22,8 +22,6 @@ bool operator<(const ShardExtent& a, const ShardExtent& b) {
   return std::ranges::lexicographical_compare(a.sizes, b.sizes);
 }
 
-bool is_empty(const ShardBox& box) { return std::ranges::find(box.sizes, 0) != box.sizes.end(); }
-
 std::string box_text(const ShardBox& box) {
   return fmt::format("{} at {}", shard::to_string(box.sizes), shard::to_string(box.offsets));
 }
@@ -115,7 +113,7 @@ class ShardedTensorMerge {
     std::ranges::sort(found_, std::less<>());
     for (const ShardBox& box : first_.all) {
       const ShardExtent wanted{box.offsets, box.sizes};
-      if (is_empty(box) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
+      if (is_empty(box.sizes) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
       throw contradiction(context_, holders_.front(), FindingKind::kGap,
                           fmt::format("no file holds the shard of {}", box_text(box)))
           .because(box.rank < 0 ? "every rank's file says that it is there"
@@ -149,7 +147,7 @@ class ShardedTensorMerge {
     if (index >= first_.all.size()) return piece.boxes.empty();
     const ShardBox& box = first_.all[index];
     if (box.placement != first_.spec.placements[index]) return false;
-    if (piece.boxes.empty()) return is_empty(box);
+    if (piece.boxes.empty()) return is_empty(box.sizes);
     const auto dims = static_cast<std::size_t>(first_.shape.size());
     return std::ranges::equal(box.sizes, piece.local_sizes) &&
            std::ranges::equal(box.offsets, std::span(piece.boxes[0].offset).first(dims));

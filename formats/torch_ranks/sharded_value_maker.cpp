@@ -7,7 +7,7 @@
 namespace shard::torch_ranks {
 
 Value* ShardedValueMaker::text(std::string_view content) {
-  Value*& known = texts_[std::string(content)];
+  Value*& known = texts_[content];
   if (known == nullptr) known = make_string(arena_, content);
   return known;
 }
@@ -68,7 +68,7 @@ Value* ShardedValueMaker::strides(Dims shape) {
 
 // device('cpu') or device('cuda', 1), as torch pickles "cuda:1".
 Value* ShardedValueMaker::device(std::string_view text_of_device) {
-  Value*& known = devices_[std::string(text_of_device)];
+  Value*& known = devices_[text_of_device];
   if (known != nullptr) return known;
   const std::size_t colon = text_of_device.find(':');
   std::vector<Value*> arguments{text(text_of_device.substr(0, colon))};

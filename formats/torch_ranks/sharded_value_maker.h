@@ -9,11 +9,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "formats/torch_ranks/sharded_values.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::torch_ranks {
 
@@ -77,8 +77,8 @@ class ShardedValueMaker {
   Value* wrapper(Value* cls, DType dtype, Dims shape, std::string_view device, bool requires_grad, Value* state);
 
   Arena& arena_;
-  std::unordered_map<std::string, Value*> texts_, globals_, devices_, remote_devices_;
-  std::unordered_map<std::int64_t, Value*> integers_;
+  HashMap<std::string, Value*> texts_, globals_, devices_, remote_devices_;
+  HashMap<std::int64_t, Value*> integers_;
 };
 
 }  // namespace shard::torch_ranks

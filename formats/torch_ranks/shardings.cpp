@@ -10,6 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/key_text.h"
 
 namespace shard::torch_ranks {
 
@@ -17,27 +18,6 @@ namespace {
 
 constexpr std::int64_t kMaxBoxes = 1 << 16;       // Of one rank's part.
 constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // That are kept for the next tensor; a KiB each.
-
-void append(std::string& key, std::int64_t number) {
-  key.append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
-/// Equal for equal shardings and only for those.
-std::string key_of(const Sharding& sharding) {
-  std::string key;
-  append(key, std::ssize(sharding.mesh));
-  for (std::size_t axis = 0; axis < sharding.mesh.size(); ++axis) {
-    append(key, sharding.mesh[axis].size);
-    append(key, std::ssize(sharding.mesh[axis].name));
-    key += sharding.mesh[axis].name;
-    const Placement& placement = sharding.placements[axis];
-    append(key, placement.kind);
-    append(key, placement.dim);
-    append(key, placement.split_factor);
-  }
-  for (const std::int64_t rank : sharding.ranks) append(key, rank);
-  return key;
-}
 
 /// The most boxes that a rank's part may have, as the split factors say: small files may claim any.
 /// \throws Error kUnsupported  more than kMaxBoxes
@@ -59,18 +39,16 @@ std::int64_t most_boxes(Dims shape, const Sharding& sharding) {
 }  // namespace
 
 std::uint32_t Shardings::index_of(const Sharding& sharding) {
-  const auto [entry, is_new] =
+  const auto [index, is_new] =
       known_.try_emplace(key_of(sharding), static_cast<std::uint32_t>(catalog_.shardings.size()));
   if (is_new) catalog_.shardings.push_back(sharding);
-  return entry->second;
+  return index;
 }
 
 const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
-  std::string key = key_of(cut.sharding);
-  append(key, std::ssize(cut.order));
-  for (const std::size_t axis : cut.order) append(key, static_cast<std::int64_t>(axis));
-  for (const std::int64_t n : shape) append(key, n);
-  if (const auto known = placed_.find(key); known != placed_.end()) return known->second;
+  const std::vector<std::int64_t> order(cut.order.begin(), cut.order.end());
+  const std::string key = KeyText().text(key_of(cut.sharding)).list(order).list(shape.span()).str();
+  if (const std::vector<RankPiece>* known = placed_.find(key)) return *known;
   catalog_.arena->charge(Charge::kPlacedBoxes,
                          checked_mul(mesh_size(cut.sharding.mesh), most_boxes(shape, cut.sharding)));
   std::vector<RankPiece> pieces = place(shape, cut.sharding.mesh, cut.sharding.placements, cut.order);
@@ -80,7 +58,7 @@ const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
     placed_boxes_ = 0;
   }
   for (const RankPiece& piece : pieces) placed_boxes_ += piece.boxes.size() + 1;
-  return placed_.emplace(std::move(key), std::move(pieces)).first->second;
+  return placed_.try_emplace(key, std::move(pieces)).value;
 }
 
 bool cuts_slowest_first(const Cut& cut) {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/layout.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::torch_ranks {
 
@@ -32,8 +32,8 @@ class Shardings {
 
  private:
   Catalog& catalog_;
-  std::unordered_map<std::string, std::uint32_t> known_;
-  std::unordered_map<std::string, std::vector<RankPiece>> placed_;
+  HashMap<std::string, std::uint32_t> known_;
+  HashMap<std::string, std::vector<RankPiece>> placed_;
   std::size_t placed_boxes_ = 0;
 };
 

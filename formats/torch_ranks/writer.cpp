@@ -10,6 +10,7 @@
 #include "formats/torch_ranks/written_rank.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/checkpoint/writer.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/file_writer.h"
@@ -25,8 +26,6 @@ Error not_describable(const Tensor& tensor, const std::string& message) {
   error.of_tensor(tensor.name);
   return error;
 }
-
-bool is_empty(Dims sizes) { return std::ranges::find(sizes, 0) != sizes.end(); }
 
 /// A ShardedTensor's metadata has each element once.
 void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {

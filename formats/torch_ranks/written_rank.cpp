@@ -7,6 +7,7 @@
 
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
+#include "libshard/core/key_text.h"
 
 namespace shard::torch_ranks {
 
@@ -26,35 +27,14 @@ bool is_chunked(const Sharding& sharding) {
   return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard;
 }
 
-/// What tells tensors apart, as text.
-class Looks {
- public:
-  template <class... Number>
-  void numbers(Number... number) {
-    (append(static_cast<std::int64_t>(number)), ...);
-  }
-  void dims(Dims values) {
-    append(values.size());
-    for (const std::int64_t value : values) append(value);
-  }
-  void text(std::string_view value) {
-    append(std::ssize(value));
-    text_ += value;
-  }
-  const std::string& str() const { return text_; }
-
- private:
-  void append(std::int64_t number) { text_.append(reinterpret_cast<const char*>(&number), sizeof number); }
-  std::string text_;
-};
-
-Looks looks_of(const ShardedTensorValue& value) {
-  Looks looks;
+/// What tells tensors apart.
+KeyText looks_of(const ShardedTensorValue& value) {
+  KeyText looks;
   looks.numbers(value.dtype, value.requires_grad, value.spec.is_chunk, value.spec.dim, value.local.size());
-  looks.dims(value.shape);
+  looks.list(value.shape.span());
   for (const ShardBox& box : value.all) {
-    looks.dims(box.offsets);
-    looks.dims(box.sizes);
+    looks.list(box.offsets);
+    looks.list(box.sizes);
     looks.text(box.placement);
   }
   return looks;
@@ -252,9 +232,9 @@ void WrittenRank::write_dtensor(pickle::Dumper& dumper, std::uint32_t tensor) {
   value.sharding = target_.shardings[each.sharding];
   value.device_type = location.substr(0, location.find(':'));
   value.is_parameter = set_.is_parameter[tensor];
-  Looks looks;
+  KeyText looks;
   looks.numbers(value.dtype, value.requires_grad, value.is_parameter, each.sharding);
-  looks.dims(each.shape);
+  looks.list(each.shape);
   looks.text(value.device_type);
   const Value* locals[] = {value.local};
   write_like_others(dumper, looks.str(), locals, [&] {

@@ -9,13 +9,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "formats/torch/placed_zip.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::torch_ranks {
 
@@ -99,7 +99,7 @@ class WrittenRank {
   GroupNames groups_;
   std::vector<Mesh> meshes_;  ///< A model has one or two.
   std::map<std::pair<std::int64_t, std::string_view>, std::string_view> placements_;
-  std::unordered_map<std::string, Known> known_;  ///< By what tensors look like.
+  HashMap<std::string, Known> known_;  ///< By what tensors look like.
   std::size_t known_bytes_ = 0;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <optional>
 #include <vector>
@@ -15,8 +14,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxCutDims = 12;
-constexpr std::size_t kMaxCorners = std::size_t{1} << 28;
+constexpr int kMaxLevels = 32;  // Of straight cuts; a grid needs one for each dimension that is cut.
+constexpr std::size_t kMaxCornerDims = 6;
 
 /// The boxes to check: without empty ones, equal ones once. Equal boxes are neighbours as equal offsets are; of those
 /// only the first is compared with, since two boxes of different sizes at one place overlap and will be found so.
@@ -31,14 +30,7 @@ std::vector<const Chunk*> distinct_boxes(std::span<const Chunk> chunks) {
   return boxes;
 }
 
-std::vector<int> cut_dims(Dims shape, const std::vector<const Chunk*>& boxes) {
-  std::vector<int> cut;
-  for (int d = 0; d < shape.size(); ++d) {
-    const auto is_cut = [&](const Chunk* box) { return box->sizes[d] != shape[d]; };
-    if (std::ranges::any_of(boxes, is_cut)) cut.push_back(d);
-  }
-  return cut;
-}
+std::int64_t box_end(const Chunk& box, int dim) { return box.offsets[dim] + box.sizes[dim]; }
 
 bool contains(const Chunk& box, std::span<const std::int64_t> element) {
   for (int d = 0; d < box.offsets.size(); ++d) {
@@ -58,6 +50,7 @@ Error gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> ele
       .found(fmt::format("a gap at {}", to_string(element)));
 }
 
+/// Names the first two boxes that hold the element.
 Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, std::span<const std::int64_t> element) {
   std::vector<std::string> holders;
   for (const Chunk* box : boxes) {
@@ -72,22 +65,16 @@ Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, s
       .found(fmt::format("an overlap at {}", to_string(element)));
 }
 
-/// Only `dim` is cut: sorted boxes must follow one another. Invariant: the boxes so far cover [0, reached) once.
-std::optional<Error> check_intervals(std::string_view tensor, Dims shape, const std::vector<const Chunk*>& boxes,
-                                     int dim) {
-  std::vector<std::int64_t> element(static_cast<std::size_t>(shape.size()));
-  std::int64_t& reached = element[static_cast<std::size_t>(dim)];
-  for (const Chunk* box : boxes) {
-    if (box->offsets[dim] > reached) return gap(tensor, shape, element);
-    if (box->offsets[dim] < reached) {
-      reached = box->offsets[dim];
-      return overlap(tensor, boxes, element);
-    }
-    reached += box->sizes[dim];
-  }
-  if (reached < shape[dim]) return gap(tensor, shape, element);
-  return std::nullopt;
-}
+/// An element that is not covered once.
+struct Fault {
+  std::vector<std::int64_t> element;
+  bool is_gap;
+};
+
+/// A box of elements that some boxes should cover; they lie inside it.
+struct Region {
+  std::vector<std::int64_t> begin, end;
+};
 
 /// Corner number `upper` of box number `box`: bit k says that dimension cut[k] is at the box's end, not its begin.
 struct Corner {
@@ -95,35 +82,35 @@ struct Corner {
   std::uint32_t upper;
 };
 
+/// The corners of a region's boxes, in order. \pre at most 31 dimensions in `cut`, those in which some box is smaller
 class CornerSum {
  public:
-  CornerSum(Dims shape, const std::vector<const Chunk*>& boxes, const std::vector<int>& cut)
-      : shape_(shape), boxes_(boxes), cut_(cut) {
+  CornerSum(const Region& region, std::span<const Chunk* const> boxes, const std::vector<int>& cut)
+      : region_(region), boxes_(boxes), cut_(cut) {
     for (std::uint32_t box = 0; box < boxes.size(); ++box) add_corners(box);
-    const auto less = [this](const Corner& a, const Corner& b) { return compare(a, b) < 0; };
-    std::ranges::sort(corners_, less);
+    std::ranges::sort(corners_, [this](const Corner& a, const Corner& b) { return compare(a, b) < 0; });
   }
 
-  /// The first place whose sum differs from that of the whole tensor (1 at the origin, else 0), and by how much.
-  /// Nothing differs: 0.
-  int first_difference(std::span<std::int64_t> element) const {
-    const bool origin = !corners_.empty() && is_origin(corners_[0]);
-    if (!origin) return -1;  // `element` is the origin.
+  /// Invariant: the sums at all corners before `i` are those of the region, 1 at its begin and else 0, so that every
+  /// element before the corner is covered once.
+  std::optional<Fault> first_fault() const {
+    const bool begins = !corners_.empty() && is_begin(corners_[0]);
+    if (!begins) return Fault{region_.begin, true};
     for (std::size_t i = 0, end = 0; i < corners_.size(); i = end) {
       int sum = i == 0 ? -1 : 0;
       for (end = i; end < corners_.size() && compare(corners_[i], corners_[end]) == 0; ++end) {
         sum += std::popcount(corners_[end].upper) % 2 == 0 ? 1 : -1;
       }
       if (sum == 0) continue;
-      for (std::size_t k = 0; k < cut_.size(); ++k) {
-        element[static_cast<std::size_t>(cut_[k])] = coordinate(corners_[i], k);
-      }
-      return sum;
+      Fault fault{region_.begin, sum < 0};
+      for (std::size_t k = 0; k < cut_.size(); ++k) fault.element[dim(k)] = coordinate(corners_[i], k);
+      return fault;
     }
-    return 0;
+    return std::nullopt;
   }
 
  private:
+  std::size_t dim(std::size_t k) const { return static_cast<std::size_t>(cut_[k]); }
   std::int64_t coordinate(const Corner& corner, std::size_t k) const {
     const Chunk& box = *boxes_[corner.box];
     return box.offsets[cut_[k]] + ((corner.upper >> k & 1) != 0 ? box.sizes[cut_[k]] : 0);
@@ -135,49 +122,125 @@ class CornerSum {
     }
     return 0;
   }
-  bool is_origin(const Corner& corner) const {
+  bool is_begin(const Corner& corner) const {
     for (std::size_t k = 0; k < cut_.size(); ++k) {
-      if (coordinate(corner, k) != 0) return false;
+      if (coordinate(corner, k) != region_.begin[dim(k)]) return false;
     }
     return true;
   }
-  /// Corners at the tensor's end lie outside it and say nothing about elements inside.
+  /// Corners at the region's end lie outside it and say nothing about elements inside.
   void add_corners(std::uint32_t box) {
     std::uint32_t at_end = 0;
     for (std::size_t k = 0; k < cut_.size(); ++k) {
-      const int d = cut_[k];
-      if (boxes_[box]->offsets[d] + boxes_[box]->sizes[d] == shape_[d]) at_end |= 1U << k;
+      if (box_end(*boxes_[box], cut_[k]) == region_.end[dim(k)]) at_end |= 1U << k;
     }
     for (std::uint32_t upper = 0; upper < 1U << cut_.size(); ++upper) {
       if ((upper & at_end) == 0) corners_.push_back({box, upper});
     }
   }
 
-  Dims shape_;
-  const std::vector<const Chunk*>& boxes_;
+  const Region& region_;
+  std::span<const Chunk* const> boxes_;
   const std::vector<int>& cut_;
   std::vector<Corner> corners_;
+};
+
+/// Checks a region and the slabs that straight cuts make of it.
+class RegionCheck {
+ public:
+  RegionCheck(std::string_view tensor, Dims shape)
+      : tensor_(tensor), region_{std::vector<std::int64_t>(shape.span().size()), {shape.begin(), shape.end()}} {}
+
+  /// Of the tensor's elements in row-major order; nothing where boxes cover it. Reorders `boxes`.
+  std::optional<Fault> first_fault(std::span<const Chunk*> boxes) {
+    check(boxes, 0);
+    return first_;
+  }
+
+ private:
+  void check(std::span<const Chunk*> boxes, int level) {
+    if (level < kMaxLevels) {
+      for (int d = 0; d < dims(); ++d) {
+        if (cut(boxes, d, level)) return;
+      }
+      if (boxes.size() == 1) return;  // No cut and no gap along any dimension: it is the region.
+    }
+    check_corners(boxes);
+  }
+
+  /// Cuts the region along `dim` into slabs, and checks them. \returns false where one slab is the whole region.
+  /// Invariant: elements of the region before `reached` lie in slabs that were checked, or in gaps that were noted.
+  bool cut(std::span<const Chunk*> boxes, int dim, int level) {
+    const auto d = static_cast<std::size_t>(dim);
+    const auto begin_of = [dim](const Chunk* box) { return box->offsets[dim]; };
+    if (!std::ranges::is_sorted(boxes, {}, begin_of)) std::ranges::sort(boxes, {}, begin_of);
+    const std::int64_t begin = region_.begin[d], end = region_.end[d];
+    std::int64_t reached = begin;
+    for (std::size_t i = 0, next = 0; i < boxes.size(); i = next) {
+      const std::int64_t slab_begin = begin_of(boxes[i]);
+      std::int64_t slab_end = box_end(*boxes[i], dim);
+      for (next = i + 1; next < boxes.size() && begin_of(boxes[next]) < slab_end; ++next) {
+        slab_end = std::max(slab_end, box_end(*boxes[next], dim));
+      }
+      if (next - i == boxes.size() && slab_begin == begin && slab_end == end) return false;
+      if (reached < slab_begin) note_gap(d, reached);
+      region_.begin[d] = slab_begin;
+      region_.end[d] = slab_end;
+      check(boxes.subspan(i, next - i), level + 1);
+      region_.begin[d] = begin;
+      region_.end[d] = end;
+      reached = slab_end;
+    }
+    if (reached < end) note_gap(d, reached);
+    return true;
+  }
+
+  void check_corners(std::span<const Chunk* const> boxes) {
+    std::vector<int> cut;
+    for (int dim = 0; dim < dims(); ++dim) {
+      const auto d = static_cast<std::size_t>(dim);
+      const auto is_smaller = [&](const Chunk* box) {
+        return box->offsets[dim] != region_.begin[d] || box_end(*box, dim) != region_.end[d];
+      };
+      if (std::ranges::any_of(boxes, is_smaller)) cut.push_back(dim);
+    }
+    if (cut.size() > kMaxCornerDims) throw too_entangled(boxes.size(), cut.size());
+    if (const std::optional<Fault> fault = CornerSum(region_, boxes, cut).first_fault()) note(*fault);
+  }
+
+  Error too_entangled(std::size_t boxes, std::size_t dims) const {
+    return Error(
+               ErrorCode::kUnsupported,
+               fmt::format("cannot check the chunks of tensor '{}': no straight cut separates {} of them, which differ "
+                           "along {} dimensions",
+                           tensor_, boxes, dims))
+        .of_tensor(tensor_)
+        .because(fmt::format("coverage is checked where they differ along up to {}", kMaxCornerDims));
+  }
+
+  void note_gap(std::size_t d, std::int64_t at) {
+    Fault gap{region_.begin, true};
+    gap.element[d] = at;
+    note(gap);
+  }
+  void note(const Fault& fault) {
+    if (!first_ || fault.element < first_->element) first_ = fault;
+  }
+  int dims() const { return static_cast<int>(region_.begin.size()); }
+
+  std::string_view tensor_;
+  Region region_;  ///< The one that is being checked.
+  std::optional<Fault> first_;
 };
 
 std::optional<Error> find_fault(std::string_view tensor, Dims shape, std::span<const Chunk> chunks) {
   if (is_empty(shape)) return std::nullopt;
   const std::vector<const Chunk*> boxes = distinct_boxes(chunks);
-  std::vector<std::int64_t> element(static_cast<std::size_t>(shape.size()));
-  if (boxes.empty()) return gap(tensor, shape, element);
-  const std::vector<int> cut = cut_dims(shape, boxes);
-  if (cut.empty()) return std::nullopt;  // All are the whole tensor, so they are one box.
-  if (cut.size() == 1) return check_intervals(tensor, shape, boxes, cut[0]);
-  if (cut.size() > kMaxCutDims || boxes.size() > kMaxCorners >> cut.size()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("tensor '{}' is cut along {} dimensions into {} chunks", tensor, cut.size(), boxes.size()))
-        .of_tensor(tensor)
-        .because(
-            fmt::format("coverage is checked for up to {} cut dimensions and {} corners", kMaxCutDims, kMaxCorners));
-  }
-  const int difference = CornerSum(shape, boxes, cut).first_difference(element);
-  if (difference < 0) return gap(tensor, shape, element);
-  if (difference > 0) return overlap(tensor, boxes, element);
-  return std::nullopt;
+  if (boxes.empty()) return gap(tensor, shape, std::vector<std::int64_t>(shape.span().size()));
+  std::vector<const Chunk*> ordered = boxes;
+  const std::optional<Fault> fault = RegionCheck(tensor, shape).first_fault(ordered);
+  if (!fault) return std::nullopt;
+  return fault->is_gap ? gap(tensor, shape, fault->element) : overlap(tensor, boxes, fault->element);
 }
 
 }  // namespace

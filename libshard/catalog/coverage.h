@@ -1,11 +1,17 @@
 /// \file
 /// Do boxes cover a tensor exactly once?
 ///
-/// Method: a box is the sum of 2^d signed corners of its indicator function's differences (the identity behind summed-
-/// area tables, Crow 1984). The boxes cover the tensor exactly once if and only if their corners sum to those of the
-/// whole tensor. The first corner (lexicographically) that does not match is the first element that is covered zero
-/// times (a gap) or more than once (an overlap), so the same sum also says where and which. No pair of boxes is ever
-/// compared: cost n 2^d log(n 2^d), where d counts the dimensions that are cut at all.
+/// Method: straight cuts, then corner sums. A region is cut along a dimension wherever no box crosses the cut, into all
+/// slabs at once; slabs are cut along the other dimensions, and so on. What is left uncovered between slabs is a gap.
+/// Grids, uneven and nested ones too, end as regions of one box each (they are guillotine partitions: Gilmore and
+/// Gomory 1965). Boxes that no straight cut separates (a pinwheel, an overlap) are checked by their corners: a box is the
+/// sum of 2^d signed corners of its indicator function's differences (the identity behind summed-area tables, Crow
+/// 1984), and boxes cover a region exactly once if and only if their corners sum to those of the region. The first
+/// corner (lexicographically) that does not match is the first element that is covered zero times (a gap) or more than
+/// once (an overlap). Regions are disjoint, so the first of their faults is the tensor's first.
+///
+/// No pair of boxes is ever compared. Cost: O(d n log n) for each of at most 32 levels of cuts, and O(64 n log n) for
+/// corners, as boxes may be in each other's way along 6 dimensions at most.
 #pragma once
 
 #include <span>
@@ -20,7 +26,7 @@ namespace shard {
 /// Reports the first element (in row-major order) that is not covered once: kCorruption of kind gap or overlap, naming
 /// `tensor` and the element.
 /// \returns whether nothing was reported.
-/// \throws Error kUnsupported  more than 12 dimensions are cut.
+/// \throws Error kUnsupported  boxes that no straight cut separates differ along more than 6 dimensions.
 bool check_coverage(std::string_view tensor, Dims shape, std::span<const Chunk> chunks,
                     Findings& findings = throwing_findings());
 

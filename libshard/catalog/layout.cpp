@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
 
 namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxRuns = 1 << 20;
+constexpr std::size_t kMaxRuns = 1 << 20;   // Of one dimension.
+constexpr std::size_t kMaxBoxes = 1 << 20;  // Of one tensor, over all ranks.
 
 struct Run {
   std::int64_t begin, end;
@@ -57,22 +60,29 @@ void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& posi
   }
 }
 
-/// What coordinate `index` of `parts` gets. Shard is a strided shard of factor 1: torch cuts the local dimension into
-/// `split_factor` pieces, each of them into `parts`, and joins each piece's part `index`.
+/// What coordinate `index` of `parts` gets of a dimension of which `runs` are left.
+///
+/// Method: torch's _StridedShard._split_tensor (torch/distributed/tensor/placement_types.py), on runs instead of
+/// elements: the local dimension is cut into `split_factor` pieces, each of them into `parts`, and part `index` of
+/// every piece is joined. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and `position` pass
+/// over the runs once; cost O(runs + pieces).
 Runs cut_runs(const Runs& runs, const Placement& placement, std::int64_t parts, std::int64_t index) {
   const std::int64_t n = length(runs);
   Runs out;
   if (n == 0) return out;
+  const auto refuse_unless = [&](bool fits) {
+    if (fits) return;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cuts a dimension of {} into more than {} runs", to_string(placement), n, kMaxRuns));
+  };
   const std::int64_t piece_size = ceil_div(n, placement.kind == Placement::kStridedShard ? placement.split_factor : 1);
+  refuse_unless(ceil_div(n, piece_size) <= static_cast<std::int64_t>(kMaxRuns));
   std::size_t next = 0;
   std::int64_t position = 0;
   for (std::int64_t begin = 0; begin < n; begin += std::min(piece_size, n - begin)) {
     const Run part = chunk_of(std::min(piece_size, n - begin), parts, index);
     append_cut(runs, {begin + part.begin, begin + part.end}, next, position, out);
-    if (out.size() > kMaxRuns) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{} cuts a dimension of {} into more than {} runs", to_string(placement), n, kMaxRuns));
-    }
+    refuse_unless(out.size() <= kMaxRuns);
   }
   return out;
 }
@@ -86,32 +96,43 @@ int cut_dim(const Placement& placement, int dims) {
 
 /// All combinations of the dimensions' runs, the last dimension's fastest, as local elements are ordered.
 void append_boxes(const std::vector<Runs>& runs, RankPiece& piece) {
-  const std::size_t dims = runs.size();
   if (is_empty(piece.local_sizes)) return;
-  std::vector<std::size_t> at(dims, 0);
-  std::vector<std::int64_t> local(dims, 0);
-  for (;;) {
+  const std::size_t dims = runs.size();
+  std::vector<std::size_t> at(dims), counts(dims);
+  std::vector<std::vector<std::int64_t>> begins(dims);  // Of each run, in the local tensor.
+  for (std::size_t d = 0; d < dims; ++d) {
+    counts[d] = runs[d].size();
+    std::int64_t begin = 0;
+    for (const Run& run : runs[d]) begins[d].push_back(std::exchange(begin, begin + run.end - run.begin));
+  }
+  do {
     Box box;
     box.dims = static_cast<int>(dims);
+    std::vector<std::int64_t> local(dims);
     for (std::size_t d = 0; d < dims; ++d) {
-      box.offset[d] = runs[d][at[d]].begin;
-      box.size[d] = runs[d][at[d]].end - runs[d][at[d]].begin;
+      const Run& run = runs[d][at[d]];
+      box.offset[d] = run.begin;
+      box.size[d] = run.end - run.begin;
+      local[d] = begins[d][at[d]];
     }
     piece.boxes.push_back(box);
-    piece.local_offsets.push_back(local);
-    std::size_t d = dims;
-    while (d-- > 0) {
-      local[d] += box.size[d];
-      if (++at[d] < runs[d].size()) break;
-      at[d] = 0;
-      local[d] = 0;
-    }
-    if (d == static_cast<std::size_t>(-1)) return;
-  }
+    piece.local_offsets.push_back(std::move(local));
+  } while (next_index<std::size_t>(at, counts) >= 0);
 }
 
+/// Whether runs of these dimensions make at most `most` boxes. \pre no dimension is empty
+bool fit(const std::vector<Runs>& runs, std::size_t most) {
+  std::size_t boxes = 1;
+  for (const Runs& each : runs) {
+    if (boxes > most / each.size()) return false;
+    boxes *= each.size();
+  }
+  return boxes <= most;
+}
+
+/// \param most  boxes that the tensor may still have.
 RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
-                     std::span<const Placement> placements, std::span<const std::size_t> order) {
+                     std::span<const Placement> placements, std::span<const std::size_t> order, std::size_t most) {
   std::vector<std::int64_t> coordinate(mesh.size());
   for (std::size_t axis = mesh.size(), rest = static_cast<std::size_t>(rank); axis-- > 0;) {
     const auto size = static_cast<std::size_t>(mesh[axis].size);
@@ -133,6 +154,10 @@ RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std
     }
   }
   for (const Runs& each : runs) piece.local_sizes.push_back(length(each));
+  if (!is_empty(piece.local_sizes) && !fit(runs, most)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the placements cut a tensor of {} into more than {} boxes", to_string(shape), kMaxBoxes));
+  }
   append_boxes(runs, piece);
   return piece;
 }
@@ -145,8 +170,10 @@ std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<cons
   for (const MeshAxis& axis : mesh) ranks = checked_mul(ranks, axis.size);
   std::vector<RankPiece> pieces;
   pieces.reserve(static_cast<std::size_t>(ranks));
+  std::size_t boxes = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    pieces.push_back(place_rank(rank, shape, mesh, placements, order));
+    pieces.push_back(place_rank(rank, shape, mesh, placements, order, kMaxBoxes - boxes));
+    boxes += pieces.back().boxes.size();
   }
   return pieces;
 }

@@ -22,17 +22,27 @@ struct RanksLayout {
   std::int64_t ranks = 1;
   int dim = 0;
 };
+/// Indices of the rules that match a name, rising. Cost: one pass over the name where a file chose the rules.
+using RuleMatcher = std::function<std::vector<std::size_t>(std::string_view name)>;
+/// For a layout of one rule for all names.
+inline std::vector<std::size_t> match_first_rule(std::string_view) { return {0}; }
+
 /// A mesh of ranks: the first rule that matches a name says its placements.
 struct MeshLayout {
   struct Rule {
-    std::string source;  ///< The rule as its author wrote it, for messages.
-    std::function<bool(std::string_view)> matches;
+    std::string source;                 ///< The rule as its author wrote it, for messages.
     std::vector<Placement> placements;  ///< One per axis, slowest first.
     std::vector<std::size_t> order;     ///< Axes in the order of cutting; empty: slowest first, as torch.
   };
   std::vector<MeshAxis> mesh;
   std::vector<Rule> rules;  ///< No match: replicated on all axes.
-  std::string file_path;    ///< A layout document's files.path template, or empty.
+  RuleMatcher matching;     ///< Set where there are rules.
+  std::string file_path{};  ///< A layout document's files.path template, or empty.
+
+  /// \returns matching(name); nothing where there are no rules.
+  std::vector<std::size_t> rules_for(std::string_view name) const {
+    return rules.empty() ? std::vector<std::size_t>() : matching(name);
+  }
 };
 /// The boxes that another checkpoint has. The catalog must outlive the layout.
 struct LikeLayout {
@@ -56,9 +66,11 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 /// Reads a `shardctl.layout/1` document: the keys `schema`, `name`, `mesh` (axes slowest first), `files.path`, and
 /// `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order of cutting, each
 /// cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule does not name hold
-/// replicas. A `match` that only lists names (escaped, with '|' between them) may list millions. \throws Error
-/// kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep. \throws Error
-/// kUnsupported      any other key, by name.
+/// replicas. A `match` that only lists names (escaped, with '|' between them) may list millions; all others together
+/// may have 16,384 instructions of RE2 (a few hundred patterns), as a name may lead to all of them at once. \throws
+/// Error kInvalidArgument  not JSON, the wrong schema, a key of the wrong type, an unknown axis, too deep, too
+///   large patterns.
+/// \throws Error kUnsupported      any other key, by name.
 MeshLayout parse_layout_document(std::string_view json, const std::string& file);
 
 /// A tensor and what the axes of a mesh do to it.
@@ -83,7 +95,8 @@ struct RankPiece {
 /// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
 /// A placement on a dimension that the tensor lacks is R. Arithmetic of torch's Shard and _StridedShard
 /// (torch/distributed/tensor/placement_types.py). `order` is that of MeshLayout::Rule.
-/// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs.
+/// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs, or the tensor into more than
+///   2^20 boxes.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                              std::span<const Placement> placements, std::span<const std::size_t> order = {});
 

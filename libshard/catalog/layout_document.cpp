@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <re2/re2.h>
+#include <re2/set.h>
 
 #include <algorithm>
 #include <cctype>
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
-constexpr std::int64_t kMaxPrograms = std::int64_t{4} << 20;  // Instructions of all patterns: about 100 MB.
+constexpr std::int64_t kMaxPrograms = 1 << 14;  // Instructions of all patterns.
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
 
@@ -124,7 +125,7 @@ void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std:
   }
 }
 
-/// The names that a pattern lists one by one, sorted; nothing where it is a true pattern.
+/// The names that a pattern lists one by one; nothing where it is a true pattern.
 std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   std::vector<std::string> names(1);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -145,12 +146,71 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
       names.back() += c;
     }
   }
-  std::ranges::sort(names);
   return names;
 }
 
+/// What the rules of a document match: lists of names by binary search, patterns as one set, so that a name is passed
+/// over once for all of them.
+class DocumentMatcher {
+ public:
+  DocumentMatcher() : patterns_(quiet(), RE2::ANCHOR_BOTH) {}
+
+  /// Rules are added in their order. `where` names the rule in messages.
+  void add(std::size_t rule, const std::string& match, const std::string& where) {
+    if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
+      for (const std::string& name : *names) names_.emplace_back(name, rule);
+      return;
+    }
+    const RE2 pattern(match, quiet());
+    if (!pattern.ok()) throw wrong(where + ".match is not a regular expression").because(pattern.error());
+    if ((programs_ += pattern.ProgramSize()) > kMaxPrograms) throw too_large();
+    patterns_.Add(match, nullptr);
+    rule_of_pattern_.push_back(rule);
+  }
+
+  void finish() {
+    std::ranges::sort(names_);
+    names_.erase(std::ranges::unique(names_).begin(), names_.end());
+    if (!rule_of_pattern_.empty() && !patterns_.Compile()) throw too_large();
+  }
+
+  std::vector<std::size_t> operator()(std::string_view name) const {
+    std::vector<std::size_t> rules;
+    for (const auto& [listed, rule] : std::ranges::equal_range(names_, name, {}, &Listed::first)) rules.push_back(rule);
+    if (rule_of_pattern_.empty()) return rules;
+    std::vector<int> matched;
+    RE2::Set::ErrorInfo error{};
+    if (!patterns_.Match(re2::StringPiece(name.data(), name.size()), &matched, &error) &&
+        error.kind != RE2::Set::kNoError) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
+    }
+    for (const int pattern : matched) rules.push_back(rule_of_pattern_[static_cast<std::size_t>(pattern)]);
+    std::ranges::sort(rules);
+    rules.erase(std::ranges::unique(rules).begin(), rules.end());
+    return rules;
+  }
+
+ private:
+  using Listed = std::pair<std::string, std::size_t>;
+
+  static RE2::Options quiet() {
+    RE2::Options options;
+    options.set_log_errors(false);
+    return options;
+  }
+  static Error too_large() {
+    return wrong("the patterns of the rules are too large")
+        .because(fmt::format("they may have {} instructions together", kMaxPrograms));
+  }
+
+  std::vector<Listed> names_;  ///< Sorted.
+  RE2::Set patterns_;
+  std::vector<std::size_t> rule_of_pattern_;
+  std::int64_t programs_ = 0;
+};
+
 MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,
-                           std::int64_t& programs) {
+                           DocumentMatcher& matcher) {
   std::string where = fmt::format("rules[{}]", number);
   check_keys(object, where.c_str(), {"id", "match", "shard"});
   if (const std::string id = text_at(object, "id", where.c_str()); !id.empty()) where = fmt::format("rule '{}'", id);
@@ -159,22 +219,7 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
   rule.source = text_at(object, "match", where.c_str());
   rule.placements.resize(mesh.size());
   if (object.contains("shard")) read_shard(object["shard"], mesh, where, rule);
-  if (auto names = listed_names(rule.source)) {
-    rule.matches = [list = std::make_shared<const std::vector<std::string>>(*std::move(names))](std::string_view name) {
-      return std::binary_search(list->begin(), list->end(), name, std::less<>());
-    };
-    return rule;
-  }
-  RE2::Options options;
-  options.set_log_errors(false);
-  const auto pattern = std::make_shared<const RE2>(rule.source, options);
-  if (!pattern->ok()) throw wrong(where + ".match is not a regular expression").because(pattern->error());
-  if ((programs += pattern->ProgramSize()) > kMaxPrograms) {
-    throw wrong("the patterns of the rules are too large").found(fmt::format("{} instructions", programs));
-  }
-  rule.matches = [pattern](std::string_view name) {
-    return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern);
-  };
+  matcher.add(number, rule.source, where);
   return rule;
 }
 
@@ -197,8 +242,10 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   const auto rules = document.find("rules");
   if (rules == document.end()) return layout;
   if (!rules->is_array()) throw wrong("rules is not a list").found(rules->type_name());
-  std::int64_t programs = 0;
-  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), programs));
+  const auto matcher = std::make_shared<DocumentMatcher>();
+  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));
+  matcher->finish();
+  layout.matching = [matcher](std::string_view name) { return (*matcher)(name); };
   return layout;
 } catch (Error& error) {
   throw error.in_file(file);

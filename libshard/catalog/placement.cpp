@@ -8,6 +8,7 @@
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/key_text.h"
 
 namespace shard {
 
@@ -102,6 +103,14 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
     begin = end + 1;
   }
   return mesh;
+}
+
+std::string key_of(const Sharding& sharding) {
+  KeyText key;
+  key.numbers(sharding.mesh.size(), sharding.placements.size());
+  for (const MeshAxis& axis : sharding.mesh) key.text(axis.name).numbers(axis.size);
+  for (const Placement& each : sharding.placements) key.numbers(each.kind, each.dim, each.split_factor);
+  return key.list(sharding.ranks).str();
 }
 
 }  // namespace shard

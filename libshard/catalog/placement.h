@@ -40,6 +40,8 @@ struct Sharding {
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
+/// The key of a sharding in tables: equal for equal ones, and only for those.
+std::string key_of(const Sharding& sharding);
 
 /// What a checkpoint of one file per rank holds for a tensor that is cut: an object that describes the whole tensor
 /// beside its local part, or the local part alone.

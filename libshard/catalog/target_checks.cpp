@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libshard/catalog/target_pieces.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -69,6 +70,21 @@ std::vector<NamedEntry> all_names(const Catalog& source, const Selection& select
 }
 
 }  // namespace
+
+void check_layout(const Layout& layout, const FormatTraits& traits) {
+  if (cuts_tensors(layout) && !std::holds_alternative<KeepLayout>(layout) && !traits.pieces) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
+        .because("the layout cuts tensors into pieces")
+        .suggest(Remedy::kWriteAs, "dcp")
+        .suggest(Remedy::kSpreadFiles);
+  }
+  const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
+  if (is_files && traits.uncut_on_all) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has one file for each rank", traits.name))
+        .because("a number or size of files can be chosen for whole tensors only")
+        .suggest(Remedy::kCutTensors);
+  }
+}
 
 void check_objects(const Selection& selection, const FormatTraits& traits) {
   if (traits.objects || selection.objects.empty()) return;

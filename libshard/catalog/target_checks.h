@@ -1,5 +1,5 @@
 /// \file
-/// Whether a selection fits a format, before anything is made of it. Inside libshard/catalog only.
+/// Whether a selection and a layout fit a format, before anything is made of it. Inside libshard/catalog only.
 #pragma once
 
 #include "libshard/catalog/catalog.h"
@@ -7,6 +7,11 @@
 #include "libshard/catalog/target.h"
 
 namespace shard {
+
+/// \throws Error kInvalidArgument  a layout of pieces for a format without them (KeepLayout then means whole tensors),
+/// one
+///   of several files for a format with a file for every rank.
+void check_layout(const Layout& layout, const FormatTraits& traits);
 
 /// \throws Error kUnsupported  objects for a format without them, the first few named.
 void check_objects(const Selection& selection, const FormatTraits& traits);

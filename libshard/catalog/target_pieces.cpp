@@ -8,6 +8,7 @@
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard {
 
@@ -186,7 +187,8 @@ struct PieceRule::Impl {
           .found(ranks.ranks);
     }
     mesh.mesh = {{"", ranks.ranks}};
-    mesh.rules = {{"", [](std::string_view) { return true; }, {{Placement::kShard, ranks.dim, 1}}, {}}};
+    mesh.rules = {{"", {{Placement::kShard, ranks.dim, 1}}, {}}};
+    mesh.matching = match_first_rule;
   }
 
   void check_rule(const MeshLayout::Rule& rule) const {
@@ -197,15 +199,11 @@ struct PieceRule::Impl {
         .found(static_cast<std::int64_t>(rule.placements.size()));
   }
 
-  /// The first rule that matches; mesh.rules.size() for none. Later rules count as used when they would have matched.
+  /// The first rule that matches; mesh.rules.size() for none. Later rules that match count as used.
   std::size_t rule_of(std::string_view name) {
-    std::size_t first = mesh.rules.size();
-    for (std::size_t i = 0; i < mesh.rules.size(); ++i) {
-      if ((used[i] && first < mesh.rules.size()) || !mesh.rules[i].matches(name)) continue;
-      used[i] = true;
-      first = std::min(first, i);
-    }
-    return first;
+    const std::vector<std::size_t> matching = mesh.rules_for(name);
+    for (const std::size_t rule : matching) used[rule] = true;
+    return matching.empty() ? mesh.rules.size() : matching.front();
   }
 
   const Placed& placed(std::string_view name, Dims shape) {
@@ -225,10 +223,12 @@ struct PieceRule::Impl {
   const Placed& like(const Catalog& other, std::string_view name, Dims shape) {
     const Tensor* tensor = other.find(name);
     if (tensor == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("the followed checkpoint has no tensor '{}'", name)).of_tensor(name);
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the followed checkpoint has no tensor '{}'", name))
+          .of_tensor(name);
     }
     if (tensor->shape == shape) return followed(other, *tensor);
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("tensor '{}' has a different shape in the followed checkpoint", name))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("tensor '{}' has a different shape in the followed checkpoint", name))
         .of_tensor(name)
         .expected(to_string(shape))
         .found(to_string(tensor->shape));
@@ -258,11 +258,9 @@ struct PieceRule::Impl {
     return dim < 0 ? kNoIndex : intern({{{"", ranks_of(catalog)}}, {}, {{Placement::kShard, dim, 1}}});
   }
 
-  /// Distinct words are few: those of a user's rules, or of models.
   std::uint32_t intern(Sharding sharding) {
-    const auto known = std::ranges::find(words, sharding);
-    const auto index = static_cast<std::uint32_t>(known - words.begin());
-    if (known == words.end()) words.push_back(std::move(sharding));
+    const auto [index, is_new] = word_numbers.try_emplace(key_of(sharding), static_cast<std::uint32_t>(words.size()));
+    if (is_new) words.push_back(std::move(sharding));
     return index;
   }
 
@@ -308,6 +306,7 @@ struct PieceRule::Impl {
   std::map<std::pair<std::size_t, std::vector<std::int64_t>>, Placed> cache;
   Placed current;
   std::vector<Sharding> words;
+  HashMap<std::string, std::uint32_t> word_numbers;
   std::vector<std::uint32_t> followed_words;  ///< By number in the followed checkpoint: that in `words`.
   std::int64_t followed_ranks = 0;
 };

@@ -7,6 +7,7 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard {
 
@@ -52,14 +53,14 @@ void SharingPlan::find_aliases() {
   for (const Tensor& each : source_.tensors) {
     if (each.alias_of != kNoIndex) has_alias[each.alias_of] = true;
   }
-  std::unordered_map<std::uint64_t, std::uint32_t> first;  // By the source's first alias and the wanted dtype.
+  HashMap<std::uint64_t, std::uint32_t> first;  // By the source's first alias and the wanted dtype.
   for (std::uint32_t i = 0; i < alias_.size(); ++i) {
     const SelectedTensor& selected = selection_.tensors[i];
     const std::uint32_t alias_of = source_.tensors[selected.source].alias_of;
     if (alias_of == kNoIndex && !has_alias[selected.source]) continue;
     const std::uint64_t same = alias_of == kNoIndex ? selected.source : alias_of;
-    const auto [entry, is_new] = first.try_emplace(same * kDTypeCount + static_cast<std::uint64_t>(selected.dtype), i);
-    if (!is_new) alias_[i] = entry->second;
+    const auto [index, is_new] = first.try_emplace(same * kDTypeCount + static_cast<std::uint64_t>(selected.dtype), i);
+    if (!is_new) alias_[i] = index;
   }
 }
 

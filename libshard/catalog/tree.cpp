@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "libshard/catalog/tree_walk.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
 #include "libshard/core/python_text.h"
+#include "libshard/core/visited.h"
 
 namespace shard {
 
@@ -29,8 +29,8 @@ std::string quoted_key(std::string_view text, bool bytes) {
          (text.size() > kMaxKeyText ? "..." : "");
 }
 
-/// Python's repr() of a key that is not a string (torch flattens names by str(), which is the same for those), clipped: a
-/// tuple may hold itself many times over.
+/// Python's repr() of a key that is not a string (torch flattens names by str(), which is the same for those), clipped:
+/// a tuple may hold itself many times over.
 std::string key_text(const Value& key, int depth = 0) {
   switch (key.kind) {
     case ValueKind::kNone:

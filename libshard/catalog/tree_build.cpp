@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cassert>
-#include <unordered_map>
 
 #include "libshard/catalog/tree.h"
 #include "libshard/catalog/tree_walk.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard {
 
@@ -42,10 +42,10 @@ class Pruner {
  public:
   Pruner(Arena& arena, std::span<const TreeEntry> entries)
       : arena_(arena), next_(entries.size(), kNoIndex), entries_(entries) {
-    first_of_name_.reserve(entries.size());
+    last_of_name_.reserve(entries.size());
     for (std::uint32_t i = 0; i < entries.size(); ++i) {
-      const auto [found, is_new] = first_of_name_.try_emplace(entries[i].name, i);
-      if (!is_new) next_[i] = std::exchange(found->second, i);
+      const auto [last, is_new] = last_of_name_.try_emplace(entries[i].name, i);
+      if (!is_new) next_[i] = std::exchange(last, i);
     }
   }
 
@@ -100,8 +100,8 @@ class Pruner {
   }
 
   const TreeEntry* find() const {
-    const auto found = first_of_name_.find(position_.name());
-    std::uint32_t i = found == first_of_name_.end() ? kNoIndex : found->second;
+    const std::uint32_t* last = last_of_name_.find(position_.name());
+    std::uint32_t i = last == nullptr ? kNoIndex : *last;
     while (i != kNoIndex && !leads_here(entries_[i])) i = next_[i];
     return i == kNoIndex ? nullptr : &entries_[i];
   }
@@ -115,7 +115,7 @@ class Pruner {
   }
 
   Arena& arena_;
-  std::unordered_map<std::string_view, std::uint32_t> first_of_name_;
+  HashMap<std::string_view, std::uint32_t> last_of_name_;
   std::vector<std::uint32_t> next_;  ///< The next entry of the same name.
   std::span<const TreeEntry> entries_;
   TreePosition position_;

@@ -1,16 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "libshard/catalog/bounds.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/coverage.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard {
 
@@ -129,7 +129,7 @@ void sort_chunks(Catalog& catalog) {
 
 // --- Aliases ---
 
-/// Finds equal views by an open hash table of tensor indices. A storage that one tensor uses needs no look.
+/// Finds equal views. A storage that one tensor uses needs no look.
 class AliasFinder {
  public:
   explicit AliasFinder(Catalog& catalog) : catalog_(catalog), uses_(catalog.storages.size()) {
@@ -137,40 +137,36 @@ class AliasFinder {
   }
 
   void run() {
-    std::size_t candidates = 0;
-    for (const Tensor& tensor : catalog_.tensors) candidates += is_candidate(tensor) ? 1 : 0;
-    if (candidates == 0) return;
-    table_.assign(std::bit_ceil(2 * candidates), kNoIndex);
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
       if (is_candidate(catalog_.tensors[i])) catalog_.tensors[i].alias_of = find_or_insert(i);
     }
   }
 
  private:
-  const Chunk& chunk(const Tensor& tensor) const { return catalog_.chunks[tensor.first_chunk]; }
-  std::uint32_t storage(const Tensor& tensor) const { return catalog_.stored[chunk(tensor).stored].storage; }
+  std::uint32_t storage(const Chunk& chunk) const { return catalog_.stored[chunk.stored].storage; }
   bool is_candidate(const Tensor& tensor) const {
-    return !tensor.damaged && tensor.chunk_count > 0 && uses_[storage(tensor)] > 1;
+    return !tensor.damaged && tensor.chunk_count > 0 && uses_[storage(catalog_.chunks[tensor.first_chunk])] > 1;
   }
 
-  std::size_t hash(const Tensor& tensor) const {
-    std::uint64_t hash = storage(tensor);
-    const auto mix = [&](std::int64_t value) {
-      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15;
-      hash ^= hash >> 32;
-    };
-    mix(chunk(tensor).first);
-    mix(static_cast<std::int64_t>(tensor.dtype));
-    for (const std::int64_t n : tensor.shape) mix(n);
-    for (const std::int64_t n : chunk(tensor).strides) mix(n);
-    return static_cast<std::size_t>(hash);
+  /// Of everything that same_view compares.
+  std::uint64_t hash(const Tensor& tensor) {
+    numbers_.assign({static_cast<std::int64_t>(tensor.dtype)});
+    const auto add = [this](Dims dims) { numbers_.insert(numbers_.end(), dims.begin(), dims.end()); };
+    add(tensor.shape);
+    for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
+      numbers_.insert(numbers_.end(), {storage(chunk), chunk.first});
+      add(chunk.strides);
+      add(chunk.sizes);
+      add(chunk.offsets);
+    }
+    return hash_(numbers_);
   }
 
   /// A tensor in pieces is the same view where every piece is.
   bool same_view(const Tensor& a, const Tensor& b) const {
     const auto same_chunk = [this](const Chunk& x, const Chunk& y) {
-      return catalog_.stored[x.stored].storage == catalog_.stored[y.stored].storage && x.first == y.first &&
-             x.strides == y.strides && x.sizes == y.sizes && x.offsets == y.offsets;
+      return storage(x) == storage(y) && x.first == y.first && x.strides == y.strides && x.sizes == y.sizes &&
+             x.offsets == y.offsets;
     };
     return a.dtype == b.dtype && a.shape == b.shape &&
            std::ranges::equal(catalog_.chunks_of(a), catalog_.chunks_of(b), same_chunk);
@@ -178,19 +174,20 @@ class AliasFinder {
 
   /// The earlier tensor of the same view, or kNoIndex after noting this one as the first.
   std::uint32_t find_or_insert(std::uint32_t index) {
-    const std::size_t mask = table_.size() - 1;
-    for (std::size_t slot = hash(catalog_.tensors[index]) & mask;; slot = (slot + 1) & mask) {
-      if (table_[slot] == kNoIndex) {
-        table_[slot] = index;
-        return kNoIndex;
-      }
-      if (same_view(catalog_.tensors[table_[slot]], catalog_.tensors[index])) return table_[slot];
-    }
+    const Tensor& tensor = catalog_.tensors[index];
+    const auto is_same = [&](std::uint32_t view) { return same_view(catalog_.tensors[first_[view]], tensor); };
+    const std::uint32_t view = views_.find_or_add(hash(tensor), is_same);
+    if (view < first_.size()) return first_[view];
+    first_.push_back(index);
+    return kNoIndex;
   }
 
   Catalog& catalog_;
   std::vector<std::uint32_t> uses_;
-  std::vector<std::uint32_t> table_;
+  KeyedHash hash_;
+  HashSlots views_;
+  std::vector<std::uint32_t> first_;   ///< The first tensor of each view.
+  std::vector<std::int64_t> numbers_;  ///< Of one tensor, while it is hashed.
 };
 
 // --- Checks ---
@@ -258,21 +255,28 @@ bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findin
   return check_coverage(tensor.name, tensor.shape, chunks, findings);
 }
 
-/// Views may name an element many times over (a stride of 0, many names for one storage). A file of a few bytes that
-/// says terabytes so is made to keep its readers busy.
+/// What tensors may name of bytes that no file holds: kTimes is the most that deflate makes of a byte (1032, of zeros),
+/// so that whatever a record of a zip can hold may be named; below kAlways are the expanded tensors and the compressed
+/// zeros of honest small files.
+constexpr double kAlways = std::int64_t{1} << 30, kTimes = 1032;
+
+/// Views may name an element many times over (a stride of 0, many names for one storage), and zeros shrink to nothing.
+/// A file of a few bytes that says terabytes so is made to keep its readers busy. The files' sizes are known before any
+/// place is, and count each stored byte once, whatever storages and items claim of them.
 void check_proportion(const Catalog& catalog, Findings& findings) {
-  constexpr double kAlways = std::int64_t{1} << 30, kTimes = 256;
   double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
   for (const Tensor& tensor : catalog.tensors) {
     if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }
-  for (const Storage& storage : catalog.storages) stored += static_cast<double>(storage.bytes);
+  for (const File& file : catalog.files) stored += static_cast<double>(file.bytes);
   if (named <= std::max(kAlways, kTimes * stored)) return;
-  findings.report(
-      Error(ErrorCode::kCorruption,
-            fmt::format("tensors claim {:.0f} bytes but their storages hold only {:.0f}", named, stored))
-          .because("no checkpoint claims more than 256 times what it stores; a file made to keep readers busy may")
-          .of_kind(FindingKind::kOutOfBounds));
+  findings.report(Error(ErrorCode::kCorruption,
+                        fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", named, stored))
+                      .because(fmt::format(
+                          "beyond 1 GiB no checkpoint claims more than {:.0f} times what its files hold; one that was "
+                          "made to keep its readers busy may",
+                          kTimes))
+                      .of_kind(FindingKind::kOutOfBounds));
 }
 
 }  // namespace

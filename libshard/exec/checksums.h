@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -42,7 +42,7 @@ class StorageChecksums : public Checksums {
   std::span<const Storage> storages_;
   std::vector<std::uint32_t> whole_;    ///< CRC-32s of complete storages.
   std::vector<std::uint8_t> is_whole_;  ///< Not bits, as threads write neighbours.
-  std::unordered_map<std::uint32_t, CrcRuns> begun_;
+  std::map<std::uint32_t, CrcRuns> begun_;
   std::mutex mutex_;  ///< Guards begun_.
 };
 

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -69,7 +69,7 @@ class FramedWrites {
   Framing& framing_;
   std::span<FileWriter* const> files_;
   std::unique_ptr<StorageFrames> frames_;
-  std::unordered_map<std::uint32_t, Run> runs_;  ///< By file: the pieces of a tensor lie in many.
+  std::map<std::uint32_t, Run> runs_;  ///< By file: the pieces of a tensor lie in many.
   std::size_t collected_ = 0;
   std::string before_;
 };

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 
 #include "libshard/io/local_disk.h"
 
@@ -28,7 +28,7 @@ class OpenFiles {
   Opener opener_;
   std::size_t limit_;
   std::mutex mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<const RandomReader>> open_;
+  std::map<std::uint32_t, std::shared_ptr<const RandomReader>> open_;
   std::deque<std::uint32_t> order_;
 };
 

@@ -38,7 +38,7 @@ class PosixReader final : public RandomReader {
   }
 
   std::int64_t size() const override { return size_; }
-  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
     std::int64_t held = 0;
     for (std::int64_t at = offset_bytes; at < end;) {

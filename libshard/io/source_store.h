@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,14 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
+  /// Held while one reader reads on from where it stopped, in several calls, so that threads do not send a decoder to
+  /// and fro. Readers that may be read in any order have none.
+  virtual std::unique_lock<std::mutex> turn() const { return {}; }
+  /// Memory that this keeps for later reads (a decoder, decoded bytes), of which there may be many.
+  virtual std::int64_t held_bytes() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
-  /// How many of these bytes the file really holds: those in holes of sparse files do not count.
-  virtual std::int64_t held_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
+  /// How many of these bytes the file really has: those in holes of sparse files do not count.
+  virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }

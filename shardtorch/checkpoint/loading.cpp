@@ -4,12 +4,12 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "formats/detect.h"
 #include "libshard/catalog/tree_walk.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "shardtorch/checkpoint/saved_state.h"
@@ -93,20 +93,21 @@ class Wants {
 class FoundValues {
  public:
   FoundValues(const Catalog& catalog, const std::vector<WantedValue>& wanted, int rank) {
-    for (const WantedValue& each : wanted) values_.emplace(each.name, nullptr);
+    for (const WantedValue& each : wanted) values_.try_emplace(each.name, nullptr);
     for (const Object& object : catalog.objects) {
       if (object.rank < 0 || object.rank == rank) note(object.name, *object.value);
     }
-    const bool is_complete = std::ranges::none_of(values_, [](const auto& each) { return each.second == nullptr; });
+    const bool is_complete =
+        std::ranges::none_of(values_.entries(), [](const auto& each) { return each.value == nullptr; });
     if (!is_complete && catalog.root != nullptr) visit(*catalog.root);
   }
 
-  const Value* find(const std::string& name) const { return values_.at(name); }
+  const Value* find(const std::string& name) const { return *values_.find(name); }
 
  private:
   void note(std::string_view name, const Value& value) {
-    const auto known = values_.find(std::string(name));
-    if (known != values_.end() && known->second == nullptr) known->second = &value;
+    const Value** known = values_.find(name);
+    if (known != nullptr && *known == nullptr) *known = &value;
   }
 
   void visit(const Value& value) {
@@ -121,7 +122,7 @@ class FoundValues {
     }
   }
 
-  std::unordered_map<std::string, const Value*> values_;  ///< Null until it is found.
+  HashMap<std::string, const Value*> values_;  ///< Null until it is found.
   TreePosition position_;
   Arena arena_;
 };

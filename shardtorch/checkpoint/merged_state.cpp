@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <memory>
-#include <unordered_map>
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
@@ -8,6 +7,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "shardtorch/checkpoint/saved_state.h"
 
 namespace shard::checkpoint {
@@ -49,7 +49,8 @@ class TreeMerger {
     return root;
   }
 
-  /// For each kTensor value that was ever parsed, by its number: its holders by rank. Numbers of rank 0 are those of its state.
+  /// For each kTensor value that was ever parsed, by its number: its holders by rank. Numbers of rank 0 are those of
+  /// its state.
   std::vector<std::vector<Holder>> holders;
 
  private:
@@ -90,16 +91,16 @@ class TreeMerger {
 
   /// Keys that `into` lacks are added at its end.
   void merge_dicts(Value& into, Value& from) {
-    std::unordered_map<std::string, Value*> known;
-    for (std::size_t i = 0; i < into.items.size(); i += 2) known.emplace(label(*into.items[i]), into.items[i + 1]);
+    HashMap<std::string, Value*> known;
+    for (std::size_t i = 0; i < into.items.size(); i += 2) known.try_emplace(label(*into.items[i]), into.items[i + 1]);
     std::vector<Value*> items(into.items.begin(), into.items.end());
     for (std::size_t i = 0; i < from.items.size(); i += 2) {
       Value &key = *from.items[i], &value = *from.items[i + 1];
-      const auto [entry, is_new] = known.emplace(label(key), &value);
+      const auto [first, is_new] = known.try_emplace(label(key), &value);
       if (is_new) {
         items.insert(items.end(), {&key, &value});
       } else {
-        merge_at(key_part(arena_, key), *entry->second, value);
+        merge_at(key_part(arena_, key), *first, value);
       }
     }
     if (items.size() != into.items.size()) into.items = make_list(arena_, ValueKind::kDict, items)->items;
@@ -143,7 +144,7 @@ class CatalogMaker {
     visit_leaves(
         *catalog.arena, *catalog.root, [](const Value& value) { return value.kind == ValueKind::kTensor; },
         [&](const TreeLeaf& leaf) { add_leaf(leaf, trees.holders); });
-    for (const auto& [value, index] : tensors_) value->number = index;
+    for (const auto& [value, index] : tensors_.entries()) value->number = index;
     finish();
     return std::move(merged_);
   }
@@ -163,8 +164,8 @@ class CatalogMaker {
       return;
     }
     const auto index = static_cast<std::uint32_t>(merged_.catalog.tensors.size());
-    const auto [known, is_new] = tensors_.emplace(leaf.value, index);
-    if (!is_new) return add_again(leaf.name, path, known->second);
+    const auto [known, is_new] = tensors_.try_emplace(leaf.value, index);
+    if (!is_new) return add_again(leaf.name, path, known);
     add_tensor(leaf.name, path, holders.at(static_cast<std::size_t>(leaf.value->number)));
   }
 
@@ -258,7 +259,7 @@ class CatalogMaker {
   const std::vector<RankState>& ranks_;
   const int own_rank_;
   MergedState merged_;
-  std::unordered_map<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
+  HashMap<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/box.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 
 namespace shard {
@@ -21,8 +22,6 @@ namespace {
 
 using Boxes = std::vector<const ShardMetadata*>;
 using Pair = std::optional<std::pair<const ShardMetadata*, const ShardMetadata*>>;
-
-bool is_empty(const ShardMetadata& shard) { return std::ranges::find(shard.shard_sizes, 0) != shard.shard_sizes.end(); }
 
 class OverlapSearch {
  public:
@@ -125,7 +124,7 @@ void check_no_overlap(const std::vector<ShardMetadata>& shards) {
     TORCH_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
                       "Found inconsistent ranks for shards: ", shards.front().shard_offsets.size(), " and ",
                       shard.shard_offsets.size());
-    if (!is_empty(shard)) boxes.push_back(&shard);
+    if (!is_empty(shard.shard_sizes)) boxes.push_back(&shard);
   }
   const Pair pair = find_overlap(boxes);
   if (!pair.has_value()) return;

@@ -1,5 +1,6 @@
 #include "libshard/catalog/coverage.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,6 +80,11 @@ TEST(Coverage, NamesAGapAtTheOrigin) {
             "tensor 'w': no chunk holds element [0, 0] of [2, 2]");
 }
 
+TEST(Coverage, NamesAGapAtTheOriginBeforeAnOverlap) {
+  EXPECT_EQ(check({3, 3}, {{{0, 1}, {2, 2}}, {{1, 0}, {2, 2}}}).message,
+            "tensor 'w': no chunk holds element [0, 0] of [3, 3]");
+}
+
 TEST(Coverage, NamesBothBoxesOfAnOverlapBetweenRows) {
   const Finding found = check({6, 2}, {{{0, 0}, {4, 2}}, {{3, 0}, {3, 2}}});
   EXPECT_EQ(found.kind, FindingKind::kOverlap);
@@ -90,13 +96,53 @@ TEST(Coverage, NamesBothBoxesOfAnOverlapInAGrid) {
   EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] both hold element [0, 2]");
 }
 
-TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) { EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, FindingKind::kOverlap); }
+TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) {
+  EXPECT_EQ(check({4}, {{{0}, {4}}, {{0}, {2}}}).kind, FindingKind::kOverlap);
+}
 
-TEST(Coverage, RefusesMoreCutDimensionsThanItCanCheck) {
-  const Numbers shape(13, 2), ones(13, 1), zeros(13, 0);
+/// 2^dims boxes: every dimension cut in half.
+std::vector<BoxOfRank> halves(std::size_t dims) {
+  std::vector<BoxOfRank> boxes;
+  for (std::uint32_t box = 0; box < 1U << dims; ++box) {
+    boxes.push_back({Numbers(dims), Numbers(dims, 1)});
+    for (std::size_t d = 0; d < dims; ++d) boxes.back().offsets[d] = box >> d & 1;
+  }
+  return boxes;
+}
+
+TEST(Coverage, AcceptsAGridThatIsCutAlongManyDimensions) {
+  EXPECT_EQ(check(Numbers(12, 2), halves(12)).kind, std::nullopt);
+}
+
+TEST(Coverage, NamesAGapInAGridOfManyDimensions) {
+  std::vector<BoxOfRank> boxes = halves(12);
+  std::erase_if(boxes, [](const BoxOfRank& box) { return box.offsets == Numbers{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}; });
+  EXPECT_EQ(check(Numbers(12, 2), boxes).message,
+            "tensor 'w': no chunk holds element [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] of [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, "
+            "2, 2]");
+}
+
+TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box takes a side of what is left; past 32 levels corners decide.
+  for (const std::int64_t levels : {10, 100}) {
+    std::vector<BoxOfRank> boxes;
+    for (std::int64_t i = 0; i < levels; ++i) {
+      boxes.push_back({{i, i}, {levels + 1 - i, 1}});
+      boxes.push_back({{i, i + 1}, {1, levels - i}});
+    }
+    boxes.push_back({{levels, levels}, {1, 1}});
+    EXPECT_EQ(check({levels + 1, levels + 1}, boxes).kind, std::nullopt);
+    boxes.pop_back();
+    const Finding found = check({levels + 1, levels + 1}, boxes);
+    EXPECT_EQ(found.message,
+              fmt::format("tensor 'w': no chunk holds element [{0}, {0}] of [{1}, {1}]", levels, levels + 1));
+  }
+}
+
+TEST(Coverage, RefusesBoxesInEachOthersWayAlongMoreDimensionsThanItCanCheck) {
+  const Numbers shape(7, 3), twos(7, 2), zeros(7, 0), ones(7, 1);
   Catalog catalog;
-  test::add_chunked(catalog, "w", shape, {{zeros, ones}, {ones, ones}});
-  test::expect_error(ErrorCode::kUnsupported, "13 dimensions",
+  test::add_chunked(catalog, "w", shape, {{zeros, twos}, {ones, twos}});
+  test::expect_error(ErrorCode::kUnsupported, "no straight cut separates 2 of them, which differ along 7 dimensions",
                      [&] { check_coverage("w", catalog.tensors[0].shape, catalog.chunks); });
 }
 
@@ -120,7 +166,9 @@ Finding mark(const Numbers& shape, const std::vector<BoxOfRank>& boxes) {
       return true;
     };
     const auto holders = std::ranges::count_if(distinct, holds);
-    if (holders != 1) return {holders == 0 ? FindingKind::kGap : FindingKind::kOverlap, to_string(std::span<const std::int64_t>(element))};
+    if (holders != 1)
+      return {holders == 0 ? FindingKind::kGap : FindingKind::kOverlap,
+              to_string(std::span<const std::int64_t>(element))};
   }
   return {};
 }

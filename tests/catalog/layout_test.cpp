@@ -1,5 +1,6 @@
 #include "libshard/catalog/layout.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/catalog/build.h"
@@ -10,6 +11,8 @@ namespace {
 
 using test::expect_error;
 using test::Numbers;
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 std::vector<std::string> boxes_of(const RankPiece& piece) {
   std::vector<std::string> boxes;
@@ -120,6 +123,18 @@ TEST(Place, RefusesMillionsOfRuns) {
   expect_error(ErrorCode::kUnsupported, "more than 1048576 runs", [] { boxes({1 << 24}, "2", {"_S(0,4194304)"}); });
 }
 
+TEST(Place, RefusesAHugeSplitFactorAlsoForRanksThatGetNothing) {
+  expect_error(ErrorCode::kUnsupported, "more than 1048576 runs",
+               [] { boxes({std::int64_t{1} << 62}, "2", {"_S(0,4611686018427387904)"}); });
+}
+
+TEST(Place, RefusesTooManyBoxesOfATensor) {
+  EXPECT_EQ(boxes({4096, 8}, "a=2,b=2", {"_S(0,2048)", "_S(1,2)"})[0].size(), 4096U);
+  expect_error(ErrorCode::kUnsupported, "into more than 1048576 boxes", [] {
+    boxes({4096, 4096}, "a=2,b=2", {"_S(0,2048)", "_S(1,2048)"});
+  });
+}
+
 TEST(Place, CutsHugeDimensionsWithoutOverflow) {
   const std::int64_t n = std::int64_t{1} << 62;
   const std::vector<RankPiece> pieces = place(Numbers{n}, parse_mesh("3"), std::vector{parse_placement("S(0)")});
@@ -145,9 +160,19 @@ TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
   const MeshLayout layout = parse(
       R"("mesh": {"tp": 2}, "rules": [{"id": "q", "match": ".*\\.weight", "shard": [{"axis": "tp", "dim": 1}]}])");
   ASSERT_EQ(layout.rules.size(), 1U);
-  EXPECT_TRUE(layout.rules[0].matches("a.weight"));
-  EXPECT_FALSE(layout.rules[0].matches("a.weight.x"));
+  EXPECT_THAT(layout.rules_for("a.weight"), ElementsAre(0));
+  EXPECT_THAT(layout.rules_for("a.weight.x"), IsEmpty());
   EXPECT_EQ(to_string(layout.rules[0].placements[0]), "S(1)");
+}
+
+TEST(LayoutDocument, NamesAllRulesThatMatchInTheirOrder) {
+  const MeshLayout layout = parse(
+      R"("mesh": {"tp": 2}, "rules": [{"match": "b\\..*"}, {"match": "a|c"}, {"match": "[ab].*"}, {"match": "a"}])");
+  EXPECT_THAT(layout.rules_for("a"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(layout.rules_for("b.x"), ElementsAre(0, 2));
+  EXPECT_THAT(layout.rules_for("c"), ElementsAre(1));
+  EXPECT_THAT(layout.rules_for("d"), IsEmpty());
+  EXPECT_THAT(parse(R"("mesh": {"tp": 2})").rules_for("a"), IsEmpty());
 }
 
 TEST(LayoutDocument, KeepsTheOrderOfCutting) {
@@ -218,7 +243,9 @@ TEST(LayoutDocument, RefusesASplitFactorThatIsNone) {
   for (const char* factor : {"0", "-1", "1.5", "\"2\""}) {
     test::expect_error(ErrorCode::kInvalidArgument, "split_factor", [&] {
       parse_layout_document(std::string(R"({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, "rules": [{"match": "w",
-          "shard": [{"axis": "dp", "dim": 0, "split_factor": )") + factor + "}]}]}", "layout.json");
+          "shard": [{"axis": "dp", "dim": 0, "split_factor": )") +
+                                factor + "}]}]}",
+                            "layout.json");
     });
   }
 }
@@ -234,8 +261,9 @@ TEST(LayoutDocument, ThatIsDumpedSaysTheSameOfExactlyItsNames) {
   EXPECT_EQ(layout.file_path, "r-{rank}.pt");
   ASSERT_EQ(layout.rules.size(), 1U);
   EXPECT_EQ(layout.rules[0].placements, grid);
-  for (const std::string& name : names) EXPECT_TRUE(layout.rules[0].matches(name)) << name;
-  for (const char* other : {"whole", "aXb", "x", "y", "x|", "n", "b"}) EXPECT_FALSE(layout.rules[0].matches(other)) << other;
+  for (const std::string& name : names) EXPECT_THAT(layout.rules_for(name), ElementsAre(0)) << name;
+  for (const char* other : {"whole", "aXb", "x", "y", "x|", "n", "b"})
+    EXPECT_THAT(layout.rules_for(other), IsEmpty()) << other;
 }
 
 TEST(LayoutDocument, OfOneListOfAMillionNamesStaysFast) {
@@ -246,8 +274,8 @@ TEST(LayoutDocument, OfOneListOfAMillionNamesStaysFast) {
   for (const std::string& name : names) placed.push_back({name, rows});
   const std::vector<MeshAxis> mesh = {{"rank", 4}};
   const MeshLayout layout = parse_layout_document(dump_layout_document("f", mesh, placed), "layout.json");
-  EXPECT_TRUE(layout.rules[0].matches(names[999'999]));
-  EXPECT_FALSE(layout.rules[0].matches("model.layers.1000000.weight"));
+  EXPECT_THAT(layout.rules_for(names[999'999]), ElementsAre(0));
+  EXPECT_THAT(layout.rules_for("model.layers.1000000.weight"), IsEmpty());
 }
 
 }  // namespace

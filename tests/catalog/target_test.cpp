@@ -1,8 +1,8 @@
-#include "libshard/catalog/glob.h"
 #include "libshard/catalog/target.h"
 
 #include <gtest/gtest.h>
 
+#include "libshard/catalog/glob.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 
@@ -74,7 +74,8 @@ std::vector<std::uint32_t> files(const Catalog& catalog) {
 MeshLayout mesh_layout(std::string_view mesh, const std::string& glob, const std::vector<std::string>& texts) {
   MeshLayout layout;
   layout.mesh = parse_mesh(mesh);
-  MeshLayout::Rule rule{glob, [glob](std::string_view name) { return glob_match(glob, name); }, {}, {}};
+  MeshLayout::Rule rule{glob, {}, {}};
+  layout.matching = [glob](std::string_view name) { return std::vector<std::size_t>(glob_match(glob, name) ? 1 : 0); };
   for (const std::string& text : texts) rule.placements.push_back(parse_placement(text));
   layout.rules.push_back(rule);
   return layout;
@@ -125,16 +126,15 @@ TEST(RanksTarget, GivesObjectsAFileOfRank0) {
 TEST(RanksTarget, RefusesADimensionThatNoTensorHas) {
   Catalog source;
   add_tensor(source, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "no tensor has it", [&] {
-    target_of(source, RanksLayout{2, 1}, kItems);
-  });
+  expect_error(ErrorCode::kInvalidArgument, "no tensor has it", [&] { target_of(source, RanksLayout{2, 1}, kItems); });
   EXPECT_NO_THROW(target_of(source, RanksLayout{2, -1}, kItems));
 }
 
 TEST(RanksTarget, RefusesNumbersOutOfRange) {
   Catalog source;
   for (const std::int64_t n : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40}) {
-    expect_error(ErrorCode::kInvalidArgument, "cannot cut tensors for", [&] { target_of(source, RanksLayout{n}, kItems); });
+    expect_error(ErrorCode::kInvalidArgument, "cannot cut tensors for",
+                 [&] { target_of(source, RanksLayout{n}, kItems); });
   }
 }
 
@@ -303,8 +303,10 @@ TEST(ShardsTarget, GivesPiecesFormatsARankPerFile) {
 }
 
 TEST(ShardsTarget, RefusesLessThanOne) {
-  expect_error(ErrorCode::kInvalidArgument, "cannot spread tensors over 0 files", [] { target_of(sized({1}), ShardsLayout{0}, kWhole); });
-  expect_error(ErrorCode::kInvalidArgument, "cannot limit files to 0 bytes", [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
+  expect_error(ErrorCode::kInvalidArgument, "cannot spread tensors over 0 files",
+               [] { target_of(sized({1}), ShardsLayout{0}, kWhole); });
+  expect_error(ErrorCode::kInvalidArgument, "cannot limit files to 0 bytes",
+               [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
 }
 
 // --- What goes along ---
@@ -534,8 +536,8 @@ TEST(AllRanksTarget, HasUncutTensorsOfAKeptSourceEverywhere) {
   add_chunked(source, "w", {2}, {{{0}, {2}, 1}});
   source.world_size = 3;
   const Catalog target = target_of(source, KeepLayout{}, kJoined);
-  EXPECT_EQ(chunks(target), (Lines{"w [0:2] rank 0 of [2] from 0", "w [0:2] rank 1 of [2] from 0",
-                                   "w [0:2] rank 2 of [2] from 0"}));
+  EXPECT_EQ(chunks(target),
+            (Lines{"w [0:2] rank 0 of [2] from 0", "w [0:2] rank 1 of [2] from 0", "w [0:2] rank 2 of [2] from 0"}));
   EXPECT_EQ(ranks(target), (std::vector<int>{0, 1, 2}));
 }
 
@@ -572,7 +574,9 @@ TEST(AllRanksTarget, KeepsAliasesThatAreCutAlike) {
   EXPECT_TRUE(alike.warnings.empty());
   const Catalog apart = target_of(source, mesh_layout("x=2", "a", {"S(0)"}), kJoined);
   EXPECT_EQ(apart.storages.size(), 4U);
-  EXPECT_EQ(apart.warnings, Lines{"1 aliases are stored as separate copies because they are sharded differently from their originals: 'b'"});
+  EXPECT_EQ(
+      apart.warnings,
+      Lines{"1 aliases are stored as separate copies because they are sharded differently from their originals: 'b'"});
 }
 
 TEST(AllRanksTarget, StoresOtherViewsOfOneStorageApart) {

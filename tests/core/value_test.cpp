@@ -40,9 +40,8 @@ TEST_F(ForEachChild, SeesEveryPartOfACall) {
                   .is_new = true};
   std::int64_t sum = 0;
   int globals = 0;
-  for_each_child(std::as_const(*made), [&](const Value& child) {
-    child.kind == ValueKind::kGlobal ? ++globals : sum += child.number;
-  });
+  for_each_child(std::as_const(*made),
+                 [&](const Value& child) { child.kind == ValueKind::kGlobal ? ++globals : sum += child.number; });
   EXPECT_EQ(sum, 1 + 2 + 3 + 4 + 5 + 6);
   EXPECT_EQ(globals, 1);
 }

@@ -80,9 +80,7 @@ TEST_F(DcpHfWriter, AHoleInTheRanksIsRecordedAndReadBack) {
   // Rank = 2 * a + b: replicas along b lie with ranks 0 and 2 only.
   const Content content = {{"w", bytes({4})}};
   const MeshLayout mesh{
-      {{"a", 2}, {"b", 2}},
-      {{"w", [](std::string_view) { return true; }, {parse_placement("S(0)"), parse_placement("R")}, {}}},
-      ""};
+      {{"a", 2}, {"b", 2}}, {{"w", {parse_placement("S(0)"), parse_placement("R")}, {}}}, match_first_rule};
   write(content, mesh);
   EXPECT_THAT(files(), ElementsAre("shard-00001-model-00001-of-00001.safetensors",
                                    "shard-00003-model-00001-of-00001.safetensors"));
@@ -92,9 +90,7 @@ TEST_F(DcpHfWriter, AHoleInTheRanksIsRecordedAndReadBack) {
 
 TEST_F(DcpHfWriter, SeveralBoxesOfATensorOnARankAreRefused) {
   const MeshLayout mesh{
-      {{"a", 2}, {"b", 2}},
-      {{"w", [](std::string_view) { return true; }, {parse_placement("_S(0,2)"), parse_placement("R")}, {}}},
-      ""};
+      {{"a", 2}, {"b", 2}}, {{"w", {parse_placement("_S(0,2)"), parse_placement("R")}, {}}}, match_first_rule};
   const Error error = test::error_of([&] { write({{"w", bytes({8})}}, mesh); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_EQ(error.tensor(), "w");

@@ -29,7 +29,8 @@ using torch_ranks::ShardedTensorValue;
 MeshLayout mesh(std::string_view axes, const std::vector<std::string>& placements) {
   MeshLayout layout;
   layout.mesh = parse_mesh(axes);
-  MeshLayout::Rule rule{"**", [](std::string_view) { return true; }, {}, {}};
+  MeshLayout::Rule rule{"**", {}, {}};
+  layout.matching = match_first_rule;
   for (const std::string& each : placements) rule.placements.push_back(parse_placement(each));
   layout.rules.push_back(rule);
   return layout;
@@ -185,8 +186,8 @@ TEST_F(TorchRanksWriter, WritesPlainSlicesWithTheirLayoutDocument) {
   EXPECT_EQ(layout.mesh, (std::vector<MeshAxis>{{"rank", 2}}));
   EXPECT_EQ(layout.file_path, "rank-{rank}-of-00002.pt");
   ASSERT_EQ(layout.rules.size(), 1U);
-  EXPECT_TRUE(layout.rules[0].matches("a.b"));
-  EXPECT_FALSE(layout.rules[0].matches("s"));
+  EXPECT_FALSE(layout.rules_for("a.b").empty());
+  EXPECT_TRUE(layout.rules_for("s").empty());
 }
 
 TEST_F(TorchRanksWriter, WhereNothingIsCutHasADocumentThatSaysSo) {

@@ -37,6 +37,10 @@ class InputFile final : public RandomReader {
     std::ranges::fill(out.subspan(static_cast<std::size_t>(copied)), std::byte{0});
   }
   std::int64_t size() const override { return content_.size; }
+  /// The zeros behind the bytes are a hole.
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+    return std::clamp<std::int64_t>(std::ssize(content_.bytes) - offset_bytes, 0, count);
+  }
 
  private:
   const Content& content_;
@@ -47,6 +51,13 @@ class InputFiles final : public LocalDisk {
   void put(const std::string& name, std::string bytes, std::int64_t zeros = 0) {
     const auto size = static_cast<std::int64_t>(bytes.size()) + zeros;
     files_["/in/" + name] = {std::move(bytes), size};
+  }
+
+  /// What all files hold.
+  std::int64_t held_bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& [path, content] : files_) bytes += std::ssize(content.bytes);
+    return bytes;
   }
 
   FileStatus status(const std::string& path) const override {

@@ -34,7 +34,8 @@ Content content_of(std::uint64_t seed) {
 MeshLayout mesh_layout() {
   MeshLayout layout;
   layout.mesh = {{"dp", 2}, {"tp", 2}};
-  layout.rules.push_back({"**", [](std::string_view) { return true; }, {{}, {Placement::kShard, 1, 1}}, {}});
+  layout.rules.push_back({"**", {{}, {Placement::kShard, 1, 1}}, {}});
+  layout.matching = match_first_rule;
   return layout;
 }
 

@@ -31,7 +31,7 @@ Layout random_layout(std::mt19937_64& random) {
   MeshLayout layout;
   MeshLayout::Rule rule;
   rule.source = "**";
-  rule.matches = [](std::string_view) { return true; };
+  layout.matching = match_first_rule;
   for (std::uint64_t axis = 0, axes = 1 + random() % 3; axis < axes; ++axis) {
     layout.mesh.push_back({std::string(1, static_cast<char>('a' + axis)), static_cast<std::int64_t>(1 + random() % 3)});
     Placement placement;

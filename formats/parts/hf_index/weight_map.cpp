@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <span>
-#include <unordered_map>
 
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::hf_index {
 
@@ -21,22 +21,19 @@ bool is_safe_component(std::string_view name) {
 class FileNumbers {
  public:
   std::uint32_t number(const std::string& name) {
-    const auto [entry, is_new] = numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
-    if (is_new) names_.push_back(name);
-    return entry->second;
+    return numbers_.try_emplace(name, static_cast<std::uint32_t>(numbers_.size())).value;
   }
   /// Sorts the names. \returns where each number went.
   std::vector<std::uint32_t> sort(std::vector<std::string>& sorted) {
-    sorted = names_;
+    for (const auto& [name, number] : numbers_.entries()) sorted.push_back(name);
     std::ranges::sort(sorted);
-    std::vector<std::uint32_t> to(names_.size());
-    for (std::size_t i = 0; i < sorted.size(); ++i) to[numbers_[sorted[i]]] = static_cast<std::uint32_t>(i);
+    std::vector<std::uint32_t> to(sorted.size());
+    for (std::size_t i = 0; i < sorted.size(); ++i) to[*numbers_.find(sorted[i])] = static_cast<std::uint32_t>(i);
     return to;
   }
 
  private:
-  std::unordered_map<std::string, std::uint32_t> numbers_;
-  std::vector<std::string> names_;
+  HashMap<std::string, std::uint32_t> numbers_;
 };
 
 void read_entries(JsonCursor& json, const std::string& file, WeightMap& map, FileNumbers& numbers) {

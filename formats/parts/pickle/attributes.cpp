@@ -11,9 +11,7 @@ namespace shard::pickle {
 
 namespace {
 
-Value* lookup(const Value* state, std::string_view name) {
-  return state != nullptr && is_mapping(*state) ? find_key(*state, name) : nullptr;
-}
+constexpr std::size_t kMaxAttributes = 256;  // The classes that are read have up to 20, subclasses a few more.
 
 std::string shown(const Value& value) {
   return value.kind == ValueKind::kInt ? std::to_string(value.number) : std::string(type_name(value));
@@ -42,14 +40,23 @@ std::string_view class_name(const Value& value) {
   return is_nested && callee.items[1]->is_string() ? callee.items[1]->text : std::string_view();
 }
 
-Value* attribute(const Value& object, std::string_view name) {
-  if (object.kind != ValueKind::kCall || object.extra == nullptr || object.extra->state == nullptr) return nullptr;
-  const Value& state = *object.extra->state;
-  if (state.kind != ValueKind::kTuple) return lookup(&state, name);
+Value* entry(const Value& mapping, std::string_view key) {
+  const std::size_t entries = mapping_items(mapping).size() / 2;
+  if (entries > kMaxAttributes) throw malformed("object", fmt::format("it has {} attributes", entries));
+  return find_key(mapping, key);
+}
+
+Value* state_attribute(const Value& state, std::string_view name) {
+  if (state.kind != ValueKind::kTuple) return entry(state, name);
   for (std::size_t i = 0; i < state.items.size() && i < 2; ++i) {  // (dict or None, slots).
-    if (Value* found = lookup(state.items[i], name)) return found;
+    if (Value* found = entry(*state.items[i], name)) return found;
   }
   return nullptr;
+}
+
+Value* attribute(const Value& object, std::string_view name) {
+  const bool has_state = object.kind == ValueKind::kCall && object.extra != nullptr && object.extra->state != nullptr;
+  return has_state ? state_attribute(*object.extra->state, name) : nullptr;
 }
 
 void need_class(const Value& object, std::string_view name) {

@@ -28,7 +28,13 @@ Error named(const Error& error, std::string_view tensor);
 /// empty for anything else.
 std::string_view class_name(const Value& value);
 
-/// An attribute that BUILD gave the object, from its dict or from that of its slots; null where there is none.
+/// The value under a key of a small mapping; null where there is none, or where the value is not a mapping.
+/// \throws Error  the mapping has more than 256 entries: the search is linear, and one mapping may have many names.
+Value* entry(const Value& mapping, std::string_view key);
+/// An attribute in the state that BUILD gave an object: a dict, or (dict or None, dict of slots); null where there is
+/// none. \throws Error  as entry.
+Value* state_attribute(const Value& state, std::string_view name);
+/// The same of an object; null also where it has no state.
 Value* attribute(const Value& object, std::string_view name);
 /// \throws Error  `object` is not of class `name`.
 void need_class(const Value& object, std::string_view name);

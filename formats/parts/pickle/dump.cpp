@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <unordered_map>
 
 #include "formats/parts/pickle/dumper.h"
 #include "libshard/core/error.h"
@@ -76,7 +75,7 @@ void Dumper::Impl::get(std::uint32_t index) {
 }
 
 bool Dumper::Impl::get_known(const Value& value) {
-  const std::optional<std::uint32_t> known = values.find(value);
+  const std::uint32_t* known = values.find(&value);
   if (!known) return false;
   get(*known);
   return true;
@@ -171,12 +170,12 @@ void Dumper::Impl::integer(std::int64_t number) {
 void Dumper::Impl::long_integer(std::string_view bytes) { counted(kOpLong1, kOpLong4, 0, bytes); }
 
 std::uint32_t Dumper::Impl::string(std::string_view text) {
-  if (const auto known = strings.find(text); known != strings.end()) {
-    get(known->second);
-    return known->second;
+  if (const std::uint32_t* known = strings.find(text)) {
+    get(*known);
+    return *known;
   }
   counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
-  return strings.emplace(text, memoize()).first->second;
+  return strings.try_emplace(text, memoize()).value;
 }
 
 /// A long text that is met often is not looked at again each time.
@@ -184,14 +183,14 @@ void Dumper::Impl::text(const Value& value) {
   constexpr std::size_t kShort = 256;
   if (value.text.size() > kShort && get_known(value)) return;
   const std::uint32_t place = string(value.text);
-  if (value.text.size() > kShort) values.add(value, place);
+  if (value.text.size() > kShort) values[&value] = place;
 }
 
 void Dumper::Impl::global(std::string_view module, std::string_view name) {
   if (!modern() && module == "builtins") module = "__builtin__", name = old_builtin(name);
   if (!modern() && module == "copyreg") module = "copy_reg";
   global_key.assign(module).append("\n").append(name).append("\n");
-  if (const auto known = globals.find(global_key); known != globals.end()) return get(known->second);
+  if (const std::uint32_t* known = globals.find(global_key)) return get(*known);
   if (modern()) {
     string(module);
     string(name);
@@ -200,7 +199,7 @@ void Dumper::Impl::global(std::string_view module, std::string_view name) {
     op(kOpGlobal);
     out += global_key;
   }
-  globals.emplace(global_key, memoize());
+  globals.try_emplace(global_key, memoize());
 }
 
 void Dumper::Impl::bytes(std::string_view text) {
@@ -237,7 +236,7 @@ void Dumper::Impl::tuple_value(const Value& value) {
 /// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
 /// it.
 void Dumper::Impl::settle(const Value& value) {
-  if (!values.find(value)) return remember(value);
+  if (!values.contains(&value)) return remember(value);
   op(kOpPop);
   get_known(value);
 }
@@ -299,7 +298,7 @@ void Dumper::Impl::call(const Value& value) {
   } else {
     op(extra.is_new ? kOpNewObj : kOpReduce);
   }
-  if (values.find(value)) return settle(value);
+  if (values.contains(&value)) return settle(value);
   remember(value);  // Before what was added later, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);

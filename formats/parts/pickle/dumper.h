@@ -9,21 +9,14 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "formats/parts/pickle/node_table.h"
 #include "formats/parts/pickle/opcodes.h"
 #include "formats/parts/pickle/pickle.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::pickle {
-
-/// Finds texts by views of them.
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
 
 struct Dumper::Impl {
   explicit Impl(DumpOptions dump_options) : options(std::move(dump_options)) {
@@ -55,7 +48,7 @@ struct Dumper::Impl {
   std::uint32_t memoize() { return memoize(memo_size), memo_size++; }
   void get(std::uint32_t index);
   bool get_known(const Value& value);
-  void remember(const Value& value) { values.add(value, memoize()); }
+  void remember(const Value& value) { values[&value] = memoize(); }
 
   void value(const Value& value);
   void write(const Value& value);
@@ -89,8 +82,8 @@ struct Dumper::Impl {
   int depth = 0;
   std::int64_t visits = 0;
   std::uint32_t memo_size = 0;
-  NodeTable values;
-  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> strings, globals;
+  HashMap<const Value*, std::uint32_t> values;  ///< Places in the memo by node.
+  HashMap<std::string, std::uint32_t> strings, globals;
   std::string global_key{};
   Recording* recording = nullptr;
   std::size_t run_begin = 0;          ///< In `out`, of the bytes that are recorded next.

@@ -4,7 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/visited.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard::pickle {
 
@@ -31,22 +32,21 @@ class Equality::Comparison {
   static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< So much text costs about as much as a value.
 
   const Value* class_of(const Value* value) {
-    auto& classes = known_.classes_;
-    auto above = classes.find(value);
-    if (above == classes.end()) return value;
-    for (auto next = classes.find(above->second); next != classes.end(); next = classes.find(above->second)) {
-      above->second = next->second;  // So that the way is shorter next time.
+    const Value** above = known_.classes_.find(value);
+    if (above == nullptr) return value;
+    while (const Value** next = known_.classes_.find(*above)) {
+      *above = *next;  // So that the way is shorter next time.
       above = next;
     }
-    return above->second;
+    return *above;
   }
 
   /// \returns false where the two are known to be equal.
   bool join(const Value* a, const Value* b) {
-    if (a == b) return known_.selves_.insert(a).second;
+    if (a == b) return known_.selves_.insert(a);
     const Value *left = class_of(a), *right = class_of(b);
     if (left == right) return false;
-    known_.classes_.emplace(left, right);
+    known_.classes_.try_emplace(left, right);
     return true;
   }
 
@@ -91,7 +91,7 @@ class Equality::Comparison {
 bool Equality::is_equal(const Value& a, const Value& b) {
   if (Comparison(*this).run(a, b)) return true;
   classes_.clear();  // Some hold only if the two had been equal.
-  selves_.clear();
+  selves_ = {};
   return false;
 }
 

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
+#include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
 
 namespace shard::pickle {
@@ -36,8 +35,8 @@ class Equality {
 
   Options options_;
   std::int64_t visits_ = 0;
-  std::unordered_map<const Value*, const Value*> classes_;  ///< Values known to be equal, as a forest (union-find).
-  std::unordered_set<const Value*> selves_;                 ///< Values that were compared with themselves.
+  HashMap<const Value*, const Value*> classes_;  ///< Values known to be equal, as a forest (union-find).
+  HashSet<const Value*> selves_;                 ///< Values that were compared with themselves.
 };
 
 }  // namespace shard::pickle

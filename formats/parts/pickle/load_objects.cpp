@@ -198,21 +198,20 @@ void Machine::push_global(std::string_view module, std::string_view name) {
     fail(fmt::format("a global's name of {} bytes; the limit is {}", module.size() + name.size(), kMaxGlobalBytes));
   }
   std::string key = fmt::format("{}\n{}", module, name);
-  if (const auto known = globals_.find(key); known != globals_.end()) return push(known->second);
+  if (Value* const* known = globals_.find(key)) return push(*known);
   if (!is_python_utf8(key)) fail("a global's name that is not UTF-8");
   const bool allowed = options_.allow && options_.allow(module, name);
   if (!allowed && !options_.opaque_unknown) forbid(module, name);
   Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
-  globals_.emplace(std::move(key), global);
+  globals_.try_emplace(std::move(key), global);
   push(global);
 }
 
 void Machine::forbid(std::string_view module, std::string_view name) const {
-  Error error(
-      ErrorCode::kCorruption,
-      fmt::format(
-          "cannot read the pickle at byte {} ({}): it names {}.{}, which is not on the list of what a checkpoint may hold",
-          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name));
+  Error error(ErrorCode::kCorruption,
+              fmt::format("cannot read the pickle at byte {} ({}): it names {}.{}, which is not on the list of what a "
+                          "checkpoint may hold",
+                          op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name));
   error.in_file(options_.file)
       .of_kind(FindingKind::kForbiddenGlobal)
       .found(fmt::format("{}.{}", module, name))

@@ -12,14 +12,14 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
-#include "libshard/catalog/visited.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard::pickle {
 
@@ -117,7 +117,7 @@ class Machine {
   std::vector<std::size_t> marks_;  ///< Stack sizes.
   std::vector<Value*> memo_;        ///< Null where nothing was put.
   std::size_t memo_count_ = 0;
-  std::unordered_map<std::string, Value*> globals_;                 ///< By "module\nname".
+  HashMap<std::string, Value*> globals_;                            ///< By "module\nname".
   std::vector<Value*> paired_;                                      ///< Dicts and calls that received keys.
   VisitedSet checked_tuples_;                                       ///< Keys, and tuples inside them.
   std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;  ///< Who received a tensor as a key, and where.

@@ -1,4 +1,4 @@
-#include "libshard/catalog/visited.h"
+#include "libshard/core/visited.h"
 
 #include <fmt/format.h>
 

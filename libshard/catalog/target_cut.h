@@ -1,0 +1,30 @@
+/// \file
+/// Targets whose tensors a layout may cut: the pieces of each rank, and the ranks' files. Inside libshard/catalog only.
+#pragma once
+
+#include "libshard/catalog/layout.h"
+#include "libshard/catalog/target_draft.h"
+
+namespace shard {
+
+/// Adds the selected tensors in pieces, each row-major in a storage of its own; ranks stand in StoredTensor::rank.
+/// Where `traits.sharing`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with
+/// a warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
+///
+/// Shardings say in words what the chunks say in boxes, where words exist: for RanksLayout (one axis without a name)
+/// and MeshLayout those of the layout, negative and missing dimensions resolved; for KeepLayout and LikeLayout those of
+/// the checkpoint that is followed, or where that has none and the format keeps empty pieces, S(d) on one axis if its
+/// boxes are those of torch.chunk, one a rank in order. A rule that cuts a dimension in another order than slowest axis
+/// first has none. Where a format joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them as
+/// the sharding says, and where it keeps empty pieces they add them.
+///
+/// \pre the layout may cut, and the format has pieces
+/// \returns whether some aliases are stored apart from their originals.
+/// \throws Error  as make_target.
+bool add_pieces(TargetDraft& draft, const Layout& layout);
+
+/// Adds one file per rank that holds something, rank 0 also for objects alone, or with `uncut_on_all` one for every
+/// rank of world_size; in rank order. Storages get the files of their ranks. \pre add_pieces, and objects are added
+void add_rank_files(TargetDraft& draft);
+
+}  // namespace shard

@@ -1,0 +1,169 @@
+/// \file
+/// The project's hash tables, for keys that a file may choose: texts, numbers, dims, nodes.
+///
+/// Their hash is keyed (keyed_hash.h), so that no choice of keys makes them slow, and they are walked in order of
+/// insertion, so that what is made of them does not depend on the key. std::unordered_map and its like offer neither; a
+/// test (scripts/check_includes.py) refuses them.
+#pragma once
+
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "libshard/core/keyed_hash.h"
+
+namespace shard {
+
+/// Finds entries, which lie elsewhere and are numbered in order of insertion, by their hashes.
+///
+/// Method: open addressing with linear probing, at most half full. A slot keeps 32 bits of its entry's hash: they say
+/// where the entry belongs when the table grows, and spare nearly all looks at entries that differ.
+class HashSlots {
+ public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  /// The entry of that hash for which `is_equal(entry)`; kNone where there is none.
+  template <class IsEqual>
+  std::uint32_t find(std::uint64_t hash, IsEqual&& is_equal) const {
+    return slots_.empty() ? kNone : slots_[place_of(static_cast<std::uint32_t>(hash), is_equal)].entry;
+  }
+
+  /// As find; where there is none, adds entry number `size()`, and returns that. \pre size() < kNone - 1
+  template <class IsEqual>
+  std::uint32_t find_or_add(std::uint64_t hash, IsEqual&& is_equal) {
+    if (2 * (std::size_t{count_} + 1) > slots_.size()) resize(slots_.empty() ? 16 : 2 * slots_.size());
+    const auto tag = static_cast<std::uint32_t>(hash);
+    Slot& slot = slots_[place_of(tag, is_equal)];
+    if (slot.entry == kNone) slot = {tag, count_++};
+    return slot.entry;
+  }
+
+  std::size_t size() const { return count_; }
+  void reserve(std::size_t count) {
+    if (2 * count > slots_.size()) resize(std::bit_ceil(2 * count));
+  }
+  void clear() {
+    slots_.clear();
+    count_ = 0;
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t tag = 0, entry = kNone;
+  };
+
+  /// The slot of the equal entry, or the empty one where it would go.
+  template <class IsEqual>
+  std::size_t place_of(std::uint32_t tag, IsEqual&& is_equal) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t place = tag & mask;
+    while (slots_[place].entry != kNone && (slots_[place].tag != tag || !is_equal(slots_[place].entry))) {
+      place = (place + 1) & mask;
+    }
+    return place;
+  }
+
+  void resize(std::size_t slots) {
+    assert(slots - 1 <= UINT32_MAX);  // Beyond it tags would not say all places.
+    std::vector<Slot> old(slots);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.entry != kNone) slots_[place_of(slot.tag, [](std::uint32_t) { return false; })] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;  ///< A power of two of them, or none.
+  std::uint32_t count_ = 0;
+};
+
+/// A map; nothing is ever taken out but all at once. Keys are looked up by whatever `Hash` takes and a key compares
+/// with: texts by string_view. Pointers and references to values hold until the next insertion. \pre fewer than 2^31
+/// entries
+template <class Key, class Mapped, class Hash = KeyedHash>
+class HashMap {
+ public:
+  struct Entry {
+    Key key;
+    Mapped value;
+  };
+  struct Inserted {
+    Mapped& value;
+    bool is_new;
+  };
+
+  /// Null where there is none.
+  const Mapped* find(const auto& key) const {
+    const std::uint32_t entry = slots_.find(hash_(key), is_equal(key));
+    return entry == HashSlots::kNone ? nullptr : &entries_[entry].value;
+  }
+  Mapped* find(const auto& key) { return const_cast<Mapped*>(std::as_const(*this).find(key)); }
+  bool contains(const auto& key) const { return find(key) != nullptr; }
+
+  /// The value of `key`; where there is none, first makes it of `arguments`.
+  template <class Looked, class... Arguments>
+  Inserted try_emplace(Looked&& key, Arguments&&... arguments) {
+    const std::uint32_t entry = slots_.find_or_add(hash_(key), is_equal(key));
+    const bool is_new = entry == entries_.size();
+    if (is_new) entries_.push_back({Key(std::forward<Looked>(key)), Mapped(std::forward<Arguments>(arguments)...)});
+    return {entries_[entry].value, is_new};
+  }
+  template <class Looked>
+  Mapped& operator[](Looked&& key) {
+    return try_emplace(std::forward<Looked>(key)).value;
+  }
+
+  /// In order of insertion.
+  std::span<const Entry> entries() const { return entries_; }
+  /// Keys must stay as they are.
+  std::span<Entry> entries() { return entries_; }
+  std::size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  void reserve(std::size_t count) {
+    slots_.reserve(count);
+    entries_.reserve(count);
+  }
+  void clear() {
+    slots_.clear();
+    entries_.clear();
+  }
+
+ private:
+  auto is_equal(const auto& key) const {
+    return [this, &key](std::uint32_t entry) { return entries_[entry].key == key; };
+  }
+
+  Hash hash_;
+  HashSlots slots_;
+  std::vector<Entry> entries_;
+};
+
+/// A set. \pre fewer than 2^31 keys
+template <class Key>
+class HashSet {
+ public:
+  /// \returns true when `key` was not in it.
+  bool insert(const auto& key) {
+    if (slots_.find_or_add(hash_(key), is_equal(key)) < keys_.size()) return false;
+    keys_.emplace_back(key);
+    return true;
+  }
+  bool contains(const auto& key) const { return slots_.find(hash_(key), is_equal(key)) != HashSlots::kNone; }
+  /// In order of insertion.
+  std::span<const Key> keys() const { return keys_; }
+  std::size_t size() const { return keys_.size(); }
+
+ private:
+  auto is_equal(const auto& key) const {
+    return [this, &key](std::uint32_t entry) { return keys_[entry] == key; };
+  }
+
+  KeyedHash hash_;
+  HashSlots slots_;
+  std::vector<Key> keys_;
+};
+
+}  // namespace shard

@@ -1,0 +1,22 @@
+/// \file
+/// Walks over the indices of a box of elements, the last dimension fastest.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace shard {
+
+/// Moves `index` to the one after it among those below `sizes`, in row-major order. \pre all sizes are positive
+/// \returns the dimension that moved on, those after it being 0 again; -1 after the last index, which becomes the
+/// first.
+template <class Number>
+int next_index(std::span<Number> index, std::span<const Number> sizes) {
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    if (++index[d] < sizes[d]) return static_cast<int>(d);
+    index[d] = 0;
+  }
+  return -1;
+}
+
+}  // namespace shard

@@ -1,0 +1,43 @@
+#include "libshard/core/keyed_hash.h"
+
+#include <sys/random.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstring>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::size_t kSecretBytes = 192;  // As XXH3's own; the kernel gives up to 256 in one piece.
+static_assert(kSecretBytes >= XXH3_SECRET_SIZE_MIN);
+
+struct Secret {
+  std::array<std::byte, kSecretBytes> of_texts;
+  std::array<std::uint64_t, 2> of_numbers;
+};
+
+Secret draw_secret() {
+  Secret secret;
+  static_assert(sizeof(secret) <= 256);
+  if (getrandom(&secret, sizeof(secret), 0) == static_cast<ssize_t>(sizeof(secret))) return secret;
+  throw Error(ErrorCode::kResource, "cannot draw random bytes from the kernel").because(std::strerror(errno));
+}
+
+const Secret& secret() {
+  static const Secret drawn = draw_secret();
+  return drawn;
+}
+
+}  // namespace
+
+std::uint64_t keyed_hash(std::span<const std::byte> bytes) {
+  return XXH3_64bits_withSecret(bytes.data(), bytes.size(), secret().of_texts.data(), kSecretBytes);
+}
+
+KeyedHash::KeyedHash() : added_(secret().of_numbers[0]), factor_(secret().of_numbers[1] | 1) {}
+
+}  // namespace shard
