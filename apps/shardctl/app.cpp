@@ -9,6 +9,7 @@
 #include "apps/shardctl/help.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/ranks/thread_group.h"
 
@@ -19,7 +20,7 @@ int dispatch(Session& session, const Options& options) {
   if (options.help) return run_help(session, options);
   if (options.version) return run_version_line(session);
   if (options.verb != nullptr) return options.verb->run(session, options);
-  session.err << short_help();
+  TextSink(session.err).lines(short_help());
   return exit_code_for(ErrorCode::kInvalidArgument);
 }
 
@@ -51,7 +52,10 @@ int run_verb(Session& session, const Options& options) {
     const int code = dispatch(session, options);
     check_stdout(session, options);
     return code;
+  } catch (const Error&) {
+    return report(session, options, std::current_exception());
   } catch (...) {
+    session.group->abort();  // Ranks agree on Errors; of this one the others know nothing.
     return report(session, options, std::current_exception());
   }
 }

@@ -7,8 +7,9 @@
 
 namespace shard::app {
 
-BlockReader::BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress)
-    : reader_(catalog, reader, tensor.source, progress),
+BlockReader::BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress,
+                         BufferPool& pool)
+    : reader_(catalog, reader, tensor.source, progress, throwing_findings(), &pool),
       from_(catalog.tensors[tensor.source].dtype),
       to_(tensor.dtype),
       elements_(element_count(catalog.tensors[tensor.source].shape)) {}

@@ -17,7 +17,9 @@ inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Tensors are read in b
 /// Threads: one each.
 class BlockReader {
  public:
-  BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress);
+  /// `pool`: see TensorReader.
+  BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress,
+              BufferPool& pool);
   std::int64_t elements() const { return elements_; }
   /// Elements of a block of about `bytes`: at least one; ends fall on bytes.
   std::int64_t block_elements(std::int64_t bytes) const;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/element_text.h"
@@ -9,6 +10,7 @@
 #include "apps/shardctl/render_cat.h"
 #include "apps/shardctl/slice.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
@@ -74,32 +76,59 @@ Error absent_name(const Selection& selection, std::string_view asked, std::strin
 // ---- Objects.
 
 void print_object_json(const Session& session, const Catalog& catalog, std::string_view name, const Value* value) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  const bool has_summary = !is_scalar(value);
+  const WholeText summary(catalog, has_summary ? value : nullptr);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.cat/1");
   json.key("name"), json.string(name);
   json.key("type"), json.string(value_type(value));
   json.key("value"), write_value(json, value);
-  if (!is_scalar(value)) json.key("summary"), json.string(value_text(catalog, value, kWholeValue));
+  if (has_summary) {
+    json.key("summary"), json.begin_string();
+    summary.print([&](std::string_view piece) { json.piece(piece); });
+    json.end_string();
+  }
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
-bool is_text(const Value* value) { return value != nullptr && value->kind == ValueKind::kString; }
+/// Bytes that a value consists of: those of a str, in UTF-8, or of a bytes object. Nothing for other values.
+std::optional<std::string_view> content_of(const Value* value) {
+  if (value == nullptr) return std::nullopt;
+  const bool has_content =
+      value->kind == ValueKind::kString || value->kind == ValueKind::kBytes || value->kind == ValueKind::kByteArray;
+  return has_content ? std::optional(value->text) : std::nullopt;
+}
+
+void refuse_terminal(const Session& session, const std::string& format) {
+  if (!session.out_is_terminal || (format != "raw" && format != "npy")) return;
+  throw usage(fmt::format("cannot print --format {} to a terminal", format))
+      .hint("redirect it to a file or a pipe, or give --format text");
+}
 
 void print_object(const Session& session, const Options& options, const Catalog& catalog,
                   const SelectedObject& object) {
   const Value* value = catalog.objects[object.source].value;
   if (session.common.json) return print_object_json(session, catalog, object.name, value);
+  const std::optional<std::string_view> content = content_of(value);
+  if (options.cat.format == "raw" && content) {
+    refuse_terminal(session, options.cat.format);
+    session.out.write(content->data(), std::ssize(*content));
+    return;
+  }
   if (options.cat.format == "npy" || options.cat.format == "raw") {
     throw usage(fmt::format("cannot print '{}' with --format {}", object.name, options.cat.format))
         .because(fmt::format("it is an object ({})", value_type(value)))
         .of_tensor(object.name)
         .hint("drop --format, or give --json");
   }
-  const std::string text = is_text(value) ? std::string(value->text) : value_text(catalog, value, kWholeValue);
-  session.out << (session.out_is_terminal ? printable(text) : text) << '\n';
+  const bool is_text = value != nullptr && value->kind == ValueKind::kString;
+  const WholeText text(catalog, is_text ? nullptr : value);
+  TextSink sink(session.out);
+  if (is_text) sink.lines(value->text);
+  text.print([&](std::string_view piece) { sink.add(piece); });
+  sink.end_line();
 }
 
 // ---- Tensors.
@@ -108,10 +137,7 @@ void check_format(const Session& session, const Options& options, const Selected
   const std::string& format = options.cat.format;
   const std::string_view dtype = dtype_name(tensor.dtype);
   const bool castable = is_castable(tensor.dtype);
-  if (session.out_is_terminal && (format == "raw" || format == "npy")) {
-    throw usage(fmt::format("cannot print --format {} to a terminal", format))
-        .hint("redirect it to a file or a pipe, or give --format text");
-  }
+  refuse_terminal(session, format);
   const bool fits = format == "npy" ? fits_npy(tensor.dtype) : format == "raw" || ElementText::can_show(tensor.dtype);
   if (fits) return;
   const std::string_view wider = is_complex(tensor.dtype) ? "complex64" : "float32";
@@ -131,7 +157,8 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
   SelectedTensor part = tensor;
   part.source = 0;
   Progress progress;
-  BlockReader elements(view, *source.reader, part, progress);
+  BufferPool pool(max_memory_bytes(session));
+  BlockReader elements(view, *source.reader, part, progress, pool);
   const Printed printed{tensor.name, tensor.dtype, slice.shape, elements};
   if (session.common.json) {
     cat_json(session, printed);

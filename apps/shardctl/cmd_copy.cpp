@@ -35,7 +35,7 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.make_writer = [format = work.form.format, write](const Catalog&) { return format->make_writer(write); };
   job.cloner = &session.fs;
   job.threads = worker_count(session);
-  job.max_memory_bytes = parse_size(session.common.max_memory, "--max-memory");
+  job.max_memory_bytes = max_memory_bytes(session);
   job.dry_run = options.target.dry_run;
   job.stop = session.stop;
   return job;
@@ -132,7 +132,7 @@ int run_copy(Session& session, const Options& options) {
   CopyResult result = run_job(session, options, *work.output, work.job, progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
-  for (const std::string& warning : result.warnings) warn(session, warning);
+  warn_all(session, result.warnings);
   if (options.target.dry_run) {
     render_plan(session, options, work.source.label, result);
     return 0;

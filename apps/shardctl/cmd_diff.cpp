@@ -12,6 +12,7 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "formats/parts/pickle/equal.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/ranks/wire.h"
 
@@ -51,6 +52,18 @@ void merge(const List& a, const List& b, const Visit& visit) {
   }
 }
 
+std::string_view name_of_tensor(const Catalog& catalog, const Value& tensor) {
+  const auto index = static_cast<std::size_t>(tensor.number);
+  return index < catalog.tensors.size() ? catalog.tensors[index].name : std::string_view();
+}
+
+bool is_same(pickle::Equality& equality, const Side& a, const SelectedObject& x, const Side& b,
+             const SelectedObject& y) {
+  const Value* in_a = a.catalog().objects[x.source].value;
+  const Value* in_b = b.catalog().objects[y.source].value;
+  return in_a == nullptr || in_b == nullptr ? in_a == in_b : equality.is_equal(*in_a, *in_b);
+}
+
 /// Compares names, dtypes, shapes and objects; `values` gets the pairs whose values are still to be compared.
 Difference compare_metadata(const Side& a, const Side& b) {
   Difference found;
@@ -68,19 +81,20 @@ Difference compare_metadata(const Side& a, const Side& b) {
       if (same_dtype && same_shape) found.values.push_back({x, y, {}});
     }
   });
+  const auto same_tensor = [&](const Value& x, const Value& y) {
+    return name_of_tensor(a.catalog(), x) == name_of_tensor(b.catalog(), y);
+  };
+  pickle::Equality equality({.same_tensor = same_tensor});
   merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
-    const bool same = x != nullptr && y != nullptr &&
-                      value_fingerprint(a.catalog(), a.catalog().objects[x->source].value) ==
-                          value_fingerprint(b.catalog(), b.catalog().objects[y->source].value);
-    if (!same) found.objects.push_back({x, y});
+    if (x == nullptr || y == nullptr || !is_same(equality, a, *x, b, *y)) found.objects.push_back({x, y});
   });
   return found;
 }
 
 ValueDifference compare_pair(const Side& a, const Side& b, const TensorPair& pair, const Tolerance& tolerance,
-                             const std::stop_token& stop, Progress& progress) {
-  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress);
-  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress);
+                             const std::stop_token& stop, Progress& progress, BufferPool& pool_a, BufferPool& pool_b) {
+  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a);
+  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b);
   Comparer comparer(pair.a->dtype, tolerance);
   const std::int64_t step = std::max(reader_a.block_elements(kBlockBytes), reader_b.block_elements(kBlockBytes));
   for (std::int64_t begin = 0; begin < reader_a.elements() && !stop.stop_requested(); begin += step) {
@@ -137,14 +151,20 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   }
   const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
   Progress progress;
+  BufferPool pool_a(max_memory_bytes(session) / 2), pool_b(max_memory_bytes(session) / 2);
   ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
     a.source.reader->locate(in_a);
     b.source.reader->locate(in_b);
-    for_each_index(own.size(), worker_count(session), stop, [&]() -> IndexWorker {
-      return [&](std::size_t i) { own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress); };
+    const std::vector<std::vector<std::size_t>> groups = reading_groups(a.catalog(), in_a);
+    for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
+      return [&](std::size_t group) {
+        for (const std::size_t i : groups[group]) {
+          own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress, pool_a, pool_b);
+        }
+      };
     });
   });
   if (session.group->size() > 1) collect(*session.group, first, last, found.values);

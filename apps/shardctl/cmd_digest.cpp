@@ -8,6 +8,7 @@
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
 #include "libshard/exec/parallel.h"
@@ -17,8 +18,8 @@ namespace shard::app {
 namespace {
 
 std::string digest_of(const OpenSource& source, const SelectedTensor& tensor, HashAlgorithm algorithm,
-                      Progress& progress) {
-  BlockReader reader(source.catalog(), *source.reader, tensor, progress);
+                      Progress& progress, BufferPool& pool) {
+  BlockReader reader(source.catalog(), *source.reader, tensor, progress, pool);
   Hasher hasher(algorithm);
   const std::int64_t step = reader.block_elements(kBlockBytes);
   for (std::int64_t begin = 0; begin < reader.elements(); begin += step) {
@@ -54,12 +55,19 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
   const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
+  BufferPool pool(max_memory_bytes(session));
   ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
-    source.reader->locate(source_indices(chosen));
-    for_each_index(chosen.size(), worker_count(session), stop, [&]() -> IndexWorker {
-      return [&](std::size_t i) { digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress); };
+    const std::vector<std::uint32_t> tensors = source_indices(chosen);
+    source.reader->locate(tensors);
+    const std::vector<std::vector<std::size_t>> groups = reading_groups(source.catalog(), tensors);
+    for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
+      return [&](std::size_t group) {
+        for (const std::size_t i : groups[group]) {
+          digests[share.first + i] = digest_of(source, chosen[i], algorithm, progress, pool);
+        }
+      };
     });
   });
   if (session.group->size() > 1) collect(*session.group, share.first, share.second, digests);
@@ -84,8 +92,7 @@ std::string checkpoint_digest(const Catalog& catalog, const Selection& selection
 
 void print_json(Session& session, const Options& options, const Catalog& catalog, const Selection& selection,
                 const std::vector<std::string>& digests, const std::string& checkpoint) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.digest/1");
   json.key("algorithm"), json.string(options.algorithm);
@@ -103,7 +110,7 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
   }
   json.end_array();
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace
@@ -130,9 +137,9 @@ int run_digest(Session& session, const Options& options) {
   }
   TextSink sink(session.out);
   for (std::size_t i = 0; i < digests.size(); ++i) {
-    sink.add(fmt::format("{}  {}\n", digests[i], printable(selection.tensors[i].name)));
+    sink.line(fmt::format("{}  {}", digests[i], selection.tensors[i].name));
   }
-  sink.add(fmt::format("checkpoint {}\n", checkpoint));
+  sink.line(fmt::format("checkpoint {}", checkpoint));
   return 0;
 }
 

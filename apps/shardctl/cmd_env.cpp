@@ -3,6 +3,7 @@
 
 #include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
 #include "libshard/ranks/open_group.h"
@@ -16,8 +17,7 @@ std::string rendezvous(const Launch& launch) {
 }
 
 void print_json(Session& session, const Launch& launch, const std::vector<std::string>& backends) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.env/1");
   json.key("version"), json.string(own_version());
@@ -32,7 +32,7 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
   write_texts(json, "plugins", backends);
   write_libraries(json);
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace
@@ -44,8 +44,9 @@ int run_env(Session& session, const Options& options) {
     print_json(session, launch, backends);
     return 0;
   }
+  TextSink sink(session.out);
   const auto line = [&](const std::string& name, const std::string& value) {
-    session.out << fmt::format("{:<15}{}\n", name, value);
+    sink.line(fmt::format("{:<15}{}", name, value));
   };
   line("shardctl", own_version());
   line("launcher", std::string(launcher_name(launch.launcher)));

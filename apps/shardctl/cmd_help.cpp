@@ -1,10 +1,11 @@
 #include "apps/shardctl/help_text.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 
 namespace shard::app {
 
 int run_help(Session& session, const Options& options) {
-  session.out << help_text(options.verb);
+  TextSink(session.out).lines(help_text(options.verb));
   return 0;
 }
 

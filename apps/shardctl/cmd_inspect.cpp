@@ -30,7 +30,7 @@ int inspect(Session& session, const Options& options) {
     common.json ? source.reader->load_objects() : load_cheap_objects(session, source);
   }
   const Selection selection = choose(source.catalog(), options.selection);
-  for (const std::string& warning : source.catalog().warnings) warn(session, warning);
+  warn_all(session, source.catalog().warnings);
   const bool chunks = common.verbose > 0;
   if (common.json || chunks) source.reader->locate(source_indices(selection.tensors));
   if (common.json) {

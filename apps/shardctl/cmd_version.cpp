@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/shardctl/json_parts.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
 #include "formats/registry.h"
@@ -10,8 +11,7 @@ namespace shard::app {
 namespace {
 
 void print_json(Session& session) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.version/1");
   json.key("version"), json.string(own_version());
@@ -21,13 +21,13 @@ void print_json(Session& session) {
   json.end_array();
   write_libraries(json);
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace
 
 int run_version_line(Session& session) {
-  session.out << "shardctl " << own_version() << '\n';
+  TextSink(session.out).line("shardctl " + own_version());
   return 0;
 }
 
@@ -37,9 +37,10 @@ int run_version(Session& session, const Options&) {
     return 0;
   }
   run_version_line(session);
-  session.out << fmt::format("{:<15}{}\n", "compiler", compiler());
-  session.out << fmt::format("{:<15}{}\n", "formats", fmt::join(format_names(), ", "));
-  for (const auto& [name, version] : library_versions()) session.out << fmt::format("{:<15}{}\n", name, version);
+  TextSink sink(session.out);
+  sink.line(fmt::format("{:<15}{}", "compiler", compiler()));
+  sink.line(fmt::format("{:<15}{}", "formats", fmt::join(format_names(), ", ")));
+  for (const auto& [name, version] : library_versions()) sink.line(fmt::format("{:<15}{}", name, version));
   return 0;
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "apps/shardctl/printable.h"
+
 namespace shard::app {
 namespace {
 
@@ -16,28 +18,8 @@ constexpr std::array<bool, 256> kPlain = [] {
   return plain;
 }();
 
-struct CodePoint {
-  unsigned value = 0;
-  std::size_t length = 0;  ///< 0: not the start of UTF-8.
-};
-
-/// Decodes UTF-8 at the front of `text`, surrogates included.
-CodePoint decode(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
-  const unsigned lead = byte(0);
-  const std::size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-  if (length == 0 || text.size() < length) return {};
-  unsigned value = lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    value = value << 6 | (byte(i) & 0x3F);
-  }
-  const bool valid = value >= (length == 2 ? 0x80U : length == 3 ? 0x800U : 0x10000U) && value <= 0x10FFFF;
-  return valid ? CodePoint{value, length} : CodePoint{};
-}
-
 /// Writes the front of `text`, which is not a plain byte. \returns the number of bytes written.
-std::size_t escape_one(TextSink& sink, std::string_view text) {
+std::size_t escape_one(OutputBuffer& sink, std::string_view text) {
   const auto c = static_cast<unsigned char>(text[0]);
   switch (c) {
     case '"':
@@ -58,11 +40,11 @@ std::size_t escape_one(TextSink& sink, std::string_view text) {
     default:
       break;
   }
-  if (c < 0x80) {
-    sink.add(fmt::format("\\u{:04x}", c));
-    return 1;
+  const CodePoint point = decode_utf8(text);
+  if (point.length > 0 && is_control(point.value)) {
+    sink.add(fmt::format("\\u{:04x}", point.value));
+    return point.length;
   }
-  const CodePoint point = decode(text);
   const bool is_surrogate = point.value >= 0xD800 && point.value < 0xE000;
   sink.add(point.length == 0 || is_surrogate ? "\xEF\xBF\xBD" : text.substr(0, point.length));
   return std::max<std::size_t>(1, point.length);
@@ -70,9 +52,12 @@ std::size_t escape_one(TextSink& sink, std::string_view text) {
 
 }  // namespace
 
-void JsonWriter::string(std::string_view text) {
+void JsonWriter::begin_string() {
   comma();
   sink_.add('"');
+}
+
+void JsonWriter::piece(std::string_view text) {
   while (!text.empty()) {
     std::size_t plain = 0;
     while (plain < text.size() && kPlain[static_cast<unsigned char>(text[plain])]) ++plain;
@@ -80,7 +65,14 @@ void JsonWriter::string(std::string_view text) {
     text.remove_prefix(plain);
     if (!text.empty()) text.remove_prefix(escape_one(sink_, text));
   }
-  sink_.add('"');
+}
+
+void JsonWriter::end_string() { sink_.add('"'); }
+
+void JsonWriter::string(std::string_view text) {
+  begin_string();
+  piece(text);
+  end_string();
 }
 
 void JsonWriter::real(double value) {

@@ -1,9 +1,9 @@
 /// \file
 /// A JSON writer that streams: no document is ever held in memory.
 ///
-/// Strings are written as valid UTF-8 whatever they hold. Characters that JSON must escape are escaped. Encoded
-/// surrogates (which pickles may hold; strict readers refuse the escape of a lone one) and bytes that are not UTF-8
-/// become U+FFFD.
+/// Strings are written as valid UTF-8 whatever they hold. Characters that JSON must escape are escaped, and so is what
+/// printable.h calls a control: a document may end up on a terminal. Encoded surrogates (which pickles may hold; strict
+/// readers refuse the escape of a lone one) and bytes that are not UTF-8 become U+FFFD.
 #pragma once
 
 #include <concepts>
@@ -11,14 +11,14 @@
 #include <span>
 #include <string_view>
 
-#include "apps/shardctl/text_sink.h"
+#include "apps/shardctl/output_buffer.h"
 
 namespace shard::app {
 
-/// The caller opens and closes in pairs and gives every member of an object a key.
+/// The caller opens and closes in pairs and gives every member of an object a key. Ownership: borrows the stream.
 class JsonWriter {
  public:
-  explicit JsonWriter(TextSink& sink) : sink_(sink) {}
+  explicit JsonWriter(std::ostream& out) : sink_(out) {}
 
   void begin_object() { open('{'); }
   void end_object() { close('}'); }
@@ -39,6 +39,10 @@ class JsonWriter {
     first_ = true;
   }
   void string(std::string_view text);
+  /// A string in pieces that cut no character: begin, pieces, end.
+  void begin_string();
+  void piece(std::string_view text);
+  void end_string();
   /// The string, or null where it is empty.
   void string_or_null(std::string_view text) { text.empty() ? null() : string(text); }
   template <std::integral Integer>
@@ -52,6 +56,8 @@ class JsonWriter {
   /// Text that is JSON already.
   void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
+  /// The end of the document.
+  void end_line() { sink_.add('\n'); }
   /// Starts a new line, indented by `spaces`, before the next item.
   void line(int spaces) {
     if (!first_) sink_.add(',');
@@ -79,7 +85,7 @@ class JsonWriter {
     sink_.add(text);
   }
 
-  TextSink& sink_;
+  OutputBuffer sink_;
   bool first_ = true;
 };
 

@@ -12,7 +12,7 @@ namespace shard::app {
 /// Threads: safe.
 class Log {
  public:
-  /// \throws Error kResource  the log file cannot be opened.
+  /// \throws Error kResource  the log file cannot be opened, or is not a regular file.
   explicit Log(const Session& session);
   ~Log();
   void info(std::string_view text);   ///< -v: each step.

@@ -5,12 +5,16 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 #include "apps/shardctl/app.h"
 #include "apps/shardctl/descriptor_buffer.h"
+#include "apps/shardctl/report.h"
 #include "apps/shardctl/signals.h"
-#include "apps/shardctl/test_door.h"
 #include "libshard/io/local_disk.h"
+#ifdef SHARD_TEST_DOOR
+#include "apps/shardctl/test_door.h"
+#endif
 
 namespace {
 
@@ -19,9 +23,7 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   shard::app::SignalWatch signals;
   shard::app::DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
@@ -36,7 +38,21 @@ int main(int argc, char** argv) {
                               [&buffer] { return buffer.error(); },
                               [&signals] { signals.end_at_once(); },
                               [&signals] { signals.mute(); }};
+#ifdef SHARD_TEST_DOOR
   if (auto hold = environment("SHARDCTL_TEST_HOLD"))
     session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
+#endif
   return shard::app::run({argv + 1, argv + argc}, session);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception&) {  // Not even enough to report it.
+    constexpr std::string_view kText = "shardctl: error: out of memory\n";
+    [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
+    return shard::app::exit_code_for(shard::ErrorCode::kResource);
+  }
 }

@@ -185,7 +185,8 @@ void add_digest(CLI::App& app, Options& o) {
 
 void add_cat(CLI::App& app, Options& o) {
   OptionGroup{app, "Output"}
-      .single("--format", o.cat.format, "WORD", "text (default), raw (packed little-endian elements) or npy")
+      .single("--format", o.cat.format, "WORD",
+              "text (default), raw (packed little-endian elements, or the bytes of a string) or npy")
       ->check(CLI::IsMember({"text", "raw", "npy"}));
 }
 

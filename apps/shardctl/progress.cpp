@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/text_sink.h"
 
 namespace shard::app {
 namespace {
@@ -28,7 +30,13 @@ ProgressMeter::Style ProgressMeter::style_of(const Session& session) {
 
 ProgressMeter::ProgressMeter(const Session& session, std::string what, std::function<std::int64_t()> done)
     : session_(session), style_(style_of(session)), what_(std::move(what)), done_(std::move(done)) {
-  if (style_ != Style::kNone) thread_ = std::thread([this] { run(); });
+  if (style_ == Style::kNone) return;
+  thread_ = std::thread([this] {
+    try {
+      run();
+    } catch (const std::bad_alloc&) {  // The run may do without.
+    }
+  });
 }
 
 ProgressMeter::~ProgressMeter() { finish(); }
@@ -46,7 +54,7 @@ void ProgressMeter::finish() {
   }
   ended_.notify_all();
   thread_.join();
-  if (drawn_ && style_ == Style::kRedraw) session_.err << "\r\x1b[K" << std::flush;
+  if (drawn_ && style_ == Style::kRedraw) TextSink(session_.err).erase_line();
 }
 
 void ProgressMeter::run() {
@@ -67,11 +75,15 @@ void ProgressMeter::draw() {
   const std::int64_t done = done_();
   const double seconds = seconds_since(start_);
   if (style_ == Style::kJson) {
-    session_.err << fmt::format(
-                        "{{\"schema\": \"shardctl.progress/1\", \"what\": \"{}\", \"bytes_done\": {}, "
-                        "\"bytes_total\": {}, \"seconds\": {:.3f}}}\n",
-                        what_, done, total_, seconds)
-                 << std::flush;
+    JsonWriter json(session_.err);
+    json.begin_object();
+    json.key("schema"), json.string("shardctl.progress/1");
+    json.key("what"), json.string(what_);
+    json.key("bytes_done"), json.number(done);
+    json.key("bytes_total"), json.number(total_);
+    json.key("seconds"), json.literal(fmt::format("{:.3f}", seconds));
+    json.end_object();
+    json.end_line();
     return;
   }
   std::string text = fmt::format("{} {}", what_, human_bytes(done));
@@ -81,7 +93,10 @@ void ProgressMeter::draw() {
     if (share > 0.02 && share < 1) text += fmt::format(", {:.0f} s left", seconds / share - seconds);
   }
   text += fmt::format(", {}/s", human_bytes(static_cast<std::int64_t>(static_cast<double>(done) / seconds)));
-  session_.err << (style_ == Style::kRedraw ? "\r\x1b[K" + text : "shardctl: " + text + "\n") << std::flush;
+  TextSink sink(session_.err);
+  if (style_ == Style::kLines) return sink.line("shardctl: " + text);
+  sink.erase_line();
+  sink.add(text);
 }
 
 }  // namespace shard::app

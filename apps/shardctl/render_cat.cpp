@@ -8,6 +8,7 @@
 
 #include "apps/shardctl/element_text.h"
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/text_sink.h"
 
 namespace shard::app {
 namespace {
@@ -69,10 +70,10 @@ class TextLayout {
 
   void add(std::string_view text) {
     if (shape_.size() > 2 && element_ % (rows_ * columns_) == 0) head();
-    if (element_ % columns_ != 0) sink_.add(' ');
-    for (std::size_t i = text.size(); i < width_; ++i) sink_.add(' ');
+    if (element_ % columns_ != 0) sink_.spaces(1);
+    sink_.spaces(width_ - std::min(width_, text.size()));
     sink_.add(text);
-    if (++element_ % columns_ == 0) sink_.add('\n');
+    if (++element_ % columns_ == 0) sink_.end_line();
   }
 
  private:
@@ -84,7 +85,8 @@ class TextLayout {
       index[d] = matrix % shape_[d];
       matrix /= shape_[d];
     }
-    sink_.add(fmt::format("{}# [{}, :, :]\n", element_ == 0 ? "" : "\n", fmt::join(index, ", ")));
+    if (element_ > 0) sink_.end_line();
+    sink_.line(fmt::format("# [{}, :, :]", fmt::join(index, ", ")));
   }
 
   TextSink& sink_;
@@ -128,8 +130,7 @@ void cat_text(const Session& session, const Printed& tensor) {
 }
 
 void cat_json(const Session& session, const Printed& tensor) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   ElementText text(tensor.dtype, Spelling::kJson);
   json.begin_object();
   json.key("schema"), json.string("shardctl.cat/1");
@@ -144,7 +145,7 @@ void cat_json(const Session& session, const Printed& tensor) {
   });
   json.end_array();
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace shard::app

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/json_parts.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verb.h"
 
 namespace shard::app {
@@ -30,8 +31,7 @@ void write_head(JsonWriter& json, const char* schema, const Options& options, co
 }
 
 void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   write_head(json, "shardctl.plan/1", options, source, plan);
   json.key("bytes_to_read"), json.number(plan.bytes_to_read);
@@ -42,7 +42,7 @@ void plan_json(const Session& session, const Options& options, const std::string
   json.key("free_bytes"), json.number(plan.free_bytes);
   write_texts(json, "warnings", plan.warnings);
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace
@@ -52,17 +52,16 @@ void render_plan(const Session& session, const Options& options, const std::stri
   TextSink sink(session.out);
   std::size_t width = 0;
   for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
-  sink.add(fmt::format("{} {} -> {} ({}): {}, {}\n", options.verb->name, printable(source),
-                       printable(options.target.path), plan.format, plural(plan.tensors, "tensor"),
-                       plural(plan.objects, "object")));
-  for (const File& file : plan.files) sink.add(fmt::format("  {:>{}}  {}\n", file.bytes, width, printable(file.path)));
-  sink.add(fmt::format("read        {}\n", human_bytes(plan.bytes_to_read)));
-  sink.add(
-      fmt::format("write       {} in {}\n", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
-  sink.add(fmt::format("copies      {} in {}\n", plan.copies, plural(plan.tiles, "tile")));
-  sink.add(fmt::format("memory      {}\n", human_bytes(plan.memory_bytes)));
-  sink.add(fmt::format("free disk   {}\n", human_bytes(plan.free_bytes)));
-  if (total_bytes(plan) > plan.free_bytes) sink.add("not enough free disk space\n");
+  sink.line(fmt::format("{} {} -> {} ({}): {}, {}", options.verb->name, source, options.target.path, plan.format,
+                        plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
+  for (const File& file : plan.files) sink.line(fmt::format("  {:>{}}  {}", file.bytes, width, file.path));
+  sink.line(fmt::format("read        {}", human_bytes(plan.bytes_to_read)));
+  sink.line(
+      fmt::format("write       {} in {}", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
+  sink.line(fmt::format("copies      {} in {}", plan.copies, plural(plan.tiles, "tile")));
+  sink.line(fmt::format("memory      {}", human_bytes(plan.memory_bytes)));
+  sink.line(fmt::format("free disk   {}", human_bytes(plan.free_bytes)));
+  if (total_bytes(plan) > plan.free_bytes) sink.line("not enough free disk space");
 }
 
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
@@ -73,8 +72,7 @@ void render_result(const Session& session, const Options& options, const std::st
                               human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   write_head(json, "shardctl.result/1", options, source, result);
   json.key("bytes_read"), json.number(progress.bytes_read.load());
@@ -84,7 +82,7 @@ void render_result(const Session& session, const Options& options, const std::st
   json.key("seconds"), json.real(seconds);
   write_texts(json, "warnings", result.warnings);
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace shard::app

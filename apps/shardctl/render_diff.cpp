@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
 #include "libshard/core/box.h"
 
@@ -28,17 +29,17 @@ std::string object_text(const Catalog& catalog, const SelectedObject* object) {
 
 std::string value_line(const TensorPair& pair, Dims shape) {
   const ValueDifference& v = pair.values;
-  std::string line = fmt::format("values {}: {} of {} differ", printable(pair.a->name), v.differing, v.elements);
+  std::string line = fmt::format("values {}: {} of {} differ", pair.a->name, v.differing, v.elements);
   if (v.max_abs) line += fmt::format(", max abs {}, rel {}", real_text(*v.max_abs), real_text(*v.max_rel));
   if (v.max_ulp) line += fmt::format(", ulp {}", *v.max_ulp);
-  return line + fmt::format(", first at [{}]\n", fmt::join(index_of(v.first, shape), ", "));
+  return line + fmt::format(", first at [{}]", fmt::join(index_of(v.first, shape), ", "));
 }
 
 /// Calls `print` for the first `limit` items and prints how many are left.
 template <class List, class Print>
 void list_some(TextSink& sink, const List& list, std::size_t limit, const char* what, const Print& print) {
-  for (std::size_t i = 0; i < std::min(limit, list.size()); ++i) sink.add(print(list[i]));
-  if (list.size() > limit) sink.add(fmt::format("... {} more: {}\n", list.size() - limit, what));
+  for (std::size_t i = 0; i < std::min(limit, list.size()); ++i) sink.line(print(list[i]));
+  if (list.size() > limit) sink.line(fmt::format("... {} more: {}", list.size() - limit, what));
 }
 
 template <class Print>
@@ -92,32 +93,28 @@ void render_text(const Session& session, const Difference& difference, const Cat
                  std::size_t limit) {
   TextSink sink(session.out);
   const auto only = [](const char* side) {
-    return
-        [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}\n", side, printable(tensor->name)); };
+    return [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}", side, tensor->name); };
   };
   list_some(sink, difference.only_in_a, limit, "only in A", only("A"));
   list_some(sink, difference.only_in_b, limit, "only in B", only("B"));
   list_some(sink, difference.dtype, limit, "dtype", [](const TensorPair& pair) {
-    return fmt::format("dtype {}: {} and {}\n", printable(pair.a->name), dtype_name(pair.a->dtype),
-                       dtype_name(pair.b->dtype));
+    return fmt::format("dtype {}: {} and {}", pair.a->name, dtype_name(pair.a->dtype), dtype_name(pair.b->dtype));
   });
   list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
-    return fmt::format("shape {}: {} and {}\n", printable(pair.a->name), to_string(shape_in(a, *pair.a)),
+    return fmt::format("shape {}: {} and {}", pair.a->name, to_string(shape_in(a, *pair.a)),
                        to_string(shape_in(b, *pair.b)));
   });
   list_some(sink, difference.values, limit, "values",
             [&](const TensorPair& pair) { return value_line(pair, shape_in(a, *pair.a)); });
   list_some(sink, difference.objects, limit, "objects", [&](const ObjectPair& pair) {
     const auto name = pair.a != nullptr ? pair.a->name : pair.b->name;
-    return fmt::format("object {}: {} and {}\n", printable(name), printable(object_text(a, pair.a)),
-                       printable(object_text(b, pair.b)));
+    return fmt::format("object {}: {} and {}", name, object_text(a, pair.a), object_text(b, pair.b));
   });
 }
 
 void render_json(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
                  std::size_t limit) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.diff/1");
   json.key("equal"), json.boolean(difference.equal());
@@ -152,7 +149,7 @@ void render_json(const Session& session, const Difference& difference, const Cat
     json.end_object();
   });
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace shard::app

@@ -9,6 +9,7 @@
 #include "apps/shardctl/alike_layers.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/sharding_text.h"
+#include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
@@ -18,14 +19,8 @@ namespace {
 
 constexpr std::size_t kLayoutsShown = 8;
 
-void add_printable(TextSink& sink, std::string_view text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; });
-  if (plain) {
-    sink.add(text);
-  } else {
-    sink.add(printable(text));
-  }
-}
+/// Between the columns of a terminal, or between fields for programs.
+void gap(TextSink& sink, bool in_columns) { in_columns ? sink.spaces(2) : sink.tab(); }
 
 std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) {
   return catalog.storages[catalog.stored[chunk.stored].storage].file;
@@ -52,7 +47,7 @@ std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, 
   std::string text =
       tensor.rank >= 0 ? fmt::format("only of rank {}", tensor.rank) : sharding_text(catalog, tensor, Detail::kSizes);
   if (const auto first = aliases.first_of(selected)) {
-    text += fmt::format("{}alias of {}", text.empty() ? "" : ", ", printable(*first));
+    text += fmt::format("{}alias of {}", text.empty() ? "" : ", ", *first);
   }
   return text;
 }
@@ -63,19 +58,19 @@ constexpr std::size_t kBytesColumn = 3;
 using Row = std::array<std::string, kColumns>;
 
 /// "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120": a line for each chunk. \pre the tensor is located
-void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, std::string_view gap) {
+void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, bool in_columns) {
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
     const StoredTensor& stored = catalog.stored[chunk.stored];
-    sink.add(gap);
+    gap(sink, in_columns);
     sink.add(to_string(Box(chunk.offsets, chunk.sizes)));
-    sink.add(gap);
+    gap(sink, in_columns);
     sink.add(stored.rank < 0 ? std::string("no rank") : fmt::format("rank {}", stored.rank));
-    sink.add(gap);
-    add_printable(sink, catalog.files[catalog.storages[stored.storage].file].path);
-    sink.add(gap);
+    gap(sink, in_columns);
+    sink.add(catalog.files[catalog.storages[stored.storage].file].path);
+    gap(sink, in_columns);
     const Place place = place_of(catalog, chunk);
-    sink.add(place.known ? fmt::format("bytes {} to {}\n", place.offset_bytes, place.offset_bytes + place.span_bytes)
-                         : std::string("decoded when read\n"));
+    sink.line(place.known ? fmt::format("bytes {} to {}", place.offset_bytes, place.offset_bytes + place.span_bytes)
+                          : std::string("decoded when read"));
   }
 }
 
@@ -101,11 +96,11 @@ class TensorTable {
     std::array<std::size_t, kColumns> widths{};
     for (const LayerLine& line : lines) {
       const Row row = row_of(line);
-      for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+      for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], printable(row[i]).size());
     }
     for (const LayerLine& line : lines) {
       add_row(sink, row_of(line), widths);
-      if (how.chunks) chunk_lines(sink, catalog_, tensor_of(line.members.front()), "  ");
+      if (how.chunks) chunk_lines(sink, catalog_, tensor_of(line.members.front()), true);
     }
   }
 
@@ -133,12 +128,12 @@ class TensorTable {
     const Dims shape = tensor_of(line.members.front()).shape;
     const std::int64_t bytes = packed_bytes(element_count(shape), first.dtype);
     const std::size_t count = line.members.size();
-    return {printable(line.name),
+    return {line.name,
             std::string(dtype_name(first.dtype)),
             to_string(shape),
             std::to_string(bytes),
             layout_text(catalog_, first, aliases_),
-            printable(file_text(line)),
+            file_text(line),
             count == 1 ? std::string() : fmt::format("x{}", count)};
   }
 
@@ -152,15 +147,18 @@ class TensorTable {
   }
 
   static void add_row(TextSink& sink, const Row& row, const std::array<std::size_t, kColumns>& widths) {
-    std::string text;
+    std::size_t pending = 0;  // Spaces that only stand before something.
     for (std::size_t i = 0; i < kColumns; ++i) {
       if (widths[i] == 0) continue;
-      text +=
-          i == kBytesColumn ? fmt::format("{:>{}}  ", row[i], widths[i]) : fmt::format("{:<{}}  ", row[i], widths[i]);
+      const std::size_t padding = widths[i] - printable(row[i]).size();
+      if (!row[i].empty()) {
+        sink.spaces(pending + (i == kBytesColumn ? padding : 0));
+        sink.add(row[i]);
+        pending = 0;
+      }
+      pending += 2 + (i == kBytesColumn ? 0 : padding);
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    sink.add(text);
-    sink.add('\n');
+    sink.end_line();
   }
 
   const Catalog& catalog_;
@@ -171,29 +169,31 @@ class TensorTable {
 /// One tab-separated line, written without temporary strings: there may be a million of them.
 void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
-  add_printable(sink, selected.name);
-  sink.add('\t');
+  sink.add(selected.name);
+  sink.tab();
   sink.add(dtype_name(selected.dtype));
-  sink.add("\t[");
+  sink.tab();
+  sink.add("[");
   for (int d = 0; d < tensor.shape.size(); ++d) {
     if (d > 0) sink.add(", ");
     sink.add_number(tensor.shape[d]);
   }
-  sink.add("]\t");
+  sink.add("]");
+  sink.tab();
   sink.add_number(packed_bytes(element_count(tensor.shape), selected.dtype));
-  sink.add('\t');
+  sink.tab();
   const bool simple = tensor.chunk_count == 1 && tensor.rank < 0 && tensor.sharding == kNoIndex &&
                       catalog.stored[catalog.chunks[tensor.first_chunk].stored].rank < 0 && !aliases.first_of(selected);
   if (simple) {
     const Chunk& chunk = catalog.chunks[tensor.first_chunk];
-    sink.add('\t');
-    add_printable(sink, catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file].path);
+    sink.tab();
+    sink.add(catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file].path);
   } else {
     sink.add(layout_text(catalog, selected, aliases));
-    sink.add('\t');
-    add_printable(sink, file_text(catalog, tensor));
+    sink.tab();
+    sink.add(file_text(catalog, tensor));
   }
-  sink.add('\n');
+  sink.end_line();
 }
 
 /// "      12 S(0) over 4 ranks": the number of tensors in each layout, the most frequent first. Nothing where no tensor
@@ -213,24 +213,26 @@ void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection)
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
   for (std::size_t i = 0; i < std::min(kLayoutsShown, by_count.size()); ++i) {
-    sink.add(fmt::format("{:>8} {}\n", by_count[i].first, by_count[i].second));
+    sink.line(fmt::format("{:>8} {}", by_count[i].first, by_count[i].second));
   }
   if (by_count.size() <= kLayoutsShown) return;
   const auto others = static_cast<std::int64_t>(by_count.size() - kLayoutsShown);
-  sink.add(fmt::format("         and {}\n", plural(others, "other layout")));
+  sink.line(fmt::format("         and {}", plural(others, "other layout")));
 }
 
 void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& selected, bool terminal) {
   const Object& object = catalog.objects[selected.source];
-  const std::string_view gap = terminal ? "  " : "\t";
-  add_printable(sink, selected.name);
-  sink.add(gap);
+  sink.add(selected.name);
+  gap(sink, terminal);
   sink.add(object.value == nullptr ? "object" : value_type(object.value));
-  sink.add(gap);
-  add_printable(sink, object.value == nullptr ? "(not read; --json shows its value)"
-                                              : value_text(catalog, object.value, kObjectPreview));
-  if (object.rank >= 0) sink.add(fmt::format("{}only of rank {}", gap, object.rank));
-  sink.add('\n');
+  gap(sink, terminal);
+  sink.add(object.value == nullptr ? "(not read; --json shows its value)"
+                                   : value_text(catalog, object.value, kObjectPreview));
+  if (object.rank >= 0) {
+    gap(sink, terminal);
+    sink.add(fmt::format("only of rank {}", object.rank));
+  }
+  sink.end_line();
 }
 
 std::string exact_bytes(std::int64_t bytes) {
@@ -265,16 +267,16 @@ std::string dtypes_text(const Totals& sum) {
 void summary(TextSink& sink, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
   const Totals sum = totals(catalog, selection);
-  std::string first = fmt::format("{}: {}", printable(source.label), catalog.format);
-  if (!catalog.format_version.empty()) first += fmt::format(" ({})", printable(catalog.format_version));
+  std::string first = fmt::format("{}: {}", source.label, catalog.format);
+  if (!catalog.format_version.empty()) first += fmt::format(" ({})", catalog.format_version);
   if (catalog.world_size) first += fmt::format(", written by {}", plural(*catalog.world_size, "rank"));
-  sink.add(first);
-  sink.add(fmt::format("\n{}, {}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
+  sink.line(first);
+  sink.add(fmt::format("{}, {}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
                        parameters_text(sum.parameters), plural(std::ssize(selection.objects), "object"),
                        exact_bytes(sum.logical_bytes), plural(std::ssize(catalog.files), "file")));
   if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", exact_bytes(sum.stored_bytes)));
-  sink.add('\n');
-  if (const std::string dtypes = dtypes_text(sum); !dtypes.empty()) sink.add(dtypes + "\n");
+  sink.end_line();
+  if (const std::string dtypes = dtypes_text(sum); !dtypes.empty()) sink.line(dtypes);
 }
 
 }  // namespace
@@ -290,7 +292,7 @@ void render_text(const Session& session, const OpenSource& source, const Selecti
   } else {
     for (const SelectedTensor& selected : selection.tensors) {
       tensor_line(sink, catalog, selected, aliases);
-      if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], "\t");
+      if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], false);
     }
   }
   for (const SelectedObject& object : selection.objects) object_line(sink, catalog, object, session.out_is_terminal);

@@ -151,8 +151,7 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
 void render_json(const Session& session, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
   const Context context{Aliases(catalog, selection), repeated_names(selection), Meshes(catalog)};
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.line(1);
   write_head(json, source, selection);
@@ -182,7 +181,7 @@ void render_json(const Session& session, const OpenSource& source, const Selecti
   json.line(1);
   write_texts(json, "warnings", catalog.warnings);
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 }  // namespace shard::app

@@ -7,13 +7,12 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
-#include <new>
-#include <system_error>
 #include <thread>
 
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
+#include "apps/shardctl/text_sink.h"
 
 namespace shard::app {
 namespace {
@@ -24,9 +23,7 @@ constexpr std::chrono::milliseconds kLinger{600};
 
 void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
   const bool colour = colours_errors(session);
-  const auto paint = [&](std::string_view code, std::string_view text) {
-    return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
-  };
+  TextSink sink(session.err);
   std::string where;
   const std::string message = error.what();
   if (!error.file().empty() && message.find(error.file()) == std::string::npos) where = error.file() + ": ";
@@ -37,22 +34,28 @@ void print_lines(const Session& session, const Error& error, const std::string& 
     const std::string rank = fmt::format("rank {}", *error.rank());
     if (!message.starts_with(rank)) where = rank + ": " + where;
   }
-  session.err << "shardctl: " << paint("1;31", label) << ' ' << printable(where + message) << '\n';
+  sink.add("shardctl: ");
+  sink.painted("1;31", label, colour);
+  sink.line(" " + where + message);
   std::string why = error.why();
   if (why.empty() && !error.expected().empty()) {
     why = fmt::format("expected {}, found {}", error.expected(), error.found().empty() ? "none" : error.found());
   } else if (why.empty() && !error.found().empty() && message.find(error.found()) == std::string::npos) {
     why = "found " + error.found();
   }
-  if (!why.empty()) session.err << "  " << paint("1", "why:") << "  " << printable(why) << '\n';
-  if (!hint.empty()) session.err << "  " << paint("36", "hint:") << ' ' << printable(hint) << '\n';
-  session.err.flush();
+  const auto line = [&](std::string_view code, std::string_view what, const std::string& text) {
+    if (text.empty()) return;
+    sink.spaces(2);
+    sink.painted(code, what, colour);
+    sink.line(text);
+  };
+  line("1", "why:", why.empty() ? "" : "  " + why);
+  line("36", "hint:", hint.empty() ? "" : " " + hint);
 }
 
 /// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
 void print_json(const Session& session, const Options& options, const Error& error, int code, std::string_view kind) {
-  TextSink sink(session.out);
-  JsonWriter json(sink);
+  JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.error/1");
   json.key("verb"), json.string_or_null(options.verb_name);
@@ -71,7 +74,7 @@ void print_json(const Session& session, const Options& options, const Error& err
   json.key("found"), json.string_or_null(error.found());
   json.key("hint"), json.string_or_null(hint_text(error, options));
   json.end_object();
-  sink.add('\n');
+  json.end_line();
 }
 
 /// Whether the launcher lets this rank live until its turn to report. A failure that all ranks see (a lost rank, a
@@ -107,8 +110,9 @@ int tell(Session& session, const Options& options, Error error) {
   if (is_told) {
     const std::string hint = hint_text(error, options);
     print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
-    write_error_file(session.fs, options.launch.error_file,
-                     std::string("shardctl: error: ") + error.what() + (hint.empty() ? "" : "\nhint: " + hint));
+    write_error_file(
+        session.fs, options.launch.error_file,
+        "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
   }
   // Which signal stopped another rank is not known here; launchers send SIGTERM.
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
@@ -146,18 +150,7 @@ int exit_code_for(ErrorCode code) {
 }
 
 int report(Session& session, const Options& options, const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    return tell(session, options, error);
-  } catch (const std::bad_alloc&) {
-    const Error error = Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");
-    return tell(session, options, error);
-  } catch (const std::exception& error) {
-    return tell(session, options, Error(ErrorCode::kInternal, error.what()));
-  } catch (...) {
-    return tell(session, options, Error(ErrorCode::kInternal, "an unknown exception"));
-  }
+  return tell(session, options, as_error(failure));
 }
 
 }  // namespace shard::app

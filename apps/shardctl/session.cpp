@@ -4,12 +4,23 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/text_sink.h"
+#include "libshard/core/clipped.h"
+
 namespace shard::app {
+
+namespace {
+
+constexpr std::size_t kWarningsShown = 16;
+
+}  // namespace
 
 std::string rank_label(const Session& session) {
   const Group& group = *session.group;
   return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
 }
+
+std::int64_t max_memory_bytes(const Session& session) { return parse_size(session.common.max_memory, "--max-memory"); }
 
 int worker_count(const Session& session) {
   return session.common.threads > 0 ? session.common.threads : std::max(1, usable_cpus() / session.ranks_here);
@@ -23,26 +34,18 @@ bool colours_errors(const Session& session) {
 }
 
 void note(const Session& session, const std::string& text) {
-  if (!session.common.quiet) session.err << "shardctl: " << printable(text) << '\n';
+  if (session.common.quiet) return;
+  TextSink sink(session.err);
+  sink.add("shardctl: ");
+  sink.line(clipped(text));
 }
 
 void warn(const Session& session, const std::string& text) { note(session, "warning: " + text); }
 
-std::string printable(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const bool c1 = c == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
-    if (c1) {  // U+0080 to U+009F: control characters too, for some terminals.
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
-    } else if (c < 0x20 || c == 0x7F) {
-      result += fmt::format("\\x{:02x}", c);
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
+void warn_all(const Session& session, const std::vector<std::string>& texts) {
+  const std::size_t shown = texts.size() <= kWarningsShown ? texts.size() : kWarningsShown - 1;
+  for (std::size_t i = 0; i < shown; ++i) warn(session, texts[i]);
+  if (shown < texts.size()) warn(session, fmt::format("and {} more warnings; --json lists all", texts.size() - shown));
 }
 
 }  // namespace shard::app

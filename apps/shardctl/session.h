@@ -8,6 +8,7 @@
 #include <ostream>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
@@ -43,6 +44,8 @@ struct Session {
 std::string rank_label(const Session& session);
 /// Worker threads: what was asked for, else this rank's share of the available CPUs.
 int worker_count(const Session& session);
+/// --max-memory. \throws Error kInvalidArgument  not a size.
+std::int64_t max_memory_bytes(const Session& session);
 
 /// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
 bool colours_errors(const Session& session);
@@ -51,8 +54,7 @@ bool colours_errors(const Session& session);
 void note(const Session& session, const std::string& text);
 /// "shardctl: warning: ..." on stderr; not with --quiet.
 void warn(const Session& session, const std::string& text);
-
-/// The text with control characters as \xHH, so that names from files cannot steer a terminal.
-std::string printable(std::string_view text);
+/// A line for each of the first few, and one that says how many more there are.
+void warn_all(const Session& session, const std::vector<std::string>& texts);
 
 }  // namespace shard::app

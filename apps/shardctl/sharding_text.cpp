@@ -32,10 +32,11 @@ std::string uneven_text(std::span<const std::int64_t> sizes) {
 
 /// The pieces of torch.chunk: each ceil(n / parts) long, the last shorter, possibly none.
 std::vector<std::int64_t> chunk_sizes(std::int64_t n, std::int64_t parts) {
-  const std::int64_t full = (n + parts - 1) / parts;
+  const std::int64_t full = n / parts + (n % parts != 0 ? 1 : 0);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts));
-  for (std::int64_t i = 0; i < parts; ++i) {
-    sizes[static_cast<std::size_t>(i)] = std::clamp<std::int64_t>(n - i * full, 0, full);
+  for (std::int64_t& size : sizes) {
+    size = std::min(n, full);
+    n -= size;
   }
   return sizes;
 }

@@ -1,5 +1,6 @@
 /// \file
-/// Where tests of failures reach into a run; tests/launched/README.md. Nothing happens without its variable.
+/// Where tests of failures reach into a run; tests/launched/README.md. Not in programs that are given to
+/// others: the build option SHARD_TEST_DOOR.
 #pragma once
 
 #include <functional>

@@ -7,12 +7,17 @@
 
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
-#include "libshard/core/digest.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/clipped.h"
+#include "libshard/core/error.h"
 #include "libshard/core/python_text.h"
 
 namespace shard::app {
 namespace {
 
+/// Bytes of text that an object may have: always, and for each byte of the checkpoint's files. A class that is named
+/// again takes two bytes of a pickle and some thirty of text.
+constexpr std::int64_t kAlwaysPrinted = 16 << 20, kPrintedPerByte = 64;
 constexpr std::int64_t kExactInt = std::int64_t{1} << 53;  ///< What every JSON reader holds exactly.
 
 /// Walks a value and hands its text, piece by piece, to `Out`: `out.add(text)` is false when enough was said.
@@ -23,7 +28,7 @@ class Printer {
 
   bool print(const Value* value, int depth = 0) {
     if (value == nullptr) return out_.add("None");
-    if (depth > kMaxValueDepth || ++visits_ > kMaxValueVisits) return out_.add("...");
+    if (depth > kMaxValueDepth) return out_.add("...");
     switch (value->kind) {
       case ValueKind::kNone:
         return out_.add("None");
@@ -69,8 +74,9 @@ class Printer {
     // Pieces, so that a short preview of a long text stays cheap.
     constexpr std::size_t kPiece = 4096;
     if (!out_.add(prefix) || !out_.add("'")) return false;
-    for (std::size_t at = 0; at < content.size(); at += kPiece) {
-      if (!out_.add(python_escaped(content.substr(at, kPiece), !prefix.empty(), '\''))) return false;
+    for (std::size_t piece = 0; !content.empty(); content.remove_prefix(piece)) {
+      piece = front_of_characters(content, kPiece);
+      if (!out_.add(python_escaped(content.substr(0, piece), !prefix.empty(), '\''))) return false;
     }
     return out_.add("'");
   }
@@ -111,7 +117,6 @@ class Printer {
 
   const Catalog& catalog_;
   Out& out_;
-  std::int64_t visits_ = 0;
 };
 
 struct Preview {
@@ -123,13 +128,29 @@ struct Preview {
   }
 };
 
-struct Fingerprint {
-  Hasher hasher{HashAlgorithm::kXxh3_128};
+/// Every visit of a value prints something, so that a bound of the text bounds the visits too.
+struct Count {
+  std::int64_t limit;
+  std::int64_t bytes = 0;
   bool add(std::string_view piece) {
-    hasher.update(piece);
+    bytes += std::ssize(piece);
+    return bytes <= limit;
+  }
+};
+
+struct Pieces {
+  const std::function<void(std::string_view)>& piece;
+  bool add(std::string_view text) {
+    piece(text);
     return true;
   }
 };
+
+std::int64_t bytes_of_files(const Catalog& catalog) {
+  std::int64_t bytes = 0;
+  for (const File& file : catalog.files) bytes = checked_add(bytes, file.bytes);
+  return bytes;
+}
 
 }  // namespace
 
@@ -138,15 +159,25 @@ std::string value_text(const Catalog& catalog, const Value* value, std::size_t l
   if (const auto numpy = pickle::as_numpy(*value)) return pickle::numpy_summary(*numpy);
   Preview preview{{}, limit};
   if (Printer<Preview>(catalog, preview).print(value)) return preview.text;
-  preview.text.resize(limit);
+  preview.text.resize(front_of_characters(preview.text, limit));
   return preview.text + "...";
 }
 
-std::string value_fingerprint(const Catalog& catalog, const Value* value) {
-  Fingerprint fingerprint;
-  if (value != nullptr) fingerprint.add(type_name(*value));
-  Printer<Fingerprint>(catalog, fingerprint).print(value);
-  return fingerprint.hasher.finish_hex();
+WholeText::WholeText(const Catalog& catalog, const Value* value) : catalog_(catalog), value_(value) {
+  if (value == nullptr) return;
+  const std::int64_t file_bytes = bytes_of_files(catalog);
+  Count count{checked_add(kAlwaysPrinted, checked_mul(kPrintedPerByte, file_bytes))};
+  if (Printer<Count>(catalog, count).print(value)) return;
+  throw Error(ErrorCode::kCorruption, "cannot print the object: its text is out of proportion to the checkpoint")
+      .because(fmt::format("the text is longer than {} bytes, the files have {}: the object repeats parts of itself",
+                           count.limit, file_bytes));
+}
+
+void WholeText::print(const std::function<void(std::string_view)>& piece) const {
+  if (value_ == nullptr) return;
+  if (const auto numpy = pickle::as_numpy(*value_)) return piece(pickle::numpy_summary(*numpy));
+  Pieces pieces{piece};
+  Printer<Pieces>(catalog_, pieces).print(value_);
 }
 
 std::string foreign_tensor(const Value* value) {

@@ -2,22 +2,34 @@
 /// Objects (values that are not tensors) as text and as JSON.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "apps/shardctl/json_writer.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::app {
 
-/// A value as Python would print it, cut with "..." after about `limit` bytes. Tensors appear by name. A null value
-/// (not read) is empty text. Cost: O(limit).
+/// A value as Python would print it, cut with "..." after about `limit` bytes. Tensors appear by name; what is nested
+/// too deep, or holds itself, is "...". A null value (not read) is empty text. Cost: O(limit).
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit);
 
-inline constexpr std::size_t kObjectPreview = 200;                            ///< A `limit` for lists of objects.
-inline constexpr std::size_t kWholeValue = static_cast<std::size_t>(-1) / 2;  ///< A `limit` that cuts nothing.
+inline constexpr std::size_t kObjectPreview = 200;  ///< A `limit` for lists of objects.
 
-/// A digest of the whole value: equal for equal content, whatever checkpoint it comes from.
-std::string value_fingerprint(const Catalog& catalog, const Value* value);
+/// The whole text of a value, which is printed without being held. Ownership: borrows both.
+class WholeText {
+ public:
+  /// \throws Error kCorruption  the text is out of proportion to the checkpoint's files: a value that repeats its parts
+  ///   over and over would print for ever
+  WholeText(const Catalog& catalog, const Value* value);
+  /// Hands it over in pieces that cut no character.
+  void print(const std::function<void(std::string_view)>& piece) const;
+
+ private:
+  const Catalog& catalog_;
+  const Value* value_;
+};
 
 /// "sparse tensor", "quantized tensor", ... for a value that is a tensor after all, of a kind that cannot be written;
 /// else empty.

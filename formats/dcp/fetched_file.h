@@ -22,8 +22,8 @@ class FetchedFile : public RandomReader {
   std::size_t fetch(std::span<const Item> items);
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
   std::int64_t size() const override { return file_->size(); }
-  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
-    return file_->held_bytes(offset_bytes, count);
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+    return file_->allocated_bytes(offset_bytes, count);
   }
   /// The file itself.
   const std::shared_ptr<const RandomReader>& file() const { return file_; }

@@ -50,7 +50,7 @@ void ItemStore::set_items(std::vector<Item> items) {
 void ItemStore::earn(const RandomReader& file, const Item& item) {
   const auto first = earned_.lower_bound({item.file, 0});
   const bool is_new_file = first == earned_.end() || first->first.first != item.file;
-  if (is_new_file) catalog_.arena->earn(0, file.held_bytes(0, file.size()));
+  if (is_new_file) catalog_.arena->earn(0, file.allocated_bytes(0, file.size()));
   std::int64_t begin = item.offset;
   const std::int64_t end = checked_add(item.offset, item.length);
   auto next = earned_.upper_bound({item.file, begin});
@@ -62,7 +62,7 @@ void ItemStore::earn(const RandomReader& file, const Item& item) {
     const bool is_last = next == earned_.end() || next->first.first != item.file || next->first.second >= end;
     const std::int64_t gap_end = is_last ? end : next->first.second;
     if (begin < gap_end) {
-      catalog_.arena->earn(file.held_bytes(begin, gap_end - begin));
+      catalog_.arena->earn(file.allocated_bytes(begin, gap_end - begin));
       earned_[{item.file, begin}] = gap_end;
     }
     if (is_last) return;
@@ -122,6 +122,7 @@ void ItemStore::settle(std::uint32_t index, const Location& location) {
   storage.offset = location.offset;
   storage.bytes = location.bytes;
   storage.plain = !location.decoding;
+  storage.is_stream = location.decoding && (location.decoding->deflated || location.decoding->item.zstd);
   if (location.decoding) decodings_.try_emplace(index, *location.decoding);
   storage.crc32 = location.crc32;
 }

@@ -65,7 +65,7 @@ class ItemStore {
   ItemOpener opener_;
   std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> earned_;  ///< File and begin of a range -> its end.
   mutable OpenFiles files_;
-  mutable decoded_view::ViewCache views_{8};
+  mutable decoded_view::ViewCache views_;
 };
 
 }  // namespace shard::dcp

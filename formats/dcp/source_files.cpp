@@ -8,6 +8,7 @@
 
 #include "formats/dcp/names.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/paths.h"
 
@@ -171,13 +172,17 @@ void add_files(const SourceStore& store, const std::string& folder, Metadata& me
     named.insert(name);
   }
   for (Item& item : metadata.items) item.file = place[item.file];
+  FirstNames unused;
   for (const std::string& name : store.list(folder)) {
     if (!name.ends_with(".distcp") || named.contains(name)) continue;
     if (store.status(join_path(folder, name)).bytes == 0) {  // Of a rank that had nothing to write.
       last_rank = std::max(last_rank, file_numbers(name).rank);
     } else {
-      catalog.warnings.push_back(fmt::format("{}: no item of .metadata lies in it", name));
+      unused.add(name);
     }
+  }
+  if (unused.count() > 0) {
+    catalog.warnings.push_back(fmt::format("no item of .metadata lies in these files: {}", unused.text()));
   }
   for (const File& file : catalog.files) last_rank = std::max(last_rank, file.rank);
   if (last_rank >= 0) catalog.world_size = last_rank + std::int64_t{1};

@@ -32,8 +32,8 @@ ZstdItem::ZstdItem(std::shared_ptr<const RandomReader> file, const Item& item, s
   decode(limit_bytes);
 }
 
-std::int64_t ZstdItem::held_bytes(std::int64_t, std::int64_t count) const {
-  return std::min(count, file_->held_bytes(item_.offset, item_.length));
+std::int64_t ZstdItem::allocated_bytes(std::int64_t, std::int64_t count) const {
+  return std::min(count, file_->allocated_bytes(item_.offset, item_.length));
 }
 
 void ZstdItem::decode(std::int64_t limit_bytes) {

@@ -26,7 +26,7 @@ class ZstdItem : public RandomReader {
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
   std::int64_t size() const override { return bytes_; }
   /// What the file holds of the stream: decoded bytes are none of a file's.
-  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override;
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override;
 
  private:
   void decode(std::int64_t limit_bytes);

@@ -10,6 +10,7 @@
 #include "formats/safetensors/header.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 
 namespace shard::safetensors {
 
@@ -122,13 +123,14 @@ void in_document(const std::string& key, const Read& read) {
 }  // namespace
 
 void merge_metadata(Catalog& catalog, const MetadataMap& metadata, const std::string& file) {
+  FirstNames differing;
   for (const auto& [key, value] : metadata) {
     const auto [at, is_new] = catalog.metadata.try_emplace(key, value);
-    if (!is_new && at->second != value) {
-      catalog.warnings.push_back(
-          fmt::format("__metadata__ '{}' differs in {}; the value of an earlier file is kept", key, file));
-    }
+    if (!is_new && at->second != value) differing.add(key);
   }
+  if (differing.count() == 0) return;
+  catalog.warnings.push_back(fmt::format("__metadata__ of {} differs from that of an earlier file, which is kept: {}",
+                                         file, differing.text()));
 }
 
 bool names_sharding_info(const RandomReader& file) {

@@ -11,8 +11,6 @@ namespace shard::torch_save {
 
 namespace {
 
-constexpr std::size_t kNamed = 3;  // Tensors that a warning names.
-
 // Parameter(data) and Variable(data) with the state (requires_grad, volatile, hooks), as torch 0.3 and 0.4 pickled
 // them.
 bool is_old_parameter(const Value& value) {
@@ -35,11 +33,6 @@ void modernize(Arena& arena, Value& node) {
 
 }  // namespace
 
-void TreeLoader::Names::add(std::string_view name) {
-  if (count++ >= kNamed) return;
-  text += fmt::format("{}'{}'", text.empty() ? "" : ", ", name);
-}
-
 void TreeLoader::load(Value& root) {
   try {
     visit_leaves(
@@ -56,13 +49,17 @@ void TreeLoader::load(Value& root) {
   }
   warn(flagged_, "conjugated or negated views are read as the values that they stand for");
   warn(attributed_, "tensors are read without the attributes of their Python objects");
+  if (holding_.count() > 0) {
+    catalog_.warnings.push_back(fmt::format("{}: objects have tensors as attributes, which are not listed: {}",
+                                            catalog_.files[file_].path, holding_.text()));
+  }
   warn(moved_, "tensors of devices without storages are read as cpu tensors");
 }
 
-void TreeLoader::warn(const Names& names, std::string_view what) {
-  if (names.count == 0) return;
-  catalog_.warnings.push_back(fmt::format("{}: {} {}: {}{}", catalog_.files[file_].path, names.count, what, names.text,
-                                          names.count > kNamed ? ", ..." : ""));
+void TreeLoader::warn(const FirstNames& names, std::string_view what) {
+  if (names.count() == 0) return;
+  catalog_.warnings.push_back(
+      fmt::format("{}: {} {}: {}", catalog_.files[file_].path, names.count(), what, names.text()));
 }
 
 void TreeLoader::visit(const TreeLeaf& leaf) {
@@ -94,11 +91,7 @@ void TreeLoader::add_again(const TreeLeaf& leaf, const Value& node) {
 
 void TreeLoader::add_object(const TreeLeaf& leaf) {
   catalog_.objects.push_back({leaf.name, compact_path(leaf.path, leaf.name), leaf.value, -1});
-  if (const std::string_view kind = hidden_.kind_in(*leaf.value); kind == "attribute") {
-    catalog_.warnings.push_back(
-        fmt::format("tensors inside the object '{}' ({}) are not listed: they are attributes of it", leaf.name,
-                    type_name(*leaf.value)));
-  }
+  if (hidden_.kind_in(*leaf.value) == "attribute") holding_.add(leaf.name);
 }
 
 }  // namespace shard::torch_save

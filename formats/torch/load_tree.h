@@ -11,6 +11,7 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/first_names.h"
 
 namespace shard::torch_save {
 
@@ -24,23 +25,17 @@ class TreeLoader {
   void load(Value& root);
 
  private:
-  struct Names {
-    std::size_t count = 0;
-    std::string text;  ///< The first few.
-    void add(std::string_view name);
-  };
-
   void visit(const TreeLeaf& leaf);
   void add_tensor(const TreeLeaf& leaf, Value& node, const TensorView& view, bool requires_grad);
   void add_again(const TreeLeaf& leaf, const Value& node);
   void add_object(const TreeLeaf& leaf);
-  void warn(const Names& names, std::string_view what);
+  void warn(const FirstNames& names, std::string_view what);
 
   Catalog& catalog_;
   SavedFiles& files_;
   std::uint32_t file_;
   HiddenTensors hidden_;
-  Names flagged_, attributed_, moved_;  ///< What a user wants to know: see warn.
+  FirstNames flagged_, attributed_, moved_, holding_;  ///< What a user wants to know: see load.
 };
 
 }  // namespace shard::torch_save

@@ -10,6 +10,7 @@
 #include "formats/torch/saved_files.h"
 #include "formats/torch/source_files.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::torch_save {
@@ -69,10 +70,12 @@ class TorchReader final : public Reader {
 
   void read_indexed() {
     WeightMap map = hf_index::read_weight_map(*store_.open(source_.index));
+    FirstNames left_out;
     for (const std::string& name : source_.names) {
-      if (!std::ranges::binary_search(map.files, name)) {
-        catalog_.warnings.push_back(fmt::format("{} is left out: the index does not name it", name));
-      }
+      if (!std::ranges::binary_search(map.files, name)) left_out.add(name);
+    }
+    if (left_out.count() > 0) {
+      catalog_.warnings.push_back(fmt::format("files that the index does not name are left out: {}", left_out.text()));
     }
     source_.names = map.files;
     std::vector<bool> was_read;

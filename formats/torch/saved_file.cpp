@@ -77,7 +77,7 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
         .of_kind(FindingKind::kBadHeader)
         .because("torch.save always writes one: this is another kind of zip");
   }
-  arena.earn(zip.held_bytes(*record));
+  arena.earn(zip.allocated_bytes(*record));
   return std::make_shared<const std::vector<std::byte>>(zip.read(*record, arena));
 }
 

@@ -34,8 +34,8 @@ class FileByNumber final : public RandomReader {
     files_.get(number_)->read_at(offset, out);
   }
   std::int64_t size() const override { return size_; }
-  std::int64_t held_bytes(std::int64_t offset, std::int64_t count) const override {
-    return files_.get(number_)->held_bytes(offset, count);
+  std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
+    return files_.get(number_)->allocated_bytes(offset, count);
   }
 
  private:
@@ -62,6 +62,31 @@ class BytesInMemory final : public RandomReader {
   std::span<const std::byte> bytes_;
 };
 
+/// The upper halves of float32 elements that lie in a pickle: the bfloat16 ones that they were made from. Not copied,
+/// as any number of tensors may share one array.
+class UpperHalves final : public RandomReader {
+ public:
+  UpperHalves(std::string_view floats, bool big_endian, std::string name)
+      : floats_(std::as_bytes(std::span(floats))), half_(big_endian ? 0 : 2) {
+    name_ = std::move(name);
+  }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
+      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
+    }
+    auto at = static_cast<std::size_t>(offset);
+    for (std::byte& each : out) {
+      each = floats_[at / 2 * 4 + half_ + at % 2];
+      ++at;
+    }
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(floats_.size() / 2); }
+
+ private:
+  std::span<const std::byte> floats_;
+  std::size_t half_;  ///< Where it begins in an element.
+};
+
 /// Where a storage of the catalog comes from, and how its elements are decoded.
 struct StorageSource {
   std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
@@ -69,6 +94,7 @@ struct StorageSource {
   std::int64_t offset = -1;       ///< Where the record begins in the file.
   std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
   std::string_view inside;
+  bool inside_widened = false;  ///< See TensorView.
 };
 
 }  // namespace
@@ -88,7 +114,7 @@ struct SavedFiles::Impl {
   std::vector<Opened> opened;          ///< By file number.
   std::vector<StorageSource> sources;  ///< By storage.
   HashMap<std::string_view, std::uint16_t> locations;
-  mutable decoded_view::ViewCache decoders{4};
+  mutable decoded_view::ViewCache decoders;
 
   Impl(const SourceStore& file_system, Catalog& target, SavedFilesOptions given)
       : store(file_system), catalog(target), options(std::move(given)), files([this](std::uint32_t index) {
@@ -105,7 +131,7 @@ struct SavedFiles::Impl {
   Value* open(std::shared_ptr<const RandomReader> file) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
-    catalog.arena->earn(0, file->held_bytes(0, file->size()));
+    catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
     last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
     last.first.assign(last.saved->record_count(), kNoIndex);
     return &last.saved->root();
@@ -116,6 +142,7 @@ struct SavedFiles::Impl {
     StorageSource source;
     const SavedFile& saved_file = saved(file);
     source.inside = view.inside.value_or(std::string_view());
+    source.inside_widened = view.inside_widened;
     if (!view.inside) source.record = record_of(saved_file, view);
     const bool is_swapped = view.inside ? view.inside_swapped : saved_file.is_big_endian();
     if (is_swapped) source.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
@@ -145,10 +172,19 @@ struct SavedFiles::Impl {
            saved(file).record(source.record).coding == SavedRecord::Coding::kPlain;
   }
 
+  bool is_stream(std::uint32_t file, const StorageSource& source) const {
+    return source.record != kNoIndex && saved(file).record(source.record).coding == SavedRecord::Coding::kDeflated;
+  }
+
   /// The CRC of the plain elements, where the file has one.
   std::optional<std::uint32_t> crc32_of(std::uint32_t file, const StorageSource& source) const {
     if (source.record == kNoIndex || !source.code.is_plain()) return std::nullopt;
     return saved(file).record(source.record).crc32;
+  }
+
+  static std::shared_ptr<const RandomReader> open_inside(const StorageSource& source, const std::string& name) {
+    if (!source.inside_widened) return std::make_shared<BytesInMemory>(source.inside, name);
+    return std::make_shared<UpperHalves>(source.inside, source.code.swap_bytes > 1, name);
   }
 
   /// A view of a located source's plain elements.
@@ -156,7 +192,7 @@ struct SavedFiles::Impl {
     std::shared_ptr<const RandomReader> from;
     std::int64_t offset = 0, bytes = 0;
     if (source.record == kNoIndex) {
-      from = std::make_shared<BytesInMemory>(source.inside, catalog.files[file].path);
+      from = open_inside(source, catalog.files[file].path);
       bytes = from->size();
     } else {
       const SavedRecord record = saved(file).record(source.record);
@@ -195,6 +231,7 @@ struct SavedFiles::Impl {
                                 .file = file,
                                 .location = location_of(view.location),
                                 .plain = is_plain(file, source),
+                                .is_stream = is_stream(file, source),
                                 .crc32 = crc32_of(file, source)});
     sources.resize(index);  // Storages that others added have no source here.
     sources.push_back(source);

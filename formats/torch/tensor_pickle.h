@@ -29,6 +29,7 @@ struct TensorView {
   bool conj = false, neg = false;
   std::optional<std::string_view> inside;  ///< The storage's bytes, where they lie in the pickle; without a key then.
   bool inside_swapped = false;             ///< Those are big-endian.
+  bool inside_widened = false;             ///< Those are float32 elements, made of bfloat16 ones.
   std::string_view device;                 ///< Where it was, of a device without storages ("xla:0"), else empty.
   bool has_attributes = false;             ///< The pickle sets attributes of the tensor's Python object.
 };

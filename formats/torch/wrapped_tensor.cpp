@@ -31,13 +31,6 @@ Dims contiguous_strides(Arena& arena, Dims shape, bool column_major) {
   return arena.dims(strides);
 }
 
-/// The upper halves of float32 elements: the bfloat16 that they were made from.
-std::string_view narrowed_to_bfloat16(Arena& arena, std::string_view bytes, bool big_endian) {
-  const std::span<char> halves = arena.array<char>(bytes.size() / 2);
-  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = bytes[i / 2 * 4 + (big_endian ? 0 : 2) + i % 2];
-  return {halves.data(), halves.size()};
-}
-
 /// The elements of a numpy array as a tensor of `dtype`; torch saved bfloat16 as float32, for numpy has none.
 std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtype) {
   const std::optional<NumpyValue> array = pickle::as_numpy(data);
@@ -53,9 +46,10 @@ std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtyp
   view.dtype = view.storage_dtype = dtype;
   view.shape = arena.dims(array->shape);
   view.strides = contiguous_strides(arena, view.shape, array->column_major);
-  view.inside = is_widened ? narrowed_to_bfloat16(arena, *array->bytes, array->big_endian) : *array->bytes;
+  view.inside = *array->bytes;
   view.inside_swapped = array->big_endian;
-  view.storage_bytes = static_cast<std::int64_t>(view.inside->size());
+  view.inside_widened = is_widened;
+  view.storage_bytes = static_cast<std::int64_t>(view.inside->size()) / (is_widened ? 2 : 1);
   view.location = "cpu";
   return view;
 }

@@ -9,6 +9,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
+#include "libshard/core/first_names.h"
 
 namespace shard::torch_ranks {
 
@@ -45,6 +46,7 @@ class Merge {
       while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
       try_name(Holders(all).subspan(begin, end - begin));
     }
+    warn();
     finish_root();
   }
 
@@ -205,10 +207,13 @@ class Merge {
     Catalog& catalog = context_.catalog;
     const RankLeaf& leaf = *holder.leaf;
     catalog.objects.push_back({leaf.name, leaf.path, leaf.node, rank});
-    if (hidden_.kind_in(*leaf.node) != "attribute") return;
-    catalog.warnings.push_back(
-        fmt::format("tensors inside the object '{}' ({}) are not listed: they are attributes of it", leaf.name,
-                    type_name(*leaf.node)));
+    if (hidden_.kind_in(*leaf.node) == "attribute") holding_.add(leaf.name);
+  }
+
+  void warn() {
+    if (holding_.count() == 0) return;
+    context_.catalog.warnings.push_back(
+        fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
   }
 
   /// Values are compared as the pickles say them, so rank 0's tree changes only when all were.
@@ -229,6 +234,7 @@ class Merge {
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
   pickle::Equality objects_;
+  FirstNames holding_;                                   ///< Objects with tensors inside.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };

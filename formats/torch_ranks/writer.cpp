@@ -12,6 +12,7 @@
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/file_writer.h"
 
 namespace shard::torch_ranks {
@@ -107,10 +108,13 @@ class RanksWriter final : public Writer {
     auto set = std::make_unique<WrittenSet>(target, kind_, is_cut);
     set->root = target.root;
     if (kind_ == RankFiles::kPlain) return set;
-    const auto lose = [&target](std::string_view name) {
-      target.warnings.push_back(fmt::format("'{}' is cut and written without the attributes of its Parameter", name));
-    };
-    set->root = unwrap_parameters(*target.arena, *target.root, is_cut, set->is_parameter, lose);
+    FirstNames lost;
+    set->root = unwrap_parameters(*target.arena, *target.root, is_cut, set->is_parameter,
+                                  [&lost](std::string_view name) { lost.add(name); });
+    if (lost.count() > 0) {
+      target.warnings.push_back(
+          fmt::format("tensors are cut and written without the attributes of their Parameters: {}", lost.text()));
+    }
     return set;
   }
 

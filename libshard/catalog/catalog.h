@@ -55,9 +55,10 @@ struct Storage {
   std::int64_t bytes = 0;
   std::uint32_t file = 0;
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
-  bool plain = true;        ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
-                            ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
-  bool whole_copy = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
+  bool plain : 1 = true;  ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
+                          ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
+  bool is_stream : 1 = false;   ///< Compressed, so that it costs least to read it front to back.
+  bool whole_copy : 1 = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
   std::optional<std::uint32_t> crc32{};  ///< Source only: the CRC-32 of its elements, where the container has one.
 };
 
@@ -159,7 +160,8 @@ std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path pat
 /// rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would otherwise
 /// repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover
 /// the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against
-/// Storage::bytes.
+/// Storage::bytes. Tensors may not name more than 1 GiB or 1032 times the bytes of the files. \pre files have their
+/// sizes
 ///
 /// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
 /// place: the first finding of each tensor, which is then `damaged`.

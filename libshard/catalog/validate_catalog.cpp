@@ -255,21 +255,28 @@ bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findin
   return check_coverage(tensor.name, tensor.shape, chunks, findings);
 }
 
-/// Views may name an element many times over (a stride of 0, many names for one storage). A file of a few bytes that
-/// says terabytes so is made to keep its readers busy.
+/// What tensors may name of bytes that no file holds: kTimes is the most that deflate makes of a byte (1032, of zeros),
+/// so that whatever a record of a zip can hold may be named; below kAlways are the expanded tensors and the compressed
+/// zeros of honest small files.
+constexpr double kAlways = std::int64_t{1} << 30, kTimes = 1032;
+
+/// Views may name an element many times over (a stride of 0, many names for one storage), and zeros shrink to nothing.
+/// A file of a few bytes that says terabytes so is made to keep its readers busy. The files' sizes are known before any
+/// place is, and count each stored byte once, whatever storages and items claim of them.
 void check_proportion(const Catalog& catalog, Findings& findings) {
-  constexpr double kAlways = std::int64_t{1} << 30, kTimes = 256;
   double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
   for (const Tensor& tensor : catalog.tensors) {
     if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }
-  for (const Storage& storage : catalog.storages) stored += static_cast<double>(storage.bytes);
+  for (const File& file : catalog.files) stored += static_cast<double>(file.bytes);
   if (named <= std::max(kAlways, kTimes * stored)) return;
-  findings.report(
-      Error(ErrorCode::kCorruption,
-            fmt::format("tensors claim {:.0f} bytes but their storages hold only {:.0f}", named, stored))
-          .because("no checkpoint claims more than 256 times what it stores; a file made to keep readers busy may")
-          .of_kind(FindingKind::kOutOfBounds));
+  findings.report(Error(ErrorCode::kCorruption,
+                        fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", named, stored))
+                      .because(fmt::format(
+                          "beyond 1 GiB no checkpoint claims more than {:.0f} times what its files hold; one that was "
+                          "made to keep its readers busy may",
+                          kTimes))
+                      .of_kind(FindingKind::kOutOfBounds));
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ inline constexpr std::array<ChargePrice, kChargeCount> kChargePrices{{
     {"bytes that were read or decoded", 1, 1},
     {"tensors and objects", 128, 1},
     {"chunks", 192, 1},
-    {"shards", 64, 1},
+    {"shards", 256, 1},
     {"boxes of shards", 1024, 1},
     {"ranks", 8, 1},
     {"bytes of compressed pickles", 4, 1},

@@ -1,6 +1,17 @@
 #include "libshard/core/error.h"
 
+#include <new>
+#include <system_error>
+
+#include "libshard/core/clipped.h"
+
 namespace shard {
+
+namespace {
+
+constexpr std::size_t kLongest = 2 * kMaxMessageBytes;  ///< Of paths, and of lines that repeat the command.
+
+}  // namespace
 
 std::string_view code_name(ErrorCode code) {
   switch (code) {
@@ -26,40 +37,42 @@ std::string_view code_name(ErrorCode code) {
   return "internal";
 }
 
+Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(clipped(message)), code_(code) {}
+
 Error& Error::in_file(std::string_view path) {
-  if (file_.empty()) file_ = path;
+  if (file_.empty()) file_ = clipped(path, kLongest);
   return *this;
 }
 
 Error& Error::replace_file(std::string_view path) {
-  file_ = path;
+  file_ = clipped(path, kLongest);
   return *this;
 }
 
 Error& Error::of_tensor(std::string_view name) {
-  tensor_ = name;
+  tensor_ = clipped(name);
   return *this;
 }
 
 Error& Error::because(std::string_view why) {
-  why_ = why;
+  why_ = clipped(why);
   return *this;
 }
 
 Error& Error::hint(std::string_view hint) {
-  hint_ = hint;
+  hint_ = clipped(hint, kLongest);
   return *this;
 }
 
 Error& Error::expected(std::string_view text) {
-  expected_ = text;
+  expected_ = clipped(text);
   return *this;
 }
 
 Error& Error::expected(std::int64_t number) { return expected(std::to_string(number)); }
 
 Error& Error::found(std::string_view text) {
-  found_ = text;
+  found_ = clipped(text);
   return *this;
 }
 
@@ -76,8 +89,29 @@ Error& Error::of_kind(std::optional<FindingKind> kind) {
 }
 
 Error& Error::suggest(Remedy remedy, std::string_view argument) {
-  suggestions_.push_back({remedy, std::string(argument)});
+  suggestions_.push_back({remedy, clipped(argument, kLongest)});
   return *this;
+}
+
+Error as_error(const std::exception_ptr& failure) {
+  const auto out_of_memory = [] {
+    return Error(ErrorCode::kResource, "out of memory").hint("give this process more memory");
+  };
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::length_error&) {  // A container that would be larger than all memory.
+    return out_of_memory();
+  } catch (const std::system_error& error) {  // No memory for a thread, or too many of them.
+    return Error(ErrorCode::kResource, error.what()).hint("give this process more memory and threads");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal, error.what());
+  } catch (...) {
+    return Error(ErrorCode::kInternal, "an unknown exception");
+  }
 }
 
 }  // namespace shard

@@ -1,11 +1,13 @@
 /// \file
 /// The one exception type that crosses a libshard header.
 ///
-/// An Error says what is wrong, where, what was expected and what was found, and what to do about it. Handlers branch on
-/// `code()` only; the other fields are for display and for `shardctl.error/1`.
+/// An Error says what is wrong, where, what was expected and what was found, and what to do about it. Handlers branch
+/// on `code()` only; the other fields are for display and for `shardctl.error/1`. Names from files may be of any
+/// length: texts are kept as clipped() cuts them.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -38,7 +40,7 @@ std::string_view code_name(ErrorCode code);
 ///     throw Error(ErrorCode::kCorruption, "header ends after the file").in_file(path).expected(812).found(600);
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message);
 
   ErrorCode code() const noexcept { return code_; }
   const std::string& file() const noexcept { return file_; }      ///< Empty where none applies.
@@ -53,7 +55,7 @@ class Error : public std::runtime_error {
   /// What could be asked for instead; alternatives, the best first. They come after `hint` where both are set.
   const std::vector<Suggestion>& suggestions() const noexcept { return suggestions_; }
 
-  Error& in_file(std::string_view path);  ///< Sets the file unless one is set: the innermost knows best.
+  Error& in_file(std::string_view path);       ///< Sets the file unless one is set: the innermost knows best.
   Error& replace_file(std::string_view path);  ///< For a path that means nothing to the caller, as a temporary one.
   Error& of_tensor(std::string_view name);
   Error& because(std::string_view why);
@@ -73,5 +75,9 @@ class Error : public std::runtime_error {
   std::optional<FindingKind> kind_;
   std::vector<Suggestion> suggestions_;
 };
+
+/// The Error that an exception stands for: itself; kResource for memory or threads that the system does not give; of
+/// anything else kInternal.
+Error as_error(const std::exception_ptr& failure);
 
 }  // namespace shard

@@ -1,5 +1,5 @@
 /// \file
-/// The only memory that workers use for bytes: a sum that is never exceeded. Inside libshard/exec only.
+/// The only memory that workers use for large buffers: a sum that is never exceeded.
 #pragma once
 
 #include <condition_variable>
@@ -15,6 +15,7 @@ namespace shard {
 class BufferPool {
  public:
   explicit BufferPool(std::int64_t limit_bytes) : limit_(limit_bytes) {}
+  std::int64_t limit_bytes() const { return limit_; }
 
  private:
   friend class Buffer;

@@ -1,5 +1,7 @@
 #include "libshard/exec/crc_runs.h"
 
+#include <algorithm>
+
 #include "libshard/core/digest.h"
 
 namespace shard {
@@ -25,6 +27,18 @@ bool CrcRuns::add(std::int64_t offset, std::int64_t bytes, std::uint32_t crc) {
   }
   runs_.emplace_hint(after, offset, Run{bytes, crc});
   return true;
+}
+
+std::vector<CrcRuns::Range> CrcRuns::missing(std::int64_t begin, std::int64_t end) const {
+  std::vector<Range> parts;
+  auto run = runs_.upper_bound(begin);
+  if (run != runs_.begin()) --run;
+  for (; run != runs_.end() && run->first < end; ++run) {
+    if (run->first > begin) parts.push_back({begin, run->first});
+    begin = std::max(begin, run->first + run->second.bytes);
+  }
+  if (begin < end) parts.push_back({begin, end});
+  return parts;
 }
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 namespace shard {
 
@@ -16,6 +17,11 @@ class CrcRuns {
   };
   /// \returns false, and adds nothing, where the run overlaps a known one. \pre bytes > 0
   bool add(std::int64_t offset, std::int64_t bytes, std::uint32_t crc);
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+  };
+  /// The parts of [begin, end) that no run covers, in order.
+  std::vector<Range> missing(std::int64_t begin, std::int64_t end) const;
   /// By offset; none touches the next.
   const std::map<std::int64_t, Run>& runs() const { return runs_; }
   /// Whether bytes [0, bytes) are one run.

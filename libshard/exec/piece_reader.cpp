@@ -1,6 +1,7 @@
 #include "libshard/exec/piece_reader.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "libshard/core/error.h"
 #include "libshard/exec/runs.h"
@@ -27,12 +28,58 @@ bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_
   return true;
 }
 
-/// Calls `each` with boxes of at most `elements` that make up `box`, in the order of `strides`.
-template <class Each>
-void for_each_block(const Box& box, std::span<const std::int64_t> strides, std::int64_t elements, const Each& each) {
+/// How a block lies in the staging buffer. Dimensions of small strides are `joined`: their span is read with one call,
+/// gaps and all, and lies in the buffer as it does in the storage. Spans of the others follow one another without gaps.
+struct Staged {
+  Numbers sides;                   ///< The block.
+  Numbers strides;                 ///< In the buffer, elements; 0 where the storage repeats elements.
+  Numbers rows;                    ///< The block with every joined dimension 1 long: one read for each index.
+  std::int64_t span_elements = 1;  ///< Of one read.
+};
+
+/// The largest block of a box of `sizes` within a piece that takes at most `elements` of the buffer, along the order of
+/// the piece's strides: whole inner dimensions as far as they fit, a part of the next one, 1 in the others. Invariants
+/// of the loop: the dimensions so far take `held` elements, which is `span_elements` as long as all of them are joined,
+/// and have `piece_span` elements from their first to their last in the whole piece.
+Staged stage(const Piece& piece, std::span<const std::int64_t> sizes, std::int64_t elements,
+             std::int64_t element_bytes) {
+  Staged staged;
+  std::fill_n(staged.sides.begin(), sizes.size(), std::int64_t{1});
+  std::fill_n(staged.strides.begin(), sizes.size(), std::int64_t{0});
+  std::fill_n(staged.rows.begin(), sizes.size(), std::int64_t{1});
+  const std::span<const std::int64_t> strides = piece.strides.span();
   const Order order = order_of(strides);
-  Numbers sides;
-  fill_slab(sizes_of(box), order, elements, sides);
+  std::int64_t held = 1, piece_span = 1;
+  bool all_joined = true;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    const auto d = static_cast<std::size_t>(order[i]);
+    const std::int64_t in_piece = piece.sizes[order[i]];
+    if (in_piece == 1) continue;
+    all_joined =
+        all_joined && (sizes[d] == 1 || is_read_over(strides[d], staged.span_elements, piece_span, element_bytes));
+    piece_span += (in_piece - 1) * strides[d];
+    if (sizes[d] == 1) continue;
+    const std::int64_t step = all_joined ? strides[d] : held;
+    std::int64_t side = sizes[d];
+    if (step > 0) {  // Balanced, so that the last block is not much shorter.
+      const std::int64_t fits = std::clamp<std::int64_t>((elements - held) / step + 1, 1, sizes[d]);
+      const std::int64_t parts = (sizes[d] + fits - 1) / fits;
+      side = (sizes[d] + parts - 1) / parts;
+    }
+    staged.sides[d] = side;
+    staged.strides[d] = step;
+    held += (side - 1) * step;
+    if (all_joined) staged.span_elements = held;
+    if (!all_joined) staged.rows[d] = side;
+    if (side < sizes[d]) break;
+  }
+  return staged;
+}
+
+/// Calls `each` with boxes of `sides` (shorter at the end) that make up `box`, in the order of `strides`.
+template <class Each>
+void for_each_block(const Box& box, std::span<const std::int64_t> strides, const Numbers& sides, const Each& each) {
+  const Order order = order_of(strides);
   Box block = box;
   const auto clip = [&](std::size_t d) {
     block.size[d] = std::min(sides[d], box.offset[d] + box.size[d] - block.offset[d]);
@@ -63,6 +110,7 @@ struct PieceReader::Request {
   std::int64_t element_bytes;
   std::span<const BufferBox> boxes;
   std::span<std::byte> staging;
+  bool may_complete;  ///< Reads of the whole piece take every byte of its span, each once.
 
   std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements * element_bytes); }
   /// The number in the storage of the element at `offset`.
@@ -90,7 +138,7 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
   bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
-  checks_.add(request.piece.storage, offset, out);
+  if (request.may_complete) checks_.add(request.piece.storage, offset, out);
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
 }
@@ -124,21 +172,15 @@ bool PieceReader::read_directly(const Request& request) {
 void PieceReader::read_block(const Request& request, const Box& block) {
   const std::span<const std::int64_t> sizes = sizes_of(block);
   const std::span<const std::int64_t> strides = request.piece.strides.span();
+  const auto room = static_cast<std::int64_t>(request.staging.size()) / request.element_bytes;
+  const Staged staged = stage(request.piece, sizes, room, request.element_bytes);
+  const std::span<const std::int64_t> steps = std::span(staged.strides).first(sizes.size());
   const std::int64_t first = request.element_at(block.offset.data());
-  const std::int64_t elements = block.numel(), span = span_of(sizes, strides);
-  Numbers staged;
-  if (span <= elements + elements / 100 && request.bytes(span) <= request.staging.size()) {
-    std::ranges::copy(strides, staged.begin());
-    read_run(request, first, request.staging.first(request.bytes(span)));
-  } else {
-    pack(sizes, strides, staged);
-    walk_runs(sizes, strides, std::span(staged).first(sizes.size()),
-              [&](std::int64_t in_file, std::int64_t in_memory, std::int64_t run) {
-                read_run(request, first + in_file,
-                         request.staging.subspan(request.bytes(in_memory), request.bytes(run)));
-              });
-  }
-  const std::span<const std::int64_t> steps = std::span(staged).first(sizes.size());
+  walk_runs(std::span(staged.rows).first(sizes.size()), strides, steps,
+            [&](std::int64_t in_file, std::int64_t in_memory, std::int64_t) {
+              read_run(request, first + in_file,
+                       request.staging.subspan(request.bytes(in_memory), request.bytes(staged.span_elements)));
+            });
   for (const BufferBox& part : request.boxes) {
     const Box common = intersect(block, part.box());
     if (common.empty()) continue;
@@ -151,12 +193,13 @@ void PieceReader::read_block(const Request& request, const Box& block) {
 
 void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
                        std::span<std::byte> staging) {
-  const Request request{piece, box, static_cast<std::int64_t>(element_bytes), boxes, staging};
+  const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
+                        boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
+  const std::unique_lock<std::mutex> turn = bytes_of(piece.storage).turn();
   if (read_directly(request)) return;
-  auto elements = static_cast<std::int64_t>(staging.size() / element_bytes);
-  // Leaves room for gaps, so that a block with few of them can be read in one piece.
-  if (!is_one_run(sizes_of(box), piece.strides.span())) elements -= elements / 64;
-  for_each_block(box, piece.strides.span(), elements, [&](const Box& block) { read_block(request, block); });
+  const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
+  const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);
+  for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
 }
 
 }  // namespace shard

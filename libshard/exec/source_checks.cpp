@@ -9,7 +9,21 @@ namespace shard {
 
 void SourceChecks::add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (bytes.empty() || !source_.storages[storage].crc32) return;
-  add_run({offset_bytes, static_cast<std::int64_t>(bytes.size()), storage, crc32(bytes)});
+  const std::int64_t end = offset_bytes + static_cast<std::int64_t>(bytes.size());
+  for (const auto& [from, to] : missing(storage, offset_bytes, end)) {
+    const auto part = bytes.subspan(static_cast<std::size_t>(from - offset_bytes), static_cast<std::size_t>(to - from));
+    add_run({from, to - from, storage, crc32(part)});
+  }
+}
+
+/// What of [begin, end) is yet to be summed.
+std::vector<CrcRuns::Range> SourceChecks::missing(std::uint32_t storage, std::int64_t begin, std::int64_t end) const {
+  if (end - begin == source_.storages[storage].bytes) return {{begin, end}};
+  const std::scoped_lock lock(mutex_);
+  if (skipped_.contains(storage)) return {};
+  const auto begun = begun_.find(storage);
+  if (begun == begun_.end()) return {{begin, end}};
+  return begun->second.missing(begin, end);
 }
 
 std::vector<CrcRun> SourceChecks::incomplete() const {
@@ -33,11 +47,17 @@ void SourceChecks::add_run(const CrcRun& run) {
   std::uint32_t found = 0;
   {
     const std::scoped_lock lock(mutex_);
+    if (skipped_.contains(run.storage)) return;
     CrcRuns& runs = begun_[run.storage];
+    run_count_ -= runs.runs().size();
     runs.add(run.offset_bytes, run.bytes, run.crc);
-    if (!runs.covers(storage.bytes)) return;
-    found = runs.runs().begin()->second.crc;
-    begun_.erase(run.storage);
+    const bool is_complete = runs.covers(storage.bytes);
+    if (is_complete) found = runs.runs().begin()->second.crc;
+    const bool is_too_much = !is_complete && run_count_ + runs.runs().size() > kMostRuns;
+    if (is_too_much) skipped_.insert(run.storage);
+    if (is_complete || is_too_much) begun_.erase(run.storage);
+    if (!is_complete && !is_too_much) run_count_ += runs.runs().size();
+    if (!is_complete) return;
   }
   if (found == *storage.crc32) return;
   const std::scoped_lock lock(reporting_);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <set>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -16,8 +17,9 @@
 
 namespace shard {
 
-/// A storage is compared as soon as all of its bytes were read, in whatever pieces; one that is read in part is not.
-/// Bytes that are read again count once. Threads: any. Memory: the runs of storages that are begun and not complete.
+/// A storage is compared as soon as all of its bytes were read, in whatever pieces; one that is read in part is not,
+/// nor one of so many pieces that those of all storages pass kMostRuns. Bytes that are read again count once. Threads:
+/// any. Memory: 64 bytes for each run of storages that are begun and not complete.
 class SourceChecks {
  public:
   /// Ownership: both must outlive this.
@@ -34,6 +36,9 @@ class SourceChecks {
   void add_all(std::span<const CrcRun> runs);
 
  private:
+  static constexpr std::size_t kMostRuns = 1 << 18;  ///< 16 MiB.
+
+  std::vector<CrcRuns::Range> missing(std::uint32_t storage, std::int64_t begin, std::int64_t end) const;
   void add_run(const CrcRun& run);
 
   const Catalog& source_;
@@ -41,6 +46,8 @@ class SourceChecks {
   std::mutex reporting_;  ///< The sink is called by one thread at a time.
   mutable std::mutex mutex_;
   std::map<std::uint32_t, CrcRuns> begun_;
+  std::size_t run_count_ = 0;                  ///< Of all storages that are begun.
+  std::set<std::uint32_t> skipped_;  ///< Storages that are not compared: they came in too many runs.
 };
 
 }  // namespace shard

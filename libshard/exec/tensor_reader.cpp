@@ -1,7 +1,11 @@
 #include "libshard/exec/tensor_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
+#include <compare>
+#include <cstring>
 #include <vector>
 
 #include "libshard/core/checked.h"
@@ -16,6 +20,8 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kStaging = 1 << 20;
+constexpr std::int64_t kOwnPool = 64 << 20;
+constexpr std::size_t kStreamsAtOnce = 4;  // Decoders that are surely kept (ViewCache).
 
 /// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
 /// on; `box` holds the indices of the dimensions before. At most two for each dimension, less one.
@@ -41,11 +47,25 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
 }
 
+/// Whether row-major order is the order of the storage, as far as elements have an address of their own.
+bool is_in_order(const Piece& piece) {
+  std::int64_t last = INT64_MAX;
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    if (piece.sizes[d] == 1 || piece.strides[d] == 0) continue;
+    if (piece.strides[d] > last) return false;
+    last = piece.strides[d];
+  }
+  return true;
+}
+
 }  // namespace
 
 struct TensorReader::Impl {
-  Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress, Findings& findings)
+  Impl(const Catalog& catalog, const Reader& reader, const Tensor& tensor, Progress& progress, Findings& findings,
+       BufferPool* pool)
       : name(tensor.name),
+        panel(pool != nullptr ? *pool : own_pool),
+        panel_limit((pool != nullptr ? pool : &own_pool)->limit_bytes()),
         checks(catalog, findings),
         piece_reader(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
@@ -62,11 +82,68 @@ struct TensorReader::Impl {
       is_in_bytes = false;
     }
     set_running_ends(pieces);
+    has_stream =
+        std::ranges::any_of(pieces, [&](const Piece& piece) { return catalog.storages[piece.storage].is_stream; });
+    is_scattered =
+        !is_line && (!std::ranges::all_of(pieces, is_in_order) || (has_stream && pieces.size() > kStreamsAtOnce));
   }
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
-  void read_box(const Box& box, std::byte* out) try {
+  /// A number of units near `bytes`, at least 1: whole rows of the inner dimensions.
+  std::int64_t rows_within(std::int64_t bytes) const {
+    const std::int64_t wanted = std::max<std::int64_t>(1, bytes / unit_bytes());
+    std::int64_t row = 1;
+    for (int d = shape.size(); d-- > 0 && shape[d] <= wanted / row;) row *= std::max<std::int64_t>(1, shape[d]);
+    return wanted / row * row;
+  }
+
+  /// Units [first, last), through `memory` where they are permuted.
+  void read_units(std::int64_t first, std::int64_t last, std::byte* to, std::span<std::byte> memory) {
+    Box box;
+    box.dims = shape.size();
+    peel(shape.span(), 0, first, last, box, [&](const Box& part) {
+      read_box(part, to, memory);
+      to += part.numel() * unit_bytes();
+    });
+  }
+
+  void read_from_panels(std::int64_t first, std::int64_t last, std::byte* to) {
+    while (first < last) {
+      if (first < panel_begin || first >= panel_end) fill_panel(first);
+      const std::int64_t end = std::min(last, panel_end);
+      const auto bytes = static_cast<std::size_t>((end - first) * unit_bytes());
+      std::memcpy(to, panel_data + (first - panel_begin) * unit_bytes(), bytes);
+      to += bytes;
+      first = end;
+    }
+  }
+
+  void fill_panel(std::int64_t begin) {
+    const std::int64_t all = checked_numel(shape.span());
+    const std::int64_t most = rows_within(std::max(panel_limit - kStaging, panel_limit / 2));
+    const std::int64_t panels = (all + most - 1) / most;
+    if (has_stream && panels > kMostPasses) refuse_passes(all * unit_bytes());
+    panel_begin = panel_end = begin;
+    const std::int64_t end = std::min(all, begin + most);
+    const std::int64_t bytes = (end - begin) * unit_bytes(), through = std::min(kStaging, bytes);
+    const std::span<std::byte> memory = panel.ensure(bytes + through);
+    panel_data = memory.data();
+    read_units(begin, end, panel_data, memory.subspan(static_cast<std::size_t>(bytes)));
+    panel_end = end;
+  }
+
+  [[noreturn]] void refuse_passes(std::int64_t bytes) const {
+    throw Error(ErrorCode::kResource,
+                fmt::format("cannot read tensor '{}' within {} bytes of memory", name, panel_limit))
+        .of_tensor(name)
+        .because(fmt::format("its {} bytes are compressed in another order than they are read in, and would have to be "
+                             "decompressed more than {} times",
+                             bytes, kMostPasses))
+        .suggest(Remedy::kMoreMemory);
+  }
+
+  void read_box(const Box& box, std::byte* out, std::span<std::byte> memory) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
@@ -76,7 +153,7 @@ struct TensorReader::Impl {
     for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
       const Box common = intersect(box, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
-      piece_reader.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), staging);
+      piece_reader.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
     }
   } catch (Error& error) {
     error.of_tensor(name);
@@ -84,19 +161,26 @@ struct TensorReader::Impl {
   }
 
   std::string_view name;
+  BufferPool own_pool{kOwnPool};
+  Buffer panel;
+  const std::int64_t panel_limit;
+  std::byte* panel_data = nullptr;
+  std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
   Arena arena;
   SourceChecks checks;
   PieceReader piece_reader;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
+  bool has_stream = false;
+  bool is_scattered = false;  ///< A block of rows lies in many places of its storages.
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
 };
 
 TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
-                           Findings& findings)
-    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings)) {}
+                           Findings& findings, BufferPool* pool)
+    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings, pool)) {}
 
 TensorReader::~TensorReader() = default;
 
@@ -107,28 +191,45 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t last = impl.is_in_bytes ? checked_bytes(end, impl.dtype) : end;
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
+  if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
   // Lines are read straight into their place; only what is permuted needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);
   if (static_cast<std::int64_t>(impl.staging.size()) < staging) impl.staging.resize(static_cast<std::size_t>(staging));
-  Box box;
-  box.dims = impl.shape.size();
-  std::byte* to = out.data();
-  peel(impl.shape.span(), 0, first, last, box, [&](const Box& part) {
-    impl.read_box(part, to);
-    to += part.numel() * unit;
-  });
+  impl.read_units(first, last, out.data(), impl.staging);
 }
 
 std::int64_t TensorReader::block_elements(std::int64_t bytes) const {
   const Impl& impl = *impl_;
   const DTypeBlock block = dtype_block(impl.dtype);
-  const std::int64_t wanted = std::max<std::int64_t>(1, bytes / impl.unit_bytes());
-  std::int64_t row = 1;
-  for (int d = impl.shape.size(); d-- > 0 && impl.shape[d] <= wanted / row;)
-    row *= std::max<std::int64_t>(1, impl.shape[d]);
-  const std::int64_t units = wanted / row * row;
+  const std::int64_t units = impl.rows_within(bytes);
   if (!impl.is_in_bytes) return std::max<std::int64_t>(1, units);
   return std::max<std::int64_t>(1, units / block.bytes) * block.elements;
+}
+
+std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std::span<const std::uint32_t> tensors) {
+  struct InStream {
+    std::uint32_t storage;
+    std::int64_t first_bytes;
+    std::size_t position;
+    auto operator<=>(const InStream&) const = default;
+  };
+  std::vector<std::vector<std::size_t>> groups;
+  std::vector<InStream> in_streams;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[tensors[i]]);
+    const StoredTensor* stored = chunks.empty() ? nullptr : &catalog.stored[chunks.front().stored];
+    if (stored != nullptr && catalog.storages[stored->storage].is_stream) {
+      in_streams.push_back({stored->storage, chunks.front().first * element_bytes(stored->dtype), i});
+    } else {
+      groups.push_back({i});
+    }
+  }
+  std::ranges::sort(in_streams);
+  for (std::size_t i = 0; i < in_streams.size(); ++i) {
+    if (i == 0 || in_streams[i].storage != in_streams[i - 1].storage) groups.emplace_back();
+    groups.back().push_back(in_streams[i].position);
+  }
+  return groups;
 }
 
 }  // namespace shard

@@ -6,27 +6,43 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/execute.h"
 
 namespace shard {
 
+/// A tensor that is stored in another order than row-major (transposed, say) is read in panels: as many of its rows as
+/// the memory holds, read in the order in which they are stored. A compressed one is decoded once for each panel.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:
   /// `findings` is told of a storage that was read whole and does not match its checksum, see SourceChecks.
+  /// `pool` has the memory for panels; readers that share one wait for one another, so that a thread which reads two
+  /// tensors at once needs two pools. Null: 64 MiB of its own.
+  /// Ownership: all must outlive this.
   TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
-               Findings& findings = throwing_findings());
+               Findings& findings = throwing_findings(), BufferPool* pool = nullptr);
   ~TensorReader();
   /// Fills `out` with elements [begin, end), packed little-endian as stored. Sub-byte elements: begin and end must fall
   /// on bytes. \pre out.size() is their bytes.
+  /// \throws Error kResource  the memory is so small that a compressed tensor would be decoded more than kMostPasses
+  /// times.
   void read(std::int64_t begin, std::int64_t end, std::span<std::byte> out);
   /// A number of elements near `bytes` that reads well: whole rows of the cut dimensions where they fit.
   std::int64_t block_elements(std::int64_t bytes) const;
+
+  static constexpr std::int64_t kMostPasses = 8;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Tensors that one thread is to read one after another: those that begin in one compressed storage, as they lie in it,
+/// so that it is decoded front to back; every other tensor alone. \returns positions in `tensors`. \pre they are
+/// located
+std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std::span<const std::uint32_t> tensors);
 
 }  // namespace shard

@@ -1,15 +1,18 @@
 #include "libshard/io/local_output.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <cstring>
-#include <random>
-#include <set>
+#include <array>
+#include <map>
+#include <optional>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/paths.h"
 
@@ -17,131 +20,78 @@ namespace shard {
 
 namespace {
 
-constexpr std::string_view kMark = ".shardctl-";
-constexpr std::size_t kRandomDigits = 8;
-constexpr int kMaxFolderDepth = 4096;  ///< At most so many parents are checked.
-
-std::string random_digits() {
-  std::random_device device;
-  return fmt::format("{:08x}", device());
-}
-
-/// DST taken apart: `parent`/`name`, without slashes at the end.
-struct Destination {
-  std::string parent, name, path;
-
-  explicit Destination(const std::string& destination)
-      : parent(parent_path(destination)), name(base_name(destination)), path(join_path(parent, name)) {
-    if (name.empty() || name == "." || name == ".." || name == "/") {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("cannot write to '{}': it does not name a new file or folder", destination));
-    }
-    if (parent == "." && destination.front() != '.') path = name;  // As the user wrote it.
-  }
-  std::string sibling(std::string_view kind = "") const {
-    return join_path(parent, fmt::format(".{}{}{}{}", name, kMark, kind, random_digits()));
-  }
-  /// True for what sibling() makes.
-  bool is_sibling(std::string_view entry) const {
-    const std::string prefix = fmt::format(".{}{}", name, kMark);
-    return entry.size() == prefix.size() + kRandomDigits && entry.starts_with(prefix) &&
-           entry.substr(prefix.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  }
-};
-
-bool same(const FileStatus& a, const FileStatus& b) {
-  return a.kind != FileKind::kAbsent && a.device == b.device && a.inode == b.inode;
-}
-
-/// True when `folder` or a folder above it is `wanted`.
-bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wanted) {
-  FileStatus at = fs.status(folder);
-  for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
-    if (same(at, wanted)) return true;
-    folder = join_path(folder, "..");
-    const FileStatus above = fs.status(folder);
-    if (above.kind != FileKind::kFolder || same(above, at)) return false;
-    at = above;
-  }
-  return false;
-}
-
-/// True when a file of the folder is `wanted`, by another name perhaps.
-bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted) {
-  for (const std::string& name : fs.list(folder)) {
-    if (same(fs.status(join_path(folder, name)), wanted)) return true;
-  }
-  return false;
-}
-
-void check_overlap(const LocalDisk& fs, const Destination& to, const FileStatus& there, const std::string& source) {
-  const FileStatus from = fs.status(source);
-  const char* relation = nullptr;
-  if (same(from, there)) {
-    relation = "is the source";
-  } else if (from.kind == FileKind::kFolder && is_or_lies_in(fs, to.parent, from)) {
-    relation = "lies in the source";
-  } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
-    relation = "is one of the source's files";
-  } else if (there.kind == FileKind::kFolder && is_or_lies_in(fs, parent_path(source), there)) {
-    relation = "holds the source";
-  }
-  if (relation == nullptr) return;
-  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
-      .in_file(to.path)
-      .because(fmt::format("source and output overlap: {}", source))
-      .hint("write to another place");
-}
-
-void check_absent(const FileStatus& there, const Destination& to) {
-  if (there.kind == FileKind::kAbsent) return;
-  throw Error(ErrorCode::kExists, "cannot write: the destination exists already")
-      .in_file(to.path)
-      .suggest(Remedy::kReplaceDestination);
-}
-
 /// Best effort: what cannot be listed or removed harms nobody.
-void remove_left_siblings(LocalDisk& fs, const Destination& to) {
+void remove_left_siblings(LocalFolder& parent, const Destination& to) {
+  std::vector<std::string> names;
   try {
-    for (const std::string& entry : fs.list(to.parent)) {
-      if (!to.is_sibling(entry)) continue;
-      const std::string path = join_path(to.parent, entry);
-      if (const std::shared_ptr<void> lock = fs.try_lock(path)) fs.remove_all(path);
-    }
+    names = parent.list();
   } catch (const Error&) {
   }
+  for (const std::string& name : names) {
+    if (!to.is_sibling(name)) continue;
+    try {
+      const auto left = parent.open_folder(name);
+      if (left->try_lock()) parent.remove_folder(name, *left);
+    } catch (const Error&) {
+    }
+  }
 }
 
-/// Where a begun output is staged, and whether it is a folder: what a token says.
+/// Never empty.
+std::string this_host() {
+  std::array<char, 256> name{"@"};
+  ::gethostname(name.data() + 1, name.size() - 2);
+  return name.data();
+}
+
+/// What a token says: which folder the sibling is, and whether what is staged in it is a folder.
 struct Staged {
-  std::string path;
+  std::string sibling;  ///< Its name beside DST.
+  FileStatus status;
   bool is_folder = true;
 
   std::vector<std::byte> token() const {
-    std::vector<std::byte> bytes(path.size() + 1);
-    bytes[0] = static_cast<std::byte>(is_folder);
-    std::memcpy(bytes.data() + 1, path.data(), path.size());
-    return bytes;
+    const std::string text =
+        fmt::format("{} {} {} {}\n{}", int{is_folder}, status.device, status.inode, this_host(), sibling);
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
   }
-  static Staged of_token(std::span<const std::byte> token) {
-    if (token.empty()) throw Error(ErrorCode::kPeer, "another rank's output has no place");
-    return {std::string(reinterpret_cast<const char*>(token.data()) + 1, token.size() - 1), token[0] != std::byte{0}};
+
+  /// One folder has other device numbers on other hosts.
+  static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {
+    std::istringstream text(std::string(reinterpret_cast<const char*>(token.data()), token.size()));
+    Staged staged;
+    std::string host;
+    text >> staged.is_folder >> staged.status.device >> staged.status.inode >> host;
+    text.ignore();
+    std::getline(text, staged.sibling, '\0');
+    if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find another rank's output: it has no place");
+    if (host != this_host()) staged.status.device = device_of_parent;
+    staged.status.kind = FileKind::kFolder;
+    return staged;
   }
-  std::string file(const std::string& name) const { return is_folder ? join_path(path, name) : path; }
 };
+
+[[noreturn]] void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
+  throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
+      .in_file(join_path(parent.path(), sibling))
+      .because("who may rename in the folder above it did so while the output was written");
+}
 
 class LocalPart final : public OutputPart {
  public:
-  LocalPart(LocalDisk& disk, Staged staged, bool sync) : disk_(disk), staged_(std::move(staged)), sync_(sync) {}
+  LocalPart(std::unique_ptr<LocalFolder> sibling, std::string name, bool is_folder, bool sync)
+      : sibling_(std::move(sibling)), name_(std::move(name)), is_folder_(is_folder), sync_(sync) {}
 
   FileWriter& create(const OutputFile& file) override {
-    writers_.push_back(disk_.create(staged_.file(file.path)));
+    writers_.push_back(at(file.path, [](LocalFolder& folder, const std::string& name) { return folder.create(name); }));
     writers_.back()->allocate(file.bytes);
     return *writers_.back();
   }
 
   FileWriter& open(const std::string& path) override {
-    writers_.push_back(disk_.open_existing(staged_.file(path)));
+    writers_.push_back(
+        at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
     return *writers_.back();
   }
 
@@ -154,20 +104,33 @@ class LocalPart final : public OutputPart {
   }
 
  private:
-  LocalDisk& disk_;
-  const Staged staged_;
-  const bool sync_;
+  /// Calls `open` with the folder of that file and its name there.
+  template <class Open>
+  std::unique_ptr<FileWriter> at(const std::string& path, const Open& open) {
+    if (!is_folder_) return open(*sibling_, name_);
+    std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
+    std::size_t begin = 0;
+    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
+      folder = folder->open_folder(path.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return open(*folder, path.substr(begin));
+  }
+
+  const std::unique_ptr<LocalFolder> sibling_;
+  const std::string name_;
+  const bool is_folder_, sync_;
   std::vector<std::unique_ptr<FileWriter>> writers_;
 };
 
+/// Everything is done through two folders that are held open: the sibling and the one that holds it and DST.
 class LocalOutput final : public Output {
  public:
-  LocalOutput(LocalDisk& fs, Destination to, const LocalOutputOptions& options, std::span<const OutputFile> files,
-              bool is_folder)
-      : fs_(fs), to_(std::move(to)), options_(options) {
+  LocalOutput(std::shared_ptr<LocalFolder> parent, const Destination& to, const LocalOutputOptions& options,
+              std::span<const OutputFile> files, bool is_folder)
+      : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder) {
     try {
-      make_temporary();
-      staged_ = {join_path(temporary_, to_.name), is_folder};
+      make_sibling();
       if (is_folder) make_folders(files);
     } catch (...) {
       abort();  // The destructor of an unfinished object does not run.
@@ -176,48 +139,59 @@ class LocalOutput final : public Output {
   }
   ~LocalOutput() override { abort(); }
 
-  std::vector<std::byte> token() const override { return staged_.token(); }
+  std::vector<std::byte> token() const override {
+    return Staged{sibling_name_, sibling_->status(), is_folder_}.token();
+  }
 
   void commit() override {
-    finish_folders();
-    publish();
+    if (!is_same(parent_->status_of(sibling_name_), sibling_->status())) fail_swapped(*parent_, sibling_name_);
+    const FileStatus old = parent_->status_of(to_.name);
+    if (!options_.force) check_absent(old, to_);
+    finish_modes(old);
+    if (options_.sync) {
+      for (const auto& [path, folder] : folders_) folder->sync();
+    }
+    publish(old.kind != FileKind::kAbsent);
     abort();  // What is left of the sibling, and the old DST in it. Failing to remove that undoes nothing.
   }
 
   void abort() noexcept override {
-    if (temporary_.empty()) return;
+    folders_.clear();
+    if (sibling_ == nullptr) return;
     try {
-      fs_.remove_all(temporary_);
+      parent_->remove_folder(sibling_name_, *sibling_);
     } catch (...) {  // A later run removes it.
     }
-    temporary_.clear();
-    lock_.reset();
+    sibling_.reset();
   }
 
  private:
-  void make_temporary() {
+  void make_sibling() {
     constexpr int kAttempts = 4;  // Another run may take a folder that is not locked yet for a left one.
-    for (int attempt = 0; lock_ == nullptr && attempt < kAttempts; ++attempt) {
-      if (!temporary_.empty()) fs_.remove_all(temporary_);
-      temporary_ = to_.sibling();
-      fs_.make_folder(temporary_);
-      lock_ = fs_.try_lock(temporary_);
-    }  // Still none: the file system has no locks, and nobody else can take it either.
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      if (sibling_ != nullptr) parent_->remove_folder(sibling_name_, *sibling_);
+      sibling_name_ = to_.sibling();
+      sibling_ = parent_->make_folder(sibling_name_);
+      if (sibling_ != nullptr && sibling_->try_lock()) return;
+    }  // No lock: the file system has none, and nobody else can take it either.
+    if (sibling_ == nullptr) fail_swapped(*parent_, sibling_name_);
   }
 
-  void make_folder(const std::string& path) {
-    fs_.make_folder(path);
-    folders_.insert(path);
+  /// Makes the folder `name` of `above`, known as `path` below DST.
+  LocalFolder& make_folder(LocalFolder& above, const std::string& name, const std::string& path) {
+    std::unique_ptr<LocalFolder> made = above.make_folder(name);
+    if (made == nullptr) fail_swapped(*parent_, sibling_name_);
+    return *(folders_[path] = std::move(made));
   }
 
   void make_folders(std::span<const OutputFile> files) {
-    make_folder(staged_.path);
-    for (const OutputFile& file : files) make_parents(file.path);
+    LocalFolder& root = make_folder(*sibling_, to_.name, "");
+    for (const OutputFile& file : files) make_parents(root, file.path);
   }
 
   /// Makes the folders in a file's path.
-  void make_parents(const std::string& path) {
-    std::string folder = staged_.path;
+  void make_parents(LocalFolder& root, const std::string& path) {
+    LocalFolder* above = &root;
     std::size_t begin = 0;
     for (;;) {
       const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -228,50 +202,68 @@ class LocalOutput final : public Output {
             .in_file(to_.path);
       }
       if (end == path.size()) return;
-      folder = join_path(folder, part);
-      if (!folders_.contains(folder)) make_folder(folder);
+      const std::string folder = path.substr(0, end);
+      const auto known = folders_.find(folder);
+      above = known != folders_.end() ? known->second.get() : &make_folder(*above, part, folder);
       begin = end + 1;
     }
   }
 
-  void finish_folders() {
-    for (const std::string& folder : folders_) {
-      fs_.set_default_mode(folder);
-      if (options_.sync) fs_.sync_folder(folder);
+  /// What is replaced hands its mode on: DST itself, and in a folder the files of the same names.
+  void finish_modes(const FileStatus& old) {
+    const bool keeps_folder = is_folder_ && old.kind == FileKind::kFolder;
+    if (keeps_folder) keep_modes_of_files(*folders_.at(""));
+    for (const auto& [path, folder] : folders_) {
+      folder->set_mode(keeps_folder && path.empty() ? std::optional(old.mode) : std::nullopt);
+    }
+    if (!is_folder_ && old.kind == FileKind::kFile) keep_mode(*sibling_, to_.name, old);
+  }
+
+  void keep_modes_of_files(LocalFolder& staged) {
+    try {
+      const auto replaced = parent_->open_folder(to_.name);
+      for (const std::string& name : replaced->list()) {
+        const FileStatus old = replaced->status_of(name);
+        if (old.kind == FileKind::kFile) keep_mode(staged, name, old);
+      }
+    } catch (const Error&) {  // Not ours to look into: then its files have no modes that we know of.
     }
   }
 
+  void keep_mode(LocalFolder& staged, const std::string& name, const FileStatus& old) {
+    const FileStatus made = staged.status_of(name);
+    if (made.kind == FileKind::kFile && made.mode != old.mode) staged.set_mode_of(name, old.mode, options_.sync);
+  }
+
   /// Makes the new content visible. A failure after that takes it back, so that an error always means the old state.
-  void publish() {
-    const bool replaces = exists();
-    if (replaces && !options_.force) check_absent(fs_.status(to_.path), to_);
+  void publish(bool replaces) {
+    const std::string& name = to_.name;
     if (!replaces) {
-      fs_.rename_new(staged_.path, to_.path);
-      sync_parent_or([&] { fs_.rename_new(to_.path, staged_.path); });
-    } else if (fs_.exchange(staged_.path, to_.path)) {
-      sync_parent_or([&] { fs_.exchange(staged_.path, to_.path); });
+      sibling_->rename_new(name, *parent_, name);
+      sync_parent_or([&] { parent_->rename_new(name, *sibling_, name); });
+    } else if (sibling_->exchange(name, *parent_, name)) {
+      sync_parent_or([&] { sibling_->exchange(name, *parent_, name); });
     } else {
       replace_by_steps();
     }
   }
 
-  bool exists() const { return fs_.status(to_.path).kind != FileKind::kAbsent; }
-
   void replace_by_steps() {
+    const std::string& name = to_.name;
     const std::string aside = to_.sibling("old-");
-    fs_.rename_new(to_.path, aside);
+    parent_->rename_new(name, *parent_, aside);
     try {
-      fs_.rename_new(staged_.path, to_.path);
+      sibling_->rename_new(name, *parent_, name);
     } catch (...) {
-      fs_.rename_new(aside, to_.path);
+      parent_->rename_new(aside, *parent_, name);
       throw;
     }
     sync_parent_or([&] {
-      fs_.rename_new(to_.path, staged_.path);
-      fs_.rename_new(aside, to_.path);
+      parent_->rename_new(name, *sibling_, name);
+      parent_->rename_new(aside, *parent_, name);
     });
     try {
-      fs_.remove_all(aside);
+      parent_->remove_all(aside);
     } catch (const Error&) {  // The new content is there; what is left is the old one.
     }
   }
@@ -280,52 +272,53 @@ class LocalOutput final : public Output {
   void sync_parent_or(Undo undo) {
     if (!options_.sync) return;
     try {
-      fs_.sync_folder(to_.parent);
+      parent_->sync();
     } catch (...) {
       undo();
       throw;
     }
   }
 
-  LocalDisk& fs_;
+  const std::shared_ptr<LocalFolder> parent_;
   const Destination to_;
   const LocalOutputOptions options_;
-  std::string temporary_;
-  Staged staged_;
-  std::shared_ptr<void> lock_;
-  std::set<std::string> folders_;  ///< Made below the temporary one; each gets its mode and is synced once.
+  const bool is_folder_;
+  std::string sibling_name_;
+  std::unique_ptr<LocalFolder> sibling_;
+  std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
 };
 
-void check_destination(const LocalDisk& fs, const Destination& to, const std::vector<std::string>& sources,
-                       const LocalOutputOptions& options) {
-  if (fs.status(to.parent).kind != FileKind::kFolder) {
-    throw Error(ErrorCode::kResource, "cannot write the destination: the folder above it does not exist")
-        .in_file(to.parent)
-        .hint(fmt::format("mkdir -p '{}'", to.parent));
-  }
-  const FileStatus there = fs.status(to.path);
-  for (const std::string& source : sources) check_overlap(fs, to, there, source);
-  if (!options.force) check_absent(there, to);
+std::unique_ptr<LocalFolder> open_parent(LocalDisk& disk, const Destination& to) {
+  std::unique_ptr<LocalFolder> parent = disk.open_folder(to.parent);
+  if (parent != nullptr) return parent;
+  throw Error(ErrorCode::kResource, "cannot write the destination: the folder above it does not exist")
+      .in_file(to.parent)
+      .hint(fmt::format("mkdir -p '{}'", to.parent));
 }
 
 class LocalStore final : public OutputStore {
  public:
   LocalStore(LocalDisk& disk, const std::string& destination, const std::vector<std::string>& sources,
              const LocalOutputOptions& options)
-      : disk_(disk), to_(destination), options_(options) {
-    check_destination(disk_, to_, sources, options_);
+      : to_(destination), options_(options), parent_(open_parent(disk, to_)) {
+    const FileStatus entry = parent_->status_of(to_.name);
+    for (const std::string& source : sources) check_overlap(disk, to_, source);
+    if (!options_.force) check_absent(entry, to_);
   }
 
-  std::int64_t free_bytes() const override { return disk_.free_bytes(to_.parent); }
+  std::int64_t free_bytes() const override { return parent_->free_bytes(); }
 
   std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) override {
-    remove_left_siblings(disk_, to_);
+    remove_left_siblings(*parent_, to_);
     check_space(files);
-    return std::make_unique<LocalOutput>(disk_, to_, options_, files, is_folder);
+    return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder);
   }
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
-    return std::make_unique<LocalPart>(disk_, Staged::of_token(token), options_.sync);
+    const Staged staged = Staged::of_token(token, parent_->status().device);
+    std::unique_ptr<LocalFolder> sibling = parent_->open_folder(staged.sibling);
+    if (!is_same(sibling->status(), staged.status)) fail_swapped(*parent_, staged.sibling);
+    return std::make_unique<LocalPart>(std::move(sibling), to_.name, staged.is_folder, options_.sync);
   }
 
  private:
@@ -342,9 +335,9 @@ class LocalStore final : public OutputStore {
         .hint("free some space, or write to another disk");
   }
 
-  LocalDisk& disk_;
   const Destination to_;
   const LocalOutputOptions options_;
+  const std::shared_ptr<LocalFolder> parent_;
 };
 
 }  // namespace

@@ -1,6 +1,10 @@
 /// \file
 /// An Output on a local disk. Files are written beside the destination and become visible in one step.
 ///
+/// Everything goes through two folders that are held open, the one that DST is in and the sibling, so that whoever may
+/// rename there cannot turn it elsewhere: a sibling that was moved or replaced fails the output (kResource). Every part
+/// makes sure, by device and inode, that it opened the root's sibling.
+///
 /// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700) beside DST, and in it what will
 /// be DST; create: a new file there, its space allocated first; commit: sync folders, rename to DST (or swap with it),
 /// sync the parent, remove the sibling with what DST was before. Any other end leaves DST as it was.
@@ -8,6 +12,7 @@
 ///
 /// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later
 /// run removes by itself. A DST that is a symbolic link is replaced as a name; what it points to stays.
+/// What replaces a file or a folder gets its permission bits, and so do files of the same names in a replaced folder.
 #pragma once
 
 #include <memory>
@@ -25,9 +30,9 @@ struct LocalOutputOptions {
 };
 
 /// Checks the destination and changes nothing yet.
-/// \throws Error kExists  DST exists and not `force`; or it is, lies in, or holds one of `sources` (by identity, so
-/// hard
-///   links of a source or of a source folder's files count too).
+/// \throws Error kExists  DST exists and not `force`; or it is, lies in, or holds one of `sources` or a file of them
+/// (by
+///   identity and through links: hard links count, and the folders that a source's links lead to).
 /// \throws Error kResource  its parent is not a folder. \throws Error kInvalidArgument  DST names nothing new ("/",
 /// ".."). Ownership: `disk` must outlive the store and all that it begins.
 std::unique_ptr<OutputStore> local_output(LocalDisk& disk, const std::string& destination,

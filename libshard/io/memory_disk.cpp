@@ -4,46 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <mutex>
 
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
+#include "libshard/io/memory_nodes.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
 
 namespace {
-
-struct Node;
-using NodePtr = std::shared_ptr<Node>;
-
-struct Node {
-  bool is_folder = false;
-  std::uint64_t inode = 0;
-  std::vector<std::byte> content;
-  std::map<std::string, NodePtr> entries;
-  std::weak_ptr<void> lock;
-};
-
-/// The parts of a path with "." and ".." resolved as text.
-std::vector<std::string> parts_of(const std::string& path) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('/', begin), path.size());
-    const std::string part = path.substr(begin, end - begin);
-    if (part == ".." && !parts.empty()) parts.pop_back();
-    if (!part.empty() && part != "." && part != "..") parts.push_back(part);
-    begin = end + 1;
-  }
-  return parts;
-}
-
-std::string normal(const std::string& path) {
-  std::string text;
-  for (const std::string& part : parts_of(path)) text += '/' + part;
-  return text.empty() ? "/" : text;
-}
 
 [[noreturn]] void fail(ErrorCode code, const std::string& path, const std::string& what) {
   throw Error(code, what).in_file(path);
@@ -87,16 +57,8 @@ struct MemoryState::Impl {
     return node;
   }
 
-  /// The folder that holds `path`. \throws Error kResource  there is none.
-  NodePtr parent_of(const std::string& path) const {
-    const NodePtr parent = find(parent_path(normal(path)));
-    if (parent == nullptr || !parent->is_folder) fail(ErrorCode::kResource, path, "no such folder");
-    return parent;
-  }
-
-  NodePtr add(const std::string& path, bool is_folder) {
-    const NodePtr parent = parent_of(path);
-    const auto [entry, is_new] = parent->entries.try_emplace(base_name(normal(path)));
+  NodePtr add(Node& folder, const std::string& path, bool is_folder) {
+    const auto [entry, is_new] = folder.entries.try_emplace(base_name(path));
     if (!is_new) fail(ErrorCode::kExists, path, "it exists already");
     entry->second = std::make_shared<Node>(Node{is_folder, ++last_inode, {}, {}, {}});
     return entry->second;
@@ -192,6 +154,110 @@ class MemoryWriter final : public FileWriter {
   Handle handle_;
 };
 
+class MemoryFolder final : public LocalFolder {
+ public:
+  MemoryFolder(StatePtr state, NodePtr node, const std::string& path)
+      : LocalFolder(path), state_(std::move(state)), node_(std::move(node)) {}
+
+  FileStatus status() const override {
+    const auto lock = begin("status", path());
+    return status_from(node_);
+  }
+  FileStatus status_of(const std::string& name) const override {
+    const auto lock = begin("status", path_of(name));
+    return status_from(entry(name));
+  }
+  std::vector<std::string> list() const override {
+    const auto lock = begin("list", path());
+    return names_in(*node_);
+  }
+  std::int64_t free_bytes() const override {
+    const auto lock = begin("free_bytes", path());
+    return std::int64_t{1} << 40;
+  }
+
+  std::unique_ptr<FileWriter> create(const std::string& name) override {
+    const auto lock = begin("create", path_of(name));
+    return std::make_unique<MemoryWriter>(state_, impl().add(*node_, path_of(name), false), path_of(name));
+  }
+  std::unique_ptr<FileWriter> open_existing(const std::string& name) override {
+    const auto lock = begin("open_existing", path_of(name));
+    const NodePtr node = entry(name);
+    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such file");
+    return std::make_unique<MemoryWriter>(state_, node, path_of(name));
+  }
+  std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
+    const auto lock = begin("make_folder", path_of(name));
+    return std::make_unique<MemoryFolder>(state_, impl().add(*node_, path_of(name), true), path_of(name));
+  }
+  std::unique_ptr<LocalFolder> open_folder(const std::string& name) override {
+    const auto lock = begin("open_folder", path_of(name));
+    const NodePtr node = entry(name);
+    if (node == nullptr || !node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such folder");
+    return std::make_unique<MemoryFolder>(state_, node, path_of(name));
+  }
+
+  void set_mode(std::optional<std::uint32_t>) override { begin("set_mode", path()); }
+  void set_mode_of(const std::string& name, std::uint32_t, bool) override { begin("set_mode", path_of(name)); }
+  void sync() override { begin("sync_folder", path()); }
+
+  void rename_new(const std::string& name, LocalFolder& other, const std::string& new_name) override {
+    auto& to = static_cast<MemoryFolder&>(other);
+    const auto lock = begin("rename " + path_of(name), to.path_of(new_name));
+    const NodePtr node = entry(name);
+    if (node == nullptr) fail(ErrorCode::kResource, path_of(name), "no such file or folder");
+    if (to.entry(new_name) != nullptr) fail(ErrorCode::kExists, to.path_of(new_name), "it exists already");
+    to.node_->entries[new_name] = node;
+    node_->entries.erase(name);
+  }
+  bool exchange(const std::string& name, LocalFolder& other, const std::string& other_name) override {
+    auto& to = static_cast<MemoryFolder&>(other);
+    const auto lock = begin("exchange " + path_of(name), to.path_of(other_name));
+    if (impl().no_exchange) return false;
+    if (entry(name) == nullptr || to.entry(other_name) == nullptr) {
+      fail(ErrorCode::kResource, to.path_of(other_name), "no such file or folder");
+    }
+    std::swap(node_->entries[name], to.node_->entries[other_name]);
+    return true;
+  }
+  void remove_all(const std::string& name) override {
+    const auto lock = begin("remove", path_of(name));
+    node_->entries.erase(name);
+  }
+  void remove_folder(const std::string& name, LocalFolder& folder) override {
+    const auto lock = begin("remove", path_of(name));
+    const NodePtr& removed = static_cast<MemoryFolder&>(folder).node_;
+    removed->entries.clear();
+    if (entry(name) == removed) node_->entries.erase(name);
+  }
+
+  bool try_lock() override {
+    const auto lock = begin("lock", path());
+    if (!node_->lock.expired()) return false;
+    lock_ = std::make_shared<Handle>(state_, node_, path());
+    node_->lock = lock_;
+    return true;
+  }
+
+ private:
+  Impl& impl() const { return *state_->impl; }
+  std::string path_of(const std::string& name) const { return join_path(path(), name); }
+  NodePtr entry(const std::string& name) const {
+    const auto found = node_->entries.find(name);
+    return found == node_->entries.end() ? nullptr : found->second;
+  }
+  /// Counts the call, and keeps others out until the lock goes.
+  std::unique_lock<std::mutex> begin(const std::string& what, const std::string& path) const {
+    std::unique_lock lock(impl().mutex);
+    impl().tick(ErrorCode::kResource, path, what + " " + path);
+    return lock;
+  }
+
+  StatePtr state_;
+  NodePtr node_;
+  std::shared_ptr<Handle> lock_;
+};
+
 class MemoryDisk final : public LocalDisk {
  public:
   explicit MemoryDisk(StatePtr state) : state_(std::move(state)) {}
@@ -199,10 +265,7 @@ class MemoryDisk final : public LocalDisk {
   FileStatus status(const std::string& path) const override {
     const std::scoped_lock lock(impl().mutex);
     impl().tick(ErrorCode::kNotFound, path, "status " + normal(path));
-    const NodePtr node = impl().find(path);
-    if (node == nullptr) return {};
-    return {node->is_folder ? FileKind::kFolder : FileKind::kFile, static_cast<std::int64_t>(node->content.size()), 1,
-            node->inode};
+    return status_from(impl().find(path));
   }
 
   std::vector<std::string> list(const std::string& folder) const override {
@@ -210,9 +273,7 @@ class MemoryDisk final : public LocalDisk {
     impl().tick(ErrorCode::kNotFound, folder, "list " + normal(folder));
     const NodePtr node = impl().find(folder);
     if (node == nullptr || !node->is_folder) fail(ErrorCode::kNotFound, folder, "no such folder");
-    std::vector<std::string> names;
-    for (const auto& entry : node->entries) names.push_back(entry.first);
-    return names;
+    return names_in(*node);
   }
 
   std::unique_ptr<RandomReader> open(const std::string& path) const override {
@@ -235,67 +296,15 @@ class MemoryDisk final : public LocalDisk {
     return open(join_path(folder, relative));
   }
 
-  std::unique_ptr<FileWriter> create(const std::string& path) override {
+  std::unique_ptr<LocalFolder> open_folder(const std::string& path) override {
     const std::scoped_lock lock(impl().mutex);
-    write_tick("create", path);
-    return std::make_unique<MemoryWriter>(state_, impl().add(path, false), normal(path));
-  }
-  std::unique_ptr<FileWriter> open_existing(const std::string& path) override {
-    const std::scoped_lock lock(impl().mutex);
-    write_tick("open_existing", path);
+    impl().tick(ErrorCode::kResource, path, "open_folder " + normal(path));
     const NodePtr node = impl().find(path);
-    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path, "no such file");
-    return std::make_unique<MemoryWriter>(state_, node, normal(path));
-  }
-  void make_folder(const std::string& path) override {
-    const std::scoped_lock lock(impl().mutex);
-    write_tick("make_folder", path);
-    impl().add(path, true);
-  }
-  void sync_folder(const std::string& path) override { expect_folder("sync_folder", path); }
-  void set_default_mode(const std::string& path) override { expect_folder("set_default_mode", path); }
-
-  void rename_new(const std::string& from, const std::string& to) override {
-    const std::scoped_lock lock(impl().mutex);
-    impl().tick(ErrorCode::kResource, to, fmt::format("rename {} {}", normal(from), normal(to)));
-    const NodePtr node = impl().find(from);
-    if (node == nullptr) fail(ErrorCode::kResource, from, "no such file or folder");
-    if (impl().find(to) != nullptr) fail(ErrorCode::kExists, to, "it exists already");
-    impl().parent_of(to)->entries[base_name(normal(to))] = node;
-    impl().parent_of(from)->entries.erase(base_name(normal(from)));
+    if (node == nullptr || !node->is_folder) return nullptr;
+    return std::make_unique<MemoryFolder>(state_, node, normal(path));
   }
 
-  bool exchange(const std::string& a, const std::string& b) override {
-    const std::scoped_lock lock(impl().mutex);
-    impl().tick(ErrorCode::kResource, b, fmt::format("exchange {} {}", normal(a), normal(b)));
-    if (impl().no_exchange) return false;
-    if (impl().find(a) == nullptr || impl().find(b) == nullptr) fail(ErrorCode::kResource, b, "no such file or folder");
-    std::swap(impl().parent_of(a)->entries[base_name(normal(a))], impl().parent_of(b)->entries[base_name(normal(b))]);
-    return true;
-  }
-
-  void remove_all(const std::string& path) override {
-    const std::scoped_lock lock(impl().mutex);
-    write_tick("remove", path);
-    const NodePtr parent = impl().find(parent_path(normal(path)));
-    if (parent != nullptr) parent->entries.erase(base_name(normal(path)));
-  }
-
-  std::shared_ptr<void> try_lock(const std::string& folder) override {
-    const std::scoped_lock lock(impl().mutex);
-    write_tick("lock", folder);
-    const NodePtr node = impl().find(folder);
-    if (node == nullptr || !node->lock.expired()) return nullptr;
-    const auto handle = std::make_shared<Handle>(state_, node, folder);
-    node->lock = handle;
-    return handle;
-  }
-
-  std::int64_t free_bytes(const std::string& folder) const override {
-    const std::scoped_lock lock(impl().mutex);
-    impl().tick(ErrorCode::kResource, folder, "free_bytes " + normal(folder));
-    return std::int64_t{1} << 40;
-  }
+  std::string resolved(const std::string& path) const override { return normal(path); }
 
   bool clone_range(const RandomReader&, std::int64_t, FileWriter&, std::int64_t, std::int64_t) override {
     return false;
@@ -303,15 +312,6 @@ class MemoryDisk final : public LocalDisk {
 
  private:
   Impl& impl() const { return *state_->impl; }
-  void write_tick(const char* what, const std::string& path) {
-    impl().tick(ErrorCode::kResource, path, fmt::format("{} {}", what, normal(path)));
-  }
-  void expect_folder(const char* what, const std::string& path) {
-    const std::scoped_lock lock(impl().mutex);
-    write_tick(what, path);
-    const NodePtr node = impl().find(path);
-    if (node == nullptr || !node->is_folder) fail(ErrorCode::kResource, path, "no such folder");
-  }
 
   StatePtr state_;
 };

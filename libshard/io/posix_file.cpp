@@ -1,5 +1,6 @@
 #include "libshard/io/posix_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <system_error>
 
 #include "libshard/io/file_writer.h"
@@ -36,7 +38,7 @@ class PosixReader final : public RandomReader {
   }
 
   std::int64_t size() const override { return size_; }
-  std::int64_t held_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
     std::int64_t held = 0;
     for (std::int64_t at = offset_bytes; at < end;) {
@@ -116,7 +118,37 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+Descriptor open_at(int folder, const std::string& path, int flags, mode_t mode) {
+  return Descriptor(retry([&] { return ::openat(folder, path.c_str(), flags, mode); }));
+}
+
+FileStatus status_from(const struct stat& info) {
+  const FileKind kind = S_ISREG(info.st_mode)   ? FileKind::kFile
+                        : S_ISDIR(info.st_mode) ? FileKind::kFolder
+                                                : FileKind::kOther;
+  return {kind, info.st_size, info.st_dev, info.st_ino, info.st_mode & 0777};
+}
+
+std::optional<std::vector<std::string>> list(Descriptor folder) {
+  if (!folder.valid()) return std::nullopt;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(folder.get()), ::closedir);
+  if (stream == nullptr) return std::nullopt;
+  folder.release();
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr) break;
+    const std::string_view name(entry->d_name);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return std::nullopt;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 void fail_reading(const std::string& path, const char* doing, int error_number) {
+  if (error_number == ENOMEM) throw std::bad_alloc();
   Error error(ErrorCode::kNotFound, fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);
   if (error_number == ENOENT) error.of_kind(FindingKind::kMissingFile);
@@ -127,6 +159,7 @@ void fail_reading(const std::string& path, const char* doing, int error_number) 
 }
 
 void fail_writing(const std::string& path, const char* doing, int error_number) {
+  if (error_number == ENOMEM) throw std::bad_alloc();
   const char* what = nullptr;
   if (error_number == ENOSPC) what = "disk full";
   if (error_number == EDQUOT) what = "disk quota exceeded";

@@ -2,10 +2,15 @@
 /// POSIX files and the translation of errno into Error. Inside libshard/io only.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
@@ -43,6 +48,14 @@ auto retry(Call call) {
   return result;
 }
 
+/// openat that no signal interrupts.
+Descriptor open_at(int folder, const std::string& path, int flags, mode_t mode = 0);
+inline constexpr int kFolderFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
+
+FileStatus status_from(const struct stat& info);
+/// Names in a folder, sorted bytewise, without "." and ".."; nothing when errno says why not.
+std::optional<std::vector<std::string>> list(Descriptor folder);
+
 /// Something that is read is absent or unreadable: kNotFound. `doing` as in "cannot open".
 [[noreturn]] void fail_reading(const std::string& path, const char* doing, int error_number);
 /// Something that is written cannot be: kResource.
@@ -51,5 +64,8 @@ auto retry(Call call) {
 /// Takes an open descriptor as a reader. \throws Error kNotFound  it is not a regular file.
 std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path);
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path);
+
+/// Takes an open folder. posix_folder.cpp
+std::unique_ptr<LocalFolder> make_folder_handle(Descriptor descriptor, const std::string& path);
 
 }  // namespace shard::posix

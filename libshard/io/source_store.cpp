@@ -9,7 +9,7 @@ namespace shard {
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena) {
   try {
-    arena.earn(file.held_bytes(offset_bytes, count));
+    arena.earn(file.allocated_bytes(offset_bytes, count));
     arena.charge(Charge::kBytes, count);
   } catch (Error& error) {
     throw error.in_file(file.name());

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,14 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
+  /// Held while one reader reads on from where it stopped, in several calls, so that threads do not send a decoder to
+  /// and fro. Readers that may be read in any order have none.
+  virtual std::unique_lock<std::mutex> turn() const { return {}; }
+  /// Memory that this keeps for later reads (a decoder, decoded bytes), of which there may be many.
+  virtual std::int64_t held_bytes() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
-  /// How many of these bytes the file really holds: those in holes of sparse files do not count.
-  virtual std::int64_t held_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
+  /// How many of these bytes the file really has: those in holes of sparse files do not count.
+  virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }
@@ -50,13 +56,19 @@ struct FileStatus {
   FileKind kind = FileKind::kAbsent;
   std::int64_t bytes = 0;
   std::uint64_t device = 0, inode = 0;  ///< Identity: equal for two names of one file.
+  std::uint32_t mode = 0;               ///< Permission bits, 0 to 0777.
 };
+
+/// True for two names of one thing that is there.
+inline bool is_same(const FileStatus& a, const FileStatus& b) {
+  return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.device == b.device && a.inode == b.inode;
+}
 
 /// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.
 class SourceStore {
  public:
   virtual ~SourceStore() = default;
-  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent rather than an error.
+  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent where they lead nowhere.
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;

@@ -44,25 +44,40 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
   }
 }
 
-/// Elements of the longest run in a storage of a box of `sizes` with `strides`, cut to `tile`: dimensions are merged,
-/// in whatever order, as long as one continues what is merged so far (its stride is the run's length).
-std::int64_t run_length(Dims sizes, Dims strides, const Numbers& tile) {
-  std::int64_t run = 1;
-  for (bool grew = true; grew;) {
-    grew = false;
-    for (int d = sizes.size(); d-- > 0;) {
-      const std::int64_t n = std::min(sizes[d], tile[at(d)]);
-      if (n == 1 || strides[d] != run) continue;
-      run *= n;  // Longer than the stride of `d` now: no dimension is merged twice.
-      grew = true;
-    }
+/// What one call reads or writes: `span` elements of the storage, of which `elements` are wanted.
+struct Run {
+  std::int64_t elements = 1, span = 1;
+};
+
+/// How one side of a copy is read or written.
+struct Access {
+  std::int64_t longest;        ///< Elements of one call.
+  std::int64_t element_bytes;  ///< Of a source; 0: a target, of which no gap is written.
+};
+
+/// The longest run in the storage of a piece, cut to `tile`: dimensions are merged from the smallest stride on, as long
+/// as one continues what is merged so far, or is read over the gap. A source may repeat elements: such a dimension has
+/// a stride shorter than the run.
+Run longest_run(const Piece& piece, const Numbers& tile, const Access& access) {
+  Run run;
+  std::int64_t piece_run = 1;
+  const Order order = order_of(piece.strides.span());
+  for (int i = piece.sizes.size(); i-- > 0;) {
+    const int d = order[at(i)];
+    const std::int64_t n = std::min(piece.sizes[d], tile[at(d)]), stride = piece.strides[d];
+    const bool continues = access.element_bytes == 0 ? stride == run.span
+                                                     : is_read_over(stride, run.span, piece_run, access.element_bytes);
+    if (n > 1 && !continues) break;
+    piece_run += (piece.sizes[d] - 1) * stride;
+    run.elements *= n;
+    run.span += (n - 1) * stride;
   }
   return run;
 }
 
-/// I/O calls that one piece needs, each for a run of at most `longest` elements: the tiles that it overlaps times the
-/// runs in one of them. Tiles at its edges count as full, so this is an upper estimate.
-double calls_of(const Piece& piece, const Numbers& tile, std::int64_t longest) {
+/// I/O calls that one piece needs: the tiles that it overlaps times the runs in one of them. Tiles at its edges count
+/// as full, so this is an upper estimate.
+double calls_of(const Piece& piece, const Numbers& tile, const Access& access) {
   double tiles = 1, elements = 1;
   for (int d = 0; d < piece.sizes.size(); ++d) {
     const std::int64_t side = tile[at(d)];
@@ -70,14 +85,15 @@ double calls_of(const Piece& piece, const Numbers& tile, std::int64_t longest) {
     tiles *= static_cast<double>(last / side - piece.offsets[d] / side + 1);
     elements *= static_cast<double>(std::min(piece.sizes[d], side));
   }
-  const std::int64_t run = std::min(run_length(piece.sizes, piece.strides, tile), longest);
-  return tiles * std::max(1.0, elements / static_cast<double>(run));
+  const Run run = longest_run(piece, tile, access);
+  const double runs = std::max(1.0, elements / static_cast<double>(run.elements));
+  return tiles * runs * std::max(1.0, static_cast<double>(run.span) / static_cast<double>(access.longest));
 }
 
-double calls_of(std::span<const Piece> pieces, const Numbers& tile, std::int64_t longest) {
+double calls_of(std::span<const Piece> pieces, const Numbers& tile, const Access& access) {
   const std::size_t step = pieces.size() / kSample + 1;
   double calls = 0;
-  for (std::size_t i = 0; i < pieces.size(); i += step) calls += calls_of(pieces[i], tile, longest);
+  for (std::size_t i = 0; i < pieces.size(); i += step) calls += calls_of(pieces[i], tile, access);
   return calls * static_cast<double>(step);
 }
 
@@ -94,14 +110,24 @@ class TileSearch {
         to_order_(order_of(to.front().strides.span())),
         element_bytes_(element_bytes(unit.from)) {
     permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
-    longest_read_ = unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_);
-    longest_write_ =
-        unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes(unit.to));
+    read_ = {unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_), element_bytes_};
+    write_ = {unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes(unit.to)), 0};
+    is_stream_ = unit.is_stream;
+    if (!is_stream_) return;
+    for (int d = 0; d < shape_.size(); ++d) {
+      std::int64_t& most = piece_[at(d)];
+      most = 1;
+      for (const Piece& piece : from) most = std::max(most, piece.sizes[d]);
+    }
   }
 
   void try_size(std::int64_t bytes) {
     const std::int64_t elements = std::max<std::int64_t>(1, bytes / element_bytes_);
     Numbers tile;
+    if (is_stream_) {  // Along one stream after another.
+      fill_slab(std::span(piece_).first(at(shape_.size())), from_order_, elements, tile);
+      return keep_better(tile);
+    }
     fill_slab(shape_.span(), to_order_, elements, tile);
     keep_better(tile);
     if (!permuted_) return;
@@ -117,7 +143,7 @@ class TileSearch {
   /// A later tile, which is mostly a larger one, must save 5 % of the calls: the smaller one stays in the CPU's cache,
   /// and differences of a few percent are within the estimate's error.
   void keep_better(const Numbers& tile) {
-    const double calls = calls_of(from_, tile, longest_read_) + calls_of(to_, tile, longest_write_);
+    const double calls = calls_of(from_, tile, read_) + calls_of(to_, tile, write_);
     if (calls >= 0.95 * calls_) return;
     calls_ = calls;
     best_ = tile;
@@ -126,8 +152,10 @@ class TileSearch {
   Dims shape_;
   std::span<const Piece> from_, to_;
   Order from_order_, to_order_;
-  std::int64_t element_bytes_, longest_read_ = 0, longest_write_ = 0;
-  bool permuted_ = false;
+  std::int64_t element_bytes_;
+  Access read_{}, write_{};
+  Numbers piece_{};  ///< Of a stream: the sides of the largest source piece.
+  bool permuted_ = false, is_stream_ = false;
   double calls_ = 1e300;
   Numbers best_{};
 };

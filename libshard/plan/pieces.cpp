@@ -7,6 +7,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/plan/order.h"
 #include "libshard/plan/overlaps.h"
 
 namespace shard {
@@ -190,6 +191,31 @@ void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& blo
   const auto dims = static_cast<std::size_t>(is_line ? 1 : shape.size());
   sizes[dims - 1] = block_bytes(sizes[dims - 1], block);
   shape = arena.dims(std::span(sizes).first(dims));
+}
+
+void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+  Order order = order_of(from.front().strides.span());
+  const auto dims = static_cast<std::ptrdiff_t>(shape.size());
+  std::stable_partition(order.begin(), order.begin() + dims, [&](int d) {
+    return std::ranges::any_of(from, [&](const Piece& piece) { return piece.offsets[d] != from.front().offsets[d]; });
+  });
+  const auto reordered = [&](Dims numbers) {
+    Numbers moved;
+    for (int d = 0; d < numbers.size(); ++d) {
+      moved[static_cast<std::size_t>(d)] = numbers[order[static_cast<std::size_t>(d)]];
+    }
+    return arena.dims(std::span(moved).first(static_cast<std::size_t>(numbers.size())));
+  };
+  shape = reordered(shape);
+  for (const std::span<Piece> side : {from, to}) {
+    for (Piece& piece : side) {
+      piece.offsets = reordered(piece.offsets);
+      piece.sizes = reordered(piece.sizes);
+      piece.strides = reordered(piece.strides);
+    }
+    std::ranges::stable_sort(
+        side, [](Dims a, Dims b) { return std::ranges::lexicographical_compare(a, b); }, &Piece::offsets);
+  }
 }
 
 void scale_line(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to, std::int64_t element_bytes) {

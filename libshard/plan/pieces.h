@@ -34,6 +34,11 @@ bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> 
 void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& block, Dims& shape, std::span<Piece> from,
                     std::span<Piece> to);
 
+/// Puts the dimensions of a unit from streams into the order in which they are decoded: first those that part its
+/// source pieces, so that one stream ends before the next begins, then by the strides of the first piece. Pieces stay
+/// sorted.
+void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to);
+
 /// Turns a line of elements of `element_bytes` each into one of bytes.
 void scale_line(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to, std::int64_t element_bytes);
 

@@ -47,6 +47,7 @@ class Planner {
       if (!is_small || !is_open_ || !join(unit)) plan_.units.push_back(unit);
       is_open_ = is_small;
     }
+    std::ranges::stable_sort(plan_.units, {}, [this](const Unit& unit) { return stream_place(unit); });
     for (Unit& unit : plan_.units) finish(unit);
     const std::int64_t at_once = std::min<std::int64_t>(options_.threads, plan_.tile_count);
     if (at_once > 0) {
@@ -122,7 +123,19 @@ class Planner {
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
     count_pieces(unit);
     if (unit.to_count != 0) simplify(unit);
+    unit.is_stream =
+        unit.to_count != 0 && !unit.is_line && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {
+          return source_.storages[piece.storage].is_stream;
+        });
+    if (unit.is_stream) order_as_stored(*plan_.arena, unit.shape, from_of(unit), to_of(unit));
     return unit;
+  }
+
+  /// Sorts units from streams by what they read, behind all others.
+  std::pair<std::int64_t, std::int64_t> stream_place(const Unit& unit) const {
+    const Piece& first = plan_.from_pieces[unit.from_begin];
+    if (!source_.storages[first.storage].is_stream) return {-1, 0};
+    return {first.storage, first.first * element_bytes(unit.from)};
   }
 
   bool is_owned(std::uint32_t storage) const {
@@ -236,7 +249,8 @@ class Planner {
   static bool are_neighbours(const Catalog& catalog, const Piece& a, const Piece& b) {
     const Storage& in_a = catalog.storages[a.storage];
     const Storage& in_b = catalog.storages[b.storage];
-    return in_a.file == in_b.file && in_a.offset + a.first + a.sizes[0] == in_b.offset + b.first;
+    const bool share_offsets = a.storage == b.storage || (in_a.plain && in_b.plain);
+    return share_offsets && in_a.file == in_b.file && in_a.offset + a.first + a.sizes[0] == in_b.offset + b.first;
   }
 
   void finish(Unit& unit) {

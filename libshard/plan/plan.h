@@ -32,10 +32,12 @@ struct Piece {
 };
 
 struct Unit {
-  DType from{}, to{};    ///< Equal: the bytes move as they are.
-  bool is_line = false;  ///< One dimension of bytes that move as they are, each piece one run of its storage.
-  Dims shape;            ///< The whole unit's.
-  Dims tile;             ///< A full tile's; edge tiles are smaller.
+  DType from{}, to{};      ///< Equal: the bytes move as they are.
+  bool is_line = false;    ///< One dimension of bytes that move as they are, each piece one run of its storage.
+  bool is_stream = false;  ///< Not a line, and from compressed storages: its dimensions are in the order in which those
+                           ///< are decoded, so that tile after tile reads them front to back.
+  Dims shape;              ///< The whole unit's.
+  Dims tile;               ///< A full tile's; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; of replicas one.
   std::uint32_t to_begin = 0, to_count = 0;      ///< Into Plan::to_pieces; replicas kept, each is written.
   std::int64_t first_tile = 0, tile_count = 0;
@@ -43,7 +45,8 @@ struct Unit {
 };
 
 struct Plan {
-  std::vector<Unit> units;  ///< In the order of target files and places.
+  std::vector<Unit> units;  ///< In the order of target files and places; then those from compressed storages, in order
+                            ///< of what they read.
   std::vector<Piece> from_pieces, to_pieces;
   std::int64_t tile_count = 0;
   std::int64_t tile_bytes = 0;    ///< The largest tile's buffer.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "libshard/core/error.h"
@@ -30,38 +31,24 @@ struct Tick {
   std::int64_t done_bytes = 0;
 };
 
-/// What went wrong on this rank, as an Error whatever it was.
-Error to_error(const std::exception_ptr& failure, int rank) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (Error& error) {
-    return error.of_rank(rank);  // Whoever found it; a rank that a file names says its message.
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kResource, "out of memory").of_rank(rank);
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::kInternal, error.what()).of_rank(rank);
-  }
-}
+/// What went wrong on this rank, whoever found it; a rank that a file names says its message.
+Error to_error(const std::exception_ptr& failure, int rank) { return as_error(failure).of_rank(rank); }
 
-/// Work on a thread of its own.
+/// Work on a thread of its own. That there is no thread for it is a failure of the work.
 class Worker {
  public:
   Worker(const std::function<void(std::stop_token)>& work, const std::stop_token& outer)
-      : forward_(outer, [this] { stop_.request_stop(); }), thread_([this, &work] {
-          std::exception_ptr failure;
-          try {
-            work(stop_.get_token());
-          } catch (...) {
-            failure = std::current_exception();
-          }
-          const std::scoped_lock lock(mutex_);
-          failure_ = failure;
-          ended_ = true;
-          changed_.notify_all();
-        }) {}
+      : forward_(outer, [this] { stop_.request_stop(); }) {
+    try {
+      thread_ = std::thread([this, &work] { run(work); });
+    } catch (const std::system_error&) {
+      failure_ = std::current_exception();
+      ended_ = true;
+    }
+  }
   ~Worker() {
     stop_.request_stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -80,6 +67,19 @@ class Worker {
   }
 
  private:
+  void run(const std::function<void(std::stop_token)>& work) {
+    std::exception_ptr failure;
+    try {
+      work(stop_.get_token());
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const std::scoped_lock lock(mutex_);
+    failure_ = failure;
+    ended_ = true;
+    changed_.notify_all();
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false;
@@ -184,6 +184,9 @@ void collective_step(Group& group, const CollectiveStepOptions& options,
   } catch (const Error& lost) {
     group.abort();  // Not all of the others need have seen it.
     throw cause_of_loss(worker, group.rank(), lost, Clock::now() >= patience_ends.load());
+  } catch (...) {  // No memory to say what went wrong: the others must not wait for it.
+    group.abort();
+    throw;
   }
   if (cause) throw Error(*cause);
 }

@@ -136,6 +136,7 @@ Launch open_mpi(const Variables& variables) {
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   launch.job = variables.text("PMIX_NAMESPACE").value_or("ompi");
   launch.session_folder = variables.text("OMPI_MCA_orte_jobfam_session_dir").value_or("");
+  launch.token = variables.text("OMPI_MCA_orte_precondition_transports").value_or("");  // A random key of the job.
   return launch;
 }
 
@@ -183,7 +184,7 @@ Launch slurm(const Variables& variables) {
   const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
   launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
   variables.read_address(launch);
-  if (!launch.address.empty()) return launch;
+  if (!launch.address.empty() || launch.local_size >= launch.size) return launch;  // On one host they meet by a file.
   launch.address = first_host(variables.text("SLURM_STEP_NODELIST").value_or("localhost"));
   const std::size_t mixed = std::hash<std::string>{}(launch.job);
   launch.port = kFirstPort + static_cast<int>(mixed % kPorts);

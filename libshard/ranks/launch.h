@@ -28,6 +28,7 @@ struct Launch {
   int port = 0;                        ///< 0: to be chosen by rank 0.
   bool agent_hosts_store = false;      ///< torchrun: the agent already listens, all ranks are clients.
   std::string job;                     ///< Differs between jobs and between restarts of one job.
+  std::string token;                   ///< A secret that the launcher gave the job's ranks alone, or empty.
   std::string session_folder;          ///< Open MPI's folder of this job on this host, or empty.
   std::string error_file;              ///< torchrun shows what is written there, or empty.
 };

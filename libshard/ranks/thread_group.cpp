@@ -171,15 +171,19 @@ void run_as_threads(int size, const std::function<void(Group&)>& body) {
   std::vector<std::exception_ptr> failures(groups.size());
   {
     std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < groups.size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          body(*groups[rank]);
-        } catch (...) {
-          failures[rank] = std::current_exception();
-          groups[rank]->abort();
-        }
-      });
+    const auto run = [&](std::size_t rank) {
+      try {
+        body(*groups[rank]);
+      } catch (...) {
+        failures[rank] = std::current_exception();
+        groups[rank]->abort();
+      }
+    };
+    try {
+      for (std::size_t rank = 0; rank < groups.size(); ++rank) threads.emplace_back(run, rank);
+    } catch (...) {  // No memory for a thread: those that run must not wait for it.
+      for (const auto& group : groups) group->abort();
+      throw;
     }
   }
   std::exception_ptr first;

@@ -1,6 +1,9 @@
+#include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -9,6 +12,7 @@
 
 #include "libshard/core/error.h"
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/c10d/listening_socket.h"
 
 namespace shard {
 
@@ -16,24 +20,72 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-c10d::TCPStoreOptions store_options(const Launch& launch, int port, bool hosts, std::chrono::milliseconds timeout) {
+constexpr const char* kThisHost = "127.0.0.1";
+
+/// A store, and what only the job's ranks know of it.
+struct MeetingPoint {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string token;
+};
+
+c10d::TCPStoreOptions store_options(const Launch& launch, int port, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
-  options.isServer = hosts;
   options.numWorkers = static_cast<std::size_t>(launch.size);
-  options.multiTenant = !launch.agent_hosts_store && port != 0;
   options.waitWorkers = false;
   options.timeout = timeout;
   return options;
 }
 
+c10::intrusive_ptr<c10d::TCPStore> client(const Launch& launch, const std::string& host, int port,
+                                          std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<c10d::TCPStore>(host, store_options(launch, port, timeout));
+}
+
+bool is_on_one_host(const Launch& launch) { return launch.local_size >= launch.size; }
+
+/// A name that means this host wherever it is used. Others may mean an address of the loopback on their own host alone.
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
+}
+
+/// Rank 0's store. On one host it listens at the loopback alone; for several hosts, and where the program has a store
+/// at that port already, torch's way: at every address.
+c10::intrusive_ptr<c10d::TCPStore> server(const Launch& launch, const std::string& host, int port,
+                                          std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options = store_options(launch, port, timeout);
+  options.isServer = true;
+  if (const auto socket = is_loopback(host) ? listen_at(host, options.port) : std::nullopt) {
+    options.port = socket->port;
+    options.masterListenFd = socket->descriptor;  // The store closes it.
+  } else {
+    options.multiTenant = port != 0;
+  }
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// 128 random bits.
+std::string random_token() {
+  std::array<unsigned char, 16> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Error(ErrorCode::kPeer, "the system gives no random numbers for the job's token");
+  }
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    token += "0123456789abcdef"[byte >> 4];
+    token += "0123456789abcdef"[byte & 15];
+  }
+  return token;
+}
+
 /// Where rank 0 of a job on one host leaves its port: the launcher's own folder of the job, else one that only this
-/// user can write. Ranks on one host have one parent, the launcher.
+/// user can write. Steps of Slurm have numbers of their own; other ranks on one host have one parent, the launcher.
 std::string meeting_folder(const Launch& launch) {
   if (!launch.session_folder.empty()) return launch.session_folder;
   const char* const temporary = std::getenv("TMPDIR");
   const std::string folder = std::string(temporary != nullptr ? temporary : "/tmp") + "/shardctl-" +
-                             std::to_string(getuid()) + "-" + std::to_string(getppid());
+                             std::to_string(getuid()) + "-" +
+                             (launch.launcher == Launcher::kSlurm ? launch.job : std::to_string(getppid()));
   struct stat status {};
   const bool is_there = mkdir(folder.c_str(), 0700) == 0 || lstat(folder.c_str(), &status) == 0;
   const bool is_ours =
@@ -55,43 +107,54 @@ void remove_port_file(const Launch& launch) {
   if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
 }
 
-/// Rank 0's store, which takes any port and leaves it in a file.
-c10::intrusive_ptr<c10d::Store> publish(const Launch& launch, std::chrono::milliseconds timeout) {
-  auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options(launch, 0, true, timeout));
-  const std::string file = port_file(launch);
-  std::ofstream(file + ".new") << store->getPort() << '\n';
-  if (std::rename((file + ".new").c_str(), file.c_str()) != 0) {
-    throw Error(ErrorCode::kPeer, "the port file cannot be written").in_file(file);
-  }
-  return store;
+/// Writes what the other ranks need, for nobody else to read.
+void write_port_file(const std::string& file, int port, const std::string& token) {
+  const std::string text = std::to_string(port) + " " + token + "\n", made = file + ".new";
+  std::remove(made.c_str());
+  const int fd = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const bool is_written = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (fd >= 0) close(fd);
+  if (is_written && std::rename(made.c_str(), file.c_str()) == 0) return;
+  throw Error(ErrorCode::kPeer, "the port file cannot be written").in_file(file);
 }
 
-c10::intrusive_ptr<c10d::Store> find(const Launch& launch, std::chrono::milliseconds timeout) {
+/// Rank 0's store, which takes any port and leaves it in a file with the job's token.
+MeetingPoint publish(const Launch& launch, std::chrono::milliseconds timeout) {
+  const auto store = server(launch, kThisHost, 0, timeout);
+  const std::string token = random_token();
+  write_port_file(port_file(launch), store->getPort(), token);
+  return {store, token};
+}
+
+MeetingPoint find(const Launch& launch, std::chrono::milliseconds timeout) {
   const std::string file = port_file(launch);
   for (const Clock::time_point end = Clock::now() + timeout; Clock::now() < end;) {
     int port = 0;
-    if (std::ifstream(file) >> port) {
-      return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options(launch, port, false, timeout));
-    }
+    std::string token;
+    if (std::ifstream(file) >> port >> token) return {client(launch, kThisHost, port, timeout), token};
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   throw Error(ErrorCode::kPeer, "rank 0 did not say where it is").in_file(file);
 }
 
+/// Where the job's keys begin: who does not know the token cannot be taken for one of its ranks.
 /// torchrun's store outlives a program: a script may start shardctl twice, on every rank alike.
-std::string prefix_of(const Launch& launch, c10d::Store& store) {
-  const std::string job = "/shardctl/" + launch.job;
+std::string prefix_of(const Launch& launch, const MeetingPoint& point) {
+  std::string job = "/shardctl/" + launch.job;
+  if (!point.token.empty()) job += "/" + point.token;
   if (!launch.agent_hosts_store) return job;
-  return job + "/" + std::to_string(store.add(job + "/starts/" + std::to_string(launch.rank), 1));
+  return job + "/" + std::to_string(point.store->add(job + "/starts/" + std::to_string(launch.rank), 1));
 }
 
 bool has_address(const Launch& launch) { return !launch.address.empty() && launch.port != 0; }
-bool meets_by_file(const Launch& launch) { return !has_address(launch) && launch.local_size >= launch.size; }
+bool meets_by_file(const Launch& launch) { return !has_address(launch) && is_on_one_host(launch); }
 
-c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, std::chrono::milliseconds timeout) {
+MeetingPoint open_store(const Launch& launch, std::chrono::milliseconds timeout) {
+  if (launch.agent_hosts_store) return {client(launch, launch.address, launch.port, timeout), {}};
   if (has_address(launch)) {
-    const bool hosts = launch.rank == 0 && !launch.agent_hosts_store;
-    return c10::make_intrusive<c10d::TCPStore>(launch.address, store_options(launch, launch.port, hosts, timeout));
+    const std::string host = is_on_one_host(launch) ? kThisHost : launch.address;
+    const auto open = launch.rank == 0 ? server : client;
+    return {open(launch, host, launch.port, timeout), launch.token};
   }
   if (meets_by_file(launch)) return launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
   throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
@@ -131,8 +194,8 @@ void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::millise
 
 c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout) {
   try {
-    const auto opened = open_store(launch, timeout);
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix_of(launch, *opened), opened);
+    const MeetingPoint point = open_store(launch, timeout);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix_of(launch, point), point.store);
     wait_for_all(*store, launch, timeout);
     if (meets_by_file(launch) && launch.rank == 0) remove_port_file(launch);
     return store;

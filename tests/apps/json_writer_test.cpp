@@ -12,8 +12,7 @@ template <class Write>
 std::string written(const Write& write) {
   std::ostringstream out;
   {
-    TextSink sink(out);
-    JsonWriter json(sink);
+    JsonWriter json(out);
     write(json);
   }
   return out.str();
@@ -52,7 +51,7 @@ TEST(JsonWriter, KeepsUtf8) { EXPECT_EQ(string_of("für 権"), "\"für 権\""); 
 
 TEST(JsonWriter, ReplacesEncodedSurrogates) { EXPECT_EQ(string_of("\xED\xA0\x80!"), "\"\xEF\xBF\xBD!\""); }
 
-TEST(JsonWriter, ReplacesBytesThatAreNoUtf8) { EXPECT_EQ(string_of("a\xFFz\xC3"), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\""); }
+TEST(JsonWriter, ReplacesBytesThatAreNotUtf8) { EXPECT_EQ(string_of("a\xFFz\xC3"), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\""); }
 
 TEST(JsonWriter, ReplacesOverlongForms) {
   EXPECT_EQ(string_of("\xE0\x80\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
@@ -70,16 +69,26 @@ TEST(JsonWriter, WritesNanAndInfinityAsStrings) {
 
 TEST(RealText, KeepsAPointInWholeNumbers) { EXPECT_EQ(real_text(10), "10.0"); }
 
-TEST(TextSink, PassesTextsLargerThanItsBuffer) {
-  const std::string large(200'000, 'x');
-  std::ostringstream out;
-  {
-    TextSink sink(out);
-    sink.add("a");
-    sink.add(large);
-    sink.add('b');
-  }
-  EXPECT_EQ(out.str(), "a" + large + "b");
+TEST(JsonWriter, EscapesControlsPastAscii) {
+  EXPECT_EQ(string_of("\xC2\x9B\xE2\x80\xAE\xD8\x9C\xE2\x80\xA8"), R"("\u009b\u202e\u061c\u2028")");
+}
+
+TEST(JsonWriter, EscapesNamesOfMembersToo) {
+  EXPECT_EQ(written([](JsonWriter& json) {
+              json.begin_object();
+              json.member_name("\xC2\x9B"), json.null();
+              json.end_object();
+            }),
+            R"({"\u009b": null})");
+}
+
+TEST(JsonWriter, TakesAStringInPieces) {
+  EXPECT_EQ(written([](JsonWriter& json) {
+              json.begin_string();
+              json.piece("a\n"), json.piece("b");
+              json.end_string();
+            }),
+            R"("a\nb")");
 }
 
 }  // namespace

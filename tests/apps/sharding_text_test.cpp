@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <optional>
 
 namespace shard::app {
@@ -36,6 +37,11 @@ struct Map {
   Catalog catalog;
   Tensor tensor;
 };
+
+TEST(ShardingText, TheLargestSizeIsCutToo) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(Map({most, 0}).words("2", {"S(0)"}).text(), "S(0) over 2 ranks (4611686018427387904, 4611686018427387903)");
+}
 
 TEST(ShardingText, OneMeshAxisWithoutANameIsOverRanks) {
   EXPECT_EQ(Map({8, 4}).words("4", {"S(0)"}).text(), "S(0) over 4 ranks");

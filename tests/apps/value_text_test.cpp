@@ -5,6 +5,8 @@
 #include <array>
 #include <sstream>
 
+#include "tests/support/expect_error.h"
+
 namespace shard::app {
 namespace {
 
@@ -22,8 +24,7 @@ class ValueText : public testing::Test {
   static std::string json(const Value* value) {
     std::ostringstream out;
     {
-      TextSink sink(out);
-      JsonWriter writer(sink);
+      JsonWriter writer(out);
       write_value(writer, value);
     }
     return out.str();
@@ -73,9 +74,27 @@ TEST_F(ValueText, JsonHoldsExactIntegersAsNumbers) {
 
 TEST_F(ValueText, JsonOfAContainerIsNull) { EXPECT_EQ(json(list(ValueKind::kList, {})), "null"); }
 
-TEST_F(ValueText, FingerprintTellsTypesApart) {
-  EXPECT_NE(value_fingerprint(catalog_, integer(1)), value_fingerprint(catalog_, string("1")));
-  EXPECT_EQ(value_fingerprint(catalog_, integer(1)), value_fingerprint(catalog_, integer(1)));
+TEST_F(ValueText, CutsNoCharacter) { EXPECT_EQ(text(string("\xC3\xA9\xC3\xA9"), 4), "'\xC3\xA9..."); }
+
+TEST_F(ValueText, IsPrintedWholeInPiecesThatCutNoCharacter) {
+  std::string accents;
+  for (int i = 0; i < 10'000; ++i) accents += "\xC3\xA9";
+  std::string printed;
+  WholeText(catalog_, string("x" + accents)).print([&](std::string_view piece) {
+    EXPECT_NE(static_cast<unsigned char>(piece.front()) & 0xC0, 0x80);
+    printed += piece;
+  });
+  EXPECT_EQ(printed, "'x" + accents + "'");
+}
+
+TEST_F(ValueText, OfAValueThatRepeatsItselfIsRefusedWithBothNumbers) {
+  catalog_.files.push_back({"a.pt", 1000, -1});
+  Value* value = string(std::string(100, 'x'));
+  for (int depth = 0; depth < 6; ++depth) value = list(ValueKind::kList, std::vector<Value*>(50, value));
+  const Error error = test::error_of([&] { WholeText(catalog_, value); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_EQ(error.why(),
+            "the text is longer than 16841216 bytes, the files have 1000: the object repeats parts of itself");
 }
 
 }  // namespace

@@ -25,9 +25,5 @@ TEST(ParseSize, RefusesMoreThan63Bits) {
 TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(9999), "9999 bytes"); }
 TEST(HumanBytes, RoundsLargeOnes) { EXPECT_EQ(human_bytes(16'060'522'496), "16.06 GB"); }
 
-TEST(Printable, EscapesControlCharacters) { EXPECT_EQ(printable("a\x1b[31mb\n\x7f"), "a\\x1b[31mb\\x0a\\x7f"); }
-TEST(Printable, EscapesC1ControlCharacters) { EXPECT_EQ(printable("\xC2\x9B!"), "\\x9b!"); }
-TEST(Printable, KeepsLetters) { EXPECT_EQ(printable("für"), "für"); }
-
 }  // namespace
 }  // namespace shard::app

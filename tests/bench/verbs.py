@@ -16,6 +16,10 @@ that of the other program. --rows takes the beginnings of the cases' names:
   small-dcp small-dcp-ranks small-torch small-torch-ranks   --tensors tensors of 4 KiB from a safetensors file: to dcp whole
                     and cut for RANKS ranks (an item per tensor and rank), to one .pt, to a file of ShardedTensors a rank
   inspect-tensors inspect-more-tensors   the header of a safetensors file of --tensors, and ten times as many, tiny tensors
+  view-step view-transposed view-expanded   digest and gather of a .pt file of x[:, ::2], x.T or x.expand(2, -1, -1) of --view
+                    MiB of float32, beside cp of the file; gather to safetensors, so that elements are put in order
+  deflated-step deflated-transposed deflated-expanded   the same, zipped again with deflate, beside inflating the storage to a
+                    file by Python's zipfile in place of cp
   inspect-chunks    `.metadata` of a dcp checkpoint of --tensors tiny chunks on RANKS ranks
   start             --version
 """
@@ -27,10 +31,15 @@ import shutil
 import statistics
 import struct
 import subprocess
+import sys
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "hostile"))
+from build import dict_of, pickled, tensor  # noqa: E402
 
 RANKS = 4
 Shapes = dict[str, tuple[int, ...]]
@@ -71,22 +80,39 @@ def many(count: int, shape: tuple[int, ...]) -> Shapes:
     return {f"l.{i}.w": shape for i in range(count)}
 
 
+def write_view(path: Path, size: int, view: str, method: int) -> None:
+    """A torch.save file of a view of a square float32 matrix of `size` bytes. Six bits of each byte are random."""
+    side = int((size / 4) ** 0.5)
+    shape, strides = {"step": ([side, side // 2], [side, 2]), "transposed": ([side, side], [1, side]),
+                      "expanded": ([2, side, side], [0, side, 1])}[view]
+    pickle = pickled(dict_of(x=tensor(shape, strides, count=side * side)))
+    block = os.urandom(1 << 24).translate(bytes(i & 63 for i in range(256)))
+    with zipfile.ZipFile(path, "w", method, compresslevel=1) as archive:
+        for record, data in {"data.pkl": pickle, "byteorder": b"little", "version": b"3\n"}.items():
+            archive.writestr(f"archive/{record}", data)
+        with archive.open("archive/data/0", "w") as out:
+            for begin in range(0, 4 * side * side, len(block)):
+                out.write(block[:4 * side * side - begin])
+
+
 @dataclass
 class Case:
     name: str
     source: Callable[["Bench"], Path]
     rows: dict[str, str]  # Arguments of shardctl, with {src} and {out}.
     copies: bool = True
+    copy: str = "cp -r {src} {out}/copy"  # What the rows are held against.
     repeat: int = 1  # Runs are multiplied by this: for what takes milliseconds.
 
 
 class Bench:
-    def __init__(self, tools: dict[str, str], work: Path, size: int, tensors: int, runs: int):
+    def __init__(self, tools: dict[str, str], work: Path, size: int, tensors: int, runs: int, view_size: int):
         self.tools = tools  # The one that is measured first, then those beside it.
         self.work = work
         self.size = size
         self.tensors = tensors
         self.runs = runs
+        self.view_size = view_size
 
     def whole(self, name: str, shapes: Shapes) -> Path:
         path = self.work / f"{name}.safetensors"
@@ -100,6 +126,12 @@ class Bench:
                             "--ranks", str(RANKS), "--dim", str(dim), "-q"], check=True)
         return self.work / name
 
+    def view(self, view: str, method: int) -> Path:
+        path = self.work / f"{view}-{method}.pt"
+        if not path.exists():
+            write_view(path, self.view_size, view, method)
+        return path
+
     def contenders(self, case: Case, source: Path) -> dict[str, str]:
         """Row to command line; the first two are the same."""
         commands = {}
@@ -109,7 +141,7 @@ class Bench:
         if not case.copies:
             row = next(iter(commands))
             return {row: commands[row], f"{row} (A/A)": commands[row]} | commands
-        copy = f"cp -r {source} {{out}}/copy"
+        copy = case.copy.replace("{src}", str(source))
         copies = {"cp": copy, "cp (A/A)": copy}
         if any("fsync" in row for row in commands):
             copies["cp + fsync"] = copy + " && sync -d $(find {out}/copy -type f) && sync {out}/copy"
@@ -199,11 +231,21 @@ def cases() -> list[Case]:
         Case("small-dcp-ranks", small, {"split": f"split {{src}} -o {{out}}/new --ranks {RANKS} -q --no-fsync"}),
         Case("small-torch", small, {"convert": "convert {src} -o {out}/new.pt -q --no-fsync"}),
         Case("small-torch-ranks", small, {"split": f"split {{src}} -o {{out}}/new --ranks {RANKS} --to torch-ranks -q --no-fsync"}),
+        *views(),
         Case("inspect-tensors", tiny(1), inspect, copies=False),
         Case("inspect-more-tensors", tiny(10), inspect, copies=False),
         Case("inspect-chunks", lambda bench: bench.cut("chunks", many(bench.tensors // RANKS, (RANKS, 8)), 0), inspect, copies=False),
         Case("start", lambda bench: bench.whole("tiny", many(1, (8,))), {"--version": "--version"}, copies=False, repeat=20),
     ]
+
+
+def views() -> list[Case]:
+    rows = {"digest": "digest {src} -q", "gather": "gather {src} -o {out}/new.safetensors -q --no-fsync"}
+    inflate = ("python3 -c 'import shutil, sys, zipfile; shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(\"archive/data/0\"), "
+               "open(sys.argv[2], \"wb\"), 1 << 20)' {src} {out}/copy")
+    kinds = [("view", zipfile.ZIP_STORED, Case.copy), ("deflated", zipfile.ZIP_DEFLATED, inflate)]
+    return [Case(f"{kind}-{view}", lambda bench, view=view, method=method: bench.view(view, method), rows, copy=copy)
+            for kind, method, copy in kinds for view in ("step", "transposed", "expanded")]
 
 
 def main() -> None:
@@ -214,6 +256,7 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="64 MiB, 10,000 tensors and 3 runs where not given")
     parser.add_argument("--size", type=int, help="MiB of tensors (default 1024)")
     parser.add_argument("--tensors", type=int, help="how many small tensors (default 100000)")
+    parser.add_argument("--view", type=int, default=256, help="MiB of the matrix that is viewed (default 256)")
     parser.add_argument("--runs", type=int, help="default 8")
     parser.add_argument("--work", type=Path, default=Path("/tmp/shardctl-verbs"))
     args = parser.parse_args()
@@ -224,7 +267,7 @@ def main() -> None:
     size, tensors, runs = (given or default for given, default in zip((args.size, args.tensors, args.runs), defaults))
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    bench = Bench(tools, args.work, size << 20, tensors, runs)
+    bench = Bench(tools, args.work, size << 20, tensors, runs, args.view << 20)
     for case in cases():
         if case.name.startswith(tuple(args.rows.split(","))):
             bench.measure(case)

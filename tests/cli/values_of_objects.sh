@@ -23,6 +23,9 @@ expect 0 inspect large --json
 holds out '"value": 7'
 expect 0 inspect large.pt
 holds out "step	int	7"
+expect 0 cat large.pt text --format raw
+[ "$(wc -c <out)" = 2000000 ] || fail "not the bytes of the string"
+expect 2 cat large.pt step --format raw
 
 # A value that cannot be read does not keep inspect from showing the rest.
 for item in small/*.distcp; do head -c "$(stat -c %s "$item")" /dev/zero >zeros && mv zeros "$item"; done

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+#include <system_error>
+
+#include "libshard/core/clipped.h"
+#include "libshard/core/first_names.h"
+
 namespace shard {
 namespace {
 
@@ -51,6 +57,51 @@ TEST(CodeName, IsAWordForEveryCode) {
   EXPECT_EQ(code_name(ErrorCode::kPeer), "peer");
   EXPECT_EQ(code_name(ErrorCode::kUnsupported), "unsupported");
   EXPECT_EQ(code_name(ErrorCode::kInterrupted), "interrupted");
+}
+
+TEST(Error, KeepsTextsOfAnyLengthShort) {
+  const std::string name(20 << 20, 'n');
+  const Error error = Error(ErrorCode::kCorruption, "tensor '" + name + "' is damaged").of_tensor(name).because(name);
+  EXPECT_LE(std::string_view(error.what()).size(), kMaxMessageBytes);
+  EXPECT_TRUE(std::string_view(error.what()).starts_with("tensor 'nnn"));
+  EXPECT_TRUE(std::string_view(error.what()).ends_with("' is damaged"));
+  EXPECT_LE(error.tensor().size(), kMaxMessageBytes);
+  EXPECT_LE(error.why().size(), kMaxMessageBytes);
+}
+
+TEST(Clipped, SaysHowLongTheTextWasAndIsClippedOnce) {
+  const std::string text = clipped(std::string(5000, 'x'));
+  EXPECT_NE(text.find("... (5000 bytes) ..."), text.npos);
+  EXPECT_EQ(clipped(text), text);
+  EXPECT_EQ(clipped("short"), "short");
+}
+
+TEST(Clipped, CutsNoCharacter) {
+  std::string accents;
+  for (int i = 0; i < 1000; ++i) accents += "\xC3\xA9";
+  for (const std::string& text : {clipped(accents, 256), clipped("x" + accents, 256)}) {
+    const std::size_t begin = text.find("..."), end = text.rfind("...") + 3;
+    EXPECT_EQ(text[begin - 1], '\xA9');
+    EXPECT_EQ(text[end], '\xC3');
+  }
+}
+
+TEST(FirstNames, SaysAFewAndHowManyMore) {
+  FirstNames names;
+  for (const char* name : {"a", "b", "c"}) names.add(name);
+  EXPECT_EQ(names.text(), "'a', 'b', 'c'");
+  names.add("d");
+  names.add("e");
+  EXPECT_EQ(names.text(), "'a', 'b', 'c' and 2 more");
+  EXPECT_EQ(names.count(), 5U);
+}
+
+TEST(AsError, MissingMemoryAndThreadsAreResources) {
+  EXPECT_EQ(as_error(std::make_exception_ptr(std::bad_alloc())).code(), ErrorCode::kResource);
+  EXPECT_EQ(as_error(std::make_exception_ptr(std::length_error("vector"))).code(), ErrorCode::kResource);
+  const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
+  EXPECT_EQ(as_error(std::make_exception_ptr(no_thread)).code(), ErrorCode::kResource);
+  EXPECT_EQ(as_error(std::make_exception_ptr(std::runtime_error("x"))).code(), ErrorCode::kInternal);
 }
 
 }  // namespace

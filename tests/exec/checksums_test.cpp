@@ -33,7 +33,8 @@ TEST(StorageChecksums, TakeBytesThatNobodyRecordsForZeros) {
     std::ranges::shuffle(parts, random);
     for (const auto& [begin, end] : parts) {
       for (std::size_t i = begin; i < end; ++i) bytes[i] = static_cast<std::byte>(random());
-      sums.record(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin), crc_of(bytes, begin, end));
+      sums.record(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin),
+                  crc_of(bytes, begin, end));
     }
     EXPECT_EQ(sums.crc32_of(0), crc32(bytes)) << "round " << round;
     EXPECT_EQ(sums.crc32_of(1), crc32(std::vector<std::byte>(70)));

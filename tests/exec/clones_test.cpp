@@ -10,15 +10,15 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::Pair;
 using testing::add_storage;
 using testing::add_tensor;
 using testing::CloningDisk;
 using testing::CountingFiles;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using testing::MadeChunk;
 using testing::MemoryReader;
+using ::testing::Pair;
 
 constexpr std::int64_t kMiB = 1 << 20;
 using Range = std::pair<std::int64_t, std::int64_t>;

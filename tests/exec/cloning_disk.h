@@ -29,16 +29,8 @@ class CloningDisk : public LocalDisk {
   std::vector<std::string> list(const std::string&) const override { return {}; }
   std::unique_ptr<RandomReader> open(const std::string&) const override { return nullptr; }
   std::unique_ptr<RandomReader> open_below(const std::string&, const std::string&) const override { return nullptr; }
-  std::unique_ptr<FileWriter> create(const std::string&) override { return nullptr; }
-  std::unique_ptr<FileWriter> open_existing(const std::string&) override { return nullptr; }
-  void make_folder(const std::string&) override {}
-  void sync_folder(const std::string&) override {}
-  void set_default_mode(const std::string&) override {}
-  void rename_new(const std::string&, const std::string&) override {}
-  bool exchange(const std::string&, const std::string&) override { return false; }
-  void remove_all(const std::string&) override {}
-  std::shared_ptr<void> try_lock(const std::string&) override { return nullptr; }
-  std::int64_t free_bytes(const std::string&) const override { return 0; }
+  std::unique_ptr<LocalFolder> open_folder(const std::string&) override { return nullptr; }
+  std::string resolved(const std::string& path) const override { return path; }
 
   int asked = 0;
   bool is_aligned = true;  ///< All that was asked for were whole blocks.

@@ -67,6 +67,26 @@ TEST(CrcRuns, AddNothingThatOverlapsAKnownRun) {
   EXPECT_EQ(runs.runs().at(20).crc, crc_of(bytes, 20, 80));
 }
 
+TEST(CrcRuns, KnowWhatOfARangeIsMissing) {
+  const std::vector<std::byte> bytes = content(100);
+  CrcRuns runs;
+  add(runs, bytes, 20, 40);
+  add(runs, bytes, 60, 80);
+  const auto missing = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+    for (const auto& [from, to] : runs.missing(begin, end)) parts.emplace_back(from, to);
+    return parts;
+  };
+  using Parts = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(missing(0, 100), (Parts{{0, 20}, {40, 60}, {80, 100}}));
+  EXPECT_EQ(missing(0, 20), (Parts{{0, 20}}));
+  EXPECT_EQ(missing(20, 40), Parts());
+  EXPECT_EQ(missing(25, 30), Parts());
+  EXPECT_EQ(missing(39, 61), (Parts{{40, 60}}));
+  EXPECT_EQ(missing(45, 55), (Parts{{45, 55}}));
+  EXPECT_EQ(missing(80, 90), (Parts{{80, 90}}));
+}
+
 TEST(CrcRuns, CoverOnlyFromTheBeginToTheEnd) {
   const std::vector<std::byte> bytes = content(100);
   CrcRuns runs;

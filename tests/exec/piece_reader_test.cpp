@@ -151,22 +151,78 @@ TEST(PieceReader, ReadsOneRunThatLandsAsOneWithOneCallHoweverLittleStagingThereI
   EXPECT_EQ(matrix.reading.progress.bytes_read, 2 * (5000 + 1500 + 20));
 }
 
-TEST(PieceReader, ReadsRowsOfABoxInnerOneByOneAndNoByteBetweenThem) {
+/// Rows of 40 elements with gaps between them, into a box without gaps.
+std::int64_t calls_for_rows(std::int64_t gap, std::size_t staging) {
+  Arena arena;
+  Reading reading(10 * (40 + gap));
+  const Sizes offsets = {0, 0}, sizes = {10, 40}, strides = row_major(sizes);
+  std::vector<std::byte> memory(2 * 10 * 40);
+  const BufferBox target{offsets, sizes, strides, memory.data()};
+  const Piece piece = testing::make_piece(arena, offsets, sizes, {40 + gap, 1});
+  reading.read(piece, testing::box_of(piece), std::span(&target, 1), staging);
+  expect_read(reading, piece, testing::box_of(piece), target);
+  if (reading.progress.read_calls == 10) {
+    EXPECT_EQ(reading.progress.bytes_read, 2 * 10 * 40) << "no byte between rows";
+  }
+  return reading.progress.read_calls;
+}
+
+TEST(PieceReader, ReadsOverGapsOfUpToAPage) {
+  EXPECT_EQ(calls_for_rows(1, 1 << 20), 1);
+  EXPECT_EQ(calls_for_rows(2048, 1 << 20), 1);
+  EXPECT_EQ(calls_for_rows(2049, 1 << 20), 10);
+}
+
+TEST(PieceReader, ReadsNoByteThatOtherTilesWillReadButOneInAHundred) {
   Matrix matrix;
   EXPECT_EQ(matrix.calls({0, 10}, {100, 20}, 10000), 100);
   EXPECT_EQ(matrix.reading.progress.bytes_read, 2 * 100 * 20);
-}
-
-TEST(PieceReader, ReadsOverGapsOfUpToOneInAHundred) {
   Arena arena;
   Reading reading(100 * 1000);
   const Sizes offsets = {0, 0}, sizes = {99, 995}, strides = row_major(sizes);
   std::vector<std::byte> memory(2 * 99 * 995);
   const BufferBox target{offsets, sizes, strides, memory.data()};
-  const Piece piece = testing::make_piece(arena, offsets, sizes, {1000, 1});
-  reading.read(piece, testing::box_of(piece), std::span(&target, 1), 1 << 20);
+  const Piece piece = testing::make_piece(arena, {0, 0}, {100, 1000}, {1000, 1});
+  reading.read(piece, Box(offsets, sizes), std::span(&target, 1), 1 << 20);
   EXPECT_EQ(reading.progress.read_calls, 1);
+  expect_read(reading, piece, Box(offsets, sizes), target);
+}
+
+TEST(PieceReader, CutsSpansWithTheirGapsToTheStagingBuffer) {
+  EXPECT_EQ(calls_for_rows(60, 2 * 940), 1);
+  EXPECT_EQ(calls_for_rows(60, 2 * 939), 2);
+  EXPECT_EQ(calls_for_rows(60, 2 * 100), 10);
+}
+
+TEST(PieceReader, ReadsElementsThatAreRepeatedOnce) {
+  Arena arena;
+  Reading reading(1000);
+  const Sizes offsets = {0, 0, 0}, sizes = {5, 1000, 3}, strides = row_major(sizes);
+  std::vector<std::byte> memory(2 * 5 * 1000 * 3);
+  const BufferBox target{offsets, sizes, strides, memory.data()};
+  const Piece piece = testing::make_piece(arena, offsets, sizes, {0, 1, 0});
+  reading.read(piece, testing::box_of(piece), std::span(&target, 1), 2000);
+  EXPECT_EQ(reading.progress.read_calls, 1);
+  EXPECT_EQ(reading.progress.bytes_read, 2000);
   expect_read(reading, piece, testing::box_of(piece), target);
+}
+
+TEST(PieceReader, SumsOnlyReadsThatMayCompleteAStorage) {
+  for (const std::int64_t step : {1, 2}) {
+    Arena arena;
+    Reading reading(1000);
+    reading.catalog.storages[0].crc32 = 7;
+    const Sizes offsets = {0}, sizes = {400}, strides = {1};
+    std::vector<std::byte> memory(800);
+    const BufferBox target{offsets, sizes, strides, memory.data()};
+    const Piece piece = testing::make_piece(arena, offsets, sizes, {step});
+    const MemoryReader reader(reading.catalog, {reading.bytes});
+    SourceChecks checks(reading.catalog);
+    std::vector<std::byte> staging(2000);
+    PieceReader(reading.catalog, reader, checks, reading.progress, {})
+        .read(piece, testing::box_of(piece), 2, std::span(&target, 1), staging);
+    EXPECT_EQ(checks.incomplete().size(), step == 1 ? 1U : 0U);
+  }
 }
 
 TEST(PieceReader, ReadsWhatIsPermutedInBlocksOfTheStagingBuffer) {

@@ -81,6 +81,28 @@ TEST(SourceChecks, JoinWhatSeveralRanksRead) {
   EXPECT_THROW(first.add_all(second.incomplete()), Error);
 }
 
+TEST(SourceChecks, FindAFlippedBitInReadsThatOverlap) {
+  const Catalog catalog = one_storage(crc32(content()));
+  std::vector<std::byte> bytes = content();
+  bytes[500] ^= std::byte{4};
+  for (const bool is_damaged : {false, true}) {
+    SourceChecks checks(catalog);
+    EXPECT_EQ(finds_damage(checks, is_damaged ? bytes : content(), {{0, 600}, {900, kBytes}, {300, 950}}), is_damaged);
+  }
+}
+
+TEST(SourceChecks, GiveUpStoragesThatAreReadInTooManyRuns) {
+  constexpr std::int64_t kMany = 600'000;
+  Catalog catalog = one_storage(7);
+  catalog.storages[0].bytes = kMany;
+  SourceChecks checks(catalog);
+  const std::byte one[1] = {};
+  for (std::int64_t i = 0; i < kMany; i += 2) checks.add(0, i, one);
+  EXPECT_TRUE(checks.incomplete().empty());
+  for (std::int64_t i = 1; i < kMany; i += 2) checks.add(0, i, one);
+  EXPECT_TRUE(checks.incomplete().empty()) << "and nothing is reported of them";
+}
+
 TEST(SourceChecks, ClaimNothingOfWhatWasReadInPart) {
   const Catalog catalog = one_storage(crc32(content()) + 1);
   SourceChecks checks(catalog);

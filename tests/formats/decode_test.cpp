@@ -1,5 +1,3 @@
-#include "formats/parts/decoded_view/decoded_view.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -8,6 +6,8 @@
 #include <random>
 #include <thread>
 
+#include "formats/parts/decoded_view/decoded_view.h"
+#include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/core/error.h"
 #include "tests/formats/bytes_file.h"
 #include "tests/support/expect_error.h"
@@ -183,6 +183,48 @@ TEST(DecompressZstd, FramesFollowOneAnother) {
   const std::string a = sample(700'000), b = sample(900'000);
   const Opened file = open(zstd(a) + zstd("") + zstd(b), 1'600'000, Codec::kZstd);
   EXPECT_EQ(read(*file.view, 0, 1'600'000), a + b);
+}
+
+TEST_P(Decompress, KeepsNoDecoderBehindTheEnd) {
+  const std::string text = sample(3'000'000);
+  const Opened file = opened(text);
+  read(*file.view, 0, 100);
+  const std::int64_t window = 256 << 10;
+  EXPECT_GT(file.view->held_bytes(), window) << "a block of output and the decoder";
+  read(*file.view, 0, text.size());
+  EXPECT_LE(file.view->held_bytes(), 8 << 20);
+  EXPECT_EQ(read(*file.view, 5, 100), text.substr(5, 100));
+}
+
+/// A view that says what it holds.
+class Holding final : public RandomReader {
+ public:
+  explicit Holding(std::int64_t bytes) : bytes_(bytes) {}
+  void read_at(std::int64_t, std::span<std::byte>) const override {}
+  std::int64_t size() const override { return 0; }
+  std::int64_t held_bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t bytes_;
+};
+
+TEST(ViewCache, KeepsWhatWasAskedForLastWithinItsMemory) {
+  ViewCache cache;
+  int made = 0;
+  const auto get = [&](std::uint32_t storage, std::int64_t bytes) {
+    return cache.get(storage, [&] { return ++made, std::make_shared<Holding>(bytes); });
+  };
+  for (const std::uint32_t storage : {0U, 1U, 2U, 0U}) get(storage, 10 << 20);
+  EXPECT_EQ(made, 3);
+  get(3, 10 << 20);  // Leaves no room for 1.
+  get(0, 10 << 20), get(2, 10 << 20);
+  EXPECT_EQ(made, 4);
+  get(1, 10 << 20);
+  EXPECT_EQ(made, 5);
+  get(9, 128 << 20), get(9, 128 << 20);
+  EXPECT_EQ(made, 6) << "the last is kept however large it is";
+  get(0, 1);
+  EXPECT_EQ(made, 7);
 }
 
 TEST(DecompressDeflate, BackwardReadsBeginAtAPointNearby) {

@@ -1,7 +1,6 @@
-#include "formats/parts/pickle/equal.h"
-
 #include <gtest/gtest.h>
 
+#include "formats/parts/pickle/equal.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -19,7 +18,7 @@ TEST(Equality, SeesEveryPartOfACall) {
   const std::string name = "cargparse\nNamespace\n";
   EXPECT_TRUE(are_equal(name + ")}\x8c\1xK\1s\x92", name + ")}\x8c\1xK\1s\x92"));
   EXPECT_FALSE(are_equal(name + ")}\x8c\1xK\1s\x92", name + ")}\x8c\1xK\2s\x92"));  // Keyword arguments.
-  EXPECT_FALSE(are_equal(name + ")R}\x8c\1xK\1sb", name + ")R}\x8c\1xK\2sb"));        // State.
+  EXPECT_FALSE(are_equal(name + ")R}\x8c\1xK\1sb", name + ")R}\x8c\1xK\2sb"));      // State.
   EXPECT_FALSE(are_equal(name + "K\1\x85R", name + "K\2\x85R"));
   EXPECT_FALSE(are_equal(name + ")R", name + ")\x81"));
   EXPECT_FALSE(are_equal(name + ")R", "ctypes\nSimpleNamespace\n)R"));
@@ -61,6 +60,43 @@ TEST(Equality, TensorsAreAskedFor) {
   EXPECT_FALSE(pickle::Equality().is_equal(a, b));
   EXPECT_TRUE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return true; }}).is_equal(a, b));
   EXPECT_FALSE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return false; }}).is_equal(a, a));
+}
+
+/// Lists of lists of one text, each level of `width` times the one below: width^depth texts, but depth nodes.
+Value* repeated(Arena& arena, const char* text, int depth, std::size_t width) {
+  Value* value = make_string(arena, text);
+  for (int i = 0; i < depth; ++i) value = make_list(arena, ValueKind::kList, std::vector<Value*>(width, value));
+  return value;
+}
+
+TEST(Equality, LooksOnceAtWhatIsSharedOverAndOver) {
+  Arena arena;
+  const Value* a = repeated(arena, "x", 50, 100);
+  EXPECT_TRUE(pickle::Equality().is_equal(*a, *repeated(arena, "x", 50, 100)));
+  EXPECT_FALSE(pickle::Equality().is_equal(*a, *repeated(arena, "y", 50, 100)));
+}
+
+TEST(Equality, CyclesOfOtherLengthsCostTheirSumAndNotTheirProduct) {
+  Arena arena;
+  const auto cycle = [&](std::size_t length) {
+    std::vector<Value*> nodes;
+    for (std::size_t i = 0; i < length; ++i) {
+      nodes.push_back(make_list(arena, ValueKind::kList, std::vector<Value*>(1)));
+    }
+    for (std::size_t i = 0; i < length; ++i) nodes[i]->items[0] = nodes[(i + 1) % length];
+    return nodes[0];
+  };
+  EXPECT_TRUE(pickle::Equality().is_equal(*cycle(10'007), *cycle(10'009)));  // 100 million pairs would be refused.
+}
+
+TEST(Equality, AFailedComparisonLeavesNothingBehind) {
+  Arena arena;
+  const Value *inner_a = load_text(arena, "\x80\x04]K\1a."), *inner_b = load_text(arena, "\x80\x04]K\2a.");
+  Value* in_a[] = {const_cast<Value*>(inner_a)};
+  Value* in_b[] = {const_cast<Value*>(inner_b)};
+  pickle::Equality equality;
+  EXPECT_FALSE(equality.is_equal(*make_list(arena, ValueKind::kList, in_a), *make_list(arena, ValueKind::kList, in_b)));
+  EXPECT_FALSE(equality.is_equal(*inner_a, *inner_b));
 }
 
 }  // namespace

@@ -133,7 +133,9 @@ TEST_F(SafetensorsReaderTest, MetadataThatDiffersBetweenFilesIsAWarning) {
   put("/d/b.safetensors", file_with({"b"}, R"("__metadata__":{"k":"2","format":"pt"})"));
   const auto reader = open({"/d"});
   EXPECT_EQ(reader->catalog().metadata.at("k"), "1");
-  EXPECT_THAT(reader->catalog().warnings, ElementsAre(HasSubstr("'k' differs in b.safetensors")));
+  EXPECT_THAT(
+      reader->catalog().warnings,
+      ElementsAre(HasSubstr("__metadata__ of b.safetensors differs from that of an earlier file, which is kept: 'k'")));
 }
 
 TEST_F(SafetensorsReaderTest, EveryReadThatFailsIsReported) {

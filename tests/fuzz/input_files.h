@@ -37,6 +37,10 @@ class InputFile final : public RandomReader {
     std::ranges::fill(out.subspan(static_cast<std::size_t>(copied)), std::byte{0});
   }
   std::int64_t size() const override { return content_.size; }
+  /// The zeros behind the bytes are a hole.
+  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
+    return std::clamp<std::int64_t>(std::ssize(content_.bytes) - offset_bytes, 0, count);
+  }
 
  private:
   const Content& content_;
@@ -47,6 +51,13 @@ class InputFiles final : public LocalDisk {
   void put(const std::string& name, std::string bytes, std::int64_t zeros = 0) {
     const auto size = static_cast<std::int64_t>(bytes.size()) + zeros;
     files_["/in/" + name] = {std::move(bytes), size};
+  }
+
+  /// What all files hold.
+  std::int64_t held_bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& [path, content] : files_) bytes += std::ssize(content.bytes);
+    return bytes;
   }
 
   FileStatus status(const std::string& path) const override {
@@ -71,16 +82,8 @@ class InputFiles final : public LocalDisk {
     return open(folder + "/" + relative);
   }
 
-  std::unique_ptr<FileWriter> create(const std::string& path) override { read_only(path); }
-  std::unique_ptr<FileWriter> open_existing(const std::string& path) override { read_only(path); }
-  void make_folder(const std::string& path) override { read_only(path); }
-  void sync_folder(const std::string& path) override { read_only(path); }
-  void set_default_mode(const std::string& path) override { read_only(path); }
-  void rename_new(const std::string& from, const std::string&) override { read_only(from); }
-  bool exchange(const std::string& a, const std::string&) override { read_only(a); }
-  void remove_all(const std::string& path) override { read_only(path); }
-  std::shared_ptr<void> try_lock(const std::string& folder) override { read_only(folder); }
-  std::int64_t free_bytes(const std::string& folder) const override { read_only(folder); }
+  std::unique_ptr<LocalFolder> open_folder(const std::string& path) override { read_only(path); }
+  std::string resolved(const std::string& path) const override { return path; }
   bool clone_range(const RandomReader& from, std::int64_t, FileWriter&, std::int64_t, std::int64_t) override {
     read_only(from.name());
   }

@@ -19,8 +19,17 @@ inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
+/// The oracle of costs: a reader's budget must follow from the bytes that its files hold, each read a few times.
+inline void check_cost(const Budget& budget, std::int64_t held_bytes) {
+  constexpr std::int64_t kTimes = 3;
+  if (budget.read() > kTimes * held_bytes) __builtin_trap();
+  if (budget.limit() > kBudgetFloor + kTimes * (kBudgetPerByte + kBudgetPerDataByte) * held_bytes) __builtin_trap();
+  if (budget.spent() > budget.limit()) __builtin_trap();
+}
+
 /// Opens `paths` of `files` as `format`, locates every tensor, reads the begin of each and all objects. Any Error is a
-/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read) is a finding.
+/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read, a cost that the input
+/// does not pay for) is a finding.
 inline void open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
                     const OpenOptions& options = {}) {
   try {
@@ -28,6 +37,8 @@ inline void open_as(const Format& format, InputFiles& files, std::vector<std::st
     const Catalog& catalog = reader->catalog();
     std::vector<std::uint32_t> all(catalog.tensors.size());
     std::iota(all.begin(), all.end(), 0U);
+    const std::shared_ptr<const Budget> budget = catalog.arena->budget();
+    check_cost(*budget, files.held_bytes());
     reader->locate(all);
     for (std::uint32_t i = 0; i < catalog.storages.size(); ++i) {
       const Storage& storage = catalog.storages[i];
@@ -36,6 +47,7 @@ inline void open_as(const Format& format, InputFiles& files, std::vector<std::st
       if (storage.offset >= 0) reader->bytes_of(i)->read_at(storage.offset, std::span(first).first(count));
     }
     reader->load_objects();
+    check_cost(*budget, files.held_bytes());
   } catch (const Error&) {
   }
 }

@@ -2,8 +2,9 @@
 
 growth_test.py [--long] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
 exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
-below a floor, which no growth can be told from, are not looked at. Exit 4 is an answer; it is held to the same law. --long
-doubles up to 16 MB. Only Python's standard library.
+below a floor, from which no growth can be told, and below what every byte may cost are not looked at. Exit 4 is an answer;
+it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB. Only Python's standard
+library.
 """
 import argparse
 import math
@@ -23,7 +24,7 @@ import of_ranks
 import of_safetensors
 import of_torch
 from family import Family
-from hostile_test import Ended, run_command
+from hostile_test import SECONDS, Ended, run_command
 
 FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES
 VERBS = {
@@ -38,6 +39,8 @@ CODES = {0, 3, 4, 8}
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
 SECONDS_FLOOR = 0.1
 KIB_FLOOR = 64 << 10
+SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/budget.h). Growth below that ends there, in
+KIB_A_BYTE = 0.4       # exit 4; it has no room to do harm.
 LONG_BYTES = 16 << 20
 ATTEMPTS = 3  # Before growth is believed: other processes only ever add time, but not as much as
 NOISE_SECONDS = 1
@@ -66,10 +69,12 @@ def exponent(points: list[tuple[int, float]], floor: float) -> float:
 def problems(members: list[Member], base: Ended) -> list[str]:
     """What is wrong with the members of one family under one verb."""
     found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
+    found += [f"takes {member.ended.seconds:.1f} s" for member in members if member.ended.seconds > SECONDS]
     seconds = [(member.bytes, member.ended.seconds - base.seconds) for member in members]
     kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
-    for what, points, floor in ("time", seconds, SECONDS_FLOOR), ("memory", kib, KIB_FLOOR):
-        if (slope := exponent(points, floor)) > STEEPEST:
+    for what, points, floor, a_byte in ("time", seconds, SECONDS_FLOOR, SECONDS_A_BYTE), ("memory", kib, KIB_FLOOR, KIB_A_BYTE):
+        is_dear = any(cost > floor + a_byte * size for size, cost in points)
+        if is_dear and (slope := exponent(points, floor)) > STEEPEST:
             found.append(f"{what} grows with bytes^{slope:.1f}")
     return found
 

@@ -14,6 +14,8 @@ class Case:
     make: Callable[[Path], Path | list[str]]
     codes: dict[str, set[int]]  # Exit codes that are right, by verb.
     options: list[str] = field(default_factory=list)
+    says: str = ""  # What the error says, where the exit code is not 0.
+    address_space: int = 8 << 30  # Mostly only so that a fault does not take the machine with it.
 
 
 def everywhere(name: str, make, *codes: int, verbs=READ, options=()) -> Case:

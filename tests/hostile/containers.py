@@ -165,7 +165,7 @@ def zstd():
     yield by_verb("dcp: 21 zstd chunks of 3.5 GiB", dcp(
         dcp_metadata([count * length], [([i * length], [length]) for i in range(count)],
                      [([i * length], i, "__0_0.distcp", i * len(item), len(item)) for i in range(count)], zstd=True),
-        **{"__0_0.distcp": item * count}), inspect=0, json=4, digest=4, gather=4)
+        **{"__0_0.distcp": item * count}), inspect=4, json=4, digest=4, gather=4)
     for title, size, verbs in ("64 MB", 64_000_000, ALL), ("1 GiB", 1 << 30, (*READ, "digest")):
         item = swollen(pickled(tensor([size // 4], [1], count=size // 4)), size)
         yield everywhere(f"dcp: a zstd tensor of {title} zeros", dcp(

@@ -23,13 +23,13 @@ import pickles
 import places
 import proportion
 import ranks
+import views
 from case import Case
 
 WORKERS = 2
 SECONDS = 5  # Of processor time, for wall time is longer on a busy machine.
 WAIT_SECONDS = 60  # Of wall time without any processor time: a process that waits.
-MEMORY_KIB = (512 + 16) << 10  # Resident at the most: 512 MiB more than a run over nothing.
-ADDRESS_SPACE = 8 << 30  # Only so that a fault does not take the machine with it.
+MEMORY_BYTES = (512 + 16) << 20  # Resident at the most; 16 MiB are those of a run over a small file.
 MESSAGE_BYTES = 16 << 10
 OUTPUT_BYTES = 256 << 20
 
@@ -38,8 +38,8 @@ VERBS = {"inspect": ["inspect"], "json": ["inspect", "--json"], "digest": ["dige
          "to_torch": ["convert", "--to", "torch", "-o", "dst/out"], "to_dcp": ["convert", "--to", "dcp", "-o", "dst/out"]}
 
 
-def limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+def limit(address_space: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     resource.setrlimit(resource.RLIMIT_CPU, (2 * SECONDS, 2 * SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -81,11 +81,11 @@ def processor_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def run_command(command: list[str], folder: Path) -> Ended:
+def run_command(command: list[str], folder: Path, address_space: int = Case.address_space) -> Ended:
     """Called in a small process of its own: a child's peak of memory includes that of the process it was forked from."""
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder,
-                                 env={"LC_ALL": "C", "HOME": str(folder)}, preexec_fn=limit)
+                                 env={"LC_ALL": "C", "HOME": str(folder)}, preexec_fn=lambda: limit(address_space))
         end, ticks = time.monotonic() + WAIT_SECONDS, 0
         while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
@@ -114,8 +114,10 @@ def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
         found.append(f"exit {code}, not {sorted(case.codes[verb])}: {message[:300].decode(errors='replace').strip()}")
     if ended.seconds > SECONDS:
         found.append(f"takes {ended.seconds:.1f} s")
-    if ended.kib > MEMORY_KIB:
-        found.append(f"takes {ended.kib >> 10} MiB")
+    if ended.kib * 1024 > MEMORY_BYTES:
+        found.append(f"takes {ended.kib // 1024} MiB")
+    if code != 0 and case.says not in message.decode(errors="replace"):
+        found.append(f"does not say {case.says!r}: {message[:300]!r}")
     if len(message) > MESSAGE_BYTES:
         found.append(f"says {len(message)} bytes")
     if code != 0 and not message.startswith(b"shardctl: error: "):
@@ -135,7 +137,7 @@ def try_case(runner: Executor, case: Case, tally: Tally) -> None:
             shutil.rmtree(folder / "dst", ignore_errors=True)
             (folder / "dst").mkdir()
             command = [os.environ["SHARDCTL"], *VERBS[verb], str(source), *case.options]
-            ended = runner.submit(run_command, command, folder).result()
+            ended = runner.submit(run_command, command, folder, case.address_space).result()
             tally.add(ended, f"{case.name}, {verb}", problems(case, verb, ended, folder))
     finally:
         shutil.rmtree(folder)
@@ -149,7 +151,7 @@ def try_cases(runner: Executor, tally: Tally) -> None:
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases(),
-                            collisions.cases())
+                            views.cases(), collisions.cases())
     tally, begin = Tally(case for case in every if wanted in case.name), time.monotonic()
     with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as runner, ThreadPoolExecutor(WORKERS) as threads:
         for worker in [threads.submit(try_cases, runner, tally) for _ in range(WORKERS)]:

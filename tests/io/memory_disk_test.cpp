@@ -64,11 +64,11 @@ TEST_F(MemoryTwin, CountsOpenHandles) {
 
 TEST_F(MemoryTwin, LocksOnce) {
   fs->make_folder("/d");
-  auto lock = fs->try_lock("/d");
-  ASSERT_NE(lock, nullptr);
-  EXPECT_EQ(fs->try_lock("/d"), nullptr);
-  lock.reset();
-  EXPECT_NE(fs->try_lock("/d"), nullptr);
+  auto first = fs->open_folder("/d");
+  ASSERT_TRUE(first->try_lock());
+  EXPECT_FALSE(fs->open_folder("/d")->try_lock());
+  first.reset();
+  EXPECT_TRUE(fs->open_folder("/d")->try_lock());
 }
 
 TEST_F(MemoryTwin, RenameMovesAFolderWithItsContent) {
@@ -86,7 +86,8 @@ TEST_F(MemoryTwin, RenameDoesNotReplace) {
 TEST_F(MemoryTwin, ExchangeSwaps) {
   state->put("/a", as_span("1"));
   state->put("/b/f", as_span("2"));
-  EXPECT_TRUE(fs->exchange("/a", "/b"));
+  const auto root = fs->open_folder("/");
+  EXPECT_TRUE(root->exchange("a", *root, "b"));
   EXPECT_THAT(state->paths(), ElementsAre("/a", "/a/f", "/b"));
 }
 

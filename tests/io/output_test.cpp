@@ -29,7 +29,8 @@ class OutputTest : public testing::Test {
   std::vector<std::string> changes() const {
     std::vector<std::string> lines = state->log();
     std::erase_if(lines, [](const std::string& line) {
-      return line.starts_with("status") || line.starts_with("list") || line.starts_with("free");
+      return line.starts_with("status") || line.starts_with("list") || line.starts_with("free") ||
+             line.starts_with("open_folder");
     });
     for (std::string& line : lines) hide_random_digits(line);
     return lines;
@@ -62,7 +63,7 @@ TEST_F(OutputTest, CommitSyncsFilesThenFoldersThenRenamesThenSyncsTheParent) {
                                      "make_folder /.out.shardctl-X/out", "create /.out.shardctl-X/out/a.bin",
                                      "allocate /.out.shardctl-X/out/a.bin 3", "write /.out.shardctl-X/out/a.bin 0 3",
                                      "sync /.out.shardctl-X/out/a.bin", "close /.out.shardctl-X/out/a.bin",
-                                     "set_default_mode /.out.shardctl-X/out", "sync_folder /.out.shardctl-X/out",
+                                     "set_mode /.out.shardctl-X/out", "sync_folder /.out.shardctl-X/out",
                                      "rename /.out.shardctl-X/out /out", "sync_folder /", "remove /.out.shardctl-X"));
 }
 
@@ -157,7 +158,8 @@ TEST_F(OutputTest, SiblingsInUseOrOfOtherNamesStay) {
                            "/.out.shardctl-0123/f"}) {
     state->put(name, as_span("x"));
   }
-  const auto lock = fs->try_lock("/.out.shardctl-0123abcd");
+  const auto locked = fs->open_folder("/.out.shardctl-0123abcd");
+  ASSERT_TRUE(locked->try_lock());
   WrittenOutput(*fs, "/out", {});
   EXPECT_EQ(state->paths().size(), 8U);
 }
@@ -181,6 +183,27 @@ TEST_F(OutputTest, AnotherPartOpensWhatTheOwnerCreated) {
   other->finish();
   output->commit();
   EXPECT_EQ(as_text(state->content("/out/a.bin")), "12");
+}
+
+TEST_F(OutputTest, APartOfAFolderThatWasReplacedIsRefused) {
+  const auto store = local_output(*fs, "/out", {}, {});
+  const OutputFile file{"a.bin", 2};
+  const auto output = store->begin(std::span(&file, 1), true);
+  const std::string sibling = state->paths().front();
+  fs->rename_new(sibling, "/moved");
+  state->put(sibling + "/out/a.bin", as_span("of another"));
+  test::expect_error(ErrorCode::kResource, "moved or replaced", [&] { store->part(output->token()); });
+}
+
+TEST_F(OutputTest, AStagedFolderThatWasReplacedIsNotCommittedAndTheOtherOneStays) {
+  WrittenOutput output(*fs, "/out", kOneFile);
+  const std::string sibling = state->paths().front();
+  fs->rename_new(sibling, "/moved");
+  state->put(sibling + "/out/a.bin", as_span("of another"));
+  test::expect_error(ErrorCode::kResource, "moved or replaced", [&] { output.commit(); });
+  output.abort();
+  EXPECT_EQ(as_text(state->content(sibling + "/out/a.bin")), "of another");
+  EXPECT_EQ(fs->status("/out").kind, FileKind::kAbsent);
 }
 
 TEST_F(OutputTest, AnOutputThatTheDiskCannotHoldIsRefused) {

@@ -155,7 +155,7 @@ TEST_F(PosixTest, AFileSizeLimitIsAResourceError) {
 
 TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
   const auto file = fs.create(temp / "f");
-  const std::int64_t too_much = fs.free_bytes(temp.path()) + (std::int64_t{1} << 40);
+  const std::int64_t too_much = fs.open_folder(temp.path())->free_bytes() + (std::int64_t{1} << 40);
   const Error error = test::error_of([&] { file->allocate(too_much); });
   EXPECT_EQ(error.code(), ErrorCode::kResource);
   EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
@@ -170,7 +170,8 @@ TEST_F(PosixTest, RenameNewDoesNotReplaceAnEmptyFolder) {
 TEST_F(PosixTest, ExchangeSwapsAFileAndAFolder) {
   temp.write("a", "x");
   temp.write("b/f", "y");
-  if (!fs.exchange(temp / "a", temp / "b")) GTEST_SKIP() << "no RENAME_EXCHANGE here";
+  const auto folder = fs.open_folder(temp.path());
+  if (!folder->exchange("a", *folder, "b")) GTEST_SKIP() << "no RENAME_EXCHANGE here";
   EXPECT_EQ(temp.read("b"), "x");
   EXPECT_EQ(temp.read("a/f"), "y");
 }
@@ -185,11 +186,11 @@ TEST_F(PosixTest, RemoveAllRemovesALinkAndNotItsTarget) {
 
 TEST_F(PosixTest, AFolderIsLockedUntilTheHandleGoes) {
   std::filesystem::create_directory(temp / "d");
-  auto lock = fs.try_lock(temp / "d");
-  ASSERT_NE(lock, nullptr);
-  EXPECT_EQ(fs.try_lock(temp / "d"), nullptr);
-  lock.reset();
-  EXPECT_NE(fs.try_lock(temp / "d"), nullptr);
+  auto first = fs.open_folder(temp / "d");
+  ASSERT_TRUE(first->try_lock());
+  EXPECT_FALSE(fs.open_folder(temp / "d")->try_lock());
+  first.reset();
+  EXPECT_TRUE(fs.open_folder(temp / "d")->try_lock());
 }
 
 TEST_F(PosixTest, CloneRangeClonesOrSaysNo) {
@@ -232,7 +233,8 @@ TEST_F(PosixTest, ForceReplacesALinkAndNotWhatItPointsTo) {
 TEST_F(PosixTest, LeftSiblingsAreRemovedAndLockedOnesStay) {
   temp.write(".out.shardctl-00000001/f", "x");
   temp.write(".out.shardctl-00000002/f", "x");
-  const auto lock = fs.try_lock(temp / ".out.shardctl-00000002");
+  const auto locked = fs.open_folder(temp / ".out.shardctl-00000002");
+  ASSERT_TRUE(locked->try_lock());
   write_output(temp / "out", {});
   EXPECT_THAT(fs.list(temp.path()), ElementsAre(".out.shardctl-00000002", "out"));
 }
@@ -252,6 +254,101 @@ TEST_F(PosixTest, ADestinationInsideTheSourceThroughALinkIsRefused) {
   std::filesystem::create_directory_symlink("src", temp / "link");
   expect_error(ErrorCode::kExists, "lies in the source",
                [&] { local_output(fs, temp / "link/out", {temp / "src"}, {}); });
+}
+
+TEST_F(PosixTest, ADestinationThatTheSourcesLinksLeadIntoIsRefused) {
+  temp.write("blobs/1234", "x");
+  temp.write("snapshot/config.json", "{}");
+  std::filesystem::create_symlink("../blobs/1234", temp / "snapshot/a.bin");
+  const LocalOutputOptions options{.force = true};
+  for (const char* source : {"snapshot", "snapshot/a.bin"}) {
+    expect_error(ErrorCode::kExists, "holds the source",
+                 [&] { local_output(fs, temp / "blobs", {temp / source}, options); });
+  }
+  EXPECT_NO_THROW(local_output(fs, temp / "other", {temp / "snapshot"}, options));
+}
+
+TEST_F(PosixTest, ADestinationThatHoldsALinkedSourceIsRefused) {
+  temp.write("data/real/a.bin", "x");
+  temp.write("links/f", "x");
+  std::filesystem::create_directory_symlink("../data/real", temp / "links/ckpt");
+  for (const char* destination : {"data", "links"}) {
+    expect_error(ErrorCode::kExists, "holds the source",
+                 [&] { local_output(fs, temp / destination, {temp / "links/ckpt"}, {.force = true}); });
+  }
+}
+
+TEST_F(PosixTest, ADanglingLinkIsADestinationThatExists) {
+  std::filesystem::create_symlink("nowhere", temp / "out");
+  expect_error(ErrorCode::kExists, "exists already", [&] { local_output(fs, temp / "out", {}, {}); });
+  write_output(temp / "out", {.force = true});
+  EXPECT_EQ(temp.read("out/a.bin"), "new");
+  EXPECT_THAT(fs.list(temp.path()), ElementsAre("out"));
+}
+
+TEST_F(PosixTest, ForceKeepsTheModesOfWhatItReplaces) {
+  const Umask mask(022);
+  temp.write("out/a.bin", "old");
+  temp.write("f", "old");
+  ASSERT_EQ(::chmod((temp / "out").c_str(), 0700), 0);
+  ASSERT_EQ(::chmod((temp / "out/a.bin").c_str(), 0640), 0);
+  ASSERT_EQ(::chmod((temp / "f").c_str(), 0600), 0);
+  test::WrittenOutput(fs, temp / "out", {{"a.bin", "new"}, {"b.bin", "new"}}, {.force = true}).commit();
+  test::WrittenOutput(fs, temp / "f", {{"ignored", "new"}}, {.force = true}, false).commit();
+  EXPECT_EQ(mode_of(temp / "out"), 0700U);
+  EXPECT_EQ(mode_of(temp / "out/a.bin"), 0640U);
+  EXPECT_EQ(mode_of(temp / "out/b.bin"), 0644U);
+  EXPECT_EQ(mode_of(temp / "f"), 0600U);
+  EXPECT_EQ(temp.read("f"), "new");
+}
+
+TEST_F(PosixTest, ANameThatIsTooLongIsAResourceError) {
+  const std::string name(300, 'x');
+  expect_error(ErrorCode::kResource, "name too long", [&] { local_output(fs, temp / name, {}, {}); });
+  expect_error(ErrorCode::kResource, "name too long", [&] { local_output(fs, temp / name + "/x", {}, {}); });
+}
+
+/// The sibling of an output is moved away, and a link to a folder of the user's takes its name.
+class SwappedSibling : public PosixTest {
+ protected:
+  void swap_sibling() {
+    for (const std::string& name : fs.list(temp.path())) {
+      if (!name.starts_with(".out.")) continue;
+      std::filesystem::rename(temp / name, temp / "moved");
+      std::filesystem::create_directory_symlink("private", temp / name);
+    }
+  }
+  void expect_untouched() {
+    EXPECT_EQ(temp.read("private/out/a.bin"), "secret");
+    EXPECT_FALSE(std::filesystem::exists(temp / "out"));
+  }
+};
+
+TEST_F(SwappedSibling, IsNotCommittedAndNothingBehindTheLinkIsTouched) {
+  temp.write("private/out/a.bin", "secret");
+  {
+    test::WrittenOutput output(fs, temp / "out", {{"a.bin", "new"}});
+    swap_sibling();
+    expect_error(ErrorCode::kResource, "moved or replaced", [&] { output.commit(); });
+  }
+  expect_untouched();
+  EXPECT_TRUE(std::filesystem::is_empty(temp / "moved"));
+}
+
+TEST_F(SwappedSibling, GetsNoFiles) {
+  temp.write("private/out/a.bin", "secret");
+  {
+    const auto store = local_output(fs, temp / "out", {}, {});
+    const std::vector<OutputFile> files{{"a.bin", 3}, {"b.bin", 3}};
+    const auto output = store->begin(files, true);
+    const auto part = store->part(output->token());
+    swap_sibling();
+    part->create(files[0]).write_at(0, as_span("new"));
+    EXPECT_FALSE(std::filesystem::exists(temp / "private/out/b.bin"));
+    expect_error(ErrorCode::kResource, "", [&] { store->part(output->token()); });
+    part->finish();
+  }
+  expect_untouched();
 }
 
 TEST_F(PosixTest, AParentWithoutPermissionIsAResourceError) {

@@ -18,24 +18,24 @@ using testing::add_storage;
 using testing::add_tensor;
 using testing::MemoryReader;
 
-/// Puts all storages, which have 4 bytes each, into one file: one after another or the last one first.
-class OrderedWriter : public Writer {
+/// Puts all storages into one file, one after another, from `begin` on; the file has four bytes more than it needs.
+class LineWriter : public Writer {
  public:
-  OrderedWriter(std::string file, bool is_reversed) : file_(std::move(file)), is_reversed_(is_reversed) {}
+  LineWriter(std::string file, std::int64_t begin) : file_(std::move(file)), begin_(begin) {}
   void place(Catalog& target) override {
-    const std::int64_t count = std::ssize(target.storages);
-    for (std::int64_t i = 0; i < count; ++i) {
-      Storage& storage = target.storages[static_cast<std::size_t>(i)];
+    std::int64_t end = begin_;
+    for (Storage& storage : target.storages) {
       storage.file = 0;
-      storage.offset = 4 * (is_reversed_ ? count - 1 - i : i);
+      storage.offset = end;
+      end += storage.bytes;
     }
-    target.files = {{file_, 4 * count, -1}};
+    target.files = {{file_, end - begin_ + 4, -1}};
   }
   bool is_folder() const override { return true; }
 
  private:
   std::string file_;
-  bool is_reversed_;
+  std::int64_t begin_;
 };
 
 class RanksThatDiffer : public ::testing::Test {
@@ -49,16 +49,16 @@ class RanksThatDiffer : public ::testing::Test {
     validate_catalog(source_);
   }
 
-  /// Two ranks copy; `change` makes the job of rank 1 another one.
-  void expect_refused(const std::function<void(CopyJob&)>& change) {
+  /// Two ranks copy; `change` makes their jobs differ.
+  void expect_refused(const std::function<void(CopyJob&, int rank)>& change) {
     MemoryReader reader(source_, {std::vector<std::byte>(8)});
     const auto run = [&](Group& group) {
       CopyJob job;
       job.reader = &reader;
-      job.traits.name = "ordered";
-      job.make_writer = [](const Catalog&) { return std::make_unique<OrderedWriter>("data", false); };
+      job.traits.name = "line";
+      job.make_writer = [](const Catalog&) { return std::make_unique<LineWriter>("data", 0); };
       job.selection = select(source_, {});
-      if (group.rank() == 1) change(job);
+      change(job, group.rank());
       Progress progress;
       run_copy_job(*local_output(*disk_, "/d/out", {}, {}), group, job, progress, {});
     };
@@ -70,20 +70,22 @@ class RanksThatDiffer : public ::testing::Test {
   Catalog source_;
 };
 
-TEST_F(RanksThatDiffer, InTheNamesOfFilesAreRefused) {
-  expect_refused([](CopyJob& job) {
-    job.make_writer = [](const Catalog&) { return std::make_unique<OrderedWriter>("DATA", false); };
+TEST_F(RanksThatDiffer, InTheNameOfAFileAreRefused) {
+  expect_refused([](CopyJob& job, int rank) {
+    job.make_writer = [rank](const Catalog&) { return std::make_unique<LineWriter>(rank == 0 ? "a" : "b", 0); };
   });
 }
 
 TEST_F(RanksThatDiffer, InTheOffsetsOfStoragesAreRefused) {
-  expect_refused([](CopyJob& job) {
-    job.make_writer = [](const Catalog&) { return std::make_unique<OrderedWriter>("data", true); };
+  expect_refused([](CopyJob& job, int rank) {
+    job.make_writer = [rank](const Catalog&) { return std::make_unique<LineWriter>("data", 4 * rank); };
   });
 }
 
 TEST_F(RanksThatDiffer, InADtypeOfTheSameSizeAreRefused) {
-  expect_refused([&](CopyJob& job) { job.selection = select(source_, {.cast = {"a=int8"}}); });
+  expect_refused([&](CopyJob& job, int rank) {
+    job.selection = select(source_, {.cast = {rank == 0 ? "a=float16" : "a=bfloat16"}});
+  });
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from kill_loop import write_safetensors
 
-FAULTS = [("pwrite64", "ENOSPC", 6), ("pwrite64", "EIO", 6), ("fsync", "EIO", 6), ("fallocate", "ENOSPC", 6), ("mkdir", "EACCES", 6),
-          ("renameat2", "EIO", 6), ("pread64", "EIO", 3), ("pread64", "EINTR", 0), ("pwrite64", "EINTR", 0)]
+FAULTS = [("pwrite64", "ENOSPC", 6), ("pwrite64", "EIO", 6), ("fsync", "EIO", 6), ("fallocate", "ENOSPC", 6), ("mkdirat", "EACCES", 6),
+          ("renameat2", "EIO", 6), ("fchmod", "EPERM", 6), ("pread64", "EIO", 3), ("pread64", "EINTR", 0), ("pwrite64", "EINTR", 0)]
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
                 assert destination.exists() == (code == 0), f"{call} {k} {error}: destination exists: {destination.exists()}"
                 if code:
                     left = [p.name for p in work.iterdir() if re.match(r"\.dst\.shardctl", p.name)]
-                    assert not left or call == "mkdir", f"{call} {k} {error}: left {left}"
+                    assert not left or call == "mkdirat", f"{call} {k} {error}: left {left}"
                 if not met:
                     break
             print(f"{call} {error}: {k - 1} calls failed one by one, exit {wanted}")

@@ -106,13 +106,39 @@ TEST(ChooseTile, GrowsToAllTheMemoryWhereNoTileNeedsFewCalls) {
   EXPECT_GT(tile[0] * 4096, 36 * kMiB);
 }
 
-/// Source elements that are never neighbours: each takes a call whatever the tile.
+/// Source elements that lie more than a page apart: each takes a call whatever the tile.
 TEST(ChooseTile, StaysSmallWhereALargerTileSavesNothing) {
+  Arena arena;
+  const Unit unit = unit_of(arena, {4096, 4096});
+  const std::vector<Piece> from = {make_piece(arena, {0, 0}, {4096, 4096}, {4096 * 2000, 2000})};
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kWhole, kWhole, kMiB})), ElementsAre(64, 4096));
+}
+
+TEST(ChooseTile, KnowsThatSourcesAreReadOverSmallGaps) {
   Arena arena;
   const Unit unit = unit_of(arena, {4096, 4096});
   const std::vector<Piece> from = {make_piece(arena, {0, 0}, {4096, 4096}, {8192, 2})};
   const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
-  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kWhole, kWhole, kMiB})), ElementsAre(64, 4096));
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {kMiB, kWhole, kMiB})), ElementsAre(128, 4096))
+      << "4 reads and a write for 2 MiB; the calls for 1 MiB are too many";
+}
+
+Unit stream_of(Arena& arena, const Sizes& shape) {
+  Unit unit = unit_of(arena, shape);
+  unit.is_stream = true;
+  return unit;
+}
+
+TEST(ChooseTile, IsASlabOfOnePieceInItsOrderWhereThatIsAStream) {
+  Arena arena;
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {4096, 4096}, {1, 4096})};
+  const std::vector<Piece> whole = {make_piece(arena, {0, 0}, {4096, 4096}, {4096, 1})};
+  const TileLimits limits{32 * kMiB, kWhole, kMiB};
+  EXPECT_EQ(numbers(choose_tile(arena, stream_of(arena, {4096, 4096}), whole, to, limits))[1], 4096);
+  const std::vector<Piece> columns = {make_piece(arena, {0, 0}, {4096, 3000}, {3000, 1}),
+                                      make_piece(arena, {0, 3000}, {4096, 1096}, {1096, 1})};
+  EXPECT_EQ(numbers(choose_tile(arena, stream_of(arena, {4096, 4096}), columns, to, limits))[1], 3000);
 }
 
 TEST(ChooseTile, BalancesItsSidesWhereTheOrdersOfTheTwoSidesDiffer) {

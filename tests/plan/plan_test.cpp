@@ -190,6 +190,92 @@ TEST(PlanCopies, KeepsStoragesApartForChecksums) {
   EXPECT_EQ(plan.to_pieces.size(), 100);
 }
 
+/// Two compressed storages of one file: the offsets of both count in what is decoded.
+TEST(PlanCopies, JoinsNothingAcrossCompressedStorages) {
+  Catalog source, target;
+  for (const int i : {0, 1}) {
+    MadeChunk chunk = piece(source, 0, {0}, {100}, 1);
+    source.storages.back().plain = false;
+    source.storages.back().offset = 0;
+    chunk.first = i * 10;
+    chunk.sizes = {10};
+    add_tensor(source, fmt::format("t{}", i), DType::kUint8, {10}, {chunk});
+    add_tensor(target, fmt::format("t{}", i), DType::kUint8, {10}, {piece(target, 0, {0}, {10}, 1)});
+  }
+  const Plan plan = plan_copies(source, target, {});
+  ASSERT_EQ(plan.from_pieces.size(), 2U);
+  EXPECT_EQ(plan.from_pieces[1].storage, 1U);
+  EXPECT_EQ(plan.from_pieces[1].first, 10);
+}
+
+/// Views of one stream, in the reverse order of their names.
+TEST(PlanCopies, OrdersUnitsFromStreamsAsTheyLieInThem) {
+  Catalog source, target;
+  MadeChunk whole = piece(source, 0, {0}, {3 << 20}, 1);
+  source.storages[0].is_stream = true;
+  for (const int i : {0, 1, 2}) {
+    whole.first = (2 - i) << 20;
+    whole.sizes = {1 << 20};
+    add_tensor(source, fmt::format("t{}", i), DType::kUint8, {1 << 20}, {whole});
+    add_tensor(target, fmt::format("t{}", i), DType::kUint8, {1 << 20}, {piece(target, 0, {0}, {1 << 20}, 1)});
+  }
+  add_tensor(source, "plain", DType::kUint8, {1 << 20}, {piece(source, 1, {0}, {1 << 20}, 1)});
+  add_tensor(target, "plain", DType::kUint8, {1 << 20}, {piece(target, 1, {0}, {1 << 20}, 1)});
+  const Plan plan = plan_copies(source, target, {});
+  std::vector<std::int64_t> first;
+  for (const Unit& unit : plan.units) first.push_back(plan.from(unit)[0].first >> 20);
+  EXPECT_THAT(first, ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(plan.from(plan.units[0])[0].storage, 1U);
+}
+
+/// Where each tile begins and ends in its storage, tile by tile, and which storage that is.
+void expect_front_to_back(const Plan& plan, const Unit& unit) {
+  std::int64_t end = 0;
+  std::uint32_t storage = plan.from(unit)[0].storage;
+  for (std::int64_t number = 0; number < unit.tile_count; ++number) {
+    const Box tile = tile_box(unit, number);
+    for (const Piece& piece : plan.from(unit)) {
+      const Box common = intersect(tile, Box(piece.offsets, piece.sizes));
+      if (common.empty()) continue;
+      if (piece.storage != storage) end = 0;
+      EXPECT_GE(piece.storage, storage);
+      storage = piece.storage;
+      std::int64_t first = piece.first;
+      for (int d = 0; d < common.dims; ++d) {
+        first += (common.offset[static_cast<std::size_t>(d)] - piece.offsets[d]) * piece.strides[d];
+      }
+      EXPECT_GE(first, end) << "tile " << number;
+      end = first + 1;
+    }
+  }
+}
+
+TEST(PlanCopies, ReadsATransposedStreamFrontToBack) {
+  Catalog source, target;
+  MadeChunk chunk = piece(source, 0, {0, 0, 0}, {64, 128, 512}, 4);
+  source.storages[0].is_stream = true;
+  chunk.strides = {1, 64 * 512, 64};
+  add_tensor(source, "w", DType::kFloat32, {64, 128, 512}, {chunk});
+  add_tensor(target, "w", DType::kFloat32, {64, 128, 512}, {piece(target, 0, {0, 0, 0}, {64, 128, 512}, 4)});
+  const Plan plan = plan_copies(source, target, {.max_memory_bytes = 2 << 20, .threads = 2});
+  ASSERT_EQ(plan.units.size(), 1U);
+  EXPECT_TRUE(plan.units[0].is_stream);
+  EXPECT_GT(plan.tile_count, 8);
+  EXPECT_EQ(numbers(plan.units[0].shape), (std::vector<std::int64_t>{128, 512, 64}));
+  expect_front_to_back(plan, plan.units[0]);
+}
+
+TEST(PlanCopies, ReadsOneStreamAfterAnother) {
+  Catalog source, target;
+  add_matrix(source, 4096, 1024, 1, 4);
+  for (Storage& storage : source.storages) storage.is_stream = true;
+  add_matrix(target, 4096, 1024, 0, 2);
+  const Plan plan = plan_copies(source, target, {.max_memory_bytes = 2 << 20, .threads = 1});
+  ASSERT_EQ(plan.units.size(), 1U);
+  EXPECT_GT(plan.tile_count, 4);
+  expect_front_to_back(plan, plan.units[0]);
+}
+
 TEST(PlanCopies, JoinsNothingWithoutPlaces) {
   Catalog source, target;
   add_small(source);

@@ -24,8 +24,8 @@ Catalog replicated(Random& random, std::int64_t parts) {
   for (std::int64_t part = 0; part < parts; ++part) {
     for (std::int64_t copies = 1 + below(random, 4); copies > 0; --copies) {
       const auto file = static_cast<std::uint32_t>(below(random, 3));
-      chunks.push_back({{part * 10}, {10}, {1}, 0, add_storage(catalog, file, 10),
-                        static_cast<std::int32_t>(below(random, 1000))});
+      chunks.push_back(
+          {{part * 10}, {10}, {1}, 0, add_storage(catalog, file, 10), static_cast<std::int32_t>(below(random, 1000))});
     }
     if (random() % 3 == 0) chunks.push_back({{part * 10}, {0}, {1}, 0, add_storage(catalog, 0, 0), -1});
   }

@@ -22,11 +22,11 @@ enum class Codec { kDeflate, kZstd };
 /// Compressed bytes of one file.
 struct Compressed {
   std::shared_ptr<const RandomReader> file;
-  std::int64_t offset = 0;         ///< Where the compressed bytes begin in the file.
-  std::int64_t stored_bytes = 0;   ///< Compressed.
-  std::int64_t bytes = 0;          ///< After decompression, exactly.
+  std::int64_t offset = 0;        ///< Where the compressed bytes begin in the file.
+  std::int64_t stored_bytes = 0;  ///< Compressed.
+  std::int64_t bytes = 0;         ///< After decompression, exactly.
   Codec codec = Codec::kDeflate;
-  std::string shown;               ///< The record or item, for messages.
+  std::string shown;  ///< The record or item, for messages.
   /// Called with the number of bytes after each step, also for bytes that a read backwards decodes again; may throw.
   /// May be empty.
   std::function<void(std::int64_t bytes)> on_decoded = {};
@@ -36,8 +36,11 @@ struct Compressed {
 /// deflate at the nearest of up to 64 copies that were made of the decoder on the way, for zstd at a frame's begin.
 ///
 /// \throws Error kCorruption (kind bad_header)  from read_at: not such a stream, or more or fewer bytes come out, or
-///   bytes follow it. kUnsupported  a zstd window above 128 MiB.
-/// Threads: safe; readers take turns. Memory: up to 8 MiB of output, 40 KiB for each copy, and what zstd's window takes.
+///   bytes follow it. (kind out_of_bounds)  reads in another order than that of the bytes had it decoded 16 times, and
+///   256 MiB. kUnsupported  a zstd window above 128 MiB.
+/// \throws Error kResource  the decoder gets no memory.
+/// Threads: safe; readers take turns, those of long ranges by turn(). Memory: up to 8 MiB of output, 40 KiB for each
+/// copy, and what zstd's window takes until the end is decoded.
 /// Cost: linear for reads in order; nothing is read before the first read.
 std::shared_ptr<const RandomReader> decompressed(Compressed from);
 
@@ -49,10 +52,10 @@ void decompress_all(const Compressed& from, const std::function<void(std::span<c
 
 /// How stored elements differ from plain ones.
 struct ElementCode {
-  int swap_bytes = 1;   ///< Bytes are reversed in groups of this many: 2, 4, 8 (complex: half an element); 1: not.
-  DType dtype{};        ///< The elements' dtype, which conj and neg need.
-  bool conj = false;    ///< Imaginary parts are stored with the other sign.
-  bool neg = false;     ///< Elements are stored with the other sign.
+  int swap_bytes = 1;  ///< Bytes are reversed in groups of this many: 2, 4, 8 (complex: half an element); 1: not.
+  DType dtype{};       ///< The elements' dtype, which conj and neg need.
+  bool conj = false;   ///< Imaginary parts are stored with the other sign.
+  bool neg = false;    ///< Elements are stored with the other sign.
 
   bool is_plain() const { return swap_bytes == 1 && !conj && !neg; }  ///< The stored bytes are the elements.
   friend bool operator==(const ElementCode&, const ElementCode&) = default;

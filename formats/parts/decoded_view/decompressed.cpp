@@ -4,6 +4,7 @@
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -16,10 +17,17 @@ namespace shard::decoded_view {
 namespace {
 
 constexpr std::size_t kInput = 64 << 10, kBlock = 256 << 10;
-constexpr std::size_t kWindow = 8 << 20;  // Of output that is kept, so that threads may read in turns.
+constexpr std::size_t kInflater = 40 << 10;  // zlib's state and window (zlib.h, inflateInit2).
+constexpr std::size_t kWindow = 8 << 20;     // Of output that is kept, so that threads may read in turns.
 constexpr std::size_t kMaxPoints = 64;
 constexpr std::int64_t kFirstSpacing = 1 << 20;
 constexpr int kMaxZstdWindowLog = 27;
+constexpr std::int64_t kMostPasses = 16, kAlwaysDecoded = 256 << 20;
+
+Error out_of_memory(const Compressed& from) {
+  return Error(ErrorCode::kResource, fmt::format("cannot decompress '{}': out of memory", from.shown))
+      .in_file(from.file->name());
+}
 
 Error damaged(const Compressed& from, std::string_view what) {
   return Error(ErrorCode::kCorruption, fmt::format("'{}' {}", from.shown, what))
@@ -59,17 +67,16 @@ class Stream {
   virtual std::size_t produce(std::span<std::byte> out) = 0;
   /// A decoder that goes on from here, or null where none can begin.
   virtual std::unique_ptr<Stream> copy() const = 0;
+  virtual std::size_t memory_bytes() const = 0;
 };
 
 class Inflater final : public Stream {
  public:
   explicit Inflater(const Compressed& from) : from_(from), input_(from) {
-    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
+    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw out_of_memory(from_);
   }
   Inflater(const Inflater& other) : Stream(), from_(other.from_), input_(other.from_, other.input_.position()) {
-    if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) {
-      throw Error(ErrorCode::kResource, "cannot inflate a record: out of memory");
-    }
+    if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) throw out_of_memory(from_);
   }
   Inflater& operator=(const Inflater&) = delete;
   ~Inflater() override { inflateEnd(&stream_); }
@@ -83,6 +90,7 @@ class Inflater final : public Stream {
       stream_.avail_in = static_cast<uInt>(ahead.size());
       const int status = ::inflate(&stream_, Z_NO_FLUSH);
       input_.take(ahead.size() - stream_.avail_in);
+      if (status == Z_MEM_ERROR) throw out_of_memory(from_);
       if (status != Z_OK && status != Z_STREAM_END) throw damaged(from_, "is not a deflate stream, or is cut short");
       ended_ = status == Z_STREAM_END;
     }
@@ -90,6 +98,7 @@ class Inflater final : public Stream {
     return out.size() - stream_.avail_out;
   }
   std::unique_ptr<Stream> copy() const override { return ended_ ? nullptr : std::make_unique<Inflater>(*this); }
+  std::size_t memory_bytes() const override { return kInflater + kInput; }
 
  private:
   const Compressed& from_;
@@ -102,7 +111,7 @@ class ZstdStream final : public Stream {
  public:
   explicit ZstdStream(const Compressed& from, std::int64_t at = 0)
       : from_(from), input_(from, at), context_(ZSTD_createDCtx(), &ZSTD_freeDCtx) {
-    if (context_ == nullptr) throw Error(ErrorCode::kResource, "cannot decompress an item: out of memory");
+    if (context_ == nullptr) throw out_of_memory(from_);
     ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
 
@@ -126,10 +135,12 @@ class ZstdStream final : public Stream {
   std::unique_ptr<Stream> copy() const override {
     return between_frames_ ? std::make_unique<ZstdStream>(from_, input_.position()) : nullptr;
   }
+  std::size_t memory_bytes() const override { return ZSTD_sizeof_DCtx(context_.get()) + kInput; }
 
  private:
   void check(std::size_t status) const {
     if (ZSTD_isError(status) == 0) return;
+    if (ZSTD_getErrorCode(status) == ZSTD_error_memory_allocation) throw out_of_memory(from_);
     if (ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge) {
       throw Error(ErrorCode::kUnsupported, fmt::format("'{}' needs a zstd window above 128 MiB", from_.shown))
           .in_file(from_.file->name());
@@ -155,6 +166,8 @@ class Decompressed final : public RandomReader {
     name_ = from_.file->name();
   }
   std::int64_t size() const override { return from_.bytes; }
+  std::unique_lock<std::mutex> turn() const override { return std::unique_lock(turn_); }
+  std::int64_t held_bytes() const override { return held_bytes_; }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > from_.bytes) {
@@ -222,9 +235,33 @@ class Decompressed final : public RandomReader {
     window_.resize(kept + produced);
     position_ += static_cast<std::int64_t>(produced);
     if (from_.on_decoded) from_.on_decoded(static_cast<std::int64_t>(produced));
+    count_decoded(static_cast<std::int64_t>(produced));
     if (produced == 0 || position_ > from_.bytes) fail_size();
-    if (position_ == from_.bytes) check_end();
-    remember();
+    if (position_ < from_.bytes) {
+      remember();
+    } else {
+      check_end();
+      stream_.reset();  // What is read from now on lies in the window or begins again.
+    }
+    count_held();
+  }
+
+  /// Readers go front to back, but views may be made to send the decoder to and fro.
+  void count_decoded(std::int64_t bytes) const {
+    decoded_bytes_ += bytes;
+    if ((decoded_bytes_ - kAlwaysDecoded) / kMostPasses <= from_.bytes) return;
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("cannot decompress '{}' more than {} times", from_.shown, kMostPasses))
+        .in_file(from_.file->name())
+        .because("tensors look into it here and there; a file that was made to keep its readers busy does so")
+        .hint("write the file again without compression")
+        .of_kind(FindingKind::kOutOfBounds);
+  }
+
+  void count_held() const {
+    std::size_t bytes = window_.capacity() + (stream_ == nullptr ? 0 : stream_->memory_bytes());
+    for (const Point& point : points_) bytes += point.stream->memory_bytes();
+    held_bytes_ = static_cast<std::int64_t>(bytes);
   }
 
   void check_end() const {
@@ -243,7 +280,7 @@ class Decompressed final : public RandomReader {
 
   void remember() const {
     const std::int64_t last = points_.empty() ? 0 : points_.back().position;
-    if (position_ - last < spacing_ || position_ == from_.bytes) return;
+    if (position_ - last < spacing_) return;
     std::unique_ptr<Stream> copy = stream_->copy();
     if (copy == nullptr) return;
     points_.push_back({position_, std::move(copy)});
@@ -254,12 +291,15 @@ class Decompressed final : public RandomReader {
   }
 
   const Compressed from_;
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<Stream> stream_;
+  mutable std::mutex turn_;                               ///< Of readers.
+  mutable std::mutex mutex_;                              ///< Guards what follows.
+  mutable std::unique_ptr<Stream> stream_;                ///< Null behind the end.
   mutable std::int64_t position_ = 0, window_begin_ = 0;  ///< The window holds what lies between.
   mutable std::vector<std::byte> window_;
   mutable std::vector<Point> points_;
   mutable std::int64_t spacing_ = kFirstSpacing;
+  mutable std::int64_t decoded_bytes_ = 0;  ///< In all passes.
+  mutable std::atomic<std::int64_t> held_bytes_{0};
 };
 
 }  // namespace

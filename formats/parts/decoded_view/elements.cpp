@@ -64,6 +64,8 @@ class Elements final : public RandomReader {
     group_ = has_flags ? element_bytes(code.dtype) : code.swap_bytes;
   }
   std::int64_t size() const override { return bytes_; }
+  std::unique_lock<std::mutex> turn() const override { return file_->turn(); }
+  std::int64_t held_bytes() const override { return file_->held_bytes(); }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > bytes_) {

@@ -13,26 +13,33 @@
 
 namespace shard::decoded_view {
 
-/// First in, first out. Threads: safe; one view is made at a time.
+/// What was asked for last is kept: up to kMostViews whose memory (RandomReader::held_bytes) is together at most
+/// kMostHeld, and always the last. Threads: safe; one view is made at a time.
 class ViewCache {
  public:
-  /// \param capacity  views that are kept; each may hold a decoder of some MiB.
-  explicit ViewCache(std::size_t capacity) : capacity_(capacity) {}
-
   /// The view of a storage; `make` makes one that is not kept.
   template <class Make>
   std::shared_ptr<const RandomReader> get(std::uint32_t storage, const Make& make) {
     const std::scoped_lock lock(mutex_);
     const auto kept = std::ranges::find(views_, storage, &Kept::first);
-    if (kept != views_.end()) return kept->second;
-    views_.emplace_back(storage, make());
-    if (views_.size() > capacity_) views_.pop_front();
+    Kept last(storage, kept != views_.end() ? kept->second : make());
+    if (kept != views_.end()) views_.erase(kept);
+    views_.push_back(std::move(last));
+    while (views_.size() > 1 && (views_.size() > kMostViews || held_bytes() > kMostHeld)) views_.pop_front();
     return views_.back().second;
   }
 
  private:
   using Kept = std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>;
-  std::size_t capacity_;
+  static constexpr std::size_t kMostViews = 64;
+  static constexpr std::int64_t kMostHeld = 32 << 20;
+
+  std::int64_t held_bytes() const {
+    std::int64_t bytes = 0;
+    for (const Kept& each : views_) bytes += each.second->held_bytes();
+    return bytes;
+  }
+
   std::mutex mutex_;
   std::deque<Kept> views_;
 };

@@ -9,32 +9,52 @@
 
 namespace shard::pickle {
 
-namespace {
-
-using Pair = std::pair<const Value*, const Value*>;
-
-/// Walks two values side by side. A pair that is met again needs no second look: the first finds what differs below it.
-class Comparison {
+/// Walks two values side by side, by the algorithm of Hopcroft and Karp for the equivalence of automata. Invariant: if
+/// all pairs in `todo_` are equal, so are the members of each class. A pair of one class needs no look, and every other
+/// pair makes one class of two, so there are fewer looks than nodes.
+class Equality::Comparison {
  public:
-  Comparison(const Equality::Options& options, std::int64_t& visits) : options_(options), visits_(visits) {}
+  explicit Comparison(Equality& equality) : options_(equality.options_), known_(equality) {}
 
   bool run(const Value& a, const Value& b) {
     push(&a, &b);
     while (!todo_.empty() && is_same_) {
       const auto [left, right] = todo_.back();
       todo_.pop_back();
-      check_walk(0, ++visits_);
+      const std::int64_t text = left->text.size() == right->text.size() ? std::ssize(left->text) : 0;
+      check_walk(0, known_.visits_ += 1 + text / kTextBytesOfVisit);
       compare(*left, *right);
     }
     return is_same_;
   }
 
  private:
+  static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< So much text costs about as much as a value.
+
+  const Value* class_of(const Value* value) {
+    const Value** above = known_.classes_.find(value);
+    if (above == nullptr) return value;
+    while (const Value** next = known_.classes_.find(*above)) {
+      *above = *next;  // So that the way is shorter next time.
+      above = next;
+    }
+    return *above;
+  }
+
+  /// \returns false where the two are known to be equal.
+  bool join(const Value* a, const Value* b) {
+    if (a == b) return known_.selves_.insert(a);
+    const Value *left = class_of(a), *right = class_of(b);
+    if (left == right) return false;
+    known_.classes_.try_emplace(left, right);
+    return true;
+  }
+
   void push(const Value* a, const Value* b) {
     if (a == nullptr || b == nullptr) {
       is_same_ = is_same_ && a == b;
     } else if (a != b || !options_.opaque_by_class || options_.same_tensor) {
-      if (met_.insert(Pair(a, b))) todo_.emplace_back(a, b);
+      if (join(a, b)) todo_.emplace_back(a, b);
     }
   }
 
@@ -62,15 +82,17 @@ class Comparison {
     push(left.kwargs, right.kwargs);
   }
 
-  const Equality::Options& options_;
-  std::int64_t& visits_;
-  std::vector<Pair> todo_;
-  HashSet<Pair> met_;
+  const Options& options_;
+  Equality& known_;
+  std::vector<std::pair<const Value*, const Value*>> todo_;
   bool is_same_ = true;
 };
 
-}  // namespace
-
-bool Equality::is_equal(const Value& a, const Value& b) { return Comparison(options_, visits_).run(a, b); }
+bool Equality::is_equal(const Value& a, const Value& b) {
+  if (Comparison(*this).run(a, b)) return true;
+  classes_.clear();  // Some hold only if the two had been equal.
+  selves_ = {};
+  return false;
+}
 
 }  // namespace shard::pickle

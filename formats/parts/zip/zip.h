@@ -61,8 +61,8 @@ class ZipReader {
   std::vector<std::byte> read(const Record& record, std::int64_t limit_bytes) const;
   /// The same of any size; the arena's budget pays. \throws Error kCorruption  the budget is spent.
   std::vector<std::byte> read(const Record& record, Arena& arena) const;
-  /// What the file holds of the record's stored bytes, see RandomReader::held_bytes.
-  std::int64_t held_bytes(const Record& record) const;
+  /// What the file holds of the record's stored bytes, see RandomReader::allocated_bytes.
+  std::int64_t allocated_bytes(const Record& record) const;
 
  private:
   struct Window {

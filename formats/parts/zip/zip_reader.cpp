@@ -304,8 +304,8 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
   return begin_ + data;
 }
 
-std::int64_t ZipReader::held_bytes(const Record& record) const {
-  return file_->held_bytes(begin_ + record.header_offset, record.limit - record.header_offset);
+std::int64_t ZipReader::allocated_bytes(const Record& record) const {
+  return file_->allocated_bytes(begin_ + record.header_offset, record.limit - record.header_offset);
 }
 
 std::vector<std::byte> ZipReader::read(const Record& record, Arena& arena) const {

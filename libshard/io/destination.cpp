@@ -1,0 +1,104 @@
+#include "libshard/io/destination.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kMark = ".shardctl-";
+constexpr std::size_t kRandomDigits = 8;
+constexpr int kMaxFolderDepth = 4096;  ///< At most so many parents are checked.
+
+std::string random_digits() {
+  std::random_device device;
+  return fmt::format("{:08x}", device());
+}
+
+/// True when `folder` or a folder above it is `wanted`.
+bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wanted) {
+  FileStatus at = fs.status(folder);
+  for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
+    if (is_same(at, wanted)) return true;
+    folder = join_path(folder, "..");
+    const FileStatus above = fs.status(folder);
+    if (above.kind != FileKind::kFolder || is_same(above, at)) return false;
+    at = above;
+  }
+  return false;
+}
+
+/// True when a file of the folder is `wanted`, by another name perhaps.
+bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted) {
+  for (const std::string& name : fs.list(folder)) {
+    if (is_same(fs.status(join_path(folder, name)), wanted)) return true;
+  }
+  return false;
+}
+
+/// True when the source or a file of it lies in the folder `wanted`, itself or at the end of links.
+bool has_file_in(const LocalDisk& fs, const std::string& source, const FileStatus& from, const FileStatus& wanted) {
+  const std::string whole = fs.resolved(source);
+  if (is_or_lies_in(fs, parent_path(source), wanted) || is_or_lies_in(fs, parent_path(whole), wanted)) return true;
+  if (from.kind != FileKind::kFolder) return false;
+  for (const std::string& name : fs.list(source)) {
+    const std::string entry = fs.resolved(join_path(whole, name));
+    const bool is_link = parent_path(entry) != whole;
+    if (is_link && is_or_lies_in(fs, parent_path(entry), wanted)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Destination::Destination(const std::string& destination)
+    : parent(parent_path(destination)), name(base_name(destination)), path(join_path(parent, name)) {
+  if (name.empty() || name == "." || name == ".." || name == "/") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot write to '{}': it does not name a new file or folder", destination));
+  }
+  if (parent == "." && destination.front() != '.') path = name;  // As the user wrote it.
+}
+
+std::string Destination::sibling(std::string_view kind) const {
+  return fmt::format(".{}{}{}{}", name, kMark, kind, random_digits());
+}
+
+bool Destination::is_sibling(std::string_view entry) const {
+  const std::string prefix = fmt::format(".{}{}", name, kMark);
+  return entry.size() == prefix.size() + kRandomDigits && entry.starts_with(prefix) &&
+         entry.substr(prefix.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+void check_overlap(const LocalDisk& fs, const Destination& to, const std::string& source) {
+  const FileStatus from = fs.status(source), there = fs.status(to.path);
+  const char* relation = nullptr;
+  if (is_same(from, there)) {
+    relation = "is the source";
+  } else if (from.kind == FileKind::kFolder && is_or_lies_in(fs, to.parent, from)) {
+    relation = "lies in the source";
+  } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
+    relation = "is one of the source's files";
+  } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, from, there)) {
+    relation = "holds the source";
+  }
+  if (relation == nullptr) return;
+  throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
+      .in_file(to.path)
+      .because(fmt::format("source and output overlap: {}", source))
+      .hint("write to another place");
+}
+
+void check_absent(const FileStatus& there, const Destination& to) {
+  if (there.kind == FileKind::kAbsent) return;
+  throw Error(ErrorCode::kExists, "cannot write: the destination exists already")
+      .in_file(to.path)
+      .suggest(Remedy::kReplaceDestination);
+}
+
+}  // namespace shard

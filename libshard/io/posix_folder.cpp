@@ -1,0 +1,219 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "libshard/io/local_folder.h"
+#include "libshard/io/paths.h"
+#include "libshard/io/posix_file.h"
+
+namespace shard::posix {
+
+namespace {
+
+constexpr int kMaxDepth = 256;  ///< Of folders that are removed: each level keeps a descriptor.
+
+int rename_at(int from, const std::string& name, int to, const std::string& new_name, unsigned int flags) {
+  return static_cast<int>(::syscall(SYS_renameat2, from, name.c_str(), to, new_name.c_str(), flags));
+}
+
+/// True when the kernel or the file system lacks what was asked of renameat2.
+bool is_missing_call(int error_number) {
+  return error_number == ENOSYS || error_number == EINVAL || error_number == EOPNOTSUPP;
+}
+
+/// The umask, without changing it for other threads as umask(2) would.
+mode_t current_umask() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    unsigned int mask = 0;
+    if (std::sscanf(line.c_str(), "Umask: %o", &mask) == 1) return mask;
+  }
+  const mode_t mask = ::umask(077);  // No /proc.
+  ::umask(mask);
+  return mask;
+}
+
+/// Whether a folder's owner is the one that new files in it get: not always this process's user on network disks.
+bool is_ours(int folder) {
+  struct stat info {
+  }, file_info{};
+  if (::fstat(folder, &info) != 0) return false;
+  if (info.st_uid == ::geteuid()) return true;
+  const char* const name = ".owner";
+  const Descriptor file = open_at(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (!file.valid()) return false;
+  const bool is_same_owner = ::fstat(file.get(), &file_info) == 0 && file_info.st_uid == info.st_uid;
+  return ::unlinkat(folder, name, 0) == 0 && is_same_owner;
+}
+
+bool remove_entry(int folder, const std::string& name, int depth);
+
+/// \returns false when errno says why not.
+bool remove_all_in(int folder, int depth) {
+  if (depth > kMaxDepth) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  const auto names = list(open_at(folder, ".", kFolderFlags));
+  if (!names) return false;
+  for (const std::string& name : *names) {
+    if (!remove_entry(folder, name, depth)) return false;
+  }
+  return true;
+}
+
+bool remove_entry(int folder, const std::string& name, int depth) {
+  if (::unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
+  if (errno != EISDIR && errno != EPERM) return false;  // Linux says EISDIR, POSIX EPERM.
+  const Descriptor below = open_at(folder, name, kFolderFlags | O_NOFOLLOW);
+  if (!below.valid()) return errno == ENOENT;
+  if (!remove_all_in(below.get(), depth + 1)) return false;
+  return ::unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+class PosixFolder final : public LocalFolder {
+ public:
+  PosixFolder(Descriptor descriptor, const std::string& path) : LocalFolder(path), descriptor_(std::move(descriptor)) {}
+
+  FileStatus status() const override {
+    struct stat info {};
+    if (::fstat(fd(), &info) != 0) fail_writing(path(), "cannot stat", errno);
+    return status_from(info);
+  }
+
+  FileStatus status_of(const std::string& name) const override {
+    struct stat info {};
+    if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return status_from(info);
+    if (errno != ENOENT) fail_writing(path_of(name), "cannot stat", errno);
+    return {};
+  }
+
+  std::vector<std::string> list() const override {
+    std::optional<std::vector<std::string>> names = posix::list(open_at(fd(), ".", kFolderFlags));
+    if (!names) fail_writing(path(), "cannot list the folder", errno);
+    return *std::move(names);
+  }
+
+  std::int64_t free_bytes() const override {
+    struct statvfs info {};
+    if (retry([&] { return ::fstatvfs(fd(), &info); }) != 0) fail_writing(path(), "cannot ask for free space", errno);
+    return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
+  }
+
+  std::unique_ptr<FileWriter> create(const std::string& name) override {
+    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    Descriptor descriptor = open_at(fd(), name, kFlags, 0666);
+    if (!descriptor.valid()) fail_making(name, "cannot create");
+    return make_writer(std::move(descriptor), path_of(name));
+  }
+
+  std::unique_ptr<FileWriter> open_existing(const std::string& name) override {
+    Descriptor descriptor = open_at(fd(), name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open what rank 0 made", errno);
+    return make_writer(std::move(descriptor), path_of(name));
+  }
+
+  /// mkdir gives no descriptor: whoever may rename here could put another folder in its place before it is opened.
+  std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
+    if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot make the folder");
+    Descriptor made = open_at(fd(), name, kFolderFlags | O_NOFOLLOW);
+    if (!made.valid() && errno == ENOENT) return nullptr;
+    if (!made.valid()) fail_writing(path_of(name), "cannot open the new folder", errno);
+    const auto entries = posix::list(open_at(made.get(), ".", kFolderFlags));
+    if (!entries || !entries->empty() || !is_ours(made.get())) {
+      throw Error(ErrorCode::kResource, "cannot use the new folder: another one took its name").in_file(path_of(name));
+    }
+    return make_folder_handle(std::move(made), path_of(name));
+  }
+
+  std::unique_ptr<LocalFolder> open_folder(const std::string& name) override {
+    Descriptor descriptor = open_at(fd(), name, kFolderFlags | O_NOFOLLOW);
+    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open the folder", errno);
+    return make_folder_handle(std::move(descriptor), path_of(name));
+  }
+
+  void set_mode(std::optional<std::uint32_t> mode) override {
+    struct stat info {};
+    if (::fstat(fd(), &info) != 0) fail_writing(path(), "cannot stat", errno);
+    const mode_t wanted = mode.value_or(0777 & ~current_umask()) | (info.st_mode & S_ISGID);
+    if (::fchmod(fd(), wanted) != 0) fail_writing(path(), "cannot set the mode", errno);
+  }
+
+  void set_mode_of(const std::string& name, std::uint32_t mode, bool sync) override {
+    const Descriptor file = open_at(fd(), name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (!file.valid()) fail_writing(path_of(name), "cannot open", errno);
+    if (::fchmod(file.get(), mode) != 0) fail_writing(path_of(name), "cannot set the mode", errno);
+    if (sync && retry([&] { return ::fsync(file.get()); }) != 0) fail_writing(path_of(name), "cannot sync", errno);
+  }
+
+  /// Some network file systems cannot sync a folder and say so; their servers order names by themselves.
+  void sync() override {
+    if (retry([&] { return ::fsync(fd()); }) == 0 || errno == EINVAL || errno == EOPNOTSUPP) return;
+    fail_writing(path(), "cannot sync the folder", errno);
+  }
+
+  void rename_new(const std::string& name, LocalFolder& other, const std::string& new_name) override {
+    auto& to = static_cast<PosixFolder&>(other);
+    if (rename_at(fd(), name, to.fd(), new_name, RENAME_NOREPLACE) == 0) return;
+    if (is_missing_call(errno)) {  // Then look first; a name that appears in between is the price.
+      if (to.status_of(new_name).kind != FileKind::kAbsent) {
+        errno = EEXIST;
+      } else if (::renameat(fd(), name.c_str(), to.fd(), new_name.c_str()) == 0) {
+        return;
+      }
+    }
+    if (errno == ENOTEMPTY) errno = EEXIST;
+    to.fail_making(new_name, "cannot rename to this name");
+  }
+
+  bool exchange(const std::string& name, LocalFolder& other, const std::string& other_name) override {
+    auto& to = static_cast<PosixFolder&>(other);
+    if (rename_at(fd(), name, to.fd(), other_name, RENAME_EXCHANGE) == 0) return true;
+    if (is_missing_call(errno)) return false;
+    fail_writing(to.path_of(other_name), "cannot replace", errno);
+  }
+
+  void remove_all(const std::string& name) override {
+    if (!remove_entry(fd(), name, 0)) fail_writing(path_of(name), "cannot remove", errno);
+  }
+
+  void remove_folder(const std::string& name, LocalFolder& folder) override {
+    const auto& removed = static_cast<PosixFolder&>(folder);
+    if (!remove_all_in(removed.fd(), 0)) fail_writing(removed.path(), "cannot remove", errno);
+    if (!is_same(status_of(name), removed.status())) return;
+    if (::unlinkat(fd(), name.c_str(), AT_REMOVEDIR) != 0) fail_writing(removed.path(), "cannot remove", errno);
+  }
+
+  bool try_lock() override {
+    if (retry([&] { return ::flock(fd(), LOCK_EX | LOCK_NB); }) != 0) return false;
+    struct stat info {};
+    return ::fstat(fd(), &info) == 0 && info.st_nlink > 0;  // Else it was removed meanwhile.
+  }
+
+ private:
+  int fd() const { return descriptor_.get(); }
+  std::string path_of(const std::string& name) const { return join_path(path(), name); }
+  [[noreturn]] void fail_making(const std::string& name, const char* doing) const {
+    if (errno != EEXIST) fail_writing(path_of(name), doing, errno);
+    throw Error(ErrorCode::kExists, fmt::format("{}: it exists already", doing)).in_file(path_of(name));
+  }
+
+  const Descriptor descriptor_;
+};
+
+}  // namespace
+
+std::unique_ptr<LocalFolder> make_folder_handle(Descriptor descriptor, const std::string& path) {
+  return std::make_unique<PosixFolder>(std::move(descriptor), path);
+}
+
+}  // namespace shard::posix

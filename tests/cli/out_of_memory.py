@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Whatever memory a run is refused, it ends with exit 6 and says so: verbs under address spaces that grow until they suffice."""
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+SHARDCTL = os.environ["SHARDCTL"]
+STEP = 5 << 20
+ENOUGH = 700 << 20
+GATHER = ["gather", "-o", "out", "-f", "--objects", "drop"]
+VERBS = [("m.safetensors", ["inspect", "--json"]), ("m.pt", ["inspect"]), ("m.pt", ["digest", "-j", "2"]), ("dcp", ["digest", "-j", "2"]),
+         ("m.pt", [*GATHER, "-j", "2"]), ("m.safetensors", [*GATHER, "--local-ranks", "2"]), ("dcp", [*GATHER, "--local-ranks", "2"]),
+         ("m.pt", ["convert", "-o", "out", "-f", "--to", "dcp"])]
+
+
+def write_safetensors(path: Path) -> None:
+    header = {f"layer.{i}": {"dtype": "F32", "shape": [64], "data_offsets": [256 * i, 256 * (i + 1)]} for i in range(4000)}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(256 * 4000))
+
+
+def write_torch(path: Path) -> None:
+    """A deflated record, and objects of some hundred thousand values."""
+    def storage_tensor(elements: int) -> bytes:
+        storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuJ" + struct.pack("<i", elements) + b"tQ"
+        return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\0J" + struct.pack("<i", elements) + b"\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR"
+    body = b"\x80\x02}(X\x01\0\0\0w" + storage_tensor(1 << 18) + b"X\x01\0\0\0o](" + b"K\x01\x85" * 200_000 + b"eu."
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for record, data in {"data.pkl": body, "data/0": bytes(1 << 20), "version": b"3\n"}.items():
+            archive.writestr("archive/" + record, data)
+
+
+def run(arguments: list[str], limit: int) -> subprocess.CompletedProcess:
+    def set_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return subprocess.run([SHARDCTL, *arguments], capture_output=True, timeout=60, preexec_fn=set_limit, check=False)
+
+
+def main() -> int:
+    problems, runs, seen = [], 0, set()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        write_safetensors(Path("m.safetensors"))
+        write_torch(Path("m.pt"))
+        subprocess.run([SHARDCTL, "split", "m.safetensors", "-o", "dcp", "--ranks", "2", "-q"], check=True)
+        begin = ENOUGH  # Below it the loader cannot map the program.
+        while begin > STEP and run(["version"], begin - STEP).returncode == 0:
+            begin -= STEP
+        for source, arguments in VERBS:
+            words = [arguments[0], source, *arguments[1:]]
+            code, limit = None, begin
+            while code != 0 and limit < ENOUGH:
+                ended = run(words, limit)
+                code = ended.returncode
+                runs += 1
+                seen.add(code)
+                if code not in (0, 6) or (code == 6 and b"error:" not in ended.stderr):
+                    problems.append(f"{words} in {limit >> 20} MiB: exit {code}: {ended.stderr[:300]!r}")
+                limit += STEP
+            if code != 0:
+                problems.append(f"{words} never ends well")
+    for problem in problems[:20]:
+        print("FAIL", problem)
+    print(f"{runs} runs, exit codes {sorted(seen)}")
+    return 1 if problems or 6 not in seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""What shardctl (SHARDCTL) prints and compares is in proportion to what it read: objects that repeat themselves, warnings by
+the hundred thousand, names of megabytes. Each with an honest twin of the same size. Only Python's standard library.
+
+Limits are those of a normal run without a limit of the address space: 5 s of processor time, 512 MiB, 16 KiB of messages.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from build import built, entry, safetensors, tensor, text, torch_file
+
+SHARDCTL = os.environ["SHARDCTL"]
+SECONDS, MIB, MESSAGE_BYTES = 5, 512, 16 << 10
+
+
+class Ended(NamedTuple):
+    code: int
+    seconds: float
+    mib: float
+    out_bytes: int
+    err: str
+
+
+def run(folder: Path, *arguments: object) -> Ended:
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        child = subprocess.Popen([SHARDCTL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return Ended(child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, (folder / "stdout").stat().st_size,
+                 (folder / "stderr").read_text(errors="replace"))
+
+
+class Checks:
+    def __init__(self):
+        self.problems = self.runs = 0
+
+    def ended(self, what: str, ended: Ended, code: int, words: str = "", out_bytes: int = 1 << 30) -> None:
+        self.runs += 1
+        for is_wrong, problem in [(ended.code != code, f"exit {ended.code}, not {code}: {ended.err[:300]}"),
+                                  (ended.seconds > SECONDS, f"takes {ended.seconds:.1f} s"),
+                                  (ended.mib > MIB, f"takes {ended.mib:.0f} MiB"),
+                                  (len(ended.err) > MESSAGE_BYTES, f"says {len(ended.err)} bytes"),
+                                  (words not in ended.err, f"does not say {words!r}: {ended.err[:300]}"),
+                                  (ended.out_bytes > out_bytes, f"prints {ended.out_bytes} bytes")]:
+            if is_wrong:
+                self.problems += 1
+                print(f"FAIL {what}: {problem}", flush=True)
+
+
+def repeated(leaf: bytes, levels: int, width: int) -> bytes:
+    """Lists in lists, each level `width` times the one below: width^levels leaves, but levels * width items."""
+    value = leaf + b"q\x01"
+    for level in range(levels):
+        value += bytes([ord("0")]) + b"](" + b"h" + bytes([level + 1]) + (b"h" + bytes([level + 1])) * (width - 1) + b"eq" + bytes([level + 2])
+    return value
+
+
+def object_file(path: Path, value: bytes) -> Path:
+    """A Namespace that holds the value: its lists are not listed one by one."""
+    path.write_bytes(torch_file(b"}" + text("o") + built("argparse", "Namespace", b"}" + text("v") + value + b"s") + b"s"))
+    return path
+
+
+def objects(checks: Checks, folder: Path) -> None:
+    long_text = text("t" * 100_000)
+    for title, leaf in ("texts", long_text), ("numbers", b"K\x01"):
+        a = object_file(folder / "a.pt", repeated(leaf, 3, 200))
+        b = object_file(folder / "b.pt", repeated(leaf, 3, 200))
+        c = object_file(folder / "c.pt", repeated(leaf + b"0K\x02" if title == "numbers" else text("t" * 99_999 + "u"), 3, 200))
+        for way in [], ["--json"]:
+            ended = run(folder, "cat", a, "o", *way)
+            checks.ended(f"cat of 200^3 {title}", ended, 4, "out of proportion", 1000)
+        checks.ended(f"diff of 200^3 equal {title}", run(folder, "diff", a, b), 0)
+        checks.ended(f"diff of 200^3 {title} that differ", run(folder, "diff", a, c), 1, "", 10_000)
+        checks.ended(f"inspect of 200^3 {title}", run(folder, "inspect", a), 0, "", 10_000)
+    honest = object_file(folder / "honest.pt", b"](" + b"".join(text(f"{i:06}" + "t" * 94) for i in range(10_000)) + b"e")
+    checks.ended("cat of 10,000 texts", run(folder, "cat", honest, "o"), 0, "", 1_100_000)
+    checks.ended("diff of 10,000 texts", run(folder, "diff", honest, honest), 0)
+
+
+def warnings(checks: Checks, folder: Path) -> None:
+    """Objects that hold tensors as attributes: one warning for all, whatever names they go by."""
+    count = 20_000
+    holder = built("argparse", "Namespace", b"}" + text("w") + tensor((1,), (1,)) + b"s")
+    items = b"".join(text(f"object{i}") + (holder + b"q\x05" if i == 0 else b"h\x05") for i in range(count))
+    shared = folder / "shared.pt"
+    shared.write_bytes(torch_file(b"}(" + items + b"u"))
+    ended = run(folder, "inspect", shared)
+    checks.ended("objects with tensors inside", ended, ended.code if ended.code in (0, 4, 8) else 0)
+    many = folder / "hf"
+    many.mkdir()
+    (many / "a.safetensors").write_bytes(safetensors({"__metadata__": {f"key{i}": "a" for i in range(count)}, "v": entry([1], 0, 1)}, b"x"))
+    (many / "b.safetensors").write_bytes(safetensors({"__metadata__": {f"key{i}": "b" for i in range(count)}, "w": entry([1], 0, 1)}, b"x"))
+    checks.ended("texts of __metadata__ that differ", run(folder, "inspect", many), 0, "'key0', 'key1'")
+
+
+def long_names(checks: Checks, folder: Path) -> None:
+    long_name = "n" * (4 << 20)
+    huge = folder / "x.safetensors"
+    huge.write_bytes(safetensors({long_name: {"dtype": "U8", "shape": [2], "data_offsets": [0, 3]}}, b"xyz"))
+    checks.ended("a damaged tensor of a long name", run(folder, "inspect", huge), 4, "bytes) ...")
+    checks.ended("the same, as JSON", run(folder, "inspect", "--json", huge), 4, "bytes) ...", MESSAGE_BYTES)
+    objects_of = folder / "objects.pt"
+    objects_of.write_bytes(torch_file(b"}" + text(long_name) + b"K\x01s"))
+    checks.ended("an object of a long name that cannot be written",
+                 run(folder, "gather", objects_of, "-o", folder / "out.safetensors"), 8, "bytes) ...")
+    honest = folder / "honest.safetensors"
+    honest.write_bytes(safetensors({long_name: entry([2], 0, 2)}, b"xy"))
+    checks.ended("a good tensor of a long name", run(folder, "inspect", honest), 0, "", len(long_name) + 1000)
+
+
+def main() -> int:
+    checks = Checks()
+    parts: list[Callable[[Checks, Path], None]] = [objects, warnings, long_names]
+    for part in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            part(checks, Path(folder))
+    print(f"{checks.runs} runs, {checks.problems} problems")
+    return 1 if checks.problems or checks.runs < 15 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
