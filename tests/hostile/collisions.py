@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from build import (FILESYSTEM, METADATA, built, dict_of, entry, name, number, pickled, safetensors, storage, stored_at, text,
                    torch_file, tuple_of)
-from case import by_verb, files_of, file_of, lazily
+from case import Case, by_verb, file_of, files_of, lazily
 
 WORD = (1 << 64) - 1
 MURMUR, GOLDEN = 0xC6A4A7935BD1E995, 0x9E3779B97F4A7C15
@@ -241,12 +241,16 @@ def ranks_of_rules(tensors: int, rules: list[str]):
                      "layout.json": json.dumps(layout).encode()})
 
 
+def refused(title: str, make, code: int, says: str) -> Case:
+    return Case(title, make, {"inspect": {code}}, says=says)
+
+
 def names_that_collide():
     for title, names in ("that collide", colliding_names(64_000)), ("that do not collide", honest_names(64_000)):
         yield by_verb(f"64,000 dcp names {title}", dcp_of_names(names), inspect=0)
         yield by_verb(f"64,000 dcp-hf names {title}", dcp_hf_of_names(names), inspect=0)
         yield by_verb(f"64,000 safetensors names {title}", safetensors_of_names(names), inspect=0, to_torch=0, to_dcp=0)
-        yield by_verb(f"64,000 files of an index with names {title}", index_of_files(names), inspect=3)
+        yield refused(f"64,000 files of an index with names {title}", index_of_files(names), 3, "the index names")
 
 
 def numbers_that_collide():
@@ -258,17 +262,19 @@ def numbers_that_collide():
 
 
 def products():
-    yield by_verb("40,000 replicas of a dcp chunk with 100,000 attributes", dcp_of_attributes(100_000, 40_000), inspect=4)
+    yield refused("40,000 replicas of a dcp chunk with 100,000 attributes", dcp_of_attributes(100_000, 40_000), 4,
+                  "it has 100002 attributes")
     yield by_verb("40,000 replicas of a dcp chunk with 200 attributes", dcp_of_attributes(200, 40_000), inspect=0)
     corners = list(itertools.product((0, 1), repeat=12))
-    yield by_verb("4096 dcp chunks that overlap along 12 dimensions",
-                  dcp_of_boxes([9] * 12, [(at, (2,) * 12) for at in corners]), inspect=8)
-    yield by_verb("4096 dcp chunks that overlap along 6 of 12 dimensions",
-                  dcp_of_boxes([3] * 6 + [2] * 6, [(at, (2,) * 6 + (1,) * 6) for at in corners]), inspect=4)
+    yield refused("4096 dcp chunks that overlap along 12 dimensions",
+                  dcp_of_boxes([9] * 12, [(at, (2,) * 12) for at in corners]), 8, "no straight cut separates 4096 of them")
+    yield refused("4096 dcp chunks that overlap along 6 of 12 dimensions",
+                  dcp_of_boxes([3] * 6 + [2] * 6, [(at, (2,) * 6 + (1,) * 6) for at in corners]), 4, "both hold element")
     yield by_verb("4096 dcp chunks in a grid of 12 dimensions",
                   dcp_of_boxes([2] * 12, [(at, (1,) * 12) for at in corners]), inspect=0)
-    yield by_verb("8000 patterns of a layout for 8000 names",
-                  ranks_of_rules(8000, [rf"x{i}\.[0-9]+\.bias" for i in range(8000)]), inspect=8)
+    yield refused("8000 patterns of a layout for 8000 names",
+                  ranks_of_rules(8000, [rf"x{i}\.[0-9]+\.bias" for i in range(8000)]), 8,
+                  "the patterns of the rules are too large")
     yield by_verb("500 patterns of a layout for 20,000 names",
                   ranks_of_rules(20_000, [rf"x{i}\.[0-9]+\.bias" for i in range(499)] + [r"layers\..*"]), inspect=0)
     yield by_verb("20,000 names in the rules of a layout for 20,000 names",

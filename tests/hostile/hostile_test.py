@@ -150,7 +150,8 @@ def try_cases(runner: Executor, tally: Tally) -> None:
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases(), views.cases(), collisions.cases())
+    every = itertools.chain(pickles.cases(), containers.cases(), places.cases(), proportion.cases(), ranks.cases(),
+                            views.cases(), collisions.cases())
     tally, begin = Tally(case for case in every if wanted in case.name), time.monotonic()
     with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as runner, ThreadPoolExecutor(WORKERS) as threads:
         for worker in [threads.submit(try_cases, runner, tally) for _ in range(WORKERS)]:
