@@ -78,9 +78,10 @@ class Ranks : public ::testing::TestWithParam<Case> {
                      {.format = GetParam().from, .destination = "/d/source", .layout = layout});
   }
 
-  /// Runs the case into /d/out by `ranks` threads. \returns what each rank threw.
+  void clear() { fs_->remove_all("/d/out"); }
+
+  /// Runs the case into /d/out, which is clear, by `ranks` threads. \returns what each rank threw.
   std::vector<std::optional<Error>> run(int ranks) {
-    fs_->remove_all("/d/out");
     std::vector<std::optional<Error>> failures(static_cast<std::size_t>(ranks));
     run_as_threads(ranks, [&](Group& group) {
       group.set_timeout(std::chrono::seconds(20));
@@ -112,6 +113,7 @@ TEST_P(Ranks, WriteTheBytesOfOneProcess) {
   const auto alone = written();
   ASSERT_FALSE(alone.empty());
   for (const int ranks : {2, 3, 4, 8}) {
+    clear();
     for (const std::optional<Error>& failure : run(ranks)) ASSERT_FALSE(failure) << failure->what();
     EXPECT_EQ(written(), alone) << ranks << " ranks";
   }
@@ -121,10 +123,12 @@ TEST_P(Ranks, WriteTheBytesOfOneProcess) {
 TEST_P(Ranks, FailTogetherAndLeaveNothingWhenACallFails) {
   run(1);
   const auto alone = written();
+  clear();
   const std::int64_t before = state_->calls();
   run(3);
   const std::int64_t calls = state_->calls() - before;
-  for (std::int64_t call = 1; call < calls; call += 1 + calls / 60) {  // Call 0 makes room for the run.
+  for (std::int64_t call = 0; call < calls; call += 1 + calls / 60) {
+    clear();
     state_->fail_at(state_->calls() + call);
     const std::vector<std::optional<Error>> failures = run(3);
     state_->fail_at(-1);
