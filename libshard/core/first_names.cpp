@@ -8,13 +8,13 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kShown = 3, kLongest = 256;
+constexpr std::size_t kShown = 3, kLongestName = 256;
 
 }  // namespace
 
 void FirstNames::add(std::string_view name) {
   if (count_++ >= kShown) return;
-  text_ += fmt::format("{}'{}'", text_.empty() ? "" : ", ", clipped(name, kLongest));
+  text_ += fmt::format("{}'{}'", text_.empty() ? "" : ", ", clipped(name, kLongestName));
 }
 
 std::string FirstNames::text() const {

@@ -21,7 +21,7 @@ Addresses addresses_of(const std::string& host, std::uint16_t port) {
   return {found, freeaddrinfo};
 }
 
-std::optional<ListeningSocket> listen_at(const addrinfo& address) {
+std::optional<ListeningSocket> listen_on(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;
   const int on = 1;
@@ -44,7 +44,7 @@ std::optional<ListeningSocket> listen_at(const addrinfo& address) {
 std::optional<ListeningSocket> listen_at(const std::string& host, std::uint16_t port) {
   const Addresses all = addresses_of(host, port);
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
-    if (const auto socket = listen_at(*each)) return socket;
+    if (const auto socket = listen_on(*each)) return socket;
   }
   return std::nullopt;
 }
