@@ -131,6 +131,7 @@ class LocalOutput final : public Output {
       : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder) {
     try {
       make_sibling();
+      staged_ = sibling_->status();
       if (is_folder) make_folders(files);
     } catch (...) {
       abort();  // The destructor of an unfinished object does not run.
@@ -140,11 +141,11 @@ class LocalOutput final : public Output {
   ~LocalOutput() override { abort(); }
 
   std::vector<std::byte> token() const override {
-    return Staged{sibling_name_, sibling_->status(), is_folder_}.token();
+    return Staged{sibling_name_, staged_, is_folder_}.token();
   }
 
   void commit() override {
-    if (!is_same(parent_->status_of(sibling_name_), sibling_->status())) fail_swapped(*parent_, sibling_name_);
+    if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
     finish_modes(old);
@@ -285,6 +286,7 @@ class LocalOutput final : public Output {
   const bool is_folder_;
   std::string sibling_name_;
   std::unique_ptr<LocalFolder> sibling_;
+  FileStatus staged_;  ///< The sibling's identity.
   std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
 };
 

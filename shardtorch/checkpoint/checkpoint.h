@@ -39,7 +39,7 @@ struct LoadOptions {
 };
 struct LoadResult {
   std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
-  std::int64_t bytes_read = 0;       ///< Elements' bytes that this rank read from files, without metadata.
+  std::int64_t bytes_read = 0;       ///< What this rank read of tensors' files: elements, and small gaps between them.
 };
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, of any format that shardctl reads, saved by any

@@ -219,10 +219,11 @@ TEST_F(Checkpoint, ReadsNoMoreThanEachRanksShare) {
   const std::int64_t before = process_bytes_read();
   as_ranks(4, [&](int) {
     StateDict state = state_of({{"w", value(blank(whole, grid_spec(kSide, kSide, 2, 2, 4)))}});
-    EXPECT_EQ(checkpoint::load(state, path()).bytes_read, kBytes / 4);
+    const std::int64_t bytes = checkpoint::load(state, path()).bytes_read;
+    EXPECT_GE(bytes, kBytes / 4);
+    EXPECT_LE(bytes, kBytes / 2) << "half rows are read with what lies between them";
     expect_content(ShardedTensor::of(state["w"].toTensor()), whole);
   });
-  // Runs of half a row are read together with what lies between them: at most twice the share.
   EXPECT_LT(process_bytes_read() - before, 2 * kBytes + (1 << 20));
 }
 
