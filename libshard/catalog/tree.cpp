@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "libshard/catalog/tree_walk.h"
+#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
 #include "libshard/core/python_text.h"
 #include "libshard/core/visited.h"
@@ -17,15 +18,10 @@ namespace {
 constexpr std::size_t kMaxKeyText = 256;
 
 /// The beginning of `text`, not cut inside a character.
-std::string_view clipped(std::string_view text) {
-  if (text.size() <= kMaxKeyText) return text;
-  std::size_t end = kMaxKeyText;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
+std::string_view front_of(std::string_view text) { return text.substr(0, front_of_characters(text, kMaxKeyText)); }
 
 std::string quoted_key(std::string_view text, bool bytes) {
-  return python_repr(bytes ? text.substr(0, kMaxKeyText) : clipped(text), bytes) +
+  return python_repr(bytes ? text.substr(0, kMaxKeyText) : front_of(text), bytes) +
          (text.size() > kMaxKeyText ? "..." : "");
 }
 
@@ -54,7 +50,7 @@ std::string key_text(const Value& key, int depth = 0) {
       for (std::size_t i = 0; i < key.items.size() && text.size() <= kMaxKeyText; ++i) {
         text += (i > 0 ? ", " : "") + key_text(*key.items[i], depth + 1);
       }
-      if (text.size() > kMaxKeyText) return std::string(clipped(text)) + "...)";
+      if (text.size() > kMaxKeyText) return std::string(front_of(text)) + "...)";
       return text + (key.items.size() == 1 ? ",)" : ")");
     }
     case ValueKind::kGlobal:  // A dtype: "torch.float32".
@@ -69,7 +65,7 @@ std::string device_text(const Value& device) {
   std::string text;
   for (const Value* part : device.items) {
     if (!text.empty()) text += ':';
-    text += part->is_string() ? std::string(clipped(part->text)) : key_text(*part);
+    text += part->is_string() ? std::string(front_of(part->text)) : key_text(*part);
   }
   return text;
 }
