@@ -44,6 +44,12 @@ class FileByNumber final : public RandomReader {
   std::int64_t size_ = 0;
 };
 
+/// \throws Error kCorruption  bytes [offset, offset + count) leave `reader`, which lies in memory.
+void check_inside(const RandomReader& reader, std::int64_t offset, std::size_t count) {
+  if (offset >= 0 && checked_add(offset, static_cast<std::int64_t>(count)) <= reader.size()) return;
+  throw Error(ErrorCode::kCorruption, "a read past the end").in_file(reader.name()).of_kind(FindingKind::kTruncated);
+}
+
 /// Bytes of a pickle, or of a file that somebody read already.
 class BytesInMemory final : public RandomReader {
  public:
@@ -51,9 +57,7 @@ class BytesInMemory final : public RandomReader {
     name_ = std::move(name);
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
-      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
-    }
+    check_inside(*this, offset, out.size());
     std::ranges::copy(bytes_.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
   }
   std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
@@ -71,9 +75,7 @@ class UpperHalves final : public RandomReader {
     name_ = std::move(name);
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > size()) {
-      throw Error(ErrorCode::kCorruption, "a read past the end").in_file(name_).of_kind(FindingKind::kTruncated);
-    }
+    check_inside(*this, offset, out.size());
     auto at = static_cast<std::size_t>(offset);
     for (std::byte& each : out) {
       each = floats_[at / 2 * 4 + half_ + at % 2];
