@@ -184,7 +184,7 @@ Launch slurm(const Variables& variables) {
   const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
   launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
   variables.read_address(launch);
-  if (!launch.address.empty() || launch.local_size >= launch.size) return launch;  // On one host they meet by a file.
+  if (!launch.address.empty() || launch.is_on_one_host()) return launch;  // On one host they meet by a file.
   launch.address = first_host(variables.text("SLURM_STEP_NODELIST").value_or("localhost"));
   const std::size_t mixed = std::hash<std::string>{}(launch.job);
   launch.port = kFirstPort + static_cast<int>(mixed % kPorts);

@@ -31,6 +31,8 @@ struct Launch {
   std::string token;                   ///< A secret that the launcher gave the job's ranks alone, or empty.
   std::string session_folder;          ///< Open MPI's folder of this job on this host, or empty.
   std::string error_file;              ///< torchrun shows what is written there, or empty.
+
+  bool is_on_one_host() const { return local_size >= size; }  ///< As far as the launcher says.
 };
 
 struct LaunchOptions {

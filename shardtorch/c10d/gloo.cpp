@@ -47,7 +47,7 @@ extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) 
   std::unique_ptr<shard::Group> group;
   shard::as_errors("the rendezvous", [&] {
     group = shard::make_gloo_group(shard::make_store(launch, request.timeout), launch.rank, launch.size,
-                                   shard::gloo_device(launch.local_size >= launch.size), request.timeout);
+                                   shard::gloo_device(launch.is_on_one_host()), request.timeout);
   });
   return group.release();
 }

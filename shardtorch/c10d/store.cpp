@@ -42,8 +42,6 @@ c10::intrusive_ptr<c10d::TCPStore> client(const Launch& launch, const std::strin
   return c10::make_intrusive<c10d::TCPStore>(host, store_options(launch, port, timeout));
 }
 
-bool is_on_one_host(const Launch& launch) { return launch.local_size >= launch.size; }
-
 /// A name that means this host wherever it is used. Others may mean an address of the loopback on their own host alone.
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
@@ -147,12 +145,12 @@ std::string prefix_of(const Launch& launch, const MeetingPoint& point) {
 }
 
 bool has_address(const Launch& launch) { return !launch.address.empty() && launch.port != 0; }
-bool meets_by_file(const Launch& launch) { return !has_address(launch) && is_on_one_host(launch); }
+bool meets_by_file(const Launch& launch) { return !has_address(launch) && launch.is_on_one_host(); }
 
 MeetingPoint open_store(const Launch& launch, std::chrono::milliseconds timeout) {
   if (launch.agent_hosts_store) return {client(launch, launch.address, launch.port, timeout), {}};
   if (has_address(launch)) {
-    const std::string host = is_on_one_host(launch) ? kThisHost : launch.address;
+    const std::string host = launch.is_on_one_host() ? kThisHost : launch.address;
     const auto open = launch.rank == 0 ? server : client;
     return {open(launch, host, launch.port, timeout), launch.token};
   }
