@@ -428,33 +428,37 @@ TEST(Execute, CastsMoreThanItsStagingBufferHoldsInBlocksThatFollowOneAnother) {
   check_run(the, plan, {.checksums = true});
 }
 
+/// A case, executed on a disk that may be able to clone.
+struct CloningRun {
+  CloningRun(const Case& the, bool can_clone, bool checksums = false) : files(the.target.files), cloner(can_clone) {
+    const MemoryReader reader(the.source, the.source_files);
+    sums = execute(plan_copies(the.source, the.target, {.checksums = checksums}), the.source, reader, the.target,
+                   files.writers, {.checksums = checksums, .cloner = &cloner}, progress);
+  }
+
+  CountingFiles files;
+  CloningDisk cloner;
+  Progress progress;
+  std::unique_ptr<Checksums> sums;
+};
+
 TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   Random random(1);
   const Case the = one_tensor(random, 4 << 10);
-  const MemoryReader reader(the.source, the.source_files);
-  CountingFiles files(the.target.files);
-  Progress progress;
-  CloningDisk cloner(true);
-  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
-          progress);
-  EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
-  EXPECT_TRUE(files.owned[0]->writes == the.writes[0]);
-  EXPECT_TRUE(cloner.is_aligned);
-  EXPECT_EQ(progress.bytes_cloned, (4 << 20) - 4096);
-  EXPECT_EQ(progress.bytes_read, 4096);
+  const CloningRun run(the, true);
+  EXPECT_TRUE(run.files.owned[0]->bytes == the.expected[0]);
+  EXPECT_TRUE(run.files.owned[0]->writes == the.writes[0]);
+  EXPECT_TRUE(run.cloner.is_aligned);
+  EXPECT_EQ(run.progress.bytes_cloned, (4 << 20) - 4096);
+  EXPECT_EQ(run.progress.bytes_read, 4096);
 }
 
 TEST(Execute, ClonesNothingThatNeedsAChecksum) {
   Random random(1);
   const Case the = one_tensor(random, 4 << 10);
-  const MemoryReader reader(the.source, the.source_files);
-  CountingFiles files(the.target.files);
-  Progress progress;
-  CloningDisk cloner(true);
-  const auto sums = execute(plan_copies(the.source, the.target, {.checksums = true}), the.source, reader, the.target,
-                            files.writers, {.checksums = true, .cloner = &cloner}, progress);
-  EXPECT_EQ(progress.bytes_cloned, 0);
-  EXPECT_EQ(sums->crc32_of(0), crc32(std::span(the.expected[0]).subspan(100)));
+  const CloningRun run(the, true, true);
+  EXPECT_EQ(run.progress.bytes_cloned, 0);
+  EXPECT_EQ(run.sums->crc32_of(0), crc32(std::span(the.expected[0]).subspan(100)));
 }
 
 TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
@@ -467,14 +471,9 @@ TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
     }
   }
   the.fill(random);
-  const MemoryReader reader(the.source, the.source_files);
-  CountingFiles files(the.target.files);
-  Progress progress;
-  CloningDisk cloner(false);
-  execute(plan_copies(the.source, the.target, {}), the.source, reader, the.target, files.writers, {.cloner = &cloner},
-          progress);
-  EXPECT_TRUE(files.owned[0]->bytes == the.expected[0]);
-  EXPECT_EQ(cloner.asked, 1);
+  const CloningRun run(the, false);
+  EXPECT_TRUE(run.files.owned[0]->bytes == the.expected[0]);
+  EXPECT_EQ(run.cloner.asked, 1);
 }
 
 /// Rows of 4 KiB in pieces on the target side, some of them several times, from one source piece.
