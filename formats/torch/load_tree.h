@@ -20,7 +20,8 @@ namespace shard::torch_save {
 /// located yet.
 class TreeLoader {
  public:
-  TreeLoader(Catalog& catalog, SavedFiles& files, std::uint32_t file) : catalog_(catalog), files_(files), file_(file), hidden_(*catalog.arena) {}
+  TreeLoader(Catalog& catalog, SavedFiles& files, std::uint32_t file)
+      : catalog_(catalog), files_(files), file_(file), hidden_(*catalog.arena) {}
   /// \throws Error kCorruption, kUnsupported  naming file and tensor.
   void load(Value& root);
 

@@ -18,10 +18,9 @@ namespace shard {
 /// those. Objects come with a tree of containers where the format holds objects (target_tree.h).
 ///
 /// \throws Error kInvalidArgument  a layout that does not fit: the followed checkpoint lacks a name or has another
-/// shape, a rule
-///   matches nothing or has the wrong number of placements, no tensor has the dimension to cut (0 aside), a layout of
-///   pieces for a format without them (KeepLayout then means whole tensors), one of several files for a format with a
-///   file for every rank, leaves of a rebuilt tree inside one another.
+///   shape, a rule matches nothing or has the wrong number of placements, no tensor has the dimension to cut (0 aside),
+///   a layout of pieces for a format without them (KeepLayout then means whole tensors), one of several files for a
+///   format with a file for every rank, leaves of a rebuilt tree inside one another.
 /// \throws Error kUnsupported  objects for a format without them (the first few named), a cut inside a byte, per-rank
 ///   tensors that differ, two paths with one name (except where the tree is kept).
 /// \throws Error kCorruption  ranks hold different values under one name and one would have to be chosen.

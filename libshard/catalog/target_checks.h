@@ -9,8 +9,7 @@
 namespace shard {
 
 /// \throws Error kInvalidArgument  a layout of pieces for a format without them (KeepLayout then means whole tensors),
-/// one
-///   of several files for a format with a file for every rank.
+///   one of several files for a format with a file for every rank.
 void check_layout(const Layout& layout, const FormatTraits& traits);
 
 /// \throws Error kUnsupported  objects for a format without them, the first few named.

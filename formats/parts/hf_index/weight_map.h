@@ -22,9 +22,10 @@ struct WeightMapEntry {
 };
 
 struct WeightMap {
-  std::vector<WeightMapEntry> entries;                       ///< By name, each once.
-  std::vector<std::string> files;                            ///< Sorted; each one safe path component.
-  std::shared_ptr<Arena> arena = std::make_shared<Arena>(std::make_shared<Budget>());  ///< Holds the names; for the file itself too.
+  std::vector<WeightMapEntry> entries;  ///< By name, each once.
+  std::vector<std::string> files;       ///< Sorted; each one safe path component.
+  /// Holds the names; its budget pays for the file.
+  std::shared_ptr<Arena> arena = std::make_shared<Arena>(std::make_shared<Budget>());
 
   /// The entry of that name, or null.
   WeightMapEntry* find(std::string_view name);
