@@ -1,6 +1,5 @@
 #include "formats/hdf5/link_names.h"
 
-
 #include <algorithm>
 #include <array>
 #include <string_view>

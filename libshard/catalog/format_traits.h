@@ -17,6 +17,7 @@ struct FormatTraits {
   bool objects = false;           ///< Non-tensor values.
   bool sharing = false;           ///< Shared storages, strides, views (torch).
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
+  bool whole_by_default = false;  ///< Holds pieces, but is written whole unless a layout is asked for (hdf5).
   bool many_files = true;         ///< Whole tensors may be spread over several files.
 };
 
