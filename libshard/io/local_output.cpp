@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -140,11 +141,9 @@ class LocalOutput final : public Output {
   }
   ~LocalOutput() override { abort(); }
 
-  std::vector<std::byte> token() const override {
-    return Staged{sibling_name_, staged_, is_folder_}.token();
-  }
+  std::vector<std::byte> token() const override { return Staged{sibling_name_, staged_, is_folder_}.token(); }
 
-  void commit() override {
+  void prepare() override {
     if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
@@ -152,13 +151,30 @@ class LocalOutput final : public Output {
     if (options_.sync) {
       for (const auto& [path, folder] : folders_) folder->sync();
     }
-    publish(old.kind != FileKind::kAbsent);
-    abort();  // What is left of the sibling, and the old DST in it. Failing to remove that undoes nothing.
+    is_prepared_ = true;
   }
 
+  void commit() override {
+    if (!is_prepared_) prepare();
+    publish(options_.force && parent_->status_of(to_.name).kind != FileKind::kAbsent);
+  }
+
+  void take_back() override {
+    undo_();
+    aside_.clear();
+    abort();
+    if (options_.sync) parent_->sync();
+  }
+
+  /// After a commit this removes what is left of the sibling, and the old DST. Failing to do so undoes nothing.
   void abort() noexcept override {
     folders_.clear();
+    undo_ = {};
     if (sibling_ == nullptr) return;
+    try {
+      if (!aside_.empty()) parent_->remove_all(aside_);
+    } catch (...) {  // The new content is there; what is left is the old one.
+    }
     try {
       parent_->remove_folder(sibling_name_, *sibling_);
     } catch (...) {  // A later run removes it.
@@ -241,9 +257,9 @@ class LocalOutput final : public Output {
     const std::string& name = to_.name;
     if (!replaces) {
       sibling_->rename_new(name, *parent_, name);
-      sync_parent_or([&] { parent_->rename_new(name, *sibling_, name); });
+      sync_parent_or([this] { parent_->rename_new(to_.name, *sibling_, to_.name); });
     } else if (sibling_->exchange(name, *parent_, name)) {
-      sync_parent_or([&] { sibling_->exchange(name, *parent_, name); });
+      sync_parent_or([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
     } else {
       replace_by_steps();
     }
@@ -259,25 +275,21 @@ class LocalOutput final : public Output {
       parent_->rename_new(aside, *parent_, name);
       throw;
     }
-    sync_parent_or([&] {
-      parent_->rename_new(name, *sibling_, name);
-      parent_->rename_new(aside, *parent_, name);
+    sync_parent_or([this, aside] {
+      parent_->rename_new(to_.name, *sibling_, to_.name);
+      parent_->rename_new(aside, *parent_, to_.name);
     });
-    try {
-      parent_->remove_all(aside);
-    } catch (const Error&) {  // The new content is there; what is left is the old one.
-    }
+    aside_ = aside;
   }
 
-  template <class Undo>
-  void sync_parent_or(Undo undo) {
-    if (!options_.sync) return;
+  void sync_parent_or(std::function<void()> undo) {
     try {
-      parent_->sync();
+      if (options_.sync) parent_->sync();
     } catch (...) {
       undo();
       throw;
     }
+    undo_ = std::move(undo);
   }
 
   const std::shared_ptr<LocalFolder> parent_;
@@ -287,6 +299,9 @@ class LocalOutput final : public Output {
   std::string sibling_name_;
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
+  bool is_prepared_ = false;
+  std::function<void()> undo_;  ///< Takes the commit back.
+  std::string aside_;           ///< Where the old DST waits for its removal, if it was moved aside.
   std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
 };
 
@@ -309,6 +324,11 @@ class LocalStore final : public OutputStore {
   }
 
   std::int64_t free_bytes() const override { return parent_->free_bytes(); }
+
+  std::string place() const override {
+    const FileStatus folder = parent_->status();
+    return fmt::format("{} {} {} {}", this_host(), folder.device, folder.inode, to_.name);
+  }
 
   std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) override {
     remove_left_siblings(*parent_, to_);

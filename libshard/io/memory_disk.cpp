@@ -31,8 +31,8 @@ void collect(const std::string& folder, const Node& node, std::vector<std::strin
 
 struct MemoryState::Impl {
   mutable std::mutex mutex;
-  NodePtr root = std::make_shared<Node>(Node{true, 1, {}, {}, {}});
-  std::uint64_t last_inode = 1;
+  static inline std::atomic<std::uint64_t> last_inode{0};  ///< Of all disks: two disks are two places.
+  NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}});
   std::int64_t calls = 0, fail_call = -1;
   bool persistent = false, no_exchange = false;
   std::vector<std::string> log;

@@ -3,7 +3,8 @@
 /// commit is done; io/local_output.h is the one on a local disk.
 ///
 /// One rank, the root, begins the output. Every rank, the root too, writes through a part of its own, which finds the
-/// output by the root's token. Each file is created by one rank, its owner; others may open it after that.
+/// output by the root's token. Each file is created by one rank, its owner; others may open it after that. Where ranks
+/// write to several places, each place has a root and an output.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +39,16 @@ class OutputPart {
 /// The root's handle on a begun output. Threads: one.
 class Output {
  public:
-  virtual ~Output() = default;  ///< Aborts unless committed.
+  virtual ~Output() = default;  ///< Aborts unless committed; a commit is final from then on.
   /// What OutputStore::part of any rank finds this output by.
   virtual std::vector<std::byte> token() const = 0;
-  /// Makes all files visible at once. \pre every part has finished. \throws Error kResource, kExists
+  /// Does all of the commit that nobody sees yet. \pre every part has finished. \throws Error kResource, kExists
+  virtual void prepare() = 0;
+  /// Makes all files visible at once; prepares first where nobody did. \throws Error kResource, kExists
   virtual void commit() = 0;
+  /// Undoes the commit: what stood at the destination before stands there again. \pre committed, and not destroyed
+  /// since. \throws Error kResource  what was committed stays
+  virtual void take_back() = 0;
   /// Removes what was written. What stood at the destination before stays.
   virtual void abort() noexcept = 0;
 };
@@ -53,6 +59,8 @@ class OutputStore {
   virtual ~OutputStore() = default;
   /// Bytes that can be written; INT64_MAX where nobody knows.
   virtual std::int64_t free_bytes() const = 0;
+  /// Equal for ranks whose outputs go to one and the same place.
+  virtual std::string place() const = 0;
   /// Called by the root. `is_folder`: the destination is a folder of these files, else it is the one file itself.
   /// \throws Error kResource (too little space, ...), kExists; kInvalidArgument  a path is absolute or holds "..".
   virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) = 0;

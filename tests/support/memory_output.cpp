@@ -65,7 +65,9 @@ class ObjectOutput final : public Output {
   explicit ObjectOutput(MemoryObjects& objects) : objects_(objects) {}
   ~ObjectOutput() override { abort(); }
   std::vector<std::byte> token() const override { return {std::byte{42}}; }
+  void prepare() override {}
   void commit() override { objects_.visible.swap(objects_.pending); }
+  void take_back() override { objects_.visible.swap(objects_.pending); }
   void abort() noexcept override { objects_.pending.clear(); }
 
  private:
@@ -76,6 +78,7 @@ class ObjectStore final : public OutputStore {
  public:
   ObjectStore(std::shared_ptr<MemoryObjects> objects, int rank) : objects_(std::move(objects)), rank_(rank) {}
   std::int64_t free_bytes() const override { return INT64_MAX; }
+  std::string place() const override { return "memory"; }
   std::unique_ptr<Output> begin(std::span<const OutputFile>, bool) override {
     return std::make_unique<ObjectOutput>(*objects_);
   }
