@@ -23,22 +23,25 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShortest{1}, kLongest{100};
+constexpr milliseconds kShortest{1}, kLongest{100}, kLongestInTraffic{16};
 enum State : std::int64_t { kWorking, kDone, kFailed };
 
 struct Tick {
   std::int64_t state = kWorking;
   std::int64_t done_bytes = 0;
+  std::int64_t word = 0;  ///< The traffic's.
 };
 
 /// What went wrong on this rank, whoever found it; a rank that a file names says its message.
 Error to_error(const std::exception_ptr& failure, int rank) { return as_error(failure).of_rank(rank); }
 
 /// Work on a thread of its own. That there is no thread for it is a failure of the work.
-class Worker {
+class Worker final : public StepHandle {
  public:
-  Worker(const std::function<void(std::stop_token)>& work, const std::stop_token& outer)
-      : forward_(outer, [this] { stop_.request_stop(); }) {
+  Worker(const std::function<void(std::stop_token)>& work, const std::stop_token& outer, StepTraffic* traffic)
+      : traffic_(traffic), forward_(outer, [this] { request_stop(); }) {
+    if (traffic_ != nullptr) traffic_->begin(*this);
+    if (outer.stop_requested()) request_stop();  // Perhaps the traffic had not begun yet.
     try {
       thread_ = std::thread([this, &work] { run(work); });
     } catch (const std::system_error&) {
@@ -46,18 +49,35 @@ class Worker {
       ended_ = true;
     }
   }
-  ~Worker() {
-    stop_.request_stop();
+  ~Worker() override {
+    request_stop();
     if (thread_.joinable()) thread_.join();
+    if (traffic_ != nullptr) traffic_->end();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  void request_stop() { stop_.request_stop(); }
-  /// Waits until the work ended, no longer than `most`.
+  void request_stop() {
+    stop_.request_stop();
+    if (traffic_ != nullptr) traffic_->stop();
+  }
+  void wake() override {
+    const std::scoped_lock lock(mutex_);
+    is_awake_ = true;
+    changed_.notify_all();
+  }
+  void fail(std::exception_ptr cause) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (failure_ == nullptr) failure_ = std::move(cause);
+    }
+    request_stop();
+  }
+  /// Waits until the work ended or the traffic wakes this rank, no longer than `most`.
   State wait(milliseconds most) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, most, [this] { return ended_; });
+    changed_.wait_for(lock, most, [this] { return ended_ || is_awake_; });
+    is_awake_ = false;
     if (!ended_) return kWorking;
     return failure_ == nullptr ? kDone : kFailed;
   }
@@ -75,14 +95,15 @@ class Worker {
       failure = std::current_exception();
     }
     const std::scoped_lock lock(mutex_);
-    failure_ = failure;
+    if (failure_ == nullptr) failure_ = failure;
     ended_ = true;
     changed_.notify_all();
   }
 
+  StepTraffic* const traffic_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool ended_ = false;
+  bool ended_ = false, is_awake_ = false;
   std::exception_ptr failure_;
   std::stop_source stop_;
   std::stop_callback<std::function<void()>> forward_;
@@ -134,13 +155,42 @@ State state_of(Worker& worker, milliseconds most, const std::stop_token& stop) {
 }
 
 /// This rank's part in the cause. An interruption is none where it follows another rank's failure.
-std::optional<Error> own_failure(Worker& worker, State state, int rank, bool is_of_the_first) {
+std::optional<Error> own_failure(Worker& worker, State state, int rank, const StepTraffic* traffic,
+                                 bool is_of_the_first) {
   if (state != kFailed) return std::nullopt;
   const std::exception_ptr failure = worker.failure();
   Error own =
       failure == nullptr ? Error(ErrorCode::kInterrupted, "interrupted").of_rank(rank) : to_error(failure, rank);
+  if (traffic != nullptr) traffic->attribute(own);
   if (own.code() == ErrorCode::kInterrupted && !is_of_the_first) return std::nullopt;
   return own;
+}
+
+/// How long this rank waits for the next meeting, while it has nothing to move itself.
+class Pace {
+ public:
+  milliseconds next(Clock::time_point begin) const {
+    return in_traffic_ > milliseconds(0) ? in_traffic_ : interval(begin);
+  }
+  void see(bool has_traffic, bool was_moved) {
+    if (!has_traffic) {
+      in_traffic_ = milliseconds(0);
+    } else {
+      in_traffic_ = was_moved ? kShortest : std::clamp(in_traffic_ * 2, kShortest, kLongestInTraffic);
+    }
+  }
+
+ private:
+  milliseconds in_traffic_{0};
+};
+
+/// Moves the traffic that the ranks spoke of.
+void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& ticks, Pace& pace) {
+  if (traffic == nullptr) return;
+  std::vector<std::int64_t> words;
+  for (const Tick& tick : ticks) words.push_back(tick.word);
+  const bool was_moved = traffic->move(group, words);
+  pace.see(std::ranges::any_of(words, [](std::int64_t word) { return word > 0; }), was_moved);
 }
 
 /// Meets the other ranks until the work of all is done. \returns what went wrong, if anything. \throws Error kPeer
@@ -148,10 +198,14 @@ std::optional<Error> run_together(Group& group, const CollectiveStepOptions& opt
                                   Clock::time_point begin) {
   const std::int64_t last_meetings = options.patience / kLongest;
   bool is_of_the_first = false;
+  Pace pace;
   for (std::int64_t after_failure = 0;;) {
-    const State state = state_of(worker, after_failure == 0 ? interval(begin) : kLongest, options.stop);
+    std::int64_t word = options.traffic == nullptr ? 0 : options.traffic->word();
+    const milliseconds most = after_failure != 0 ? kLongest : word > 0 ? milliseconds(0) : pace.next(begin);
+    const State state = state_of(worker, most, options.stop);
+    if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // What it was woken for.
     const std::vector<Tick> ticks =
-        exchange_ticks(group, {state, options.done_bytes ? options.done_bytes() : std::int64_t{0}});
+        exchange_ticks(group, {state, options.done_bytes ? options.done_bytes() : std::int64_t{0}, word});
     if (group.rank() == 0 && options.on_sum) {
       options.on_sum(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0},
                                      [](std::int64_t sum, const Tick& tick) { return sum + tick.done_bytes; }));
@@ -160,9 +214,10 @@ std::optional<Error> run_together(Group& group, const CollectiveStepOptions& opt
       if (after_failure == 0) is_of_the_first = state == kFailed;
       worker.request_stop();
       if (any_is(ticks, kWorking) && ++after_failure < last_meetings) continue;
-      return exchange_failures(group, own_failure(worker, state, group.rank(), is_of_the_first));
+      return exchange_failures(group, own_failure(worker, state, group.rank(), options.traffic, is_of_the_first));
     }
     if (!any_is(ticks, kWorking)) return std::nullopt;
+    move_traffic(group, options.traffic, ticks, pace);
   }
 }
 
@@ -177,7 +232,7 @@ void collective_step(Group& group, const CollectiveStepOptions& options,
     patience_ends = Clock::now() + options.patience;
     group.set_timeout(options.patience);
   });
-  Worker worker(work, options.stop);
+  Worker worker(work, options.stop, options.traffic);
   std::optional<Error> cause;
   try {
     cause = run_together(group, options, worker, begin);
