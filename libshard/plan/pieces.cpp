@@ -110,11 +110,17 @@ void append_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Pie
   }
 }
 
-void choose_replicas(std::vector<Piece>& pieces, std::size_t begin) {
-  // Chunks that are not equal do not overlap: equal begins mean equal boxes.
-  const auto is_replica = [](const Piece& a, const Piece& b) { return a.offsets == b.offsets; };
-  const auto first = pieces.begin() + static_cast<std::ptrdiff_t>(begin);
-  pieces.erase(std::unique(first, pieces.end(), is_replica), pieces.end());
+void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
+                     const std::function<std::size_t(std::span<const Piece>)>& choose) {
+  std::size_t kept = begin;
+  for (std::size_t first = begin, end = begin; first < pieces.size(); first = end) {
+    // Chunks that are not equal do not overlap: equal begins mean equal boxes.
+    while (end < pieces.size() && pieces[end].offsets == pieces[first].offsets) ++end;
+    const std::span<const Piece> replicas = std::span(pieces).subspan(first, end - first);
+    const Piece chosen = replicas[choose && replicas.size() > 1 ? choose(replicas) : 0];
+    pieces[kept++] = chosen;
+  }
+  pieces.resize(kept);
 }
 
 Piece part_of(Arena& arena, const Piece& piece, const Box& part) {

@@ -3,6 +3,7 @@
 /// libshard/exec only.
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -12,8 +13,10 @@ namespace shard {
 
 /// Appends the non-empty chunks of a tensor, replicas (equal boxes) too, sorted by offsets and rank.
 void append_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out);
-/// Keeps the first of replicas among pieces[begin..], which is the lowest rank's. \pre they are sorted
-void choose_replicas(std::vector<Piece>& pieces, std::size_t begin);
+/// Keeps one of replicas among pieces[begin..]: the one of that number among them or, without `choose`, the first,
+/// which is the lowest rank's. \pre they are sorted
+void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
+                     const std::function<std::size_t(std::span<const Piece>)>& choose = {});
 
 /// The part of a piece that lies in `part`. \pre `part` is inside the piece
 Piece part_of(Arena& arena, const Piece& piece, const Box& part);

@@ -63,24 +63,37 @@ class Planner {
     jobs.reserve(target_.tensors.size() + target_.storage_copies.size());
     for (std::uint32_t i = 0; i < target_.tensors.size(); ++i) {
       const Tensor& tensor = target_.tensors[i];
-      if (tensor.chunk_count == 0) continue;
-      const Chunk& chunk = target_.chunks[tensor.first_chunk];
-      const std::uint32_t storage = target_.stored[chunk.stored].storage;
+      const Chunk* const chunk = first_own(tensor);
+      if (chunk == nullptr) continue;
+      const std::uint32_t storage = target_.stored[chunk->stored].storage;
       // A format without aliases stores each of them in full.
       if (tensor.alias_of != kNoIndex && storage == target_first_storage(tensor.alias_of)) continue;
-      if (!target_.storages[storage].whole_copy) jobs.push_back(job_at(storage, chunk.first, i, false));
+      if (!target_.storages[storage].whole_copy) jobs.push_back(job_at(storage, chunk->first, i, false));
     }
     for (std::uint32_t i = 0; i < target_.storage_copies.size(); ++i) {
       const StorageCopy& copy = target_.storage_copies[i];
-      jobs.push_back(job_at(copy.to_storage, copy.to_bytes, i, true));
+      if (is_own(copy.to_storage)) jobs.push_back(job_at(copy.to_storage, copy.to_bytes, i, true));
     }
     std::ranges::sort(jobs);
     return jobs;
   }
 
+  /// Whether this plan fills that storage of the target.
+  bool is_own(std::uint32_t storage) const {
+    return options_.own_files.empty() || options_.own_files[target_.storages[storage].file] != 0;
+  }
+
+  /// The first chunk of a target's tensor that this plan fills, or null.
+  const Chunk* first_own(const Tensor& tensor) const {
+    const std::span<const Chunk> chunks = target_.chunks_of(tensor);
+    const auto own = std::ranges::find_if(
+        chunks, [this](const Chunk& chunk) { return is_own(target_.stored[chunk.stored].storage); });
+    return own == chunks.end() ? nullptr : &*own;
+  }
+
   std::uint32_t target_first_storage(std::uint32_t index) const {
-    const Tensor& tensor = target_.tensors[index];
-    return tensor.chunk_count == 0 ? kNoIndex : target_.stored[target_.chunks[tensor.first_chunk].stored].storage;
+    const Chunk* const chunk = first_own(target_.tensors[index]);
+    return chunk == nullptr ? kNoIndex : target_.stored[chunk->stored].storage;
   }
 
   Job job_at(std::uint32_t storage, std::int64_t first, std::uint32_t index, bool is_copy) const {
@@ -115,9 +128,13 @@ class Planner {
     unit.shape = wanted.shape;
     unit.tensor = index;
     append_pieces(target_, wanted, plan_.to_pieces);
+    const auto first = plan_.to_pieces.begin() + unit.to_begin;
+    plan_.to_pieces.erase(
+        std::remove_if(first, plan_.to_pieces.end(), [this](const Piece& piece) { return !is_own(piece.storage); }),
+        plan_.to_pieces.end());
     if (plan_.to_pieces.size() > unit.to_begin) {
       append_pieces(source_, stored, plan_.from_pieces);
-      choose_replicas(plan_.from_pieces, unit.from_begin);
+      choose_replicas(plan_.from_pieces, unit.from_begin, options_.choose_replica);
     }
     if (options_.only_rank >= 0) keep_owned(unit);
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
@@ -139,7 +156,9 @@ class Planner {
   }
 
   bool is_owned(std::uint32_t storage) const {
-    return options_.only_rank < 0 || source_.files[source_.storages[storage].file].rank == options_.only_rank;
+    if (options_.only_rank < 0) return true;
+    const std::uint32_t file = source_.storages[storage].file;
+    return options_.only_rank == (options_.readers.empty() ? source_.files[file].rank : options_.readers[file]);
   }
 
   /// Keeps the source pieces that the rank's files hold, and the parts of the target's that those fill.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -80,8 +81,13 @@ struct PlanOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< All buffers of all workers together.
   int threads = 1;
   bool checksums = false;  ///< The copies will be summed by target storage: none may reach over two storages.
-  /// Only what source files of this rank hold (File::rank), where no other rank can read them; -1: everything.
+  /// Only what source files of this rank hold, where no other rank can read them; -1: everything.
   int only_rank = -1;
+  std::span<const int> readers{};  ///< By source file: the rank of `only_rank` that it is; empty: File::rank.
+  /// By target file, whether this rank writes it: only what those hold; empty: everything.
+  std::span<const std::uint8_t> own_files{};
+  /// The one to read of replicas (pieces of one box, in the order of ranks); empty: the first.
+  std::function<std::size_t(std::span<const Piece> replicas)> choose_replica{};
 };
 
 /// Plans the copies that fill `target` (from make_target, placed or not) from `source`.
