@@ -39,10 +39,10 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   /// At least `bytes`; what it held is lost. Waits until the pool has them.
   std::span<std::byte> ensure(std::int64_t bytes);
-
- private:
+  /// Gives the memory back to the pool.
   void release();
 
+ private:
   BufferPool& pool_;
   std::unique_ptr<std::byte[]> data_;
   std::int64_t size_ = 0;

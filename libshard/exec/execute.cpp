@@ -13,6 +13,7 @@
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/strided_copy.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
@@ -57,8 +58,11 @@ class Worker {
   void copy_tile(std::int64_t tile) {
     const Unit& unit = work_.plan.unit_of(tile);
     const Box box = tile_box(unit, tile - unit.first_tile);
+    tile_ = tile;
     work_.clones.for_each_rest(unit, box, [&](const Box& rest) { copy(unit, rest); });
   }
+  /// Until the next tile.
+  void release_memory() { buffer_.release(); }
 
  private:
   /// Copies a box of a unit.
@@ -68,9 +72,9 @@ class Worker {
     lay_out(to, box);
     const std::span<const Piece> from = work_.plan.from(unit);
     const auto [begin, end] = candidates(from, box);
-    for (const Piece& piece : from.subspan(begin, end - begin)) {
-      const Box common = intersect(box, Box(piece.offsets, piece.sizes));
-      if (!common.empty()) read(piece, common, to);
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));
+      if (!common.empty() && !take_received(i)) read(from[i], common, to);
     }
     for (const Wanted& each : wanted_) write(unit, to[each.piece], boxes_[each.box]);
     if (framed_) work_.progress.write_calls += framed_->flush();
@@ -135,6 +139,25 @@ class Worker {
                        std::span(boxes_).subspan(first, last - first + 1), staging_);
   }
 
+  /// Copies what has arrived of a source piece into the boxes that want it. \returns false where nothing has.
+  bool take_received(std::uint32_t piece) {
+    const auto arrived = work_.options.feed == nullptr ? std::nullopt : work_.options.feed->received(tile_, piece);
+    if (!arrived) return false;
+    const std::size_t dims = arrived->sizes.size();
+    Numbers strides;
+    const std::span<const std::int64_t> steps = std::span(strides).first(dims);
+    row_major_strides(arrived->sizes, std::span(strides).first(dims));
+    for (const BufferBox& box : boxes_) {
+      const Box common = intersect(Box(arrived->offsets, arrived->sizes), box.box());
+      if (common.empty()) continue;
+      const std::int64_t from = distance(arrived->offsets.data(), common.offset.data(), steps);
+      const std::int64_t to = distance(box.offsets.data(), common.offset.data(), box.strides);
+      strided_copy(std::span(common.size).first(dims), arrived->data + from * element_bytes_, steps,
+                   box.data + to * element_bytes_, box.strides, static_cast<std::size_t>(element_bytes_));
+    }
+    return true;
+  }
+
   void write(const Unit& unit, const Piece& piece, const BufferBox& box) {
     const std::int64_t to_bytes = element_bytes(unit.to);
     const std::int64_t first = piece.first + distance(piece.offsets.begin(), box.offsets.data(), piece.strides.span());
@@ -193,6 +216,7 @@ class Worker {
   std::optional<FramedWrites> framed_;
   Buffer buffer_;
   const std::int64_t staging_bytes_;
+  std::int64_t tile_ = 0;
   std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer holds elements as they were read.
   std::span<std::byte> staging_;
   std::vector<BufferBox> boxes_;
@@ -200,6 +224,27 @@ class Worker {
   std::vector<std::int64_t> numbers_;  ///< Offsets, sizes and strides of the boxes.
   std::vector<Wanted> wanted_;
 };
+
+/// Copies tiles as they become ready.
+void execute_feed(const Work& work, TileFeed& feed) {
+  const auto threads = static_cast<std::size_t>(std::max(1, work.options.threads));
+  for_each_index(threads, work.options.threads, work.options.stop, [&]() -> IndexWorker {
+    return [&](std::size_t) {
+      try {
+        Worker worker(work);
+        // Tiles that wait for memory may be those that others wait for.
+        const auto let_go = [&worker] { worker.release_memory(); };
+        while (const std::optional<std::int64_t> tile = feed.next(let_go)) {
+          worker.copy_tile(*tile);
+          feed.done(*tile);
+        }
+      } catch (...) {
+        feed.abort();
+        throw;
+      }
+    };
+  });
+}
 
 }  // namespace
 
@@ -230,6 +275,10 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                   .source_checks = options.source_checks != nullptr ? *options.source_checks : own_checks,
                   .clones = clones,
                   .pool = pool};
+  if (options.feed != nullptr) {
+    execute_feed(work, *options.feed);
+    return checksums;
+  }
   const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);
   for_each_index(count, options.threads, options.stop, [&]() -> IndexWorker {
     return [worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t tile) {

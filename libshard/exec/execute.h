@@ -12,6 +12,7 @@
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/framing.h"
 #include "libshard/exec/source_checks.h"
+#include "libshard/exec/tile_feed.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/plan/plan.h"
@@ -22,6 +23,7 @@ namespace shard {
 struct Progress {
   std::atomic<std::int64_t> bytes_read{0}, bytes_written{0}, bytes_cloned{0}, cast_overflows{0};
   std::atomic<std::int64_t> read_calls{0}, write_calls{0};
+  std::atomic<std::int64_t> bytes_sent{0};    ///< To other ranks.
   std::atomic<std::int64_t> others_bytes{0};  ///< What other ranks did so far, for progress.
 };
 
@@ -30,6 +32,7 @@ struct ExecuteOptions {
   std::int64_t max_memory_bytes = 64 << 20;
   bool checksums = false;                 ///< Make CRC-32 of every target storage.
   std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
+  TileFeed* feed = nullptr;               ///< Says which tiles are ready, instead of `tiles`; all of them then.
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
   Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.

@@ -1,0 +1,64 @@
+/// \file
+/// Tiles of which some elements come from elsewhere than the source: which boxes of which pieces a tile needs, and the
+/// interface by which `execute` takes tiles as their boxes arrive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "libshard/checkpoint/reader.h"
+#include "libshard/core/box.h"
+#include "libshard/exec/source_checks.h"
+#include "libshard/plan/plan.h"
+
+namespace shard {
+
+struct Progress;
+
+/// A box of a unit in memory, packed row-major. Ownership: a view.
+struct ReceivedBox {
+  std::span<const std::int64_t> offsets, sizes;
+  const std::byte* data = nullptr;
+};
+
+/// Threads: any.
+class TileFeed {
+ public:
+  virtual ~TileFeed() = default;
+  /// The next tile to copy, which is ready; calls `before_waiting` before it waits for one. Nothing when all were given
+  /// out, or after `abort`. \throws Error kInterrupted
+  virtual std::optional<std::int64_t> next(const std::function<void()>& before_waiting) = 0;
+  /// What has arrived of a source piece (its number in the unit) for a tile that `next` gave out; nothing: it is read.
+  virtual std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) = 0;
+  virtual void done(std::int64_t tile) = 0;
+  /// A worker failed: nobody waits any more.
+  virtual void abort() = 0;
+};
+
+/// Calls `each` with every source piece (its number in the unit) that a tile needs something of, in order, and with the
+/// smallest box around what it needs. A tile needs of a piece what its unit's target pieces want of both.
+void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
+                   const std::function<void(std::uint32_t piece, const Box& box)>& each);
+
+/// Reads boxes of a source's storages, packed row-major. Threads: one each.
+class BoxReader {
+ public:
+  /// Memory: `staging_bytes`. Ownership: all that it is given must outlive it.
+  BoxReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
+            std::int64_t staging_bytes, std::stop_token stop);
+  ~BoxReader();
+  /// `box` lies in `piece`; `out` takes exactly its elements. \throws Error  as RandomReader::read_at; kInterrupted
+  void read(const Piece& piece, const Box& box, std::int64_t element_bytes, std::span<std::byte> out);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shard
