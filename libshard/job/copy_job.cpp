@@ -10,6 +10,8 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/job/copy_run.h"
+#include "libshard/job/exchange_schedule.h"
+#include "libshard/job/file_owners.h"
 #include "libshard/ranks/collective_step.h"
 
 namespace shard {
@@ -63,23 +65,56 @@ CopyResult describe(const Catalog& source, const Catalog& target, const Plan& pl
   return result;
 }
 
-PreparedCopy prepare(const CopyJob& job, int rank, int threads) {
+/// Of replicas one that this rank holds itself; else they share the reading by where they are stored.
+std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog& source, const FileHolders& holders,
+                                                                  int rank) {
+  return [&source, &holders, rank](std::span<const Piece> replicas) {
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+      if (holders.holds(rank, source.storages[replicas[i].storage].file)) return i;
+    }
+    return replicas.front().storage % replicas.size();
+  };
+}
+
+/// Which copies are this rank's to plan. \pre all but the plan is prepared
+Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, int threads) {
+  const Catalog& source = job.reader->catalog();
+  PlanOptions options{
+      .max_memory_bytes = job.max_memory_bytes, .threads = threads, .checksums = prepared.writer->needs_checksums()};
+  std::vector<int> readers;
+  std::vector<std::uint8_t> own_files;
+  if (job.own_places) {
+    for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
+    options.own_files = own_files;
+    if (job.parts != nullptr) {
+      options.max_memory_bytes = exchange_unit(job.max_memory_bytes);
+      options.choose_replica = replica_choice(source, *prepared.holders, rank);
+    }
+  } else if (job.parts != nullptr) {
+    readers = prepared.holders->readers();
+    options.only_rank = rank;
+    options.readers = readers;
+  } else if (job.by_owner) {
+    options.only_rank = rank;
+  }
+  return plan_copies(source, prepared.target, options);
+}
+
+PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
+  prepared.owners = file_owners(prepared.target, group.size());
   job.reader->locate(needed_tensors(prepared.target));
-  prepared.plan = plan_copies(source, prepared.target,
-                              {.max_memory_bytes = job.max_memory_bytes,
-                               .threads = threads,
-                               .checksums = prepared.writer->needs_checksums(),
-                               .only_rank = job.by_owner ? rank : -1});
+  if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
+  prepared.plan = plan_for(job, prepared, group.rank(), threads);
   return prepared;
 }
 
 /// Ranks that saw other files or were given other options planned something else.
-std::string fingerprint(const PreparedCopy& prepared, bool by_owner) {
+std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, bool differ) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   const auto add = [&](const auto&... numbers) {
     const std::array<std::int64_t, sizeof...(numbers)> all{static_cast<std::int64_t>(numbers)...};
@@ -90,11 +125,42 @@ std::string fingerprint(const PreparedCopy& prepared, bool by_owner) {
     add(file.bytes);
   }
   for (const Storage& storage : prepared.target.storages) add(storage.offset, storage.bytes, storage.file);
-  if (by_owner) return hasher.finish_hex();  // Plans differ.
+  if (differ) {  // What the plans of all ranks are made from.
+    for (const Storage& storage : source.storages) add(storage.offset, storage.bytes, storage.file);
+    for (const Tensor& tensor : prepared.target.tensors) add(tensor.source, tensor.dtype);
+    return hasher.finish_hex();
+  }
   const Plan& plan = prepared.plan;
   add(plan.units.size(), plan.tile_count, plan.bytes_to_read, plan.bytes_to_write, plan.copies);
   for (const Unit& unit : plan.units) add(unit.first_tile, unit.from, unit.to);
   return hasher.finish_hex();
+}
+
+/// The plans of all ranks as one.
+void sum_plans(Group& group, CopyResult& result) {
+  const std::array numbers{&result.bytes_to_read, &result.bytes_to_write, &result.copies, &result.tiles};
+  std::array<std::int64_t, numbers.size() + 1> own{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) own[i] = *numbers[i];
+  own.back() = result.memory_bytes;
+  std::vector<std::array<std::int64_t, own.size()>> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    *numbers[i] = 0;
+    for (const auto& each : all) *numbers[i] = checked_add(*numbers[i], each[i]);
+  }
+  for (const auto& each : all) result.memory_bytes = std::max(result.memory_bytes, each.back());
+}
+
+/// Adds what the places lack to the warnings, and the least that one has free.
+void describe_space(std::span<const PlaceSpace> spaces, bool own_places, CopyResult& result) {
+  result.free_bytes = spaces.front().free_bytes;
+  for (const PlaceSpace& space : spaces) {
+    result.free_bytes = std::min(result.free_bytes, space.free_bytes);
+    if (space.free_bytes >= space.needed_bytes) continue;
+    result.warnings.push_back(fmt::format("{}the output needs {} bytes, the disk has {} free",
+                                          own_places ? fmt::format("rank {}: ", space.root) : "", space.needed_bytes,
+                                          space.free_bytes));
+  }
 }
 
 /// One number of rank 0's, on all ranks.
@@ -110,27 +176,28 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
-  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
+  collective_step(group, {.stop = job.stop, .traffic = job.parts}, [&](const std::stop_token&) {
     tell_step(job, "plan");
-    prepared = prepare(job, group.rank(), threads);
+    prepared = prepare(job, group, threads);
     free_bytes = output.free_bytes();
   });
+  const Catalog& source = job.reader->catalog();
   if (group.size() > 1) {
     expect_same(group,
                 fmt::format("{} files of {} bytes ({})", prepared.target.files.size(), bytes_of(prepared.target.files),
-                            fingerprint(prepared, job.by_owner)),
+                            fingerprint(prepared, source, plans_differ(job))),
                 ErrorCode::kInvalidArgument, "they would copy different things");
   }
-  CopyResult result = describe(job.reader->catalog(), prepared.target, prepared.plan, free_bytes);
+  const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
+  CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
+  if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (job.dry_run) {
-    const std::int64_t needed = bytes_of(prepared.target.files);
-    if (free_bytes < needed) {
-      result.warnings.push_back(fmt::format("the output needs {} bytes, the disk has {} free", needed, free_bytes));
-    }
+    describe_space(find_space(group, places, prepared.target.files, prepared.owners, free_bytes), job.own_places,
+                   result);
     return result;
   }
   if (on_plan) on_plan(result);
-  CopyRun(output, group, job, prepared, progress).run();
+  CopyRun(output, group, job, prepared, places, progress).run();
   return result;
 }
 

@@ -15,6 +15,7 @@
 #include "libshard/exec/execute.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
+#include "libshard/job/group_store.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
@@ -31,6 +32,12 @@ struct CopyJob {
   /// Each rank copies what the source's files of its own rank hold (File::rank), which no other need be able to read;
   /// else all copy equal shares of everything.
   bool by_owner = false;
+  /// The store that the reader was opened from, where each rank sees its own files of the source only: each then reads
+  /// those. Null: all ranks see all files.
+  GroupStore* parts = nullptr;
+  /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
+  /// `parts` too, what a rank reads for another travels to it.
+  bool own_places = false;
   bool dry_run = false;
   std::stop_token stop;
   /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
@@ -38,7 +45,8 @@ struct CopyJob {
 };
 
 /// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. The numbers of
-/// bytes, copies, tiles and memory of a job by owner are this rank's.
+/// bytes, copies, tiles and memory of a job by owner are this rank's. With several places, or parts, the same numbers
+/// are sums over ranks, but of memory the most of a rank, and of free bytes the least of a place.
 struct CopyResult {
   std::string format;
   std::vector<File> files;
@@ -48,13 +56,14 @@ struct CopyResult {
 };
 
 /// Runs the job by all ranks of `group` (solo_group(): by this process alone), each with a store for one and the same
-/// destination. Every rank plans alike, copies its share of the bytes and finishes the files that it owns; rank 0
-/// begins and commits the output. The bytes written are the same for any group. `progress` may be read by another
-/// thread meanwhile; in the end rank 0's holds the sums over ranks. `on_plan` (may be empty) is told the numbers before
-/// bytes move. Once all ranks have finished, the output is whole: a rank that is lost after that harms it no more, and
-/// rank 0 returns. \throws Error  of any step, the same on all ranks; the destination is then as it was.
-/// kInvalidArgument ranks have
-///   other options or see other files than rank 0.
+/// destination, or for a place of its own. Every rank plans alike, copies its share of the bytes and finishes the files
+/// that it owns; rank 0, or the lowest rank of each place, begins and commits the output. The bytes written are the
+/// same for any group. `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over
+/// ranks. `on_plan` (may be empty) is told the numbers before bytes move. Once all ranks have finished, an output of
+/// one place is whole: a rank that is lost after that harms it no more, and rank 0 returns. With several places all are
+/// committed, or none; a rank that is lost between is an error that says where the output stands.
+/// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
+///   kInvalidArgument  ranks have other options or see other files than rank 0.
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 

@@ -7,6 +7,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/job/commit_watch.h"
 #include "libshard/job/crc_exchange.h"
 #include "libshard/job/file_owners.h"
 #include "libshard/ranks/collective_step.h"
@@ -30,12 +31,13 @@ void tell_step(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
 }
 
-CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, Progress& progress)
+CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared,
+                 const OutputPlaces& places, Progress& progress)
     : store_(store),
       group_(group),
       job_(job),
       prepared_(prepared),
-      owners_(file_owners(prepared.target, group.size())),
+      places_(places),
       source_checks_(job.reader->catalog()),
       progress_(progress) {}
 
@@ -47,23 +49,27 @@ void CopyRun::run() {
     exchange_checksums();
     sum_progress();
     finish();
-    step("commit", [](const std::stop_token&) {});  // All are here and well. From now on nobody can stop it.
-    commit();
+    step("commit", [this](const std::stop_token&) {
+      if (output_ != nullptr) output_->prepare();
+    });  // All are here and well. From now on nobody can stop it.
+    job_.own_places ? commit_everywhere() : commit();
   } catch (const Error&) {
     clean_up();
     throw;
   }
 }
 
-/// Rank 0 takes away what was begun, and the others stay until it says so: mpirun kills all ranks when one has ended.
+/// The roots take away what was begun, and the others stay until they say so: mpirun kills all ranks when one has
+/// ended.
 void CopyRun::clean_up() noexcept {
   files_.clear();
   part_.reset();
   output_.reset();
   std::byte done{};
   try {
-    group_.set_timeout(is_root() ? kTellCleanUp : kCleanUp);
-    group_.broadcast({&done, 1}, 0);
+    const bool is_told = job_.own_places || !is_root();
+    group_.set_timeout(is_told ? kCleanUp : kTellCleanUp);
+    job_.own_places ? group_.barrier() : group_.broadcast({&done, 1}, 0);
   } catch (const Error&) {
     return;  // A rank is lost, and the cause known already.
   }
@@ -81,16 +87,29 @@ void CopyRun::begin() {
   step("begin", [&](const std::stop_token&) {
     if (!is_root()) return;
     std::vector<OutputFile> files;
-    for (const File& file : prepared_.target.files) files.push_back({file.path, file.bytes});
-    output_ = store_.begin(files, prepared_.writer->is_folder());
+    for (std::size_t i = 0; i < prepared_.target.files.size(); ++i) {
+      const File& file = prepared_.target.files[i];
+      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
+    }
+    // A folder is made at every place, a single file at its owner's.
+    if (prepared_.writer->is_folder() || !files.empty()) {
+      output_ = store_.begin(files, prepared_.writer->is_folder());
+    }
   });
-  const Bytes token = broadcast(group_, is_root() ? output_->token() : Bytes(), 0);
+  const Bytes token = exchange_tokens();
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
-    part_ = store_.part(token);
+    if (!token.empty()) part_ = store_.part(token);
     begin_own_files(stop);
   });
-  if (group_.size() == 1) return;
+  if (group_.size() == 1 || job_.own_places) return;
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
+}
+
+/// \returns the token of this rank's place; empty where nothing goes there.
+Bytes CopyRun::exchange_tokens() {
+  const Bytes own = output_ == nullptr ? Bytes() : output_->token();
+  if (!job_.own_places) return broadcast(group_, own, 0);
+  return all_gather(group_, own)[static_cast<std::size_t>(places_.root(group_.rank()))];
 }
 
 void CopyRun::begin_own_files(const std::stop_token& stop) {
@@ -125,26 +144,47 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
 
 TileRange CopyRun::own_tiles() const {
   const Plan& plan = prepared_.plan;
-  return job_.by_owner ? TileRange{0, plan.tile_count} : tiles_of_rank(plan, group_.rank(), group_.size());
+  return plans_differ(job_) ? TileRange{0, plan.tile_count} : tiles_of_rank(plan, group_.rank(), group_.size());
+}
+
+void CopyRun::prepare_exchange() {
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    exchange_ = std::make_unique<Exchange>(ExchangeOf{.plan = prepared_.plan,
+                                                      .reader = *job_.reader,
+                                                      .holders = *prepared_.holders,
+                                                      .source_checks = source_checks_,
+                                                      .progress = progress_,
+                                                      .max_memory_bytes = job_.max_memory_bytes,
+                                                      .threads = job_.threads},
+                                           group_.rank(), group_.size());
+  });
+  exchange_->agree(group_);
 }
 
 void CopyRun::copy() {
-  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, files_of(owners_, group_.rank()));
+  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, files_of(prepared_.owners, group_.rank()));
+  if (exchanges()) prepare_exchange();
   CollectiveStepOptions options{.stop = job_.stop};
   options.done_bytes = [this] { return progress_.bytes_written.load(); };
   options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.bytes_written.load(); };
+  options.traffic = exchange_.get();
   collective_step(group_, options, [&](const std::stop_token& stop) {
     tell_step(job_, "copy");
+    const std::int64_t memory_bytes = exchanges() ? exchange_unit(job_.max_memory_bytes) : job_.max_memory_bytes;
     const ExecuteOptions how{.threads = job_.threads,
-                             .max_memory_bytes = job_.max_memory_bytes,
+                             .max_memory_bytes = memory_bytes,
                              .checksums = prepared_.writer->needs_checksums(),
                              .tiles = own_tiles(),
+                             .feed = exchange_.get(),
                              .cloner = job_.cloner,
                              .source_checks = &source_checks_,
                              .framing = framing_.get(),
                              .stop = stop};
-    checksums_ =
-        execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how, progress_);
+    const auto run = [&] {
+      checksums_ =
+          execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how, progress_);
+    };
+    exchanges() ? exchange_->run(run, stop) : run();
   });
 }
 
@@ -160,7 +200,7 @@ void CopyRun::exchange_source_checks() {
 
 void CopyRun::exchange_checksums() {
   if (group_.size() == 1 || !prepared_.writer->needs_checksums()) return;
-  checksums_->record_all(send_to_owners(group_, checksums_->recorded(), prepared_.target.storages, owners_));
+  checksums_->record_all(send_to_owners(group_, checksums_->recorded(), prepared_.target.storages, prepared_.owners));
 }
 
 void CopyRun::sum_progress() {
@@ -184,22 +224,47 @@ void CopyRun::finish() {
       framing_->write_rest(file, *checksums_, to);
       prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
     });
-    part_->finish();
+    if (part_ != nullptr) part_->finish();
   });
 }
 
 /// A rank that is lost meanwhile does not make a failure of what is on disk.
 void CopyRun::commit() {
-  bool committed = false;
   try {
     collective_step(group_, {}, [&](const std::stop_token&) {
       if (!is_root()) return;
       output_->commit();
-      committed = true;
+      is_committed_ = true;
     });
   } catch (const Error&) {
-    if (!committed) throw;
+    if (!is_committed_) throw;
   }
+}
+
+/// Every place is prepared, so each is committed whatever becomes of the others: ranks that lose one another then do
+/// alike. Only a commit that fails on a rank that can say so is taken back by all.
+void CopyRun::commit_everywhere() {
+  CommitWatch watch(group_.size());
+  try {
+    collective_step(group_, {.traffic = &watch}, [&](const std::stop_token&) {
+      if (output_ != nullptr) output_->commit();
+      is_committed_ = true;
+      watch.set_committed();
+    });
+    return;
+  } catch (const Error& cause) {
+    if (cause.code() != ErrorCode::kPeer) {
+      take_back_everywhere();
+      throw;
+    }
+  }
+  throw watch.lost(group_.rank());
+}
+
+void CopyRun::take_back_everywhere() {
+  collective_step(group_, {}, [&](const std::stop_token&) {
+    if (is_committed_ && output_ != nullptr) output_->take_back();
+  });
 }
 
 }  // namespace shard

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "libshard/exec/source_checks.h"
 #include "libshard/io/output.h"
 #include "libshard/job/copy_job.h"
+#include "libshard/job/exchange.h"
+#include "libshard/job/file_holders.h"
+#include "libshard/job/output_places.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
 
@@ -23,32 +27,43 @@ namespace shard {
 struct PreparedCopy {
   Catalog target;
   std::unique_ptr<Writer> writer;
-  Plan plan;
+  std::vector<int> owners;               ///< By file of the target.
+  std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
+  Plan plan;                             ///< All ranks' together, or what this rank alone copies.
 };
+
+/// Whether a plan holds one rank's copies only.
+inline bool plans_differ(const CopyJob& job) { return job.by_owner || job.parts != nullptr || job.own_places; }
 
 void tell_step(const CopyJob& job, std::string_view step);
 
 /// Ownership: all that it is made of must outlive it.
 class CopyRun {
  public:
-  CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, Progress& progress);
+  CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, const OutputPlaces& places,
+          Progress& progress);
   /// \throws Error  of any step, the same on all ranks; the output was aborted then.
   void run();
 
  private:
   void begin();
+  Bytes exchange_tokens();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
   void copy();
+  void prepare_exchange();
+  bool exchanges() const { return job_.parts != nullptr && job_.own_places && group_.size() > 1; }
   void exchange_source_checks();
   void exchange_checksums();
   void sum_progress();
   void finish();
   void commit();
+  void commit_everywhere();
+  void take_back_everywhere();
   void clean_up() noexcept;
 
-  bool is_root() const { return group_.rank() == 0; }
-  bool is_own(std::size_t file) const { return owners_[file] == group_.rank(); }
+  bool is_root() const { return places_.is_root(group_.rank()); }
+  bool is_own(std::size_t file) const { return prepared_.owners[file] == group_.rank(); }
   TileRange own_tiles() const;
   /// Work on each of this rank's files, by all its threads.
   void for_each_own_file(const std::stop_token& stop,
@@ -59,14 +74,16 @@ class CopyRun {
   Group& group_;
   const CopyJob& job_;
   PreparedCopy& prepared_;
-  const std::vector<int> owners_;  ///< By file of the target.
+  const OutputPlaces& places_;
   SourceChecks source_checks_;
   Progress& progress_;
-  std::unique_ptr<Output> output_;  ///< The root's.
+  std::unique_ptr<Output> output_;  ///< A root's, where files go to its place.
+  bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
   std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;
+  std::unique_ptr<Exchange> exchange_;  ///< Where ranks read for one another.
 };
 
 }  // namespace shard

@@ -13,7 +13,7 @@ namespace shard {
 
 /// Sends each run to `owners[storages[run.storage].file]`. Collective.
 /// \returns what the other ranks sent here. \throws Error kPeer
-/// Cost: an all_gather of 8 bytes for each rank, then the runs themselves.
+/// Cost: an exchange of 8 bytes with each rank, then the runs themselves.
 std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, std::span<const Storage> storages,
                                    std::span<const int> owners);
 

@@ -130,6 +130,9 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
   job.cloner = cloner;
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;
+  job.parts = what.parts;
+  job.own_places = what.own_places;
+  job.dry_run = what.dry_run;
   Progress progress;
   return run_copy_job(output, group, job, progress, {});
 }

@@ -43,6 +43,9 @@ struct WriteCheckpoint {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   std::optional<RankFiles> rank_files = std::nullopt;  ///< See WriteOptions.
+  GroupStore* parts = nullptr;                         ///< See CopyJob.
+  bool own_places = false;                             ///< See CopyJob.
+  bool dry_run = false;
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);

@@ -1,0 +1,74 @@
+#include "libshard/job/exchange_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+std::int64_t exchange_unit(std::int64_t max_memory_bytes) {
+  constexpr std::int64_t kParts = 8, kLeast = 1 << 20;
+  if (max_memory_bytes < kParts * kLeast) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot exchange pieces between ranks within {} bytes of memory", max_memory_bytes))
+        .expected("at least 8MiB")
+        .found(max_memory_bytes)
+        .suggest(Remedy::kMoreMemory);
+  }
+  return max_memory_bytes / kParts;
+}
+
+std::int64_t most_boxes(int ranks) {
+  constexpr std::int64_t kOfAll = 1 << 16, kLeast = 64;
+  return std::max(kLeast, kOfAll / ranks);
+}
+
+void Outlet::ask(int rank, std::span<const std::int64_t> box_bytes) {
+  if (!box_bytes.empty()) waiting_[rank].push_back({{box_bytes.begin(), box_bytes.end()}, 0});
+}
+
+std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes) {
+  std::vector<Grant> grants;
+  std::vector<Batch*> fronts;
+  const auto add = [&](auto& entry) {
+    grants.push_back({entry.first, 0, 0});
+    fronts.push_back(&entry.second.front());
+  };
+  const auto first = waiting_.lower_bound(begins_);
+  for (auto each = first; each != waiting_.end(); ++each) add(*each);
+  for (auto each = waiting_.begin(); each != first; ++each) add(*each);
+  if (grants.empty()) return grants;
+  begins_ = grants.front().rank + 1;
+  // Invariant: `left` bytes of the buffer are free; `open` ranks still have a box that was not too large.
+  std::int64_t left = limit_bytes;
+  bool is_first = true;
+  std::vector<std::size_t> open(grants.size());
+  for (std::size_t i = 0; i < open.size(); ++i) open[i] = i;
+  while (!open.empty()) {
+    std::erase_if(open, [&](std::size_t i) {
+      Batch& batch = *fronts[i];
+      if (batch.sent == batch.box_bytes.size()) return true;
+      const std::int64_t bytes = batch.box_bytes[batch.sent];
+      if (bytes > left && !is_first) return true;
+      is_first = false;
+      left -= bytes;
+      ++batch.sent;
+      ++grants[i].boxes;
+      grants[i].bytes += bytes;
+      return false;
+    });
+  }
+  for (std::size_t i = 0; i < grants.size(); ++i) {
+    if (fronts[i]->sent < fronts[i]->box_bytes.size()) continue;
+    const auto entry = waiting_.find(grants[i].rank);
+    entry->second.pop_front();
+    if (entry->second.empty()) waiting_.erase(entry);
+  }
+  std::erase_if(grants, [](const Grant& grant) { return grant.boxes == 0; });
+  std::ranges::sort(grants, {}, &Grant::rank);
+  return grants;
+}
+
+}  // namespace shard

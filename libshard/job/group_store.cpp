@@ -1,0 +1,449 @@
+#include "libshard/job/group_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kBlock = 16 << 10, kSmallRead = 64 << 10, kLongestAsk = 1 << 20;
+constexpr std::int64_t kMostReplies = 4 << 20;  ///< Of one rank at one meeting, each range counted once.
+constexpr std::size_t kBlocksKept = 256, kAsksAtOnce = 64, kFilesServed = 64;
+
+/// Whether a name below a folder is one that every store refuses.
+bool is_unsafe(const std::string& relative) {
+  const std::string framed = "/" + relative + "/";
+  return relative.empty() || relative.front() == '/' || framed.find("/../") != std::string::npos ||
+         framed.find("/./") != std::string::npos;
+}
+
+/// What ranks say of their answers to looks, so that equal ones travel once.
+struct ViewsHead {
+  std::array<char, 32> hash{};
+  std::int64_t bytes = 0;
+};
+
+ViewsHead head_of(const Bytes& views) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(views);
+  ViewsHead head;
+  std::ranges::copy(hasher.finish_hex(), head.hash.begin());
+  head.bytes = std::ssize(views);
+  return head;
+}
+
+/// The ranks by what they answered: groups of rising ranks, in the order of their first ones.
+std::vector<std::vector<int>> ranks_alike(std::span<const ViewsHead> heads) {
+  std::vector<std::vector<int>> groups;
+  std::map<std::array<char, 32>, std::size_t> known;
+  for (std::size_t rank = 0; rank < heads.size(); ++rank) {
+    const auto [group, is_new] = known.try_emplace(heads[rank].hash, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[group->second].push_back(static_cast<int>(rank));
+  }
+  return groups;
+}
+
+/// Sends `own` of the first rank of each group to all others. \returns by group.
+std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const ViewsHead> heads,
+                                 std::span<const std::vector<int>> alike) {
+  std::vector<std::span<const std::byte>> to(heads.size());
+  std::vector<std::span<std::byte>> from(heads.size());
+  std::vector<Bytes> all;
+  for (const std::vector<int>& ranks : alike) {
+    const int first = ranks.front();
+    Bytes& views = all.emplace_back(static_cast<std::size_t>(heads[static_cast<std::size_t>(first)].bytes));
+    if (first != group.rank()) {
+      from[static_cast<std::size_t>(first)] = views;
+      continue;
+    }
+    views = own;
+    std::ranges::fill(to, std::span<const std::byte>(own));
+    to[static_cast<std::size_t>(first)] = {};
+  }
+  group.exchange(to, from);
+  return all;
+}
+
+}  // namespace
+
+std::string GroupStore::FileName::path() const { return relative.empty() ? folder : join_path(folder, relative); }
+
+class GroupStore::RemoteFile final : public RandomReader {
+ public:
+  RemoteFile(const GroupStore& store, FileName file, std::int64_t bytes)
+      : store_(store), file_(std::move(file)), bytes_(bytes) {
+    name_ = file_.path();
+  }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const std::int64_t end = offset_bytes + std::ssize(out);
+    if (offset_bytes < 0 || end > bytes_) {
+      throw Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", bytes_, end))
+          .in_file(name_)
+          .expected(end)
+          .found(bytes_)
+          .of_kind(FindingKind::kTruncated);
+    }
+    if (!out.empty()) store_.read(file_, bytes_, offset_bytes, out);
+  }
+  std::int64_t size() const override { return bytes_; }
+
+ private:
+  const GroupStore& store_;
+  const FileName file_;
+  const std::int64_t bytes_;
+};
+
+// ---- The work's side.
+
+SeenPath GroupStore::seen(const std::string& path) const {
+  for (;;) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (const SeenPath* known = paths_.find(path)) return *known;
+    }
+    Ask ask{.file = {path, {}}};
+    wait_for(ask);
+  }
+}
+
+void GroupStore::wait_for(Ask& ask) const {
+  std::unique_lock lock(mutex_);
+  if (step_ != nullptr && !is_stopped_) {
+    asks_.push_back(&ask);
+    step_->wake();
+    changed_.wait(lock, [&] { return ask.is_done || is_stopped_; });
+    asks_.remove(&ask);
+  }
+  if (!ask.is_done) throw Error(ErrorCode::kInterrupted, "interrupted");
+}
+
+FileStatus GroupStore::status(const std::string& path) const {
+  const SeenPath what = seen(path);
+  FileStatus status;
+  status.kind = what.kind;
+  status.bytes = what.bytes;
+  status.device = 1;
+  status.inode = what.number;
+  status.mode = 0644;
+  return status;
+}
+
+std::vector<std::string> GroupStore::list(const std::string& folder) const {
+  SeenPath what = seen(folder);
+  if (!what.is_listed) {
+    Ask ask{.file = {folder, {}}};
+    wait_for(ask);
+    what = seen(folder);
+  }
+  if (what.kind != FileKind::kFolder) return own_.list(folder);  // Fails as it should.
+  const std::scoped_lock lock(mutex_);
+  check_agreement(what, paths_.holders(what), folder);
+  return what.names;
+}
+
+std::unique_ptr<RandomReader> GroupStore::open(const std::string& path) const { return open(FileName{path, {}}); }
+
+std::unique_ptr<RandomReader> GroupStore::open_below(const std::string& folder, const std::string& relative) const {
+  if (is_unsafe(relative)) return own_.open_below(folder, relative);  // Refuses it.
+  return open(FileName{folder, relative});
+}
+
+std::unique_ptr<RandomReader> GroupStore::open(const FileName& file) const {
+  const std::string path = file.path();
+  const SeenPath what = seen(path);
+  bool is_own = what.kind != FileKind::kFile;  // Then opening fails as it should.
+  if (!is_own) {
+    const std::scoped_lock lock(mutex_);
+    const std::vector<int>& ranks = paths_.holders(what);
+    check_agreement(what, ranks, path);
+    is_own = std::ranges::binary_search(ranks, rank_);
+  }
+  if (!is_own) return std::make_unique<RemoteFile>(*this, file, what.bytes);
+  return file.relative.empty() ? own_.open(path) : own_.open_below(file.folder, file.relative);
+}
+
+std::vector<int> GroupStore::holders(const std::string& name) const {
+  const std::scoped_lock lock(mutex_);
+  const SeenPath* known = paths_.find(name);
+  return known == nullptr ? std::vector<int>() : paths_.holders(*known);
+}
+
+void GroupStore::read(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes,
+                      std::span<std::byte> out) const {
+  if (std::ssize(out) <= kSmallRead) return read_blocks(file, file_bytes, offset_bytes, out);
+  while (!out.empty()) {
+    const std::size_t count = std::min(out.size(), static_cast<std::size_t>(kLongestAsk));
+    Ask ask{.file = file, .offset_bytes = offset_bytes, .out = out.first(count)};
+    wait_for(ask);
+    out = out.subspan(count);
+    offset_bytes += static_cast<std::int64_t>(count);
+  }
+}
+
+void GroupStore::read_blocks(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes,
+                             std::span<std::byte> out) const {
+  const std::string path = file.path();
+  const std::int64_t first = offset_bytes / kBlock, end = (offset_bytes + std::ssize(out) - 1) / kBlock + 1;
+  const auto skipped = static_cast<std::size_t>(offset_bytes - first * kBlock);
+  Bytes bytes;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (std::int64_t block = first; block < end; ++block) {
+      const auto known = blocks_.find({path, block});
+      if (known == blocks_.end()) break;
+      bytes.insert(bytes.end(), known->second.begin(), known->second.end());
+    }
+  }
+  if (bytes.size() < skipped + out.size()) {
+    bytes.resize(static_cast<std::size_t>(std::min(end * kBlock, file_bytes) - first * kBlock));
+    Ask ask{.file = file, .offset_bytes = first * kBlock, .out = bytes};
+    wait_for(ask);
+    const std::scoped_lock lock(mutex_);
+    for (std::int64_t block = first; block < end; ++block) {
+      const auto begin = static_cast<std::size_t>((block - first) * kBlock);
+      const std::span part = std::span(bytes).subspan(begin, std::min(bytes.size() - begin, std::size_t{kBlock}));
+      if (!blocks_.try_emplace({path, block}, part.begin(), part.end()).second) continue;
+      block_order_.emplace_back(path, block);
+      if (block_order_.size() <= kBlocksKept) continue;
+      blocks_.erase(block_order_.front());
+      block_order_.pop_front();
+    }
+  }
+  std::ranges::copy(std::span(bytes).subspan(skipped, out.size()), out.begin());
+}
+
+// ---- The group's side.
+
+void GroupStore::begin(StepHandle& step) {
+  const std::scoped_lock lock(mutex_);
+  step_ = &step;
+  is_stopped_ = false;
+}
+
+void GroupStore::end() {
+  const std::scoped_lock lock(mutex_);
+  step_ = nullptr;
+}
+
+void GroupStore::stop() {
+  const std::scoped_lock lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
+std::int64_t GroupStore::word() {
+  const std::scoped_lock lock(mutex_);
+  batch_.clear();
+  if (asks_.empty() || is_stopped_) return 0;
+  WireWriter writer;
+  std::size_t count = 0;
+  for (const Ask* ask : asks_) {
+    if (++count > kAsksAtOnce) break;
+    writer.text(ask->file.folder);
+    writer.text(ask->file.relative);
+    writer.number(ask->offset_bytes);
+    writer.number(std::ssize(ask->out));
+  }
+  batch_ = writer.take();
+  return std::ssize(batch_);
+}
+
+bool GroupStore::move(Group& group, std::span<const std::int64_t> words) {
+  if (std::ranges::all_of(words, [](std::int64_t word) { return word == 0; })) return false;
+  ++meeting_;
+  const std::vector<Wish> wishes = exchange_wishes(group, words);
+  std::vector<std::string> looks;
+  std::vector<Wish> reads;
+  for (const Wish& wish : wishes) {
+    if (wish.bytes != 0) {
+      reads.push_back(wish);
+    } else if (const std::string path = wish.file.path(); std::ranges::find(looks, path) == looks.end()) {
+      looks.push_back(path);
+    }
+  }
+  if (!looks.empty()) look(group, looks);
+  if (!reads.empty()) reply(group, reads);
+  return true;
+}
+
+std::vector<GroupStore::Wish> GroupStore::exchange_wishes(Group& group, std::span<const std::int64_t> words) {
+  const auto own = static_cast<std::size_t>(rank_);
+  std::vector<std::span<const std::byte>> to(words.size(), batch_);
+  to[own] = {};
+  std::vector<Bytes> batches(words.size());
+  std::vector<std::span<std::byte>> from(words.size());
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    if (rank == own) continue;
+    batches[rank].resize(static_cast<std::size_t>(words[rank]));
+    from[rank] = batches[rank];
+  }
+  group.exchange(to, from);
+  batches[own] = batch_;
+  std::vector<Wish> wishes;
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    for (WireReader reader(batches[rank]); !reader.at_end();) {
+      Wish& wish = wishes.emplace_back();
+      wish.file.folder = reader.text();
+      wish.file.relative = reader.text();
+      wish.offset_bytes = reader.number();
+      wish.bytes = reader.number_below(kLongestAsk + 1);
+      wish.asker = static_cast<int>(rank);
+    }
+  }
+  return wishes;
+}
+
+/// What this rank sees; a path that it cannot look at fails the step.
+Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
+  WireWriter writer;
+  for (const std::string& path : paths) {
+    PathView view;
+    try {
+      view = view_of(own_, path);
+    } catch (const Error&) {
+      step_->fail(std::current_exception());
+    }
+    write_view(writer, view);
+  }
+  return writer.take();
+}
+
+void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
+  const Bytes own = own_views(paths);
+  const ViewsHead head = head_of(own);
+  std::vector<ViewsHead> heads(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&head, 1)), std::as_writable_bytes(std::span(heads)));
+  const std::vector<std::vector<int>> alike = ranks_alike(heads);
+  const std::vector<Bytes> answers = exchange_once(group, own, heads, alike);
+  std::vector<WireReader> readers(answers.begin(), answers.end());
+  const std::scoped_lock lock(mutex_);
+  for (const std::string& path : paths) {
+    std::vector<PathView> views;
+    std::vector<const PathView*> pointers;
+    views.reserve(readers.size());
+    for (WireReader& reader : readers) pointers.push_back(&views.emplace_back(read_view(reader)));
+    paths_.add(path, pointers, alike);
+  }
+  for (Ask* ask : asks_) {
+    const SeenPath* known = ask->out.empty() ? paths_.find(ask->file.path()) : nullptr;
+    if (known != nullptr && known->is_listed) ask->is_done = true;
+  }
+  changed_.notify_all();
+}
+
+/// One wish that is served now.
+struct GroupStore::Reply {
+  const Wish* wish;
+  int holder;
+};
+
+/// The same on all ranks. At one meeting a rank sends each other one range, and in all as much as it may hold; who has
+/// to wait differs from meeting to meeting.
+std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> wishes, int ranks) {
+  const int first = static_cast<int>(meeting_ % static_cast<std::uint64_t>(ranks));
+  const auto middle = std::ranges::lower_bound(wishes, first, {}, &Wish::asker);
+  std::vector<const Wish*> in_turn;
+  for (auto wish = middle; wish != wishes.end(); ++wish) in_turn.push_back(&*wish);
+  for (auto wish = wishes.begin(); wish != middle; ++wish) in_turn.push_back(&*wish);
+
+  std::set<std::pair<int, int>> pairs;
+  std::set<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> ranges;
+  std::map<int, std::int64_t> held;
+  std::vector<Reply> replies;
+  const std::scoped_lock lock(mutex_);
+  for (const Wish* wish : in_turn) {
+    const std::string path = wish->file.path();
+    const SeenPath* known = paths_.find(path);
+    const bool is_there = known != nullptr && known->kind == FileKind::kFile && !paths_.holders(*known).empty();
+    if (!is_there || wish->offset_bytes < 0 || wish->offset_bytes > known->bytes - wish->bytes) {
+      throw Error(ErrorCode::kPeer, fmt::format("rank {} asks for what is not there", wish->asker)).in_file(path);
+    }
+    const std::vector<int>& holders = paths_.holders(*known);
+    const int holder = holders[static_cast<std::size_t>(wish->asker) % holders.size()];
+    const auto range = std::pair(path, std::pair(wish->offset_bytes, wish->bytes));
+    const std::int64_t more = ranges.contains(range) ? 0 : wish->bytes;
+    if (pairs.contains({holder, wish->asker}) || (held[holder] != 0 && held[holder] + more > kMostReplies)) continue;
+    pairs.emplace(holder, wish->asker);
+    ranges.insert(range);
+    held[holder] += more;
+    replies.push_back({wish, holder});
+  }
+  return replies;
+}
+
+/// Each reply is a byte that says whether the file could be read, and the file's bytes.
+void GroupStore::reply(Group& group, std::span<const Wish> wishes) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  std::map<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>, Bytes> sent;
+  std::vector<std::pair<const Wish*, Bytes>> received;
+  const std::vector<Reply> replies = choose_replies(wishes, group.size());
+  received.reserve(replies.size());
+  for (const Reply& each : replies) {
+    const Wish& wish = *each.wish;
+    const auto size = static_cast<std::size_t>(wish.bytes) + 1;
+    if (wish.asker == rank_) {
+      Bytes& bytes = received.emplace_back(&wish, Bytes(size)).second;
+      from[static_cast<std::size_t>(each.holder)] = bytes;
+    }
+    if (each.holder != rank_) continue;
+    const auto [entry, is_new] = sent.try_emplace({wish.file.path(), {wish.offset_bytes, wish.bytes}});
+    if (is_new) {
+      entry->second.resize(size);
+      read_into(wish, entry->second);
+    }
+    to[static_cast<std::size_t>(wish.asker)] = entry->second;
+  }
+  group.exchange(to, from);
+  for (const auto& [wish, bytes] : received) finish_read(*wish, bytes);
+}
+
+/// A file that cannot be read fails the step: here is where its path means something.
+void GroupStore::read_into(const Wish& wish, std::span<std::byte> out) {
+  try {
+    const std::string path = wish.file.path();
+    if (!served_.contains(path)) {
+      if (served_.size() >= kFilesServed) served_.clear();
+      served_[path] =
+          wish.file.relative.empty() ? own_.open(path) : own_.open_below(wish.file.folder, wish.file.relative);
+    }
+    served_.at(path)->read_at(wish.offset_bytes, out.subspan(1));
+    out.front() = std::byte{1};
+  } catch (const Error&) {
+    step_->fail(std::current_exception());
+  }
+}
+
+void GroupStore::finish_read(const Wish& wish, std::span<const std::byte> bytes) {
+  if (bytes.front() != std::byte{1}) return;  // The holder ends the step.
+  const std::scoped_lock lock(mutex_);
+  for (Ask* ask : asks_) {
+    const bool is_it = !ask->is_done && ask->offset_bytes == wish.offset_bytes && std::ssize(ask->out) == wish.bytes &&
+                       ask->file.path() == wish.file.path();
+    if (!is_it) continue;
+    std::ranges::copy(bytes.subspan(1), ask->out.begin());
+    ask->is_done = true;
+  }
+  changed_.notify_all();
+}
+
+void GroupStore::attribute(Error& failure) const {
+  if (failure.file().empty()) return;
+  const std::scoped_lock lock(mutex_);
+  const SeenPath* known = paths_.find_file(failure.file());
+  if (known == nullptr) return;
+  const std::vector<int>& ranks = paths_.holders(*known);
+  if (!ranks.empty() && !std::ranges::binary_search(ranks, rank_)) failure.of_rank(ranks.front());
+}
+
+}  // namespace shard

@@ -1,0 +1,108 @@
+/// \file
+/// GroupStore: a source of which each rank sees its own files only, as if all of them lay in one place.
+///
+/// Every rank reads its own files from its own store. What lies elsewhere is asked of the ranks that hold it, while a
+/// collective step goes on whose traffic this is (ranks/step_traffic.h): at each meeting the ranks tell one another
+/// what their work asks for, and the holders send it. Any rank may ask for anything at any time, so readers need not
+/// know, and need not run in step; where they do, as when a checkpoint is opened, all ask for the same at once.
+///
+/// Looks: a path that nobody has looked at is looked at by all ranks; ranks that see the same say it once. Reads: up to
+/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 256 are kept.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libshard/io/source_store.h"
+#include "libshard/job/seen_paths.h"
+#include "libshard/ranks/step_traffic.h"
+
+namespace shard {
+
+/// Threads: safe. Ownership: the rank's own store must outlive it, and it what it opens.
+/// Cost: of a look 3 exchanges between all ranks, of reads 2; an ask waits for the next meeting.
+class GroupStore final : public SourceStore, public StepTraffic {
+ public:
+  GroupStore(const SourceStore& own, int rank) : own_(own), rank_(rank) {}
+
+  /// \throws Error kInterrupted  from all that reads: the step has failed, or no step with this traffic goes on;
+  ///   kCorruption  from `list` and `open`: ranks hold different things of one name.
+  FileStatus status(const std::string& path) const override;
+  std::vector<std::string> list(const std::string& folder) const override;
+  std::unique_ptr<RandomReader> open(const std::string& path) const override;
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override;
+
+  /// The ranks that hold an opened file, by RandomReader::name; rising.
+  std::vector<int> holders(const std::string& name) const;
+
+  void begin(StepHandle& step) override;
+  void end() override;
+  void stop() override;
+  std::int64_t word() override;
+  bool move(Group& group, std::span<const std::int64_t> words) override;
+  void attribute(Error& failure) const override;
+
+ private:
+  class RemoteFile;
+  /// A file as it is opened: `folder` and a path below it, or a path alone.
+  struct FileName {
+    std::string folder, relative;
+    std::string path() const;
+  };
+  /// What a thread of the work waits for.
+  struct Ask {
+    FileName file;
+    std::int64_t offset_bytes = 0;
+    std::span<std::byte> out{};  ///< Empty: a look at file.path().
+    bool is_done = false;
+  };
+  /// The same as another rank hears it.
+  struct Wish {
+    FileName file;
+    std::int64_t offset_bytes = 0, bytes = 0;
+    int asker = 0;
+  };
+  struct Reply;
+
+  SeenPath seen(const std::string& path) const;
+  std::unique_ptr<RandomReader> open(const FileName& file) const;
+  void read(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes, std::span<std::byte> out) const;
+  void read_blocks(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes,
+                   std::span<std::byte> out) const;
+  void wait_for(Ask& ask) const;
+
+  std::vector<Wish> exchange_wishes(Group& group, std::span<const std::int64_t> words);
+  void look(Group& group, const std::vector<std::string>& paths);
+  Bytes own_views(const std::vector<std::string>& paths);
+  std::vector<Reply> choose_replies(std::span<const Wish> wishes, int ranks);
+  void reply(Group& group, std::span<const Wish> wishes);
+  void read_into(const Wish& wish, std::span<std::byte> out);
+  void finish_read(const Wish& wish, std::span<const std::byte> bytes);
+
+  const SourceStore& own_;
+  const int rank_;
+  mutable std::mutex mutex_;  ///< Guards all up to served_.
+  mutable std::condition_variable changed_;
+  mutable std::list<Ask*> asks_;
+  StepHandle* step_ = nullptr;
+  bool is_stopped_ = false;
+  SeenPaths paths_;
+  using BlockName = std::pair<std::string, std::int64_t>;
+  mutable std::map<BlockName, Bytes> blocks_;
+  mutable std::deque<BlockName> block_order_;
+
+  Bytes batch_;  ///< This rank's asks as the last word counted them. The group's thread only, as all below.
+  std::uint64_t meeting_ = 0;
+  std::map<std::string, std::unique_ptr<RandomReader>> served_;  ///< Own files that others read.
+};
+
+}  // namespace shard
