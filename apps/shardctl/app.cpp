@@ -63,6 +63,8 @@ int run_verb(Session& session, const Options& options) {
 /// Runs as one rank of `group`: only rank 0 prints data.
 int run_as_rank(const Session& session, const Options& options, Group& group) {
   std::ostream nowhere(nullptr);
+  std::optional<GroupStore> parts;
+  if (options.ranks.local_input) parts.emplace(session.fs, group.rank());
   Session own{.fs = session.fs,
               .out = group.rank() == 0 ? session.out : nowhere,
               .err = session.err,
@@ -76,6 +78,7 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
               .mute_signals = {},
               .on_step = session.on_step,
               .group = &group,
+              .parts = parts ? &*parts : nullptr,
               .common = session.common,
               .ranks_here = session.ranks_here};
   return run_verb(own, options);

@@ -38,6 +38,8 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.max_memory_bytes = max_memory_bytes(session);
   job.dry_run = options.target.dry_run;
   job.stop = session.stop;
+  job.parts = session.parts;
+  job.own_places = options.ranks.local_output && session.group->size() > 1;
   return job;
 }
 
@@ -138,7 +140,8 @@ int run_copy(Session& session, const Options& options) {
     return 0;
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  log->debug(fmt::format("{} reads, {} writes", progress.read_calls.load(), progress.write_calls.load()));
+  log->debug(fmt::format("{} reads, {} writes, {} between ranks", progress.read_calls.load(),
+                         progress.write_calls.load(), human_bytes(progress.bytes_sent.load())));
   render_result(session, options, work.source.label, result, progress, taken.count());
   return 0;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
-constexpr std::array<std::string_view, 3> kAbsentOptions{"--resume", "--local-input", "--local-output"};
+constexpr std::array<std::string_view, 1> kAbsentOptions{"--resume"};
 
 // ---- Finding the verb.
 

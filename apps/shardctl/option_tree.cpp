@@ -123,7 +123,7 @@ std::string check_seconds(const std::string& text) {
   return text + " is not from 0.001 to 1000000 seconds";
 }
 
-void add_ranks(CLI::App& app, RankOptions& ranks) {
+void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   OptionGroup group{app, "Ranks"};
   group
       .single("--launcher", ranks.launcher, "NAME",
@@ -141,6 +141,13 @@ void add_ranks(CLI::App& app, RankOptions& ranks) {
   add_defaults_only(app, "--device", "cpu", {"cuda"});
   group.single("--local-ranks", ranks.local_ranks, "N", "run N ranks as threads of this process")
       ->check(CLI::Range(1, 1024));
+  if (uses.sources) {
+    group.flag("--local-input", ranks.local_input,
+               "each rank sees only its own files of SRC; pieces travel between ranks");
+  }
+  if (uses.target) {
+    group.flag("--local-output", ranks.local_output, "each rank writes its own files to a DST of its own");
+  }
 }
 
 /// The groups that `uses` names, and what each of `own` adds.
@@ -158,7 +165,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
   if (uses.sources) add_selection(app, o);
-  if (uses.rank_options) add_ranks(app, o.ranks);
+  if (uses.rank_options) add_ranks(app, uses, o.ranks);
   add_global_options(app, common, o);
 }
 

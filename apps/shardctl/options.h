@@ -61,6 +61,7 @@ struct RankOptions {
   std::optional<int> rank, world_size;
   int local_ranks = 0;   ///< Ranks as threads of this process; 0: none.
   double timeout = 300;  ///< Seconds.
+  bool local_input = false, local_output = false;
 };
 
 /// What the launcher says about this process; not options.

@@ -79,7 +79,7 @@ void begin_step(const Session& session, std::string_view step) {
 }
 
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work) {
-  collective_step(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
+  collective_step(*session.group, {.stop = session.stop, .traffic = session.parts}, [&](const std::stop_token&) {
     begin_step(session, step);
     work();
   });
@@ -88,6 +88,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
                   const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
+  options.traffic = session.parts;
   options.done_bytes = [&own] { return own.load(); };
   options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };
   collective_step(*session.group, options, work);

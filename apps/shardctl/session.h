@@ -12,6 +12,7 @@
 
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/job/group_store.h"
 #include "libshard/ranks/group.h"
 
 namespace shard::app {
@@ -35,10 +36,18 @@ struct Session {
   std::function<void(int rank, std::string_view step)> on_step{};
   /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
   Group* group = &solo_group();
+  /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
+  GroupStore* parts = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
+
+/// Where SRC is read: from the disk, or with --local-input from all ranks'.
+inline const SourceStore& source_store(const Session& session) {
+  if (session.parts != nullptr) return *session.parts;
+  return session.fs;
+}
 
 /// "rank 1 of 4", for people; empty where this process is alone.
 std::string rank_label(const Session& session);

@@ -13,6 +13,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/visited.h"
+#include "libshard/job/file_holders.h"
 
 namespace shard::app {
 namespace {
@@ -135,9 +136,10 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   OpenSource opened;
   opened.paths = options.paths;
   opened.label = fmt::format("{}", fmt::join(options.paths, " "));
-  const Source source{&session.fs, options.paths};
+  const SourceStore& store = source_store(session);
+  const Source source{&store, options.paths};
   for (const std::string& path : options.paths) {
-    if (session.fs.status(path).kind != FileKind::kAbsent) continue;
+    if (store.status(path).kind != FileKind::kAbsent) continue;
     throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
   }
   opened.format = options.from.empty() ? &detect_format(source) : &format_named(options.from);
@@ -155,11 +157,14 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
   if (options.ranks_expected) check_ranks(opened, *options.ranks_expected, wishes.may_lack_ranks);
+  if (session.parts != nullptr && !wishes.of_other_ranks && catalog.rank_files) {
+    check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
+  }
   return opened;
 }
 
 MeshLayout read_layout(const Session& session, const std::string& path) {
-  const auto file = session.fs.open(path);
+  const auto file = source_store(session).open(path);
   const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
   return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }

@@ -33,10 +33,12 @@ struct OpenSource {
 struct SourceWishes {
   bool metadata_only = false;   ///< See OpenOptions.
   bool may_lack_ranks = false;  ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
+  bool of_other_ranks = false;  ///< With --local-input: the files need not be those of this job's ranks.
 };
 
 /// Opens the checkpoint of `options.paths` as --from says, or as its content shows. Reads metadata only.
-/// \throws Error kCorruption  more ranks wrote it than --ranks-expected says; kInvalidArgument  no ranks wrote it.
+/// \throws Error kCorruption  more ranks wrote it than --ranks-expected says, or with --local-input other ranks than
+/// this job's; kInvalidArgument  no ranks wrote it.
 OpenSource open_source(const Session& session, const SourceOptions& options, Log& log, SourceWishes wishes = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported

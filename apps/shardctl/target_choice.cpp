@@ -180,7 +180,7 @@ ChosenLayout choose_layout(const Session& session, const Options& options, const
   SourceOptions like_options;
   like_options.paths = {given.like};
   like_options.opaque_globals = options.source.opaque_globals;
-  auto like = std::make_unique<OpenSource>(open_source(session, like_options, log));
+  auto like = std::make_unique<OpenSource>(open_source(session, like_options, log, {.of_other_ranks = true}));
   return {LikeLayout{&like->catalog()}, std::move(like)};
 }
 

@@ -206,7 +206,8 @@ void CopyRun::exchange_checksums() {
 void CopyRun::sum_progress() {
   if (group_.size() == 1) return;
   const std::array counters{&progress_.bytes_read,     &progress_.bytes_written, &progress_.bytes_cloned,
-                            &progress_.cast_overflows, &progress_.read_calls,    &progress_.write_calls};
+                            &progress_.cast_overflows, &progress_.read_calls,    &progress_.write_calls,
+                            &progress_.bytes_sent};
   std::array<std::int64_t, counters.size()> own{};
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = counters[i]->load();
   std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));

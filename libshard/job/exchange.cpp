@@ -15,7 +15,7 @@ namespace shard {
 namespace {
 
 /// Words. A rank that is not ready keeps all from moving; flags say what the others bring.
-constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4;
+constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4, kHasWaiting = 8;
 constexpr int kMostPackers = 8;  ///< Their buffers together take a unit of the memory.
 
 [[noreturn]] void fail_protocol(int rank) {
@@ -29,27 +29,19 @@ Exchange::Exchange(const ExchangeOf& of, int rank, int ranks)
       source_(of.reader.catalog()),
       rank_(rank),
       unit_bytes_(exchange_unit(of.max_memory_bytes)),
-      most_boxes_(most_boxes(ranks)),
+      sender_of_([this](const Piece& piece) {
+        return of_.holders.sender(source_.storages[piece.storage].file, piece.storage, rank_);
+      }),
       is_remote_(static_cast<std::size_t>(of.plan.tile_count)),
       expect_(static_cast<std::size_t>(ranks)),
       owe_(static_cast<std::size_t>(ranks)) {
-  for (const Unit& unit : of_.plan.units) {
-    const std::span<const Piece> from = of_.plan.from(unit);
-    for (std::int64_t tile = unit.first_tile; tile < unit.first_tile + unit.tile_count; ++tile) {
-      for_each_need(of_.plan, unit, tile, [&](std::uint32_t piece, const Box&) {
-        const int sender = sender_of(from[piece]);
-        if (sender == rank_) return;
-        is_remote_[static_cast<std::size_t>(tile)] = true;
-        ++expect_[static_cast<std::size_t>(sender)];
-      });
-    }
+  for (std::int64_t tile = 0; tile < of_.plan.tile_count; ++tile) {
+    const std::vector<BoxNeed> needs = needs_of(of_.plan, tile, sender_of_, rank_);
+    is_remote_[static_cast<std::size_t>(tile)] = !needs.empty();
+    for (const BoxNeed& need : needs) ++expect_[static_cast<std::size_t>(need.sender)];
   }
   to_receive_ = std::accumulate(expect_.begin(), expect_.end(), std::int64_t{0});
   remote_left_ = static_cast<std::size_t>(std::ranges::count(is_remote_, true));
-}
-
-int Exchange::sender_of(const Piece& piece) const {
-  return of_.holders.sender(source_.storages[piece.storage].file, piece.storage, rank_);
 }
 
 void Exchange::agree(Group& group) {
@@ -62,6 +54,20 @@ void Exchange::agree(Group& group) {
   }
   group.exchange(to, from);
   to_send_ = std::accumulate(owe_.begin(), owe_.end(), std::int64_t{0});
+
+  const auto writers = std::ranges::count_if(owe_, [](std::int64_t boxes) { return boxes > 0; });
+  meetings_.emplace(rank_, group.size(), writers);
+  const std::int64_t own = meetings_->own_period();
+  std::vector<std::int64_t> periods(expect_.size(), 1);
+  for (std::size_t rank = 0; rank < expect_.size(); ++rank) {
+    to[rank] = std::as_bytes(std::span(&own, owe_[rank] > 0 ? 1 : 0));
+    from[rank] = std::as_writable_bytes(std::span(periods).subspan(rank, expect_[rank] > 0 ? 1 : 0));
+  }
+  group.exchange(to, from);
+  for (std::size_t rank = 0; rank < periods.size(); ++rank) {
+    if (periods[rank] < 1) fail_protocol(static_cast<int>(rank));
+    meetings_->set_period(static_cast<int>(rank), periods[rank]);
+  }
 }
 
 // ---- The work's side.
@@ -131,20 +137,18 @@ std::optional<ReceivedBox> Exchange::received(std::int64_t tile, std::uint32_t p
   const auto given = given_.find(tile);
   if (given == given_.end()) return std::nullopt;
   const auto& [batch, awaited] = given->second;
-  const auto box = std::ranges::lower_bound(awaited->boxes, piece, {}, &AwaitedBox::piece);
+  const auto box = std::ranges::lower_bound(awaited->boxes, piece, {}, &AwaitedTile::Box::piece);
   if (box == awaited->boxes.end() || box->piece != piece) return std::nullopt;
-  const auto dims = static_cast<std::size_t>(box->dims);
-  const std::span<const std::int64_t> numbers = std::span(batch->numbers).subspan(box->numbers, 2 * dims);
-  return ReceivedBox{numbers.first(dims), numbers.subspan(dims), box->data};
+  return batch->received(*box);
 }
 
 void Exchange::done(std::int64_t tile) {
   const std::scoped_lock lock(mutex_);
   const auto given = given_.find(tile);
   if (given == given_.end()) return;  // It needed nothing of others.
-  Batch* const batch = given->second.first;
+  ExchangeBatch* const batch = given->second.first;
   given_.erase(given);
-  if (--batch->unwritten != 0) return;
+  if (!batch->write()) return;
   std::erase_if(batches_, [batch](const auto& each) { return each.get() == batch; });
   intake_.write();
   if (step_ != nullptr) step_->wake();
@@ -197,7 +201,8 @@ std::int64_t Exchange::word() {
   if (is_finished()) return kFinished;
   if (!is_round_prepared_) prepare_round();
   if (!is_round_prepared_ || !shipment_.is_packed()) return kNotReady;
-  return kReady | (requests_.empty() ? 0 : kHasRequests) | (shipment_.boxes.empty() ? 0 : kHasBoxes);
+  return kReady | (requests_.empty() ? 0 : kHasRequests) | (shipment_.boxes.empty() ? 0 : kHasBoxes) |
+         (outlet_.is_empty() ? 0 : kHasWaiting);
 }
 
 /// Opens the batches that this round asks for, as far as there is memory for them.
@@ -213,67 +218,19 @@ void Exchange::prepare_round() {
 }
 
 void Exchange::open_batch() {
-  auto batch = std::make_unique<Batch>();
+  auto batch = std::make_unique<ExchangeBatch>();
   std::map<int, WireWriter> requests;
-  std::map<int, std::int64_t> boxes;
-  for (auto end = static_cast<std::int64_t>(is_remote_.size()); next_remote_ < end; ++next_remote_) {
+  BatchLimit limit(unit_bytes_, static_cast<int>(expect_.size()));
+  for (const std::int64_t end = std::ssize(is_remote_); next_remote_ < end; ++next_remote_) {
     if (!is_remote_[static_cast<std::size_t>(next_remote_)]) continue;
-    std::int64_t bytes = 0;
-    bool is_long = false;
-    const Unit& unit = of_.plan.unit_of(next_remote_);
-    for_each_need(of_.plan, unit, next_remote_, [&](std::uint32_t piece, const Box& box) {
-      const int sender = sender_of(of_.plan.from(unit)[piece]);
-      if (sender == rank_) return;
-      bytes += box.numel() * element_bytes(unit.from);
-      is_long = ++boxes[sender] > most_boxes_ || is_long;
-    });
-    if (!batch->tiles.empty() && (is_long || batch->bytes + bytes > unit_bytes_)) break;
-    add_tile(*batch, next_remote_, requests);
+    if (!limit.takes(needs_of(of_.plan, next_remote_, sender_of_, rank_))) break;
+    batch->add(of_.plan, next_remote_, sender_of_, rank_, requests);
   }
-  lay_out(*batch);
+  batch->lay_out();
   // A round asks for one batch or two.
   for (auto& [sender, writer] : requests) requests_[sender].text(as_text(writer.take()));
   intake_.open();
   batches_.push_back(std::move(batch));
-}
-
-void Exchange::add_tile(Batch& batch, std::int64_t tile, std::map<int, WireWriter>& requests) {
-  const Unit& unit = of_.plan.unit_of(tile);
-  const std::span<const Piece> from = of_.plan.from(unit);
-  AwaitedTile& awaited = batch.tiles.emplace_back(AwaitedTile{tile, {}, 0});
-  for_each_need(of_.plan, unit, tile, [&](std::uint32_t piece, const Box& box) {
-    const int sender = sender_of(from[piece]);
-    if (sender == rank_) return;
-    const auto dims = static_cast<std::ptrdiff_t>(box.dims);
-    const std::int64_t bytes = box.numel() * element_bytes(unit.from);
-    awaited.boxes.push_back({piece, batch.numbers.size(), box.dims, sender, bytes});
-    batch.numbers.insert(batch.numbers.end(), box.offset.begin(), box.offset.begin() + dims);
-    batch.numbers.insert(batch.numbers.end(), box.size.begin(), box.size.begin() + dims);
-    batch.regions[sender].bytes += bytes;
-    batch.bytes += bytes;
-    write_request(requests[sender], from[piece], box, element_bytes(unit.from));
-  });
-  awaited.missing = awaited.boxes.size();
-  batch.missing += awaited.boxes.size();
-  ++batch.unwritten;
-}
-
-/// Gives every box its memory: boxes of one rank follow one another as they will arrive.
-void Exchange::lay_out(Batch& batch) {
-  batch.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(batch.bytes));
-  std::int64_t begin = 0;
-  std::map<int, std::byte*> ends;
-  for (auto& [sender, region] : batch.regions) {
-    region.data = ends[sender] = batch.memory.get() + begin;
-    begin += region.bytes;
-  }
-  for (AwaitedTile& tile : batch.tiles) {
-    for (AwaitedBox& box : tile.boxes) {
-      box.data = ends[box.sender];
-      ends[box.sender] += box.bytes;
-      batch.regions[box.sender].boxes.emplace_back(&tile, box.bytes);
-    }
-  }
 }
 
 bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
@@ -282,7 +239,7 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
     if (word == kNotReady) return false;
     flags |= word;
   }
-  if ((flags & (kHasRequests | kHasBoxes)) == 0) return false;
+  if ((flags & (kHasRequests | kHasBoxes | kHasWaiting)) == 0) return false;
   const std::vector<std::int64_t> controls = exchange_controls(group);
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::span sizes = std::span(controls).first(ranks), boxes = std::span(controls).subspan(ranks);
@@ -295,30 +252,43 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   }
   if ((flags & kHasBoxes) != 0) exchange_boxes(group, packed, boxes);
   const std::scoped_lock lock(mutex_);
+  ++round_;
   is_round_prepared_ = false;
   changed_.notify_all();
   return true;
+}
+
+/// Whether this rank and that one, which sends here, speak in this round.
+bool Exchange::asks(std::size_t rank) const {
+  return expect_[rank] > 0 && meetings_->as_writer(round_, static_cast<int>(rank));
+}
+
+/// Whether this rank and that one, to which it sends, speak in this round.
+bool Exchange::sends(std::size_t rank) const {
+  return owe_[rank] > 0 && meetings_->as_sender(round_, static_cast<int>(rank));
 }
 
 /// Counts that ranks which still have boxes for each other tell: bytes of requests to those who send, boxes to those
 /// who receive. \returns what this rank is told, by rank: the former, then the latter.
 std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   const auto ranks = static_cast<std::size_t>(group.size());
-  std::map<int, Bytes>& requests = messages_;
-  requests.clear();
-  for (auto& [rank, writer] : requests_) requests[rank] = writer.take();
-  requests_.clear();
+  messages_.clear();
+  for (auto request = requests_.begin(); request != requests_.end();) {
+    const bool is_told = asks(static_cast<std::size_t>(request->first));
+    if (is_told) messages_[request->first] = request->second.take();
+    request = is_told ? requests_.erase(request) : std::next(request);
+  }
   std::vector<std::array<std::int64_t, 2>> told(ranks), heard(ranks);
   std::vector<std::span<const std::byte>> to(ranks);
   std::vector<std::span<std::byte>> from(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::size_t out = 0, in = 0;
-    if (expect_[rank] > 0) {
-      const auto asked = requests.find(static_cast<int>(rank));
-      told[rank][out++] = asked == requests.end() ? 0 : std::ssize(asked->second);
+    if (asks(rank)) {
+      const auto asked = messages_.find(static_cast<int>(rank));
+      told[rank][out++] = asked == messages_.end() ? 0 : std::ssize(asked->second);
       ++in;
     }
-    if (owe_[rank] > 0) {
+    if (sends(rank)) {
       const auto grant = std::ranges::find(shipment_.grants, static_cast<int>(rank), &Outlet::Grant::rank);
       told[rank][out++] = grant == shipment_.grants.end() ? 0 : grant->boxes;
       ++in;
@@ -331,8 +301,8 @@ std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     // It tells first what it wants of this rank, then what it sends here.
     std::size_t i = 0;
-    if (owe_[rank] > 0) all[rank] = heard[rank][i++];
-    if (expect_[rank] > 0) all[ranks + rank] = heard[rank][i];
+    if (sends(rank)) all[rank] = heard[rank][i++];
+    if (asks(rank)) all[ranks + rank] = heard[rank][i];
     if (all[rank] < 0 || all[ranks + rank] < 0 || all[ranks + rank] > expect_[rank]) {
       fail_protocol(static_cast<int>(rank));
     }
@@ -365,7 +335,8 @@ void Exchange::exchange_requests(Group& group, std::span<const std::int64_t> siz
 /// What goes out in the next round.
 Exchange::Shipment Exchange::make_shipment() {
   Shipment shipment;
-  shipment.grants = outlet_.next_round(unit_bytes_);
+  shipment.grants =
+      outlet_.next_round(unit_bytes_, [this](int rank) { return meetings_->as_sender(round_ + 1, rank); });
   std::int64_t end = 0;
   for (const Outlet::Grant& grant : shipment.grants) {
     Owed& owed = owed_[grant.rank];
@@ -407,39 +378,30 @@ void Exchange::exchange_boxes(Group& group, const Shipment& sent, std::span<cons
 }
 
 /// The first batch that waits for boxes of that rank. \throws Error kPeer  none does
-Exchange::Batch& Exchange::batch_for(int sender) {
-  for (const std::unique_ptr<Batch>& batch : batches_) {
-    const auto region = batch->regions.find(sender);
-    if (region != batch->regions.end() && region->second.arrived < region->second.boxes.size()) return *batch;
-  }
-  fail_protocol(sender);
+ExchangeBatch& Exchange::batch_for(int sender) {
+  const auto batch = std::ranges::find_if(batches_, [&](const auto& each) { return each->awaits(sender); });
+  if (batch == batches_.end()) fail_protocol(sender);
+  return **batch;
 }
 
 /// Where the next boxes of that rank go.
 std::span<std::byte> Exchange::place_for(int sender, std::size_t boxes) {
   const std::scoped_lock lock(mutex_);
-  const Region& region = batch_for(sender).regions.at(sender);
-  if (boxes > region.boxes.size() - region.arrived) fail_protocol(sender);
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < boxes; ++i) bytes += region.boxes[region.arrived + i].second;
-  return {region.data + region.arrived_bytes, static_cast<std::size_t>(bytes)};
+  const std::span<std::byte> place = batch_for(sender).place_for(sender, boxes);
+  if (place.empty()) fail_protocol(sender);
+  return place;
 }
 
 /// Tiles that are complete now may be written.
 void Exchange::take_arrived(int sender, std::int64_t boxes) {
-  Batch& batch = batch_for(sender);
-  Region& region = batch.regions.at(sender);
-  for (std::int64_t i = 0; i < boxes; ++i) {
-    const auto& [tile, bytes] = region.boxes[region.arrived++];
-    region.arrived_bytes += bytes;
-    if (--tile->missing != 0) continue;
+  ExchangeBatch& batch = batch_for(sender);
+  for (AwaitedTile* const tile : batch.arrive(sender, static_cast<std::size_t>(boxes))) {
     given_.emplace(tile->tile, std::pair(&batch, tile));
     ready_.push_back(tile);
   }
   expect_[static_cast<std::size_t>(sender)] -= boxes;
   to_receive_ -= boxes;
-  batch.missing -= static_cast<std::size_t>(boxes);
-  if (batch.missing == 0) intake_.receive();
+  if (batch.has_arrived()) intake_.receive();
 }
 
 }  // namespace shard

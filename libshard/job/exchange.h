@@ -24,6 +24,7 @@
 
 #include "libshard/exec/execute.h"
 #include "libshard/job/box_request.h"
+#include "libshard/job/exchange_batch.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_holders.h"
 #include "libshard/ranks/step_traffic.h"
@@ -45,7 +46,7 @@ class Exchange final : public StepTraffic, public TileFeed {
  public:
   /// Looks through the whole plan. Cost: linear in tiles and the boxes that they need.
   Exchange(const ExchangeOf& of, int rank, int ranks);
-  /// Tells the ranks how much each will want of each. Collective. \throws Error kPeer
+  /// Tells the ranks how much each will want of each, and in which rounds they meet. Collective. \throws Error kPeer
   void agree(Group& group);
   /// The work of the step whose traffic this is: `copy` runs the executor with this as its feed. Returns when this
   /// rank's tiles are written and all that others want was sent. \throws Error  what `copy` or a read throws
@@ -63,35 +64,6 @@ class Exchange final : public StepTraffic, public TileFeed {
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
-  /// A box that a tile of a batch waits for.
-  struct AwaitedBox {
-    std::uint32_t piece;
-    std::size_t numbers;  ///< Where its offsets and sizes begin in Batch::numbers.
-    int dims;
-    int sender;
-    std::int64_t bytes;
-    const std::byte* data = nullptr;
-  };
-  struct AwaitedTile {
-    std::int64_t tile;
-    std::vector<AwaitedBox> boxes;
-    std::size_t missing;
-  };
-  /// What comes from one rank for a batch, one box after another in the order of the tiles.
-  struct Region {
-    std::byte* data = nullptr;
-    std::int64_t bytes = 0, arrived_bytes = 0;
-    std::vector<std::pair<AwaitedTile*, std::int64_t>> boxes;  ///< Each box's tile and bytes.
-    std::size_t arrived = 0;
-  };
-  struct Batch {
-    std::deque<AwaitedTile> tiles;
-    std::vector<std::int64_t> numbers;
-    std::map<int, Region> regions;
-    std::unique_ptr<std::byte[]> memory;
-    std::int64_t bytes = 0;
-    std::size_t missing = 0, unwritten = 0;  ///< Boxes; tiles.
-  };
   /// A round's boxes for all ranks that get some.
   struct Shipment {
     std::vector<Outlet::Grant> grants;
@@ -107,16 +79,15 @@ class Exchange final : public StepTraffic, public TileFeed {
     std::size_t used = 0;  ///< Of the front one.
   };
 
-  int sender_of(const Piece& piece) const;
   void prepare_round();
   void open_batch();
-  void add_tile(Batch& batch, std::int64_t tile, std::map<int, WireWriter>& requests);
-  void lay_out(Batch& batch);
+  bool asks(std::size_t rank) const;
+  bool sends(std::size_t rank) const;
   std::vector<std::int64_t> exchange_controls(Group& group);
   void exchange_requests(Group& group, std::span<const std::int64_t> sizes);
   Shipment make_shipment();
   void exchange_boxes(Group& group, const Shipment& sent, std::span<const std::int64_t> boxes);
-  Batch& batch_for(int sender);
+  ExchangeBatch& batch_for(int sender);
   std::span<std::byte> place_for(int sender, std::size_t boxes);
   void take_arrived(int sender, std::int64_t boxes);
   void pack(const std::stop_token& stop);
@@ -126,7 +97,8 @@ class Exchange final : public StepTraffic, public TileFeed {
   const ExchangeOf of_;
   const Catalog& source_;
   const int rank_;
-  const std::int64_t unit_bytes_, most_boxes_;
+  const std::int64_t unit_bytes_;
+  const SenderOf sender_of_;
   std::vector<bool> is_remote_;                ///< By tile: it needs a box of another rank.
   std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, not yet sent to it.
   std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
@@ -139,15 +111,18 @@ class Exchange final : public StepTraffic, public TileFeed {
   std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Tiles.
   std::size_t remote_left_ = 0;                    ///< Tiles with boxes of other ranks that `next` has not given out.
   std::deque<AwaitedTile*> ready_;
-  std::map<std::int64_t, std::pair<Batch*, AwaitedTile*>> given_;  ///< By tile, until it is done.
-  std::deque<std::unique_ptr<Batch>> batches_;
+  std::map<std::int64_t, std::pair<ExchangeBatch*, AwaitedTile*>> given_;  ///< By tile, until it is done.
+  std::deque<std::unique_ptr<ExchangeBatch>> batches_;
+  std::optional<Meetings> meetings_;
+  std::int64_t round_ = 0;
   Intake intake_;
   Outlet outlet_;
   std::map<int, Owed> owed_;
   Shipment shipment_;  ///< Being packed, or packed for the next round.
   bool is_round_prepared_ = false;
-  std::map<int, WireWriter> requests_;  ///< Of the next round; a text for each batch.
-  std::map<int, Bytes> messages_;       ///< Of this round.
+  /// Until the next round in which the ranks meet; a text for each batch.
+  std::map<int, WireWriter> requests_;
+  std::map<int, Bytes> messages_;  ///< Of this round.
 };
 
 }  // namespace shard

@@ -8,6 +8,12 @@
 
 namespace shard {
 
+namespace {
+
+constexpr std::int64_t kMostMeetings = 64;  ///< Of a sender in one round.
+
+}  // namespace
+
 std::int64_t exchange_unit(std::int64_t max_memory_bytes) {
   constexpr std::int64_t kParts = 8, kLeast = 1 << 20;
   if (max_memory_bytes < kParts * kLeast) {
@@ -25,14 +31,35 @@ std::int64_t most_boxes(int ranks) {
   return std::max(kLeast, kOfAll / ranks);
 }
 
+Meetings::Meetings(int rank, int ranks, std::int64_t writers)
+    : rank_(rank),
+      own_period_(std::max<std::int64_t>(1, (writers + kMostMeetings - 1) / kMostMeetings)),
+      periods_(static_cast<std::size_t>(ranks), 1) {}
+
+bool BatchLimit::takes(std::span<const BoxNeed> boxes) {
+  std::int64_t bytes = bytes_;
+  bool is_long = false;
+  std::map<int, std::int64_t> more;
+  for (const BoxNeed& box : boxes) {
+    bytes += box.bytes;
+    is_long = boxes_[box.sender] + ++more[box.sender] > most_boxes_ || is_long;
+  }
+  if (!is_empty_ && (is_long || bytes > unit_bytes_)) return false;
+  is_empty_ = false;
+  bytes_ = bytes;
+  for (const auto& [sender, count] : more) boxes_[sender] += count;
+  return true;
+}
+
 void Outlet::ask(int rank, std::span<const std::int64_t> box_bytes) {
   if (!box_bytes.empty()) waiting_[rank].push_back({{box_bytes.begin(), box_bytes.end()}, 0});
 }
 
-std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes) {
+std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes, const std::function<bool(int)>& meets) {
   std::vector<Grant> grants;
   std::vector<Batch*> fronts;
   const auto add = [&](auto& entry) {
+    if (!meets(entry.first)) return;
     grants.push_back({entry.first, 0, 0});
     fronts.push_back(&entry.second.front());
   };

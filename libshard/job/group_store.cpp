@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
-#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/job/gather_once.h"
 
 namespace shard {
 
@@ -23,54 +22,6 @@ bool is_unsafe(const std::string& relative) {
   const std::string framed = "/" + relative + "/";
   return relative.empty() || relative.front() == '/' || framed.find("/../") != std::string::npos ||
          framed.find("/./") != std::string::npos;
-}
-
-/// What ranks say of their answers to looks, so that equal ones travel once.
-struct ViewsHead {
-  std::array<char, 32> hash{};
-  std::int64_t bytes = 0;
-};
-
-ViewsHead head_of(const Bytes& views) {
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(views);
-  ViewsHead head;
-  std::ranges::copy(hasher.finish_hex(), head.hash.begin());
-  head.bytes = std::ssize(views);
-  return head;
-}
-
-/// The ranks by what they answered: groups of rising ranks, in the order of their first ones.
-std::vector<std::vector<int>> ranks_alike(std::span<const ViewsHead> heads) {
-  std::vector<std::vector<int>> groups;
-  std::map<std::array<char, 32>, std::size_t> known;
-  for (std::size_t rank = 0; rank < heads.size(); ++rank) {
-    const auto [group, is_new] = known.try_emplace(heads[rank].hash, groups.size());
-    if (is_new) groups.emplace_back();
-    groups[group->second].push_back(static_cast<int>(rank));
-  }
-  return groups;
-}
-
-/// Sends `own` of the first rank of each group to all others. \returns by group.
-std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const ViewsHead> heads,
-                                 std::span<const std::vector<int>> alike) {
-  std::vector<std::span<const std::byte>> to(heads.size());
-  std::vector<std::span<std::byte>> from(heads.size());
-  std::vector<Bytes> all;
-  for (const std::vector<int>& ranks : alike) {
-    const int first = ranks.front();
-    Bytes& views = all.emplace_back(static_cast<std::size_t>(heads[static_cast<std::size_t>(first)].bytes));
-    if (first != group.rank()) {
-      from[static_cast<std::size_t>(first)] = views;
-      continue;
-    }
-    views = own;
-    std::ranges::fill(to, std::span<const std::byte>(own));
-    to[static_cast<std::size_t>(first)] = {};
-  }
-  group.exchange(to, from);
-  return all;
 }
 
 }  // namespace
@@ -319,11 +270,7 @@ Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
 
 void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
   const Bytes own = own_views(paths);
-  const ViewsHead head = head_of(own);
-  std::vector<ViewsHead> heads(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&head, 1)), std::as_writable_bytes(std::span(heads)));
-  const std::vector<std::vector<int>> alike = ranks_alike(heads);
-  const std::vector<Bytes> answers = exchange_once(group, own, heads, alike);
+  const auto [answers, alike] = all_gather_once(group, own);
   std::vector<WireReader> readers(answers.begin(), answers.end());
   const std::scoped_lock lock(mutex_);
   for (const std::string& path : paths) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "formats/detect.h"
 #include "libshard/io/local_output.h"
 #include "libshard/job/group_store.h"
@@ -52,11 +54,15 @@ Content content_of(int seed, bool is_large) {
   return content;
 }
 
-/// Ranks of which each has a disk.
+/// Ranks of which each has a disk, or shares it with its neighbours.
 class Nodes {
  public:
-  explicit Nodes(int ranks) : disks(static_cast<std::size_t>(ranks)) {}
-  int ranks() const { return static_cast<int>(disks.size()); }
+  explicit Nodes(int ranks, int nodes = 0)
+      : disks(static_cast<std::size_t>(nodes == 0 ? ranks : nodes)), ranks_(ranks) {}
+  int ranks() const { return ranks_; }
+  Disk& disk_of(int rank) {
+    return disks[static_cast<std::size_t>(rank) * disks.size() / static_cast<std::size_t>(ranks_)];
+  }
 
   /// Writes a checkpoint by one process, and gives each file to one disk: to its rank's, where it is one's.
   void spread(const Content& content, const Kind& kind, int parts) {
@@ -70,9 +76,9 @@ class Nodes {
     for (const auto& [path, bytes] : whole.files_below("/d/src")) {
       const auto rank = rank_of.find(path);
       const bool is_ranks = rank != rank_of.end() && rank->second >= 0;
-      const std::size_t holder = is_ranks ? static_cast<std::size_t>(rank->second) : --next;
-      disks[holder % disks.size()].state->put("/d/src/" + path, bytes);
-      if (next == 0) next = disks.size();
+      if (!is_ranks) next = next == 0 ? disks.size() - 1 : next - 1;
+      Disk& holder = is_ranks ? disk_of(rank->second % ranks_) : disks[next % disks.size()];
+      holder.state->put("/d/src/" + path, bytes);
     }
   }
 
@@ -85,7 +91,7 @@ class Nodes {
 
   /// Runs the job of one rank. \returns rank 0's result.
   CopyResult copy(Group& group, const Kind& to, int parts, const How& how) {
-    Disk& own = disks[static_cast<std::size_t>(group.rank())];
+    Disk& own = disk_of(group.rank());
     const SourceStore& shared = *whole.disk;
     GroupStore store(*own.disk, group.rank());
     std::unique_ptr<Reader> reader;
@@ -134,6 +140,9 @@ class Nodes {
   std::vector<Disk> disks;
   Disk whole;  ///< The source as one process has it.
   std::string source_format;
+
+ private:
+  const int ranks_;
 };
 
 class NodeLocal : public ::testing::TestWithParam<std::tuple<Kind, int>> {};
@@ -169,6 +178,15 @@ TEST_P(NodeLocal, LargeTensorsTravelInManyRoundsOfLittleMemory) {
   EXPECT_EQ(nodes.written(true), nodes.expected(to, 2 * ranks));
 }
 
+TEST_P(NodeLocal, RanksOfOneNodeShareItsDisk) {
+  const auto& [from, ranks] = GetParam();
+  const Kind to{"safetensors", true};
+  Nodes nodes(2 * ranks, ranks);
+  nodes.spread(content_of(ranks, false), from, 2 * ranks);
+  nodes.run(to, 5, {});
+  EXPECT_EQ(nodes.written(true), nodes.expected(to, 5));
+}
+
 INSTANTIATE_TEST_SUITE_P(Sources, NodeLocal,
                          ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::Values(2, 3, 4)),
                          [](const auto& each) {
@@ -176,6 +194,136 @@ INSTANTIATE_TEST_SUITE_P(Sources, NodeLocal,
                            std::ranges::replace(name, '-', '_');
                            return name + "_of_" + std::to_string(std::get<1>(each.param));
                          });
+
+constexpr Kind kDcp{"dcp", false}, kSafetensors{"safetensors", true};
+
+TEST(NodeLocalFiles, OfOneNameAndTwoSizesAreRefusedNamingBothRanks) {
+  Nodes nodes(3);
+  nodes.spread(content_of(1, false), kSafetensors, 3);
+  const Files files = nodes.whole.files_below("/d/src");
+  const auto& [name, bytes] = *files.begin();
+  for (Disk& disk : nodes.disks) {
+    if (!disk.files_below("/d/src").contains(name)) disk.state->put("/d/src/" + name, std::span(bytes).first(9));
+  }
+  const Error error = error_of([&] { nodes.run(kDcp, 3, {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks 0 and"));
+  EXPECT_THAT(error.file(), ::testing::HasSubstr(name));
+}
+
+TEST(NodeLocalFiles, ThatSeveralRanksHoldAreReadByEachOfThem) {
+  Nodes nodes(3);
+  nodes.spread(content_of(1, true), kSafetensors, 3);
+  for (const auto& [path, bytes] : nodes.whole.files_below("/d/src"))
+    nodes.disks[1].state->put("/d/src/" + path, bytes);
+  nodes.run(kDcp, 3, {});
+  EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));
+}
+
+TEST(NodeLocalFiles, ThatNobodyHoldsAreNotFound) {
+  Nodes nodes(2);
+  nodes.spread(content_of(1, false), kDcp, 2);
+  nodes.disks[1].disk->remove_all("/d/src/__0_0.distcp");
+  nodes.disks[0].disk->remove_all("/d/src/__0_0.distcp");
+  EXPECT_EQ(error_of([&] { nodes.run(kSafetensors, 2, {}); }).code(), ErrorCode::kNotFound);
+}
+
+TEST(NodeLocalPlan, SaysTheSumsOfAllRanks) {
+  Nodes nodes(3);
+  nodes.spread(content_of(1, true), kDcp, 3);
+  std::int64_t bytes = 0, wanted = 0;
+  run_as_threads(3, [&](Group& group) {
+    const CopyResult plan = nodes.copy(group, kDcp, 4, {.dry_run = true});
+    if (group.rank() == 1) bytes = plan.bytes_to_write;
+  });
+  for (const auto& [name, tensor] : content_of(1, true)) wanted += std::ssize(tensor.bytes);
+  EXPECT_EQ(bytes, wanted);
+  EXPECT_TRUE(nodes.written(true).empty());
+}
+
+TEST(NodeLocalMemory, TooLittleForAnExchangeIsRefused) {
+  Nodes nodes(2);
+  nodes.spread(content_of(1, false), kDcp, 2);
+  const Error error = error_of([&] { nodes.run(kDcp, 2, {.max_memory_bytes = 4 << 20}); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error.expected(), "at least 8MiB");
+}
+
+/// Two ranks with an old DST each; every call of one of their disks is failed in turn.
+TEST(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
+  std::mt19937_64 random(1);
+  const Content content = {{"a", random_tensor(random, DType::kUint8, {4, 3})},
+                           {"b", random_tensor(random, DType::kFloat32, {5})}};
+  int failures = 0;
+  for (std::int64_t call = 0;; ++call) {
+    Nodes nodes(2);
+    nodes.spread(content, kDcp, 2);
+    for (Disk& disk : nodes.disks) disk.state->put("/d/dst/old", {});
+    const std::int64_t before = nodes.disks[1].state->calls();
+    nodes.disks[1].state->fail_at(before + call);
+    bool has_failed = false;
+    try {
+      nodes.run(kDcp, 2, {.threads = 1, .force = true});
+    } catch (const Error&) {
+      has_failed = true;
+      ++failures;
+    }
+    const bool was_reached = nodes.disks[1].state->calls() > before + call;
+    nodes.disks[1].state->fail_at(-1);
+    for (Disk& disk : nodes.disks) {
+      EXPECT_EQ(disk.files_below("/d/dst").contains("old"), has_failed) << "call " << call;
+    }
+    if (!was_reached) break;
+  }
+  EXPECT_GT(failures, 20);
+}
+
+/// Breaks for all as soon as this rank's destination is there.
+class BreakingGroup : public Group {
+ public:
+  BreakingGroup(Group& inner, const LocalDisk& disk) : inner_(inner), disk_(disk) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  void barrier() override { look(), inner_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { look(), inner_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    look(), inner_.all_gather(own, all);
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    look(), inner_.exchange(to, from);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort() noexcept override { inner_.abort(); }
+
+ private:
+  void look() {
+    if (disk_.status("/d/dst").kind == FileKind::kAbsent) return;
+    inner_.abort();
+    throw Error(ErrorCode::kPeer, "a rank is gone");
+  }
+  Group& inner_;
+  const LocalDisk& disk_;
+};
+
+TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
+  Nodes nodes(3);
+  nodes.spread(content_of(1, false), kDcp, 3);
+  std::mutex mutex;
+  std::vector<Error> errors;
+  run_as_threads(3, [&](Group& group) {
+    BreakingGroup breaking(group, *nodes.disk_of(1).disk);
+    Group& own = group.rank() == 1 ? breaking : group;
+    const Error error = error_of([&] { nodes.copy(own, kDcp, 3, {}); });
+    const std::scoped_lock lock(mutex);
+    errors.push_back(error);
+  });
+  for (const Error& error : errors) {
+    EXPECT_EQ(error.code(), ErrorCode::kPeer);
+    EXPECT_THAT(error.why(), ::testing::HasSubstr("the destination stands on these ranks: "));
+  }
+  EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));  // All were prepared, and none was killed here.
+}
 
 }  // namespace
 }  // namespace shard::testing
