@@ -1,6 +1,7 @@
 """Ranks that have a folder each write what one process does, file by file; and when one of them fails, none has anything."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,8 +37,8 @@ def in_own_folder() -> list[str]:
 
 def rank_of(path: Path, i: int, ranks: int) -> int:
     """Files of ranks (rank0.pt, rank00001.pt, ...) are their ranks', all others go round, the last rank's first."""
-    digits = "".join(c for c in path.stem if c.isdigit())
-    return int(digits) if path.suffix == ".pt" and "rank" in path.stem else (ranks - 1 - i) % ranks
+    number = re.search(r"rank[^0-9]*([0-9]+)", path.name)
+    return int(number[1]) if number and path.suffix == ".pt" else (ranks - 1 - i) % ranks
 
 
 def spread(work: Path, source: str, ranks: int) -> None:
