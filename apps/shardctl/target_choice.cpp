@@ -133,7 +133,7 @@ std::int64_t shard_bytes(const std::string& text) {
 }
 
 Layout default_layout(const Options& options, const TargetForm& form) {
-  const bool pieces = form.format->traits.pieces;
+  const bool pieces = form.format->traits.pieces && !form.format->traits.prefers_whole;
   if (options.verb->target.needs_layout) {
     throw usage(fmt::format("{} needs a layout to write", options.verb->name))
         .hint(repeat_command(options.arguments, pieces ? "--ranks N" : "--shards N"));
