@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 constexpr std::array kKnown{
-    KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes},
+    KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5",
+                "libhdf5-103-1"},
     KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
     KnownFormat{"deepspeed", {}},
@@ -47,7 +48,15 @@ void load_format_plugin(const std::string& path) {
   reinterpret_cast<AddFormatsOfPlugin>(library.entry(kFormatPluginEntry))(&register_format);
 }
 
-void load_plugin_of(const KnownFormat& format) { load_format_plugin(path_of(format)); }
+void load_plugin_of(const KnownFormat& format) {
+  try {
+    load_format_plugin(path_of(format));
+  } catch (Error& error) {
+    const bool lacks_library = !format.needs.empty() && error.why().starts_with(format.needs);
+    if (lacks_library) error.hint(fmt::format("install Debian's package {}", format.package));
+    throw;
+  }
+}
 
 void load_installed_plugins() {
   for (const KnownFormat& format : kKnown) {
