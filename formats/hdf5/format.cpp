@@ -4,6 +4,7 @@
 
 #include "formats/hdf5/reader.h"
 #include "formats/hdf5/writer.h"
+#include "formats/hdf5_source.h"
 #include "formats/plugins.h"
 
 namespace shard {
@@ -23,7 +24,7 @@ const Format kHdf5Format{
                .notes = true,
                .prefers_whole = true},
     .suffixes = kSuffixes,
-    .detect = hdf5::detect,
+    .detect = is_hdf5_source,
     .open = hdf5::open,
     .make_writer = hdf5::make_writer,
 };
