@@ -21,7 +21,7 @@ const Format kHdf5Format{
                .objects = true,
                .aliases = true,
                .notes = true,
-               .prefers_whole = true},
+               .whole_by_default = true},
     .suffixes = kSuffixes,
     .detect = hdf5::detect,
     .open = hdf5::open,

@@ -1,5 +1,5 @@
 /// \file
-/// Reading HDF5. Inside formats/hdf5 only.
+/// Reading HDF5: one file, files of ranks under a master of virtual datasets, or Keras' files under their weights.json.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,10 @@
 
 namespace shard::hdf5 {
 
-bool detect(const Source& source);
+/// Datasets are tensors, groups are the parts of their names; attributes and datasets of strings are objects. See
+/// README.md.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
+
+bool detect(const Source& source);
 
 }  // namespace shard::hdf5

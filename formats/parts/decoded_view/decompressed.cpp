@@ -73,7 +73,8 @@ class Stream {
 class Inflater final : public Stream {
  public:
   explicit Inflater(const Compressed& from) : from_(from), input_(from) {
-    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw out_of_memory(from_);
+    const int window = from_.codec == Codec::kZlib ? MAX_WBITS : -MAX_WBITS;
+    if (inflateInit2(&stream_, window) != Z_OK) throw out_of_memory(from_);
   }
   Inflater(const Inflater& other) : Stream(), from_(other.from_), input_(other.from_, other.input_.position()) {
     if (inflateCopy(&stream_, const_cast<z_stream*>(&other.stream_)) != Z_OK) throw out_of_memory(from_);
@@ -155,15 +156,35 @@ class ZstdStream final : public Stream {
 };
 
 std::unique_ptr<Stream> make_stream(const Compressed& from) {
-  if (from.codec == Codec::kDeflate) return std::make_unique<Inflater>(from);
-  return std::make_unique<ZstdStream>(from);
+  if (from.codec == Codec::kZstd) return std::make_unique<ZstdStream>(from);
+  return std::make_unique<Inflater>(from);
+}
+
+/// What a view may keep.
+struct Room {
+  std::size_t window = kWindow, block = kBlock, points = kMaxPoints;
+};
+
+/// A decoder that stands at a position; never moved, only copied.
+struct Point {
+  std::int64_t position = 0;
+  std::unique_ptr<Stream> stream;
+};
+
+[[noreturn]] void fail_size(const Compressed& from, std::int64_t position) {
+  throw damaged(from, "does not decompress to its size")
+      .expected(from.bytes)
+      .found(position > from.bytes ? fmt::format("more than {}", from.bytes) : fmt::format("{}", position));
 }
 
 /// Output is kept in a window behind the decoder; decoders are copied now and then, to begin again at the copies.
 class Decompressed final : public RandomReader {
  public:
-  explicit Decompressed(Compressed from) : from_(std::move(from)), stream_(make_stream(from_)) {
+  /// `begin` is where it begins first, and where it begins again for what lies behind.
+  Decompressed(std::shared_ptr<const Compressed> from, Room room, Point begin = {})
+      : kept_(std::move(from)), from_(*kept_), room_(room), begin_(std::move(begin)) {
     name_ = from_.file->name();
+    begin_again();
   }
   std::int64_t size() const override { return from_.bytes; }
   std::unique_lock<std::mutex> turn() const override { return std::unique_lock(turn_); }
@@ -190,20 +211,32 @@ class Decompressed final : public RandomReader {
   }
 
  private:
-  struct Point {
-    std::int64_t position;
-    std::unique_ptr<Stream> stream;  ///< Stands there; never moved, only copied.
-  };
+  void begin_at(const Point& point) const {
+    stream_ = point.stream->copy();
+    position_ = window_begin_ = point.position;
+    window_.clear();
+  }
+
+  void begin_again() const {
+    if (begin_.stream != nullptr) return begin_at(begin_);
+    begin_at_front();
+  }
+
+  void begin_at_front() const {
+    stream_ = make_stream(from_);
+    position_ = window_begin_ = 0;
+    window_.clear();
+  }
 
   /// Begins again at the last point before `offset` if that is nearer, then decodes until `offset` is in the window or
   /// next.
   void seek(std::int64_t offset) const {
     const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
     const bool has_point = after != points_.begin();
-    if (offset < window_begin_ || (has_point && std::prev(after)->position > position_)) {
-      stream_ = has_point ? std::prev(after)->stream->copy() : make_stream(from_);
-      position_ = window_begin_ = has_point ? std::prev(after)->position : 0;
-      window_.clear();
+    if (has_point && (offset < window_begin_ || std::prev(after)->position > position_)) {
+      begin_at(*std::prev(after));
+    } else if (offset < window_begin_) {
+      offset < begin_.position ? begin_at_front() : begin_again();
     }
     while (position_ < offset) decode_block();
   }
@@ -213,30 +246,29 @@ class Decompressed final : public RandomReader {
     try {
       extend_window();
     } catch (...) {
-      position_ = window_begin_ = 0;
-      window_.clear();
       points_.clear();
-      stream_ = make_stream(from_);
+      begin_again();
       throw;
     }
   }
 
   void extend_window() const {
-    if (window_.size() + kBlock > kWindow) {
+    if (window_.size() + room_.block > room_.window) {
       const std::size_t dropped = window_.size() / 2;
       window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(dropped));
       window_begin_ += static_cast<std::int64_t>(dropped);
     }
     const std::size_t kept = window_.size();
     // One byte of room past the end shows an excess.
-    const auto room = static_cast<std::size_t>(std::min<std::int64_t>(kBlock, from_.bytes - position_ + 1));
+    const auto room =
+        static_cast<std::size_t>(std::min(static_cast<std::int64_t>(room_.block), from_.bytes - position_ + 1));
     window_.resize(kept + room);
     const std::size_t produced = stream_->produce(std::span(window_).subspan(kept));
     window_.resize(kept + produced);
     position_ += static_cast<std::int64_t>(produced);
     if (from_.on_decoded) from_.on_decoded(static_cast<std::int64_t>(produced));
     count_decoded(static_cast<std::int64_t>(produced));
-    if (produced == 0 || position_ > from_.bytes) fail_size();
+    if (produced == 0 || position_ > from_.bytes) fail_size(from_, position_);
     if (position_ < from_.bytes) {
       remember();
     } else {
@@ -261,36 +293,31 @@ class Decompressed final : public RandomReader {
   void count_held() const {
     std::size_t bytes = window_.capacity() + (stream_ == nullptr ? 0 : stream_->memory_bytes());
     for (const Point& point : points_) bytes += point.stream->memory_bytes();
+    if (begin_.stream != nullptr) bytes += begin_.stream->memory_bytes();
     held_bytes_ = static_cast<std::int64_t>(bytes);
   }
 
   void check_end() const {
     std::byte more[1];
-    if (stream_->produce(more) != 0) {
-      ++position_;
-      fail_size();
-    }
-  }
-
-  [[noreturn]] void fail_size() const {
-    throw damaged(from_, "does not decompress to its size")
-        .expected(from_.bytes)
-        .found(position_ > from_.bytes ? fmt::format("more than {}", from_.bytes) : fmt::format("{}", position_));
+    if (stream_->produce(more) != 0) fail_size(from_, position_ + 1);
   }
 
   void remember() const {
-    const std::int64_t last = points_.empty() ? 0 : points_.back().position;
+    const std::int64_t last = points_.empty() ? begin_.position : points_.back().position;
     if (position_ - last < spacing_) return;
     std::unique_ptr<Stream> copy = stream_->copy();
     if (copy == nullptr) return;
     points_.push_back({position_, std::move(copy)});
-    if (points_.size() < kMaxPoints) return;
+    if (points_.size() < room_.points) return;
     for (std::size_t i = 0; i < points_.size() / 2; ++i) points_[i] = std::move(points_[2 * i + 1]);
     points_.resize(points_.size() / 2);
     spacing_ *= 2;
   }
 
-  const Compressed from_;
+  const std::shared_ptr<const Compressed> kept_;
+  const Compressed& from_;
+  const Room room_;
+  const Point begin_;                                     ///< Without a stream: the front.
   mutable std::mutex turn_;                               ///< Of readers.
   mutable std::mutex mutex_;                              ///< Guards what follows.
   mutable std::unique_ptr<Stream> stream_;                ///< Null behind the end.
@@ -305,7 +332,30 @@ class Decompressed final : public RandomReader {
 }  // namespace
 
 std::shared_ptr<const RandomReader> decompressed(Compressed from) {
-  return std::make_shared<Decompressed>(std::move(from));
+  return std::make_shared<Decompressed>(std::make_shared<const Compressed>(std::move(from)), Room());
+}
+
+std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from,
+                                                                 std::span<const std::int64_t> begins) {
+  constexpr std::size_t kLeastBlock = 64 << 10;
+  const auto kept = std::make_shared<const Compressed>(std::move(from));
+  const std::size_t views = std::max<std::size_t>(1, begins.size());
+  const Room room{std::max(kWindow / 2 / views, 2 * kLeastBlock), kLeastBlock, std::max<std::size_t>(16 / views, 2)};
+  const std::unique_ptr<Stream> stream = make_stream(*kept);
+  std::vector<std::byte> block(kBlock);
+  std::vector<std::shared_ptr<const RandomReader>> parts;
+  for (std::int64_t position = 0;;) {
+    while (parts.size() < begins.size() && begins[parts.size()] == position) {
+      parts.push_back(std::make_shared<Decompressed>(kept, room, Point{position, stream->copy()}));
+    }
+    const std::int64_t next = parts.size() < begins.size() ? begins[parts.size()] : kept->bytes + 1;
+    const auto wanted = static_cast<std::size_t>(std::min<std::int64_t>(kBlock, next - position));
+    const std::size_t produced = stream->produce(std::span(block).first(wanted));
+    position += static_cast<std::int64_t>(produced);
+    if (kept->on_decoded) kept->on_decoded(static_cast<std::int64_t>(produced));
+    if (position > kept->bytes || (produced == 0 && position < kept->bytes)) fail_size(*kept, position);
+    if (produced == 0) return parts;
+  }
 }
 
 void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each) {
