@@ -4,6 +4,7 @@
 
 #include "formats/hdf5/reader.h"
 #include "formats/hdf5/writer.h"
+#include "formats/hdf5_source.h"
 #include "formats/plugins.h"
 
 namespace shard {
@@ -21,9 +22,9 @@ const Format kHdf5Format{
                .objects = true,
                .aliases = true,
                .notes = true,
-               .whole_by_default = true},
+               .prefers_whole = true},
     .suffixes = kSuffixes,
-    .detect = hdf5::detect,
+    .detect = is_hdf5_source,
     .open = hdf5::open,
     .make_writer = hdf5::make_writer,
 };

@@ -18,7 +18,6 @@ struct FormatTraits {
   bool sharing = false;           ///< Shared storages, strides, views (torch). Then also `aliases`.
   bool aliases = false;           ///< Tensors equal in storage, place, shape, strides and dtype are stored once.
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
-  bool whole_by_default = false;  ///< Holds pieces, but is written whole unless a layout is asked for (hdf5).
   bool many_files = true;         ///< Whole tensors may be spread over several files.
 };
 

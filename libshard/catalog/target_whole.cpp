@@ -52,7 +52,7 @@ class WholeAdder {
     Tensor& tensor = draft_.add_tensor(selected);
     tensor.chunk_count = 1;
     StoredTensor stored = draft_.make_stored(selected, tensor.shape);
-    if (draft_.traits.pieces && !draft_.traits.whole_by_default) stored.rank = static_cast<std::int32_t>(files_[selected]);
+    if (draft_.traits.pieces && !draft_.traits.prefers_whole) stored.rank = static_cast<std::int32_t>(files_[selected]);
     if (const std::uint32_t shared = draft_.sharing.shared(selected); shared != kNoIndex) {
       stored.strides = draft_.source.chunks[draft_.source_tensor(selected).first_chunk].strides;
       stored.first = draft_.sharing.first(selected);
@@ -112,7 +112,7 @@ void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
                 fmt::format("{} is one file, the layout has {}", draft.traits.name, count));
   }
   for (std::uint32_t file = 0; file < count; ++file) {
-    draft.target.files.push_back({"", 0, draft.traits.whole_by_default ? -1 : static_cast<int>(file)});
+    draft.target.files.push_back({"", 0, draft.traits.prefers_whole ? -1 : static_cast<int>(file)});
   }
   WholeAdder adder(draft, files);
   for (std::size_t i = 0; i < files.size(); ++i) adder.add_tensor(i);

@@ -236,6 +236,91 @@ TEST(DecompressDeflate, BackwardReadsBeginAtAPointNearby) {
   EXPECT_LT(file.file->reads() - whole, whole / 5);  // Of as many as it takes from the begin.
 }
 
+/// What zlib makes of raw deflate bytes; nothing where they are damaged or something follows them.
+std::string inflated(const std::string& stored, std::size_t most) {
+  z_stream stream{};
+  EXPECT_EQ(inflateInit2(&stream, -MAX_WBITS), Z_OK);
+  std::string out(most, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(stored.data()));
+  stream.avail_in = static_cast<uInt>(stored.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const bool is_whole = inflate(&stream, Z_FINISH) == Z_STREAM_END && stream.avail_in == 0;
+  out.resize(is_whole ? stream.total_out : 0);
+  inflateEnd(&stream);
+  return out;
+}
+
+/// Every kind of block: stored, of fixed codes, of dynamic codes; empty ones (flushes), far and near matches.
+std::string deflated_at_random(const std::string& text, std::mt19937& random) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, below(10), Z_DEFLATED, -9 - below(7), 1 + below(9), below(5)), Z_OK);
+  std::string out(2 * text.size() + 1000, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  for (const int flush : {Z_SYNC_FLUSH, Z_FULL_FLUSH, Z_NO_FLUSH}) {
+    stream.avail_in = static_cast<uInt>(text.size() / 4);
+    deflate(&stream, flush);
+  }
+  stream.avail_in = static_cast<uInt>(text.size() - 3 * (text.size() / 4));
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string text_at_random(std::mt19937& random) {
+  std::string text(random() % 3 == 0 ? 300'000 : random() % 3000, '\0');
+  const std::size_t period = 1 + random() % 40'000;
+  const unsigned values = 1U << random() % 9;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    text[i] = i >= period && random() % 50 != 0 ? text[i - period] : static_cast<char>(random() % values);
+  }
+  return text;
+}
+
+TEST(DecompressDeflate, EveryKindOfBlockGivesItsContent) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const std::string text = text_at_random(random), stored = deflated_at_random(text, random);
+    const Opened file = open(stored, static_cast<std::int64_t>(text.size()), Codec::kDeflate);
+    ASSERT_TRUE(text.empty() || read(*file.view, 0, text.size()) == text) << "round " << round;
+  }
+}
+
+/// The decoder takes some incomplete sets of codes that zlib refuses; the CRC-32 of the record tells.
+TEST(DecompressDeflate, DamagedBytesGiveWhatZlibMakesOfThemOrAnError) {
+  std::mt19937 random(4);
+  int accepted = 0, refused = 0, tolerated = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string stored = deflated_at_random(text_at_random(random).substr(0, 3000), random);
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      const std::size_t at = random() % (random() % 2 == 0 ? stored.size() : std::min<std::size_t>(stored.size(), 100));
+      stored[at] = static_cast<char>(stored[at] ^ 1 << random() % 8);
+    }
+    const std::string wanted = inflated(stored, 200'000);
+    std::string found;
+    try {
+      found = all_of(stored, Codec::kDeflate);
+    } catch (const Error& error) {
+      ASSERT_TRUE(wanted.empty()) << "round " << round << ": " << error.what();
+      ++refused;
+      continue;
+    }
+    if (wanted.empty()) {
+      ++tolerated;
+    } else {
+      ASSERT_EQ(found, wanted) << "round " << round;
+      ++accepted;
+    }
+  }
+  EXPECT_GT(accepted, 300);
+  EXPECT_GT(refused, 300);
+  EXPECT_LT(tolerated, 30);
+}
+
 std::string element_view(const std::string& bytes, const ElementCode& code) {
   const auto view =
       as_elements(std::make_shared<BytesFile>("<<<" + bytes), 3, static_cast<std::int64_t>(bytes.size()), code);

@@ -161,7 +161,7 @@ TEST_F(Hdf5Writer, ASecondBoxOfARankHasItsPlaceInItsName) {
   write({{"w", floats({4, 2})}}, mesh);
   EXPECT_THAT(open("/d/out/master.h5").sources("w"),
               ElementsAre("rank-00000-of-00002.h5:/w", "rank-00001-of-00002.h5:/w",
-                          "rank-00000-of-00002.h5:/w%[2:3,0:2]", "rank-00001-of-00002.h5:/w%[3:4,0:2]"));
+                          "rank-00000-of-00002.h5:/w%%[2:3,0:2]", "rank-00001-of-00002.h5:/w%%[3:4,0:2]"));
 }
 
 TEST_F(Hdf5Writer, PackedElementsAreBytesWithTheirShape) {
