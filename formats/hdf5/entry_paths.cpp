@@ -22,13 +22,13 @@ void EntryPaths::move_to(std::span<const std::string_view> links) {
 
 EntryPaths::Place EntryPaths::in_group(std::string_view key) const {
   std::vector<std::string_view> keys = keys_;
-  keys.push_back(arena_.copy(are_encoded_ ? key_of_link(key) : key));
+  keys.push_back(arena_.copy(are_encoded_ ? key_of_attribute(key) : key));
   return place_of(keys);
 }
 
 EntryPaths::Place EntryPaths::beside_dataset(std::string_view key) const {
   std::vector<std::string_view> keys = keys_;
-  keys.back() = arena_.copy(fmt::format("{}.{}", keys.back(), key));
+  keys.back() = arena_.copy(fmt::format("{}.{}", keys.back(), are_encoded_ ? key_of_attribute(key) : key));
   return place_of(keys);
 }
 

@@ -16,7 +16,7 @@ class EntryPaths {
  public:
   explicit EntryPaths(Arena& arena) : arena_(arena) {}
 
-  /// From now on names of links are percent-encoded keys (link_names.h).
+  /// From now on names of links and attributes are percent-encoded keys (link_names.h).
   void decode_names() { are_encoded_ = true; }
 
   /// Goes to the entry that these links lead to.
