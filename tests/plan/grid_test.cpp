@@ -163,7 +163,7 @@ TEST(ChooseTile, HoldsWholeChunksWhereThoseAreCompressed) {
   const TileLimits limits{31 * kMiB, kWhole, kMiB};
   EXPECT_THAT(tile(64, limits), ElementsAre(64, 10000)) << "a row of chunks is written as one run";
   EXPECT_THAT(tile(1024, limits), ElementsAre(1024, 5120)) << "as many as fit, in equal parts";
-  EXPECT_THAT(tile(64, {kMiB, 4 * kMiB, kMiB}), ElementsAre(64, 10000)) << "2.4 MiB";
+  EXPECT_THAT(tile(64, {kMiB, 4 * kMiB, kMiB}), ElementsAre(64, 3392)) << "a third of one";
   EXPECT_THAT(tile(1024, {kMiB, 2 * kMiB, kMiB})[0], ::testing::Lt(1024)) << "not one fits";
 }
 
