@@ -134,7 +134,7 @@ std::int64_t shard_bytes(const std::string& text) {
 
 Layout default_layout(const Options& options, const TargetForm& form) {
   const FormatTraits& traits = form.format->traits;
-  const bool pieces = traits.pieces && !traits.whole_by_default;
+  const bool pieces = traits.pieces && !traits.prefers_whole;
   if (options.verb->target.needs_layout) {
     throw usage(fmt::format("{} needs a layout to write", options.verb->name))
         .hint(repeat_command(options.arguments, traits.pieces ? "--ranks N" : "--shards N"));
