@@ -139,6 +139,8 @@ struct Entry {
 struct FileFacts {
   std::uint32_t superblock_version = 0;
   std::int64_t user_block_bytes = 0;
+  std::vector<std::string>
+      skipped{};  ///< What is not an entry: links that lead nowhere, named datatypes; for warnings.
 };
 
 }  // namespace shard::hdf5
