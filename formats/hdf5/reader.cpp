@@ -213,6 +213,7 @@ class Hdf5Reader final : public Reader {
       Tensor& tensor = catalog_.tensors[index];
       const Tensor& original = catalog_.tensors[first];
       tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+      tensor.chunk_count = original.chunk_count;
       catalog_.arena->charge(Charge::kChunks, original.chunk_count);
       for (std::uint32_t i = 0; i < original.chunk_count; ++i)
         catalog_.chunks.push_back(catalog_.chunks[original.first_chunk + i]);
