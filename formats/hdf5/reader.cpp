@@ -100,6 +100,10 @@ class Hdf5Reader final : public Reader {
       }
     });
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
+    if (!facts.skipped.empty()) {
+      catalog_.warnings.push_back(
+          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+    }
   }
 
   void take(MainFile& main, const Entry& entry) {
