@@ -39,4 +39,14 @@ EntryPaths::Place EntryPaths::place_of(std::span<const std::string_view> keys) c
   return {keys.size() == 1 ? keys.front() : arena_.copy(fmt::format("{}", fmt::join(keys, "."))), path};
 }
 
+EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, const TreeLeaf& leaf) {
+  if (leaf.path.empty()) return place;
+  const std::size_t above = std::max<std::size_t>(place.path.size(), 1);
+  const std::span<PathPart> path = arena.array<PathPart>(above + leaf.path.size());
+  path[0].key = place.name;  // What an empty path says.
+  std::ranges::copy(place.path, path.begin());
+  std::ranges::copy(leaf.path, path.begin() + static_cast<std::ptrdiff_t>(above));
+  return {arena.copy(fmt::format("{}.{}", place.name, leaf.name)), path};
+}
+
 }  // namespace shard::hdf5

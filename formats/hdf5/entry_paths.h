@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/tree.h"
 
 namespace shard::hdf5 {
 
@@ -41,5 +42,8 @@ class EntryPaths {
   std::vector<std::string> links_;      ///< Where it stands.
   std::vector<std::string_view> keys_;  ///< The same as keys, in the arena.
 };
+
+/// Of a leaf inside the value that stands at `place`.
+EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, const TreeLeaf& leaf);
 
 }  // namespace shard::hdf5

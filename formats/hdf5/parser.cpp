@@ -56,7 +56,7 @@ class Conversation {
   static std::vector<std::string> arguments_for(const RandomReader& file) {
     constexpr std::int64_t kMiB = 1 << 20;
     const std::int64_t held_mib = file.allocated_bytes(0, file.size()) / kMiB;
-    const std::int64_t cpu_seconds = std::min<std::int64_t>(4 + held_mib, 120);
+    const std::int64_t cpu_seconds = std::min<std::int64_t>(2 + held_mib, 120);
     const std::int64_t memory_mib = 256 + std::min<std::int64_t>(4 * held_mib, 4096);
     return {fmt::format("{}", file.size()), fmt::format("{}", cpu_seconds), fmt::format("{}", memory_mib * kMiB)};
   }

@@ -19,6 +19,7 @@
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/pickle/equal.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/open_files.h"
@@ -99,6 +100,10 @@ class Hdf5Reader final : public Reader {
       }
     });
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
+    if (!facts.skipped.empty()) {
+      catalog_.warnings.push_back(
+          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+    }
   }
 
   void take(MainFile& main, const Entry& entry) {
@@ -165,9 +170,14 @@ class Hdf5Reader final : public Reader {
     add_value(place, value_of(*catalog_.arena, content, opaque_));
   }
 
+  /// Lists are listed element by element.
   void add_value(const EntryPaths::Place& place, Value* value) {
-    catalog_.arena->charge(Charge::kEntries);
-    catalog_.objects.push_back({place.name, place.path, value, -1});
+    const auto none = [](const Value&) { return false; };
+    visit_leaves(*catalog_.arena, *value, none, [&](const TreeLeaf& leaf) {
+      catalog_.arena->charge(Charge::kEntries);
+      const EntryPaths::Place at = place_below(*catalog_.arena, place, leaf);
+      catalog_.objects.push_back({at.name, at.path, leaf.value, -1});
+    });
   }
 
   void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {

@@ -262,18 +262,14 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
 
 }  // namespace
 
-Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena) {
-  arena.charge(Charge::kEntries);
-  Decoder in(payload, arena);
-  Entry entry;
-  entry.kind = in.one_of(EntryKind::kDataset);
-  entry.links = in.texts();
+namespace {
+
+void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   entry.object = in.number<std::uint64_t>();
   entry.attributes = in.attributes();
   if (entry.kind == EntryKind::kGroup) {
     entry.members = in.natural();
-    in.end();
-    return entry;
+    return in.end();
   }
   entry.type = in.type();
   entry.space = in.space();
@@ -290,6 +286,21 @@ Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, 
   entry.mappings = in.mappings();
   in.end();
   check_dataset(entry, file_bytes);
+}
+
+}  // namespace
+
+Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena) {
+  arena.charge(Charge::kEntries);
+  Decoder in(payload, arena);
+  Entry entry;
+  entry.kind = in.one_of(EntryKind::kDataset);
+  entry.links = in.texts();
+  try {
+    decode_rest(in, entry, file_bytes);
+  } catch (Error& error) {
+    throw error.of_tensor(fmt::format("{}", fmt::join(entry.links, ".")));
+  }
   return entry;
 }
 

@@ -16,6 +16,7 @@ namespace shard {
 /// A tensor that is stored in another order than row-major (transposed, say) is read in panels: as many of its rows as
 /// the memory holds, read in the order in which they are stored. A compressed one that takes several panels, or whose
 /// elements are repeated (expanded), is decoded once to a temporary file; where there is none, once for each panel.
+/// One in many compressed chunks is read in panels that end where chunks end, by all threads, each chunk by one.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:
