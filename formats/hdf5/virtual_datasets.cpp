@@ -60,7 +60,8 @@ VirtualBox with_source_dims(VirtualBox box, const std::vector<std::int64_t>& sha
     std::erase(sizes, 1);
     return sizes;
   };
-  const bool is_all = box.source_sizes.size() != shape.size() && without_ones(box.source_sizes) == without_ones(shape) &&
+  const bool is_all = box.source_sizes.size() != shape.size() &&
+                      without_ones(box.source_sizes) == without_ones(shape) &&
                       std::ranges::all_of(box.source_offsets, [](std::int64_t offset) { return offset == 0; });
   if (is_all) {
     box.source_sizes = shape;
