@@ -162,13 +162,13 @@ TEST(Hdf5Reply, ChunksAreInTheirGridInOrderOnce) {
 TEST(Hdf5Reply, ChunksWithoutFiltersHaveTheSizeOfTheirShape) {
   Entry entry = chunked();
   entry.filters.clear();
-  expect_refused(entry, "a chunk of another size");
+  expect_refused(entry, "another size than its shape");
 }
 
 TEST(Hdf5Reply, BoxesLieInTheirDatasetAndHaveTheirSourcesSize) {
   Entry entry = virtual_one();
   entry.mappings[0].boxes[0].sizes = {4, 2};
-  expect_refused(entry, "a box outside its dataset");
+  expect_refused(entry, "a box outside its shape");
   entry = virtual_one();
   entry.mappings[0].boxes[0].source_sizes = {3, 3};
   expect_refused(entry, "boxes of two sizes");
