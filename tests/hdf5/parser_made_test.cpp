@@ -90,6 +90,28 @@ TEST(Hdf5ParserMade, ChunksThatWereWrittenAreListedHoweverLargeTheGrid) {
   EXPECT_EQ(counts, (std::vector<std::size_t>{0, 1}));
 }
 
+TEST(Hdf5ParserMade, ChunksOverTheEdgeMayLieThereWithoutFilters) {
+  const std::string content = made([](hid_t file) {
+    const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t chunk = 4;
+    H5Pset_chunk(chunked, 1, &chunk);
+    H5Pset_chunk_opts(chunked, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+    H5Pset_deflate(chunked, 6);
+    const hid_t dataset = make_dataset(file, "x", H5T_STD_U8LE, {10}, chunked);
+    const std::vector<unsigned char> values(10);
+    H5Dwrite(dataset, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+    H5Dclose(dataset);
+    H5Pclose(chunked);
+  });
+  std::vector<ChunkPlace> chunks;
+  parse_bytes(content, [&](const Entry& entry) { chunks = entry.chunks; });
+  ASSERT_EQ(chunks.size(), 3U);
+  EXPECT_EQ(chunks[0].skipped, 0U);
+  EXPECT_EQ(chunks[1].skipped, 0U);
+  EXPECT_EQ(chunks[2].skipped, ~0U);
+  EXPECT_EQ(chunks[2].bytes, 4U);
+}
+
 std::string nested_groups(int depth) {
   return made([&](hid_t file) {
     hid_t at = H5Gopen2(file, "/", H5P_DEFAULT);
