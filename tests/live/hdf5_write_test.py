@@ -108,6 +108,23 @@ class Write(LiveTest):
             self.assertEqual(back[key], state[key])
             self.assertEqual(type(back[key]), type(state[key]))
 
+    def test_odd_keys_come_back(self):
+        state = {"w": noise((3,)), "w.x": noise((4,)), "w.x.y": "deep", "w.dtype": "mine", "w.a/b": 2, "w.": 3, ".w": 4,
+                 "w.shardctl.q": 1, "f8": noise((3,), torch.float8_e5m2fnuz), "f8.dtype": "object", "%": 1, "%00": noise((1,)),
+                 "a": {"b.c": 1, "b": {"d": noise((2,))}}, "k" * 100_000: noise((2,)), "big": "z" * 10_000_000,
+                 "shardctl.rank": 7, "shardctl.metadata.x": 8, "shardctl.names": noise((2,)), "dims": noise((1,) * 32)}
+        state["t"] = state["w.x"]
+        state["t.units"] = "m"
+        shardctl("convert", self.convert(state), "-o", self.dir / "back.pt")
+        self.assertEqual(shardctl("digest", "-q", self.dir / "back.pt"), shardctl("digest", "-q", self.dir / "in.pt"))
+        objects = [shardctl_json("inspect", self.dir / f"{name}.pt")["objects"] for name in ("in", "back")]
+        self.assertEqual(*objects)
+
+    def test_keys_of_objects_have_a_limit(self):
+        torch.save({"k" * 70_000: 1, "w": noise((2,))}, self.dir / "in.pt")
+        shardctl("convert", self.dir / "in.pt", "-o", self.dir / "out.h5", code=8)
+        shardctl("convert", self.dir / "in.pt", "-o", self.dir / "out.h5", "--objects", "drop")
+
     def test_a_bare_tensor_and_a_bare_object_come_back(self):
         for i, state in enumerate((noise((2,)), 7, {}, [])):
             file = self.convert(state, f"{i}.h5")
