@@ -101,6 +101,13 @@ class Builder {
     return made;
   }
 
+  /// In the names of sources '%' begins the number of a block.
+  static std::string without_numbers(std::string_view name) {
+    std::string doubled;
+    for (const char each : name) doubled.append(each == '%' ? 2 : 1, each);
+    return doubled;
+  }
+
   DatasetHandle make_virtual(hid_t group, const std::string& name, const OutgoingDataset& dataset) {
     const PropertiesHandle properties = dataset_properties();
     const SpaceHandle space = space_of(dataset);
@@ -108,7 +115,8 @@ class Builder {
       const std::vector<hsize_t> begin = sizes_of(box.offsets), sizes = sizes_of(box.sizes);
       checked(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, begin.data(), nullptr, sizes.data(), nullptr));
       const SpaceHandle source(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr));
-      checked(H5Pset_virtual(properties.get(), space.get(), box.file.c_str(), box.dataset.c_str(), source.get()));
+      checked(H5Pset_virtual(properties.get(), space.get(), box.file.c_str(), without_numbers(box.dataset).c_str(),
+                             source.get()));
     }
     checked(H5Sselect_all(space.get()));
     return DatasetHandle(H5Dcreate2(group, name.c_str(), type_of_elements(dataset.dtype), space.get(), links_.get(),

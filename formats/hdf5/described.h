@@ -51,7 +51,7 @@ struct Type {
   std::string tag;                          ///< kOpaque: its tag.
   std::vector<std::int64_t> dims{};         ///< kArray.
   struct Member;
-  std::vector<Member> inner{};
+  std::vector<Member> inner;  // Without {}: clang would need Member here.
 };
 /// Of a compound: a field. Of an enum: a name and its value, and first the base type under the empty name.
 struct Type::Member {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "formats/hdf5/root_attributes.h"
+#include "formats/hdf5/root_notes.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

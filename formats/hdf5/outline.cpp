@@ -6,7 +6,7 @@
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/link_names.h"
-#include "formats/hdf5/root_attributes.h"
+#include "formats/hdf5/root_notes.h"
 #include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
 
@@ -95,10 +95,10 @@ bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const Va
 
 void Outline::add_object(const Keys& keys, const Value& value) {
   const std::string key = last_key(keys);
-  const bool is_empty_dict = value.kind == ValueKind::kDict && value.items.empty();
-  if (is_empty_dict && keys.path.empty() && keys.name.empty()) return;  // The root itself.
+  const bool is_root = keys.path.empty() && keys.name.empty();
   OutgoingNode& group = group_of(keys);
-  if (is_empty_dict) return void(group.members[encoded(link_name(key), key)]);
+  if (value.kind == ValueKind::kDict && value.items.empty() && !is_root)
+    return void(group.members[encoded(link_name(key), key)]);
   std::string name = encoded(attribute_name(key), key);
   check_attribute_name(name, keys.name);
   try {

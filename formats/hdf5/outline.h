@@ -55,6 +55,7 @@ class Outline {
   /// Gives it a name. `suffix` stands behind the last link as it is. \returns the path from the root.
   std::string link(const Keys& keys, std::uint32_t dataset, std::string_view suffix = {});
 
+  /// An empty dict becomes an empty group, all else an attribute.
   /// \throws Error kUnsupported  a value that cannot be an attribute, a key too long for one; with the name.
   void add_object(const Keys& keys, const Value& value);
   void add_root_attribute(std::string_view name, OutgoingContent content);

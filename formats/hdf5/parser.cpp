@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 #include "formats/hdf5/parser_process.h"
 #include "formats/hdf5/reply.h"
 #include "formats/hdf5/run_parser.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/shared_library.h"
 
 namespace shard::hdf5 {
@@ -56,7 +56,7 @@ class Conversation {
   static std::vector<std::string> arguments_for(const RandomReader& file) {
     constexpr std::int64_t kMiB = 1 << 20;
     const std::int64_t held_mib = file.allocated_bytes(0, file.size()) / kMiB;
-    const std::int64_t cpu_seconds = std::min<std::int64_t>(4 + held_mib, 120);
+    const std::int64_t cpu_seconds = std::min<std::int64_t>(2 + held_mib, 120);
     const std::int64_t memory_mib = 256 + std::min<std::int64_t>(4 * held_mib, 4096);
     return {fmt::format("{}", file.size()), fmt::format("{}", cpu_seconds), fmt::format("{}", memory_mib * kMiB)};
   }
@@ -102,7 +102,7 @@ class Conversation {
     const std::int64_t offset = first * kReadBlock;
     const std::int64_t count = std::min(request.blocks * kReadBlock, file_.size() - offset);
     for (std::int64_t block = first; block < first + request.blocks; ++block) {
-      if (served_.insert(block).second) {
+      if (served_.insert(block)) {
         arena_.earn(file_.allocated_bytes(block * kReadBlock, std::min(kReadBlock, file_.size() - block * kReadBlock)));
       }
     }
@@ -117,7 +117,7 @@ class Conversation {
   ParserProcess process_;
   FileFacts facts_{};
   std::vector<std::byte> payload_, block_;
-  std::unordered_set<std::int64_t> served_;
+  HashSet<std::int64_t> served_;
 };
 
 /// An address in the library that holds this code.

@@ -18,6 +18,12 @@ namespace {
       .because(what);
 }
 
+/// What a file can say that no file may.
+[[noreturn]] void throw_contradiction(std::string_view what) {
+  throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {}", what))
+      .of_kind(FindingKind::kBadHeader);
+}
+
 /// Takes the payload apart. Every count is compared with what is left before anything is made of it.
 class Decoder {
  public:
@@ -221,7 +227,8 @@ void check_chunks(const Entry& entry, std::int64_t file_bytes) {
   for (const ChunkPlace& chunk : entry.chunks) {
     if (chunk.number <= last || chunk.number >= grid) throw_malformed("chunks outside their grid or out of order");
     if (chunk.offset < 0) throw_malformed("a negative place");
-    if (entry.filters.empty() && chunk.bytes != chunk_bytes) throw_malformed("a chunk of another size");
+    if (entry.filters.empty() && chunk.bytes != chunk_bytes)
+      throw_contradiction("a chunk without filters has another size than its shape");
     const std::int64_t end = checked_add(chunk.offset, chunk.bytes);
     if (end > file_bytes) throw_outside("a chunk", end, file_bytes);
     last = chunk.number;
@@ -232,7 +239,8 @@ void check_box(const VirtualBox& box, const std::vector<std::int64_t>& shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) throw_malformed("a box of another rank");
   if (box.source_offsets.size() != box.source_sizes.size()) throw_malformed("a source box of two ranks");
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (checked_add(box.offsets[i], box.sizes[i]) > shape[i]) throw_malformed("a box outside its dataset");
+    if (checked_add(box.offsets[i], box.sizes[i]) > shape[i])
+      throw_contradiction("a virtual dataset maps a box outside its shape");
   }
   for (std::size_t i = 0; i < box.source_sizes.size(); ++i) checked_add(box.source_offsets[i], box.source_sizes[i]);
   if (checked_numel(box.sizes) != checked_numel(box.source_sizes)) throw_malformed("boxes of two sizes");
@@ -262,18 +270,14 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
 
 }  // namespace
 
-Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena) {
-  arena.charge(Charge::kEntries);
-  Decoder in(payload, arena);
-  Entry entry;
-  entry.kind = in.one_of(EntryKind::kDataset);
-  entry.links = in.texts();
+namespace {
+
+void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   entry.object = in.number<std::uint64_t>();
   entry.attributes = in.attributes();
   if (entry.kind == EntryKind::kGroup) {
     entry.members = in.natural();
-    in.end();
-    return entry;
+    return in.end();
   }
   entry.type = in.type();
   entry.space = in.space();
@@ -290,6 +294,21 @@ Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, 
   entry.mappings = in.mappings();
   in.end();
   check_dataset(entry, file_bytes);
+}
+
+}  // namespace
+
+Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena) {
+  arena.charge(Charge::kEntries);
+  Decoder in(payload, arena);
+  Entry entry;
+  entry.kind = in.one_of(EntryKind::kDataset);
+  entry.links = in.texts();
+  try {
+    decode_rest(in, entry, file_bytes);
+  } catch (Error& error) {
+    throw error.of_tensor(fmt::format("{}", fmt::join(entry.links, ".")));
+  }
   return entry;
 }
 

@@ -29,10 +29,12 @@ std::span<Value* const> members_of(const Value& value) {
   return is_sequence ? value.items : mapping_items(value);
 }
 
-/// Whether groups with names in bytewise order say all of the containers under `value`. The root is a group.
+/// Whether groups with names in bytewise order say all of the containers under `value`. The root is a group, not a
+/// leaf.
 bool is_plain(const Value& value, int depth = 0) {
   check_walk(depth, 0);
-  if (value.kind != ValueKind::kDict) return depth > 0 && members_of(value).empty();
+  if (members_of(value).empty()) return depth > 0;
+  if (value.kind != ValueKind::kDict) return false;
   for (std::size_t i = 0; i + 1 < value.items.size(); i += 2) {
     const Value& key = *value.items[i];
     if (!key.is_string() || (i > 0 && value.items[i - 2]->text >= key.text)) return false;
@@ -44,7 +46,8 @@ bool is_plain(const Value& value, int depth = 0) {
 }  // namespace
 
 std::string dump_tree(const Catalog& catalog) {
-  if (catalog.root == nullptr || is_plain(*catalog.root)) return {};
+  const bool is_empty = catalog.tensors.empty() && catalog.objects.empty();
+  if (catalog.root == nullptr || is_empty || is_plain(*catalog.root)) return {};
   Arena arena;
   Value* const placeholder = make_placeholder(arena);
   std::vector<TreeEntry> entries;

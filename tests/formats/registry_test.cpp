@@ -37,7 +37,7 @@ TEST(FormatNamed, ListsAllWhenNothingIsNear) {
 }
 
 TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
-  for (const char* name : {"hdf5", "megatron", "deepspeed-universal", "llama"}) {
+  for (const char* name : {"megatron", "deepspeed-universal", "llama"}) {
     expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
   }
 }

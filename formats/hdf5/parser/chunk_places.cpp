@@ -113,11 +113,13 @@ void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
   }
 }
 
-std::int64_t written_chunks(hid_t dataset) {
-  const SpaceHandle space(H5Dget_space(dataset));
-  hsize_t count = 0;
-  checked(H5Dget_num_chunks(dataset, space.get(), &count));
-  return signed_of(count);
+/// Whether there is an index at all. The first chunk need not be in it, which is an error of the lookup.
+bool has_index(const ChunkedLayout& layout, const Entry& entry) {
+  const std::vector<hsize_t> first(entry.space.shape.size());
+  hsize_t bytes = 0;
+  const bool is_answered = H5Dget_chunk_storage_size(layout.dataset, first.data(), &bytes) >= 0;
+  H5Eclear2(H5E_DEFAULT);
+  return !is_answered || bytes > 0;
 }
 
 std::vector<ChunkPlace> list_chunks(const ChunkedLayout& layout, const Entry& entry) {
@@ -134,7 +136,7 @@ std::vector<ChunkPlace> list_chunks(const ChunkedLayout& layout, const Entry& en
 void find_chunks(const ChunkedLayout& layout, Entry& entry) {
   if (elements_of(entry.space) == 0) return;
   check_implicit(layout, entry);
-  if (written_chunks(layout.dataset) == 0) return;
+  if (!has_index(layout, entry)) return;
   entry.chunks = list_chunks(layout, entry);
   std::ranges::sort(entry.chunks, {}, &ChunkPlace::number);
   const auto twice = std::ranges::adjacent_find(entry.chunks, {}, &ChunkPlace::number);

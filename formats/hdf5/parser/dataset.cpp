@@ -72,10 +72,11 @@ std::vector<std::byte> fill_of(hid_t properties, hid_t type, const Type& describ
 }
 
 void describe_contiguous(hid_t dataset, Entry& entry) {
+  entry.stored_bytes = signed_of(H5Dget_storage_size(dataset));
+  if (entry.stored_bytes == 0) return;  // H5Dget_offset adds the user block to "nowhere" as well.
   const haddr_t offset = H5Dget_offset(dataset);
-  H5Eclear2(H5E_DEFAULT);
-  entry.stored_bytes = offset == HADDR_UNDEF ? 0 : signed_of(H5Dget_storage_size(dataset));
-  entry.offset = offset == HADDR_UNDEF ? -1 : signed_of(offset);
+  if (offset == HADDR_UNDEF) throw_library_error();
+  entry.offset = signed_of(offset);
 }
 
 void describe_chunked(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry) {

@@ -71,11 +71,13 @@ Selected selected(hid_t space, Kept& kept) {
   }
 }
 
-/// Where all of a source is meant, its shape need not be in the file: it is what the virtual dataset takes of it.
+/// Where all of a source is meant, its shape need not be in the file: it is what the virtual dataset takes of it. Then
+/// it may read as a scalar.
 Selected source_of(hid_t space, const Selected& to, Kept& kept) {
   const bool is_all = checked(H5Sget_select_type(space)) == H5S_SEL_ALL;
   const std::vector<std::int64_t> shape = shape_of(to);
-  const bool fits = elements_of(describe_space(space)) == elements_of({SpaceKind::kSimple, shape});
+  const Space extent = describe_space(space);
+  const bool fits = !extent.shape.empty() && elements_of(extent) == elements_of({SpaceKind::kSimple, shape});
   return is_all && !fits ? whole(shape) : selected(space, kept);
 }
 

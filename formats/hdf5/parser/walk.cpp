@@ -1,8 +1,8 @@
 #include "formats/hdf5/parser/walk.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
-#include <unordered_set>
 
 #include "formats/hdf5/parser/contents.h"
 
@@ -170,7 +170,7 @@ class Walk {
   Kept kept_;
   std::vector<Level> levels_;
   std::vector<std::string> path_;  ///< Of what is visited.
-  std::unordered_set<haddr_t> entered_;
+  std::set<haddr_t> entered_;
 };
 
 }  // namespace

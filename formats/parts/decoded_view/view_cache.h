@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include "libshard/io/source_store.h"
@@ -63,7 +63,7 @@ class ViewCache {
 
   std::mutex mutex_;
   std::list<Kept> views_;  ///< The last that was asked for is the last.
-  std::unordered_map<std::uint32_t, std::list<Kept>::iterator> places_;
+  std::map<std::uint32_t, std::list<Kept>::iterator> places_;
   std::int64_t held_bytes_ = 0;
   std::size_t uncounted_ = 0;  ///< Calls since all were counted.
 };
