@@ -27,6 +27,7 @@ namespace {
 constexpr std::int64_t kStaging = 1 << 20;
 constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
+constexpr std::int64_t kLeastToDecode = 1 << 20;
 constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
 constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
 
@@ -136,7 +137,7 @@ struct TensorReader::Impl {
     const std::int64_t bytes = found.widest() * row_units() * unit_bytes();
     const bool is_large = checked_numel(shape.span()) * unit_bytes() >= kLeastInParts;
     const bool is_faster = threads > 1 && is_large && bytes <= kGridPanel;
-    if (bytes <= panel_limit - staging_limit() && (is_needed || is_faster)) cuts = found;
+    if (bytes <= panel_room() && (is_needed || is_faster)) cuts = found;
   }
 
   /// Units of one index of the first dimension.
@@ -174,7 +175,8 @@ struct TensorReader::Impl {
   }
 
   std::int64_t staging_limit() const { return std::min(threads * kStaging, panel_limit / 2); }
-  std::int64_t panel_units() const { return rows_within(panel_limit - staging_limit()); }
+  std::int64_t panel_room() const { return panel_limit - staging_limit(); }
+  std::int64_t panel_units() const { return rows_within(panel_room()); }
 
   /// Where a compressed tensor does not fit in one panel, its bytes are decoded once to a file, and read from there.
   /// Where no file takes them, they are decoded for each panel.
@@ -215,14 +217,15 @@ struct TensorReader::Impl {
 
   std::int64_t cut_after(std::int64_t unit) const {
     const std::int64_t row = row_units();
-    return cuts->after(unit / row, std::max<std::int64_t>(1, kGridPanel / (row * unit_bytes()))) * row;
+    const std::int64_t wanted = std::min(kGridPanel, panel_room()) / (row * unit_bytes());
+    return cuts->after(unit / row, std::max<std::int64_t>(1, wanted)) * row;
   }
 
   /// Reads a box with all threads, each some of its pieces.
   void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
     const auto [first, last] = candidates(pieces, box);
     const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
-    const bool is_small = box.numel() * unit_bytes() < kLeastInParts;
+    const bool is_small = box.numel() * unit_bytes() < kLeastToDecode;
     const std::size_t workers = is_small ? 1 : std::min(within.size(), static_cast<std::size_t>(threads));
     const std::size_t share = memory.size() / workers;
     std::atomic<std::size_t> begun{0};
