@@ -92,9 +92,10 @@ Difference compare_metadata(const Side& a, const Side& b) {
 }
 
 ValueDifference compare_pair(const Side& a, const Side& b, const TensorPair& pair, const Tolerance& tolerance,
-                             const std::stop_token& stop, Progress& progress, BufferPool& pool_a, BufferPool& pool_b) {
-  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a, 1);
-  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b, 1);
+                             const std::stop_token& stop, Progress& progress, BufferPool& pool_a, BufferPool& pool_b,
+                             int threads) {
+  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a, threads);
+  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b, threads);
   Comparer comparer(pair.a->dtype, tolerance);
   const std::int64_t step = std::max(reader_a.block_elements(kBlockBytes), reader_b.block_elements(kBlockBytes));
   for (std::int64_t begin = 0; begin < reader_a.elements() && !stop.stop_requested(); begin += step) {
@@ -162,7 +163,7 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
     for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
       return [&](std::size_t group) {
         for (const std::size_t i : groups[group]) {
-          own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress, pool_a, pool_b);
+          own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress, pool_a, pool_b, worker_count(session));
         }
       };
     });
