@@ -218,7 +218,7 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
   }
   SourceChecks own_checks(source);
-  BufferPool pool(options.max_memory_bytes);
+  BufferPool own_pool(options.max_memory_bytes);
   const Work work{.plan = plan,
                   .source = source,
                   .reader = reader,
@@ -229,7 +229,7 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                   .checksums = options.checksums ? checksums.get() : nullptr,
                   .source_checks = options.source_checks != nullptr ? *options.source_checks : own_checks,
                   .clones = clones,
-                  .pool = pool};
+                  .pool = options.pool != nullptr ? *options.pool : own_pool};
   const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);
   for_each_index(count, options.threads, options.stop, [&]() -> IndexWorker {
     return [worker = std::make_shared<Worker>(work), begin = tiles.begin](std::size_t tile) {

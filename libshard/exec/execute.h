@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/framing.h"
 #include "libshard/exec/source_checks.h"
@@ -31,6 +32,7 @@ struct ExecuteOptions {
   bool checksums = false;                 ///< Make CRC-32 of every target storage.
   std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
+  BufferPool* pool = nullptr;             ///< Where buffers come from; null: one of the call's own.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
   Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.
   std::stop_token stop{};                 ///< Asked between pieces; a stop ends in Error kInterrupted.

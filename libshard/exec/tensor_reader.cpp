@@ -7,16 +7,17 @@
 #include <cassert>
 #include <compare>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/in_order.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"
-#include "libshard/exec/spool.h"
+#include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
@@ -29,7 +30,10 @@ constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
 constexpr std::int64_t kLeastToDecode = 1 << 20;
 constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
+constexpr std::int64_t kLeastCopy = 1 << 20;   // Memory that a copy in order takes at least (plan_copies).
+constexpr double kShortRead = 1024;            // Bytes. Where reads are shorter, writing and reading a file is faster.
 constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
+constexpr std::int64_t kKeptOfStream = 4 << 20;  // What a decoder surely keeps behind it (Decompressed).
 
 /// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
 /// on; `box` holds the indices of the dimensions before. At most two for each dimension, less one.
@@ -55,15 +59,16 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
 }
 
-/// Whether row-major order passes elements of the storage more than once.
-bool is_repeated(const Piece& piece) {
+/// Of how many elements of the storage row-major order goes back to the first; 1 where it never goes back.
+std::int64_t repeated_span(const Piece& piece) {
   bool repeats = false;
+  std::int64_t span = 1;
   for (int d = 0; d < piece.sizes.size(); ++d) {
     if (piece.sizes[d] == 1) continue;
-    if (repeats && piece.strides[d] != 0) return true;
+    if (repeats) span += (piece.sizes[d] - 1) * piece.strides[d];
     repeats = repeats || piece.strides[d] == 0;
   }
-  return false;
+  return span;
 }
 
 /// The most pieces that hold a part of one index of the first dimension.
@@ -97,16 +102,17 @@ bool is_in_order(const Piece& piece) {
 }  // namespace
 
 struct TensorReader::Impl {
-  Impl(const Catalog& source, const Reader& source_reader, const Tensor& tensor, Progress& counters, Findings& findings,
-       BufferPool* pool, int given_threads)
+  Impl(const Catalog& source, const Reader& source_reader, std::uint32_t tensor_index, Progress& counters,
+       Findings& findings, BufferPool* given_pool, int given_threads)
       : catalog(source),
         reader(source_reader),
         progress(counters),
+        index(tensor_index),
+        tensor(source.tensors[tensor_index]),
         threads(std::max(1, given_threads)),
-        name(tensor.name),
-        panel(pool != nullptr ? *pool : own_pool),
-        panel_limit((pool != nullptr ? pool : &own_pool)->limit_bytes()),
+        pool(given_pool != nullptr ? *given_pool : own_pool),
         checks(catalog, findings),
+        piece_reader(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
         dtype(tensor.dtype) {
     append_pieces(catalog, tensor, pieces);
@@ -123,12 +129,12 @@ struct TensorReader::Impl {
     set_running_ends(pieces);
     has_stream =
         std::ranges::any_of(pieces, [&](const Piece& piece) { return catalog.storages[piece.storage].is_stream; });
-    is_permuted = !is_line && !std::ranges::all_of(pieces, is_in_order);
+    const bool is_permuted = !is_line && !std::ranges::all_of(pieces, is_in_order);
+    const auto is_repeated = [this](const Piece& piece) { return repeated_span(piece) * unit_bytes() > kKeptOfStream; };
     const bool is_to_and_fro = has_stream && !is_line &&
                                (std::ranges::any_of(pieces, is_repeated) || most_side_by_side(pieces) > kStreamsAtOnce);
     if (has_stream && !is_permuted && pieces.size() > 1) find_cuts(is_to_and_fro);
     is_scattered = is_permuted || is_to_and_fro || cuts;
-    piece_reader.emplace(catalog, reader, checks, progress, std::stop_token());
   }
 
   /// Panels that no compressed piece reaches out of are read with all threads, and decode each piece once.
@@ -178,22 +184,44 @@ struct TensorReader::Impl {
   std::int64_t panel_room() const { return panel_limit - staging_limit(); }
   std::int64_t panel_units() const { return rows_within(panel_room()); }
 
-  /// Where a compressed tensor does not fit in one panel, its bytes are decoded once to a file, and read from there.
-  /// Where no file takes them, they are decoded for each panel.
-  void spool_streams() {
-    is_spooled = true;
-    const std::int64_t all = checked_numel(shape.span()), panels = (all + panel_units() - 1) / panel_units();
-    if (!has_stream || panels == 1 || cuts) return;
+  std::int64_t panel_count() const {
+    const std::int64_t all = checked_numel(shape.span()), most = panel_units();
+    return all / most + (all % most != 0 ? 1 : 0);
+  }
+
+  /// Whether panels take reads of less than kShortRead on average, as of the columns of a matrix of many rows.
+  bool has_short_reads() const {
+    Numbers sides{};
+    std::int64_t rest = panel_units();
+    for (int d = shape.size(); d-- > 0;) {
+      sides[static_cast<std::size_t>(d)] = std::clamp<std::int64_t>(rest, 1, shape[d]);
+      rest /= std::max<std::int64_t>(1, shape[d]);
+    }
+    const double bytes = static_cast<double>(checked_numel(shape.span())) * static_cast<double>(unit_bytes());
+    return estimate_reads(pieces, sides, unit_bytes(), kStaging) * kShortRead > bytes;
+  }
+
+  /// A tensor of several panels, each of which would take the whole of a stream or very many reads, is put in order in
+  /// a file first. Where no file takes it, panels must do.
+  void choose_way() {
+    is_way_chosen = true;
+    if (panel_count() == 1 || cuts || !(has_stream || has_short_reads())) return;
     try {
-      spool.emplace(catalog, reader, pieces, unit_bytes(), panel.ensure(std::min(kStaging, panel_limit)));
+      in_order = copy_in_order(catalog, reader, index,
+                               {.threads = threads,
+                                .max_memory_bytes = std::max(panel_limit, kLeastCopy),
+                                .pool = &pool,
+                                .source_checks = &checks});
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kResource) throw;
-      if (panels > kMostPasses) refuse_passes(all * unit_bytes(), error);
-      return;
+      if (has_stream && panel_count() > kMostPasses) refuse_passes(checked_numel(shape.span()) * unit_bytes(), error);
     }
-    piece_reader.emplace(catalog, *spool, checks, progress, std::stop_token());
-    has_stream = false;
-    is_scattered = is_permuted;
+  }
+
+  void read_in_order(std::int64_t first, std::span<std::byte> out) {
+    in_order->read_at(first * unit_bytes(), out);
+    progress.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
+    progress.read_calls.fetch_add(1, std::memory_order_relaxed);
   }
 
   void fill_panel(std::int64_t begin) {
@@ -230,7 +258,7 @@ struct TensorReader::Impl {
     const std::size_t share = memory.size() / workers;
     std::atomic<std::size_t> begun{0};
     for_each_index(within.size(), static_cast<int>(workers), {}, [&]() -> IndexWorker {
-      const auto own = std::make_shared<PieceReader>(catalog, bytes(), checks, progress, std::stop_token());
+      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
       return [&, own, staging = memory.subspan(begun++ * share, share)](std::size_t i) {
         read_pieces(*own, box, box, within.subspan(i, 1), out, staging);
       };
@@ -245,7 +273,7 @@ struct TensorReader::Impl {
     const std::int64_t parts = has_stream || is_small ? 1 : std::min<std::int64_t>(threads, size);
     const std::size_t share = memory.size() / static_cast<std::size_t>(parts);
     for_each_index(static_cast<std::size_t>(parts), static_cast<int>(parts), {}, [&]() -> IndexWorker {
-      const auto own = std::make_shared<PieceReader>(catalog, bytes(), checks, progress, std::stop_token());
+      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
       return [&, own](std::size_t i) {
         const auto n = static_cast<std::int64_t>(i);
         Box part = box;
@@ -256,12 +284,10 @@ struct TensorReader::Impl {
     });
   }
 
-  const Reader& bytes() const { return spool ? *spool : reader; }
-
   [[noreturn]] void refuse_passes(std::int64_t bytes, const Error& no_file) const {
     throw Error(ErrorCode::kResource,
-                fmt::format("cannot read tensor '{}' within {} bytes of memory", name, panel_limit))
-        .of_tensor(name)
+                fmt::format("cannot read tensor '{}' within {} bytes of memory", tensor.name, panel_limit))
+        .of_tensor(tensor.name)
         .because(fmt::format("its {} bytes are compressed in another order than they are read in, and would have to be "
                              "decompressed more than {} times: {}",
                              bytes, kMostPasses, no_file.what()))
@@ -269,7 +295,7 @@ struct TensorReader::Impl {
   }
 
   void read_box(const Box& box, std::byte* out, std::span<std::byte> memory) {
-    read_part(*piece_reader, box, box, out, memory);
+    read_part(piece_reader, box, box, out, memory);
   }
 
   /// Reads a part of `box`, which lies row-major at `out`.
@@ -292,39 +318,40 @@ struct TensorReader::Impl {
       from.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
     }
   } catch (Error& error) {
-    error.of_tensor(name);
+    error.of_tensor(tensor.name);
     throw;
   }
 
   const Catalog& catalog;
   const Reader& reader;
   Progress& progress;
+  const std::uint32_t index;  ///< Of the tensor.
+  const Tensor& tensor;
   const int threads;
-  std::string_view name;
   BufferPool own_pool{kOwnPool};
-  Buffer panel;
-  const std::int64_t panel_limit;
+  BufferPool& pool;
+  Buffer panel{pool};
+  const std::int64_t panel_limit = pool.limit_bytes();
   std::byte* panel_data = nullptr;
   std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
   Arena arena;
   SourceChecks checks;
   std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
-  std::optional<Spool> spool;   ///< Where bytes are read once it is there.
-  std::optional<PieceReader> piece_reader;
-  Dims shape;  ///< In units: elements, or bytes.
+  PieceReader piece_reader;
+  std::unique_ptr<RandomReader> in_order;  ///< Where all is read, once it is there.
+  Dims shape;                              ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
-  bool has_stream = false;    ///< Some bytes are decoded as they are read.
-  bool is_permuted = false;   ///< Stored in another order than row-major.
-  bool is_scattered = false;  ///< A block of rows lies in many places, so that it is read in panels.
-  bool is_spooled = false;    ///< spool_streams was called.
+  bool has_stream = false;     ///< Some bytes are decoded as they are read.
+  bool is_scattered = false;   ///< A block of rows lies in many places, so that it is read in panels.
+  bool is_way_chosen = false;  ///< choose_way was called.
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
 };
 
 TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
                            Findings& findings, BufferPool* pool, int threads)
-    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings, pool, threads)) {}
+    : impl_(std::make_unique<Impl>(catalog, reader, tensor, progress, findings, pool, threads)) {}
 
 TensorReader::~TensorReader() = default;
 
@@ -335,7 +362,8 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t last = impl.is_in_bytes ? checked_bytes(end, impl.dtype) : end;
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
-  if (impl.is_scattered && !impl.is_spooled) impl.spool_streams();
+  if (impl.is_scattered && !impl.is_way_chosen) impl.choose_way();
+  if (impl.in_order != nullptr) return impl.read_in_order(first, out);
   if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
   // Lines are read straight into their place; only what is permuted needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);

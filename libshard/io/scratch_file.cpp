@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 #include "libshard/io/posix_file.h"
 
@@ -29,9 +27,8 @@ Descriptor open_unnamed(const std::string& folder) {
 }  // namespace
 
 ScratchFile make_scratch_file(std::int64_t bytes) {
-  std::error_code error;
-  const std::string folder = std::filesystem::temp_directory_path(error).string();
-  if (error) posix::fail_writing("/tmp", "cannot find the folder for temporary files", error.value());
+  const char* const given = std::getenv("TMPDIR");
+  const std::string folder = given != nullptr && *given != '\0' ? given : "/var/tmp";
   Descriptor file = open_unnamed(folder);
   if (!file.valid()) posix::fail_writing(folder, "cannot create a temporary file", errno);
   Descriptor again(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));

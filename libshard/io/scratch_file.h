@@ -16,8 +16,8 @@ struct ScratchFile {
   std::unique_ptr<RandomReader> reader;
 };
 
-/// A file of `bytes`, whose space is reserved, in the folder for temporary files (TMPDIR, else /tmp).
-/// \throws Error kResource  there is no such folder, or it cannot hold the file.
+/// A file of `bytes`, whose space is reserved, in the folder for temporary files (TMPDIR, else /var/tmp, which is
+/// seldom memory as /tmp may be). \throws Error kResource  there is no such folder, or it cannot hold the file.
 ScratchFile make_scratch_file(std::int64_t bytes);
 
 }  // namespace shard

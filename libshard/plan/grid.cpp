@@ -236,6 +236,11 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
   return arena.dims(search.best());
 }
 
+double estimate_reads(std::span<const Piece> from, const Numbers& tile, std::int64_t element_bytes,
+                      std::int64_t staging_bytes) {
+  return calls_of(from, tile, {std::max<std::int64_t>(1, staging_bytes / element_bytes), element_bytes});
+}
+
 std::int64_t count_tiles(const Unit& unit) {
   std::int64_t count = 1;
   for (int d = 0; d < unit.shape.size(); ++d) {

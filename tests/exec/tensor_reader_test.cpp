@@ -6,7 +6,7 @@
 #include <array>
 #include <random>
 
-#include "libshard/exec/spool.h"
+#include "libshard/exec/in_order.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
 #include "tests/support/scoped_variable.h"
@@ -64,10 +64,12 @@ struct StreamView {
   }
 
   /// Reads all of a matrix in blocks, within so much memory. \returns how many bytes are decoded.
-  std::int64_t read_within(std::int64_t memory_bytes) {
+  std::int64_t read_within(std::int64_t memory_bytes, Progress&& progress = Progress()) {
+    return read_within(memory_bytes, progress);
+  }
+  std::int64_t read_within(std::int64_t memory_bytes, Progress& progress) const {
     const DecodingReader reader(source, {content});
     BufferPool pool(memory_bytes);
-    Progress progress;
     TensorReader tensor(source, reader, 0, progress, throwing_findings(), &pool);
     const Dims shape = source.tensors[0].shape, strides = source.stored[0].strides;
     const std::int64_t columns = shape[1], all = shape[0] * columns, step = tensor.block_elements(1 << 20);
@@ -95,7 +97,7 @@ TEST(TensorReader, DecodesATransposedStreamOnce) {
 }
 
 TEST(TensorReader, DecodesAStreamThatIsReadOverAndOverOnce) {
-  StreamView view({40, StreamView::kBytes}, {0, 1});
+  StreamView view({4, StreamView::kBytes}, {0, 1});
   EXPECT_EQ(view.read_within(4 << 20), StreamView::kBytes);
 }
 
@@ -120,19 +122,24 @@ TEST(TensorReader, RefusesToDecodeAStreamManyTimes) {
   EXPECT_EQ(error.suggestions(), std::vector{Suggestion{Remedy::kMoreMemory}});
 }
 
-TEST(Spool, TakesNoMoreThanAMultipleOfTheFile) {
-  StreamView view({16384, 1024}, {1, 16384});
-  view.source.storages[0].bytes = Spool::kFreely + 1;
+TEST(CopyInOrder, TakesNoMoreThanAMultipleOfTheFile) {
+  constexpr std::int64_t kCopies = kInOrderFreely / StreamView::kBytes + 1;
+  const StreamView view({kCopies, StreamView::kBytes}, {0, 1});
   const DecodingReader reader(view.source, {view.content});
-  Piece piece;
-  piece.offsets = view.source.arena->zeros(1);
-  piece.sizes = view.source.arena->dims(std::array{Spool::kFreely + 1});
-  piece.strides = view.source.arena->dims(std::array{std::int64_t{1}});
-  Bytes memory(1 << 20);
-  const Error error = test::error_of([&] { Spool(view.source, reader, {&piece, 1}, 1, memory); });
+  const Error error = test::error_of([&] { copy_in_order(view.source, reader, 0, {}); });
   EXPECT_EQ(error.code(), ErrorCode::kResource);
-  EXPECT_THAT(error.what(), ::testing::HasSubstr("1073741825 bytes"));
+  EXPECT_EQ(error.found(), std::to_string(kCopies * StreamView::kBytes));
   EXPECT_EQ(reader.decoded_bytes, 0);
+}
+
+TEST(CopyInOrder, ReadsWhatAMatrixOfManyRowsHoldsInFewCalls) {
+  constexpr std::int64_t kColumns = 16, kRows = StreamView::kBytes / kColumns;
+  StreamView view({kColumns, kRows}, {1, kColumns});
+  view.source.storages[0].is_stream = false;
+  Progress progress;
+  view.read_within(4 << 20, progress);
+  EXPECT_LT(progress.read_calls, 100) << "where a panel of 3 rows would take a call for each 3 bytes";
+  EXPECT_EQ(progress.bytes_read, StreamView::kBytes);
 }
 
 }  // namespace
