@@ -127,10 +127,11 @@ std::int64_t shard_bytes(const std::string& text) {
 }
 
 Layout default_layout(const Options& options, const TargetForm& form) {
-  const bool pieces = form.format->traits.pieces;
+  const FormatTraits& traits = form.format->traits;
+  const bool pieces = traits.pieces && !traits.prefers_whole;
   if (options.verb->target.needs_layout) {
     throw usage(fmt::format("{} needs a layout to write", options.verb->name))
-        .hint(repeat_command(options.arguments, pieces ? "--ranks N" : "--shards N"));
+        .hint(repeat_command(options.arguments, traits.pieces ? "--ranks N" : "--shards N"));
   }
   if (options.verb->target.keeps_layout && pieces) return KeepLayout{};
   if (pieces || form.single_file) return WholeLayout{};

@@ -49,7 +49,7 @@ Path::Path(std::span<const PathPart> container, const PathPart& last)
   }
 }
 
-PathPart Path::last() const {
+PathPart Path::back() const {
   if (is_index_) return is_int_key_ ? PathPart::of_int_key(index_) : PathPart::of_index(index_);
   return PathPart::of_key({characters_, size_});
 }

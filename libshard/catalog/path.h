@@ -47,7 +47,8 @@ class Path {
   std::size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   /// \pre i < size()
-  PathPart operator[](std::size_t i) const { return i + 1 < count_ ? container_[i] : last(); }
+  PathPart operator[](std::size_t i) const { return i + 1 < count_ ? container_[i] : back(); }
+  PathPart back() const;  ///< \pre not empty
   /// What is left without the first `n` parts. \pre n < size()
   Path without_first(std::size_t n) const;
 
@@ -74,8 +75,6 @@ class Path {
   Iterator end() const { return {this, count_}; }
 
  private:
-  PathPart last() const;
-
   const PathPart* container_ = nullptr;
   union {
     const char* characters_ = nullptr;

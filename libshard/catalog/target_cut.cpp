@@ -35,7 +35,7 @@ class PieceAdder {
     }
     tensor.chunk_count = static_cast<std::uint32_t>(target_.chunks.size()) - tensor.first_chunk;
     sort_chunks(tensor);
-    if (draft_.traits.sharing && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
+    if (draft_.traits.aliases && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
   }
 
   /// Names of aliases that are stored apart from their originals, in quotes.

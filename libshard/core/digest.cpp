@@ -36,7 +36,11 @@ std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc) {
 }
 
 std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b) {
-  return static_cast<std::uint32_t>(::crc32_combine(crc_a, crc_b, bytes_b));
+  // Runs come one after another in one length, and what depends on it alone is most of the work.
+  thread_local std::int64_t last_bytes = 0;
+  thread_local uLong operation = crc32_combine_gen64(last_bytes);
+  if (bytes_b != last_bytes) operation = crc32_combine_gen64(last_bytes = bytes_b);
+  return static_cast<std::uint32_t>(crc32_combine_op(crc_a, crc_b, operation));
 }
 
 HashAlgorithm parse_hash_algorithm(std::string_view name) {

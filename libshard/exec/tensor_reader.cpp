@@ -3,16 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <compare>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
+#include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/spool.h"
 #include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
@@ -23,7 +27,8 @@ namespace {
 constexpr std::int64_t kStaging = 1 << 20;
 constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
-constexpr std::size_t kStreamsAtOnce = 4;  // Decoders that are surely kept (ViewCache).
+constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
+constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
 
 /// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
 /// on; `box` holds the indices of the dimensions before. At most two for each dimension, less one.
@@ -47,6 +52,34 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
     each(box);
   }
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
+}
+
+/// Whether row-major order passes elements of the storage more than once.
+bool is_repeated(const Piece& piece) {
+  bool repeats = false;
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    if (piece.sizes[d] == 1) continue;
+    if (repeats && piece.strides[d] != 0) return true;
+    repeats = repeats || piece.strides[d] == 0;
+  }
+  return false;
+}
+
+/// The most pieces that hold a part of one index of the first dimension.
+std::size_t most_side_by_side(std::span<const Piece> pieces) {
+  if (pieces.front().sizes.size() == 0) return pieces.size();
+  std::vector<std::pair<std::int64_t, int>> edges;  // An end comes before a begin at the same index.
+  for (const Piece& piece : pieces) {
+    edges.emplace_back(piece.offsets[0], 1);
+    edges.emplace_back(piece.offsets[0] + piece.sizes[0], -1);
+  }
+  std::ranges::sort(edges);
+  std::size_t here = 0, most = 0;
+  for (const auto& [index, step] : edges) {
+    here += static_cast<std::size_t>(step);
+    most = std::max(most, here);
+  }
+  return most;
 }
 
 /// Whether row-major order is the order of the storage, as far as elements have an address of their own.
@@ -73,7 +106,6 @@ struct TensorReader::Impl {
         panel(pool != nullptr ? *pool : own_pool),
         panel_limit((pool != nullptr ? pool : &own_pool)->limit_bytes()),
         checks(catalog, findings),
-        piece_reader(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
         dtype(tensor.dtype) {
     append_pieces(catalog, tensor, pieces);
@@ -90,9 +122,25 @@ struct TensorReader::Impl {
     set_running_ends(pieces);
     has_stream =
         std::ranges::any_of(pieces, [&](const Piece& piece) { return catalog.storages[piece.storage].is_stream; });
-    is_scattered =
-        !is_line && (!std::ranges::all_of(pieces, is_in_order) || (has_stream && pieces.size() > kStreamsAtOnce));
+    is_permuted = !is_line && !std::ranges::all_of(pieces, is_in_order);
+    const bool is_to_and_fro = has_stream && !is_line &&
+                               (std::ranges::any_of(pieces, is_repeated) || most_side_by_side(pieces) > kStreamsAtOnce);
+    if (has_stream && !is_permuted && pieces.size() > 1) find_cuts(is_to_and_fro);
+    is_scattered = is_permuted || is_to_and_fro || cuts;
+    piece_reader.emplace(catalog, reader, checks, progress, std::stop_token());
   }
+
+  /// Panels that no compressed piece reaches out of are read with all threads, and decode each piece once.
+  void find_cuts(bool is_needed) {
+    const RowCuts found(pieces, shape[0]);
+    const std::int64_t bytes = found.widest() * row_units() * unit_bytes();
+    const bool is_large = checked_numel(shape.span()) * unit_bytes() >= kLeastInParts;
+    const bool is_faster = threads > 1 && is_large && bytes <= kGridPanel;
+    if (bytes <= panel_limit - staging_limit() && (is_needed || is_faster)) cuts = found;
+  }
+
+  /// Units of one index of the first dimension.
+  std::int64_t row_units() const { return checked_numel(shape.span()) / shape[0]; }
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
@@ -125,14 +173,32 @@ struct TensorReader::Impl {
     }
   }
 
+  std::int64_t staging_limit() const { return std::min(threads * kStaging, panel_limit / 2); }
+  std::int64_t panel_units() const { return rows_within(panel_limit - staging_limit()); }
+
+  /// Where a compressed tensor does not fit in one panel, its bytes are decoded once to a file, and read from there.
+  /// Where no file takes them, they are decoded for each panel.
+  void spool_streams() {
+    is_spooled = true;
+    const std::int64_t all = checked_numel(shape.span()), panels = (all + panel_units() - 1) / panel_units();
+    if (!has_stream || panels == 1 || cuts) return;
+    try {
+      spool.emplace(catalog, reader, pieces, unit_bytes(), panel.ensure(std::min(kStaging, panel_limit)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kResource) throw;
+      if (panels > kMostPasses) refuse_passes(all * unit_bytes(), error);
+      return;
+    }
+    piece_reader.emplace(catalog, *spool, checks, progress, std::stop_token());
+    has_stream = false;
+    is_scattered = is_permuted;
+  }
+
   void fill_panel(std::int64_t begin) {
     const std::int64_t all = checked_numel(shape.span());
-    const std::int64_t staging_bytes = std::min(threads * kStaging, panel_limit / 2);
-    const std::int64_t most = rows_within(panel_limit - staging_bytes);
-    const std::int64_t panels = (all + most - 1) / most;
-    if (has_stream && panels > kMostPasses) refuse_passes(all * unit_bytes());
+    const std::int64_t staging_bytes = staging_limit();
     panel_begin = panel_end = begin;
-    const std::int64_t end = std::min(all, begin + most);
+    const std::int64_t end = cuts ? cut_after(begin) : std::min(all, begin + panel_units());
     const std::int64_t bytes = (end - begin) * unit_bytes();
     const std::span<std::byte> memory = panel.ensure(bytes + std::min(staging_bytes, bytes));
     panel_data = memory.data();
@@ -140,10 +206,32 @@ struct TensorReader::Impl {
     Box box;
     box.dims = shape.size();
     peel(shape.span(), 0, begin, end, box, [&](const Box& part) {
-      read_in_parts(part, to, memory.subspan(static_cast<std::size_t>(bytes)));
+      const std::span<std::byte> rest = memory.subspan(static_cast<std::size_t>(bytes));
+      cuts ? read_by_pieces(part, to, rest) : read_in_parts(part, to, rest);
       to += part.numel() * unit_bytes();
     });
     panel_end = end;
+  }
+
+  std::int64_t cut_after(std::int64_t unit) const {
+    const std::int64_t row = row_units();
+    return cuts->after(unit / row, std::max<std::int64_t>(1, kGridPanel / (row * unit_bytes()))) * row;
+  }
+
+  /// Reads a box with all threads, each some of its pieces.
+  void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, box);
+    const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
+    const bool is_small = box.numel() * unit_bytes() < kLeastInParts;
+    const std::size_t workers = is_small ? 1 : std::min(within.size(), static_cast<std::size_t>(threads));
+    const std::size_t share = memory.size() / workers;
+    std::atomic<std::size_t> begun{0};
+    for_each_index(within.size(), static_cast<int>(workers), {}, [&]() -> IndexWorker {
+      const auto own = std::make_shared<PieceReader>(catalog, bytes(), checks, progress, std::stop_token());
+      return [&, own, staging = memory.subspan(begun++ * share, share)](std::size_t i) {
+        read_pieces(*own, box, box, within.subspan(i, 1), out, staging);
+      };
+    });
   }
 
   /// Reads a box with all threads, each a part of what is slowest in the storage. A stream has one decoder.
@@ -154,7 +242,7 @@ struct TensorReader::Impl {
     const std::int64_t parts = has_stream || is_small ? 1 : std::min<std::int64_t>(threads, size);
     const std::size_t share = memory.size() / static_cast<std::size_t>(parts);
     for_each_index(static_cast<std::size_t>(parts), static_cast<int>(parts), {}, [&]() -> IndexWorker {
-      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
+      const auto own = std::make_shared<PieceReader>(catalog, bytes(), checks, progress, std::stop_token());
       return [&, own](std::size_t i) {
         const auto n = static_cast<std::int64_t>(i);
         Box part = box;
@@ -165,29 +253,37 @@ struct TensorReader::Impl {
     });
   }
 
-  [[noreturn]] void refuse_passes(std::int64_t bytes) const {
+  const Reader& bytes() const { return spool ? *spool : reader; }
+
+  [[noreturn]] void refuse_passes(std::int64_t bytes, const Error& no_file) const {
     throw Error(ErrorCode::kResource,
                 fmt::format("cannot read tensor '{}' within {} bytes of memory", name, panel_limit))
         .of_tensor(name)
         .because(fmt::format("its {} bytes are compressed in another order than they are read in, and would have to be "
-                             "decompressed more than {} times",
-                             bytes, kMostPasses))
+                             "decompressed more than {} times: {}",
+                             bytes, kMostPasses, no_file.what()))
         .suggest(Remedy::kMoreMemory);
   }
 
   void read_box(const Box& box, std::byte* out, std::span<std::byte> memory) {
-    read_part(piece_reader, box, box, out, memory);
+    read_part(*piece_reader, box, box, out, memory);
   }
 
   /// Reads a part of `box`, which lies row-major at `out`.
-  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) try {
+  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, part);
+    read_pieces(from, box, part, std::span<const Piece>(pieces).subspan(first, last - first), out, memory);
+  }
+
+  /// What lies in some of the pieces.
+  void read_pieces(PieceReader& from, const Box& box, const Box& part, std::span<const Piece> some, std::byte* out,
+                   std::span<std::byte> memory) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
     row_major_strides(sizes, std::span(strides).first(dims));
     const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
-    const auto [first, last] = candidates(pieces, part);
-    for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
+    for (const Piece& piece : some) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
       from.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
@@ -209,12 +305,16 @@ struct TensorReader::Impl {
   std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
   Arena arena;
   SourceChecks checks;
-  PieceReader piece_reader;
+  std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
+  std::optional<Spool> spool;   ///< Where bytes are read once it is there.
+  std::optional<PieceReader> piece_reader;
   Dims shape;  ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
-  bool has_stream = false;
-  bool is_scattered = false;  ///< A block of rows lies in many places of its storages.
+  bool has_stream = false;    ///< Some bytes are decoded as they are read.
+  bool is_permuted = false;   ///< Stored in another order than row-major.
+  bool is_scattered = false;  ///< A block of rows lies in many places, so that it is read in panels.
+  bool is_spooled = false;    ///< spool_streams was called.
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
 };
@@ -232,6 +332,7 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t last = impl.is_in_bytes ? checked_bytes(end, impl.dtype) : end;
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
+  if (impl.is_scattered && !impl.is_spooled) impl.spool_streams();
   if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
   // Lines are read straight into their place; only what is permuted needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);

@@ -11,7 +11,7 @@ using test::add_storage;
 using test::add_view;
 using test::Numbers;
 
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true};
+constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
 constexpr FormatTraits kWhole = {.name = "safetensors"};
 
 Catalog target_of(Catalog& source, const SelectionOptions& options = {}, const Layout& layout = WholeLayout{},

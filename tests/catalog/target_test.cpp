@@ -19,7 +19,7 @@ using test::Numbers;
 using Lines = std::vector<std::string>;
 
 constexpr FormatTraits kWhole = {.name = "safetensors"};
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true};
+constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
 constexpr FormatTraits kItems = {.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
 constexpr FormatTraits kRanks = {.name = "torch-ranks",
                                  .pieces = true,
@@ -35,6 +35,7 @@ constexpr FormatTraits kJoined = {.name = "torch-ranks",
                                   .uncut_on_all = true,
                                   .objects = true,
                                   .sharing = true,
+                                  .aliases = true,
                                   .many_files = false};
 
 Catalog target_of(const Catalog& source, const Layout& layout, const FormatTraits& traits,

@@ -584,15 +584,6 @@ TEST(TensorReader, ReadsATransposedTensorInPanelsOfTheMemoryThatItMayTake) {
   }
 }
 
-TEST(TensorReader, RefusesToDecodeAStreamManyTimes) {
-  Transposed matrix;
-  matrix.source.storages[0].is_stream = true;
-  matrix.expect_read(3 << 20);
-  const Error error = test::error_of([&] { matrix.expect_read(2 << 20); });
-  EXPECT_EQ(error.code(), ErrorCode::kResource) << "16 passes";
-  EXPECT_EQ(error.suggestions(), std::vector{Suggestion{Remedy::kMoreMemory}});
-}
-
 TEST(ReadingGroups, FollowStreams) {
   Catalog catalog;
   for (const bool is_stream : {false, true}) {

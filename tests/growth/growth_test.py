@@ -3,9 +3,9 @@
 growth_test.py [--long] [--table] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
 exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
 below a floor, from which no growth can be told, and below what every byte may cost are not looked at. Exit 4 is an answer;
-it is held to the same law. The limits of the hostile test hold as well. --long doubles up
-to 16 MB, options up to the megabyte that a command line may have. --table prints what the largest member of each family
-takes. Only Python's standard library.
+it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB, options up to the
+megabyte that a command line may have. --table prints what the largest member of each family takes. Only Python's standard
+library, but for HDF5 files, which HDF5_PYTHON makes.
 """
 import argparse
 import math
@@ -21,13 +21,14 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 
 import of_dcp
+import of_hdf5
 import of_ranks
 import of_safetensors
 import of_torch
 from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
-FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES
+FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_hdf5.FAMILIES
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],
