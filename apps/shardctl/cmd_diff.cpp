@@ -84,7 +84,7 @@ Difference compare_metadata(const Side& a, const Side& b) {
   const auto same_tensor = [&](const Value& x, const Value& y) {
     return name_of_tensor(a.catalog(), x) == name_of_tensor(b.catalog(), y);
   };
-  pickle::Equality equality({.same_tensor = same_tensor});
+  pickle::Equality equality({.same_tensor = same_tensor, .budget = a.catalog().arena->budget().get()});
   merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
     if (x == nullptr || y == nullptr || !is_same(equality, a, *x, b, *y)) found.objects.push_back({x, y});
   });

@@ -110,19 +110,13 @@ std::pair<MeshLayout::Rule, std::string> parse_place(const std::string& text, st
 MeshLayout mesh_layout(const LayoutOptions& options) {
   MeshLayout layout;
   layout.mesh = parse_mesh(options.mesh);
-  std::vector<std::string> globs;
+  const auto globs = std::make_shared<GlobSet>();
   for (const std::string& place : options.place) {
     auto [rule, glob] = parse_place(place, layout.mesh.size());
     layout.rules.push_back(std::move(rule));
-    globs.push_back(std::move(glob));
+    globs->add(glob);
   }
-  layout.matching = [globs](std::string_view name) {
-    std::vector<std::size_t> matching;
-    for (std::size_t i = 0; i < globs.size(); ++i) {
-      if (glob_match(globs[i], name)) matching.push_back(i);
-    }
-    return matching;
-  };
+  layout.matching = [globs](std::string_view name) { return globs->matching(name); };
   return layout;
 }
 

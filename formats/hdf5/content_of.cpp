@@ -79,13 +79,13 @@ OutgoingContent content_of(const Value& value) {
     case ValueKind::kNone:
       return none_content();
     case ValueKind::kBool:
-      return scalar(DType::kBool, bytes_of(static_cast<std::int8_t>(value.boolean)));
+      return scalar(DType::kBool, bytes_of(static_cast<std::int8_t>(value.boolean())));
     case ValueKind::kInt:
       return scalar(DType::kInt64, bytes_of(value.number));
     case ValueKind::kFloat:
       return scalar(DType::kFloat64, bytes_of(value.real));
     case ValueKind::kString:
-      return is_plain_text(value.text) ? string_content(value.text) : pickled(value);
+      return is_plain_text(value.text()) ? string_content(value.text()) : pickled(value);
     default:
       return pickled(value);
   }
@@ -107,7 +107,7 @@ OutgoingContent pickle_content(std::string_view pickle) {
 OutgoingContent text_content(std::string_view text) {
   Value value;
   value.kind = ValueKind::kString;
-  value.text = text;
+  value.set_text(text);
   return content_of(value);
 }
 

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kMaxAttributeName = 65534;  // Its length stands in 16 bits, with a NUL.
 
-std::string text_of(const PathPart& part) { return part.is_index ? std::to_string(part.index) : std::string(part.key); }
+std::string text_of(const PathPart& part) {
+  return part.is_index ? std::to_string(part.index) : std::string(part.key());
+}
 
 std::string last_key(const Outline::Keys& keys) {
   return keys.path.empty() ? std::string(keys.name) : text_of(keys.path.back());
@@ -97,7 +99,7 @@ void Outline::add_object(const Keys& keys, const Value& value) {
   const std::string key = last_key(keys);
   const bool is_root = keys.path.empty() && keys.name.empty();
   OutgoingNode& group = group_of(keys);
-  if (value.kind == ValueKind::kDict && value.items.empty() && !is_root)
+  if (value.kind == ValueKind::kDict && value.items().empty() && !is_root)
     return void(group.members[encoded(link_name(key), key)]);
   std::string name = encoded(attribute_name(key), key);
   check_attribute_name(name, keys.name);

@@ -83,6 +83,7 @@ class Hdf5Reader final : public Reader {
   FileFacts parse(std::uint32_t index, const std::function<void(const Entry&)>& each) {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     catalog_.files[index].bytes = opened->size();
+    catalog_.files[index].identity = opened->identity();
     try {
       return parse_file(*opened, *catalog_.arena, each);
     } catch (Error& error) {
@@ -300,10 +301,9 @@ class Hdf5Reader final : public Reader {
   /// Several files may say the same of the groups that they share.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
-    pickle::Equality equality;
+    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
     const auto is_repeated = [&](const Object& a, const Object& b) {
-      return a.name == b.name && std::ranges::equal(a.path, b.path, {}, &PathPart::key, &PathPart::key) &&
-             equality.is_equal(*a.value, *b.value);
+      return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
     };
     const auto end = std::unique(catalog_.objects.begin(), catalog_.objects.end(), is_repeated);
     catalog_.objects.erase(end, catalog_.objects.end());

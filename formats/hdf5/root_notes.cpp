@@ -29,7 +29,7 @@ std::string_view any_text_of(Arena& arena, const Attribute& attribute) {
   if (attribute.content.strings.size() == 1) return attribute.content.strings.front();
   const Value* const value = value_of(arena, attribute.content, false);
   if (!value->is_string()) refuse(attribute.name);
-  return value->text;
+  return value->text();
 }
 
 std::int64_t number_of(const Attribute& attribute) {

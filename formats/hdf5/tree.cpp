@@ -18,27 +18,24 @@ namespace {
 /// What stands in the place of a tensor or object: an id that says nothing, for its path names it.
 Value* make_placeholder(Arena& arena) {
   Value* number = make_int(arena, 0);
-  Value* placeholder = make_value(arena, ValueKind::kPersid);
-  placeholder->items = arena.array<Value*>(1);
-  placeholder->items[0] = number;
-  return placeholder;
+  return make_list(arena, ValueKind::kPersid, std::span(&number, 1));
 }
 
 std::span<Value* const> members_of(const Value& value) {
   const bool is_sequence = value.kind == ValueKind::kList || value.kind == ValueKind::kTuple;
-  return is_sequence ? value.items : mapping_items(value);
+  return is_sequence ? value.items() : mapping_items(value);
 }
 
 /// Whether groups with names in bytewise order say all of the containers under `value`. The root is a group, not a
 /// leaf.
 bool is_plain(const Value& value, int depth = 0) {
-  check_walk(depth, 0);
+  check_depth(depth);
   if (members_of(value).empty()) return depth > 0;
   if (value.kind != ValueKind::kDict) return false;
-  for (std::size_t i = 0; i + 1 < value.items.size(); i += 2) {
-    const Value& key = *value.items[i];
-    if (!key.is_string() || (i > 0 && value.items[i - 2]->text >= key.text)) return false;
-    if (!is_plain(*value.items[i + 1], depth + 1)) return false;
+  for (std::size_t i = 0; i + 1 < value.items().size(); i += 2) {
+    const Value& key = *value.items()[i];
+    if (!key.is_string() || (i > 0 && value.items()[i - 2]->text() >= key.text())) return false;
+    if (!is_plain(*value.items()[i + 1], depth + 1)) return false;
   }
   return true;
 }

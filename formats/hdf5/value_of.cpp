@@ -42,7 +42,7 @@ Value* make_unsigned(Arena& arena, std::uint64_t number) {
   char bytes[9] = {};
   std::memcpy(bytes, &number, sizeof(number));
   Value* const value = make_value(arena, ValueKind::kLong);
-  value->text = arena.copy({bytes, sizeof(bytes)});
+  value->set_text(arena.copy({bytes, sizeof(bytes)}));
   return value;
 }
 
@@ -56,7 +56,7 @@ Number widened(DType from, std::span<const std::byte> element, DType to) {
 
 Value* make_text(Arena& arena, std::string_view text) {
   Value* const value = make_value(arena, pickle::is_python_utf8(text) ? ValueKind::kString : ValueKind::kBytes);
-  value->text = arena.copy(text);
+  value->set_text(arena.copy(text));
   return value;
 }
 
@@ -80,11 +80,7 @@ class ElementMaker {
  private:
   Value* make(DType dtype, std::span<std::byte> element) {
     if (type_.swap) std::ranges::reverse(element);
-    if (dtype == DType::kBool) {
-      Value* const value = make_value(arena_, ValueKind::kBool);
-      value->boolean = element[0] != std::byte{0};
-      return value;
-    }
+    if (dtype == DType::kBool) return make_bool(arena_, element[0] != std::byte{0});
     if (dtype == DType::kFloat64) return make_real(arena_, number_at<double>(element));
     if (is_float(dtype)) return make_real(arena_, widened<double>(dtype, element, DType::kFloat64));
     if (dtype == DType::kUint64) return make_unsigned(arena_, number_at<std::uint64_t>(element));
@@ -152,7 +148,7 @@ Value* opaque_value(Arena& arena, const Content& content) {
   if (bytes == 0 || !has_elements(content.space.shape, data.size() / bytes)) throw malformed("it lacks some elements");
   return nested(arena, content.space.shape, [&] {
     Value* const value = make_value(arena, ValueKind::kBytes);
-    value->text = arena.copy(text_of(data.first(bytes)));
+    value->set_text(arena.copy(text_of(data.first(bytes))));
     data = data.subspan(bytes);
     return value;
   });

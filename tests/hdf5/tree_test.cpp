@@ -48,8 +48,7 @@ class Tree : public ::testing::Test {
   Value* dict(std::vector<Value*> items) { return list(ValueKind::kDict, std::move(items)); }
   Value* ordered(std::vector<Value*> items) {
     Value* const call = make_call(arena, make_global(arena, "collections", "OrderedDict"), {});
-    call->extra = arena.array<CallExtra>(1).data();
-    call->extra->dict_items = dict(std::move(items))->items;
+    extra_of(arena, *call).dict_items = dict(std::move(items))->items();
     return call;
   }
   static std::span<const std::byte> bytes(const std::string& pickle) { return std::as_bytes(std::span(pickle)); }
@@ -63,7 +62,7 @@ class Tree : public ::testing::Test {
     EXPECT_TRUE(pickle::Equality().is_equal(*read.root, *root));
     for (std::size_t i = 0; i < read.tensors.size(); ++i) {
       EXPECT_TRUE(std::ranges::equal(read.tensors[i].path, catalog.tensors[i].path, [](const auto& a, const auto& b) {
-        return a.key == b.key && a.is_index == b.is_index && a.index == b.index && a.is_int_key == b.is_int_key;
+        return a == b && a.is_int_key == b.is_int_key;
       }));
     }
   }
@@ -96,8 +95,8 @@ TEST_F(Tree, HoldsWhatAnAliasSharesUnderEachName) {
   const Catalog catalog = catalog_of(dict({text("b"), shared, text("a"), shared}));
   Catalog read = bare(catalog);
   ASSERT_TRUE(load_tree(read, bytes(dump_tree(catalog))));
-  EXPECT_NE(read.root->items[1], read.root->items[3]);
-  EXPECT_EQ(read.root->items[3]->number, 1);
+  EXPECT_NE(read.root->items()[1], read.root->items()[3]);
+  EXPECT_EQ(read.root->items()[3]->number, 1);
 }
 
 TEST_F(Tree, ThatDoesNotFitIsNotTaken) {
