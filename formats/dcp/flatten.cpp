@@ -39,6 +39,7 @@ class Flattener {
   explicit Flattener(const Catalog& catalog) : catalog_(catalog) {}
 
   Flat run() {
+    out_.leaves.reserve(catalog_.tensors.size() + catalog_.objects.size());
     if (catalog_.root == nullptr) {
       from_lists();
     } else {

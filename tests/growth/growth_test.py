@@ -114,7 +114,7 @@ def make_members(family: Family, folder: Path, is_long: bool) -> list[tuple[Path
         here.mkdir()
         source, options = family.make(here, n), family.options(n)
         made.append((source, options, input_bytes(source, options)))
-        is_full = made[-1][2] > LONG_BYTES // 2 or sum(map(len, options)) > OPTION_BYTES // 2
+        is_full = made[-1][2] > LONG_BYTES // 2 or 2 * n > family.most or sum(map(len, options)) > OPTION_BYTES // 2
         if (len(made) >= family.members and not is_long) or is_full:
             return made
         n *= 2
