@@ -24,3 +24,6 @@ if(SHARD_PLUGINS AND (NOT SHARD_SANITIZE OR SHARD_SANITIZE_PLUGINS))
   find_package(MPI COMPONENTS C)
   find_package(LibTorch 2.11)
 endif()
+# For the plug-in that reads and writes HDF5; not built where libhdf5 or libseccomp is not found.
+pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)
+pkg_check_modules(seccomp IMPORTED_TARGET libseccomp)

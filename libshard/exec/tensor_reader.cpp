@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <compare>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
+#include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/scratch_tensor.h"
 #include "libshard/plan/grid.h"
@@ -26,9 +28,11 @@ namespace {
 constexpr std::int64_t kStaging = 1 << 20;
 constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
-constexpr std::int64_t kLeastCopy = 1 << 20;  // Memory that a copy in order takes at least (plan_copies).
-constexpr double kShortRead = 1024;           // Bytes. Where reads are shorter, writing and reading a file is faster.
-constexpr std::size_t kStreamsAtOnce = 4;     // Decoders that are surely kept (ViewCache).
+constexpr std::int64_t kLeastToDecode = 1 << 20;
+constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
+constexpr std::int64_t kLeastCopy = 1 << 20;   // Memory that a copy in order takes at least (plan_copies).
+constexpr double kShortRead = 1024;            // Bytes. Where reads are shorter, writing and reading a file is faster.
+constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
 constexpr std::int64_t kKeptOfStream = 4 << 20;  // What a decoder surely keeps behind it (Decompressed).
 
 /// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
@@ -129,8 +133,21 @@ struct TensorReader::Impl {
     const auto is_repeated = [this](const Piece& piece) { return repeated_span(piece) * unit_bytes() > kKeptOfStream; };
     const bool is_to_and_fro = has_stream && !is_line &&
                                (std::ranges::any_of(pieces, is_repeated) || most_side_by_side(pieces) > kStreamsAtOnce);
-    is_scattered = is_permuted || is_to_and_fro;
+    if (has_stream && !is_permuted && pieces.size() > 1) find_cuts(is_to_and_fro);
+    is_scattered = is_permuted || is_to_and_fro || cuts;
   }
+
+  /// Panels that no compressed piece reaches out of are read with all threads, and decode each piece once.
+  void find_cuts(bool is_needed) {
+    const RowCuts found(pieces, shape[0]);
+    const std::int64_t bytes = found.widest() * row_units() * unit_bytes();
+    const bool is_large = checked_numel(shape.span()) * unit_bytes() >= kLeastInParts;
+    const bool is_faster = threads > 1 && is_large && bytes <= kGridPanel;
+    if (bytes <= panel_room() && (is_needed || is_faster)) cuts = found;
+  }
+
+  /// Units of one index of the first dimension.
+  std::int64_t row_units() const { return checked_numel(shape.span()) / shape[0]; }
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
@@ -164,7 +181,8 @@ struct TensorReader::Impl {
   }
 
   std::int64_t staging_limit() const { return std::min(threads * kStaging, panel_limit / 2); }
-  std::int64_t panel_units() const { return rows_within(panel_limit - staging_limit()); }
+  std::int64_t panel_room() const { return panel_limit - staging_limit(); }
+  std::int64_t panel_units() const { return rows_within(panel_room()); }
 
   std::int64_t panel_count() const {
     const std::int64_t all = checked_numel(shape.span()), most = panel_units();
@@ -189,7 +207,7 @@ struct TensorReader::Impl {
   void choose_way() {
     is_way_chosen = true;
     const bool is_short = has_short_reads();
-    if (panel_count() == 1 || !(has_stream || is_short)) return;
+    if (panel_count() == 1 || cuts || !(has_stream || is_short)) return;
     const ExecuteOptions options{.threads = threads,
                                  .max_memory_bytes = std::max(panel_limit, kLeastCopy),
                                  .pool = &pool,
@@ -208,9 +226,9 @@ struct TensorReader::Impl {
 
   void fill_panel(std::int64_t begin) {
     const std::int64_t all = checked_numel(shape.span());
-    const std::int64_t staging_bytes = staging_limit(), most = panel_units();
+    const std::int64_t staging_bytes = staging_limit();
     panel_begin = panel_end = begin;
-    const std::int64_t end = std::min(all, begin + most);
+    const std::int64_t end = cuts ? cut_after(begin) : std::min(all, begin + panel_units());
     const std::int64_t bytes = (end - begin) * unit_bytes();
     const std::span<std::byte> memory = panel.ensure(bytes + std::min(staging_bytes, bytes));
     panel_data = memory.data();
@@ -218,10 +236,33 @@ struct TensorReader::Impl {
     Box box;
     box.dims = shape.size();
     peel(shape.span(), 0, begin, end, box, [&](const Box& part) {
-      read_in_parts(part, to, memory.subspan(static_cast<std::size_t>(bytes)));
+      const std::span<std::byte> rest = memory.subspan(static_cast<std::size_t>(bytes));
+      cuts ? read_by_pieces(part, to, rest) : read_in_parts(part, to, rest);
       to += part.numel() * unit_bytes();
     });
     panel_end = end;
+  }
+
+  std::int64_t cut_after(std::int64_t unit) const {
+    const std::int64_t row = row_units();
+    const std::int64_t wanted = std::min(kGridPanel, panel_room()) / (row * unit_bytes());
+    return cuts->after(unit / row, std::max<std::int64_t>(1, wanted)) * row;
+  }
+
+  /// Reads a box with all threads, each some of its pieces.
+  void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, box);
+    const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
+    const bool is_small = box.numel() * unit_bytes() < kLeastToDecode;
+    const std::size_t workers = is_small ? 1 : std::min(within.size(), static_cast<std::size_t>(threads));
+    const std::size_t share = memory.size() / workers;
+    std::atomic<std::size_t> begun{0};
+    for_each_index(within.size(), static_cast<int>(workers), {}, [&]() -> IndexWorker {
+      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
+      return [&, own, staging = memory.subspan(begun++ * share, share)](std::size_t i) {
+        read_pieces(*own, box, box, within.subspan(i, 1), out, staging);
+      };
+    });
   }
 
   /// Reads a box with all threads, each a part of what is slowest in the storage. A stream has one decoder.
@@ -258,14 +299,20 @@ struct TensorReader::Impl {
   }
 
   /// Reads a part of `box`, which lies row-major at `out`.
-  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) try {
+  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, part);
+    read_pieces(from, box, part, std::span<const Piece>(pieces).subspan(first, last - first), out, memory);
+  }
+
+  /// What lies in some of the pieces.
+  void read_pieces(PieceReader& from, const Box& box, const Box& part, std::span<const Piece> some, std::byte* out,
+                   std::span<std::byte> memory) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
     row_major_strides(sizes, std::span(strides).first(dims));
     const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
-    const auto [first, last] = candidates(pieces, part);
-    for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
+    for (const Piece& piece : some) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
       from.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
@@ -289,6 +336,7 @@ struct TensorReader::Impl {
   std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
   Arena arena;
   SourceChecks checks;
+  std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
   PieceReader piece_reader;
   std::unique_ptr<ScratchTensor> scratch;
   std::unique_ptr<TensorReader> in_scratch;  ///< Where all is read, once it is there.

@@ -16,6 +16,7 @@ namespace shard {
 /// A tensor that is stored in another order than row-major (transposed, say) is read in panels: as many of its rows as
 /// the memory holds, read in the order in which they are stored. One of several panels is copied to a temporary file
 /// first where it is compressed, or would take very many reads; without a file it is decoded once for each panel.
+/// One in many compressed chunks is read in panels that end where chunks end, by all threads, each chunk by one.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:

@@ -22,7 +22,8 @@ TileLimits tile_limits(const PlanOptions& options);
 
 /// The tile of `unit` that needs few I/O calls: about 1 MiB where the runs are long, up to `full_bytes` where they are
 /// short. Slabs in the order of either side's strides; where the two orders differ also tiles with sides in balance. Of
-/// a stream only slabs of one source piece in its order. Cost: bounded, whatever the number of pieces.
+/// streams whole source pieces; where not even one fits, slabs of one piece in its order. Cost: bounded, whatever the
+/// number of pieces.
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
                  const TileLimits& limits);
 

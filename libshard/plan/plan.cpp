@@ -125,10 +125,9 @@ class Planner {
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
     count_pieces(unit);
     if (unit.to_count != 0) simplify(unit);
-    unit.is_stream =
-        unit.to_count != 0 && !unit.is_line && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {
-          return source_.storages[piece.storage].is_stream;
-        });
+    unit.is_stream = unit.to_count != 0 && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {
+                       return source_.storages[piece.storage].is_stream;
+                     });
     if (unit.is_stream) order_as_stored(*plan_.arena, unit.shape, from_of(unit), to_of(unit));
     return unit;
   }

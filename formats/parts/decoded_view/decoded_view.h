@@ -11,13 +11,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "libshard/core/dtype.h"
 #include "libshard/io/source_store.h"
 
 namespace shard::decoded_view {
 
-enum class Codec { kDeflate, kZstd };
+enum class Codec { kDeflate, kZlib, kZstd };  ///< kZlib: deflate with a header and an Adler-32.
 
 /// Compressed bytes of one file.
 struct Compressed {
@@ -43,6 +44,13 @@ struct Compressed {
 /// copy, and what zstd's window takes until the end is decoded.
 /// Cost: linear for reads in order; nothing is read before the first read.
 std::shared_ptr<const RandomReader> decompressed(Compressed from);
+
+/// The same bytes for readers that go forward from several places in turns, as from the planes of shuffled elements:
+/// view i has a decoder that stands at begins[i]. One pass over all of the stream sets them there, and finds what is
+/// wrong with it. \pre `begins` rise and lie within from.bytes; not kZstd.
+/// \throws Error  as read_at of `decompressed`
+/// Memory: 36 MiB for up to 64 views.
+std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from, std::span<const std::int64_t> begins);
 
 /// Decompresses all of it once, front to back, for streams of which nobody says how much comes out: `from.bytes` is not
 /// looked at. `each` gets the bytes in blocks, valid during the call; it may throw to end it.

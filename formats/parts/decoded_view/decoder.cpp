@@ -54,7 +54,10 @@ class Input {
 /// ISA-L's inflate_state has no pointers but those to input and output, so that it is copied as it is.
 class Inflater final : public Decoder {
  public:
-  explicit Inflater(const Compressed& from) : from_(from), input_(from) { isal_inflate_init(&state_); }
+  explicit Inflater(const Compressed& from) : from_(from), input_(from) {
+    isal_inflate_init(&state_);
+    if (from.codec == Codec::kZlib) state_.crc_flag = ISAL_ZLIB;
+  }
   Inflater(const Inflater& other)
       : Decoder(), from_(other.from_), input_(other.from_, other.input_.position()), state_(other.state_) {}
   Inflater& operator=(const Inflater&) = delete;
@@ -141,8 +144,8 @@ class ZstdDecoder final : public Decoder {
 }  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const Compressed& from) {
-  if (from.codec == Codec::kDeflate) return std::make_unique<Inflater>(from);
-  return std::make_unique<ZstdDecoder>(from);
+  if (from.codec == Codec::kZstd) return std::make_unique<ZstdDecoder>(from);
+  return std::make_unique<Inflater>(from);
 }
 
 }  // namespace shard::decoded_view

@@ -21,9 +21,27 @@ constexpr std::size_t kMaxPoints = 32;
 constexpr std::int64_t kFirstSpacing = 1 << 20;
 constexpr std::int64_t kMostPasses = 16, kAlwaysDecoded = 256 << 20;
 
+/// What a view may keep.
+struct Room {
+  std::size_t block = kBlock, blocks = kWindowBlocks, points = kMaxPoints;
+};
+
+/// A decoder that stands at a position; never moved, only copied.
+struct Point {
+  std::int64_t position = 0;
+  std::unique_ptr<Decoder> stream;
+};
+
+[[noreturn]] void fail_size(const Compressed& from, std::int64_t decoded) {
+  throw damaged(from, "does not decompress to its size")
+      .expected(from.bytes)
+      .found(decoded > from.bytes ? fmt::format("more than {}", from.bytes) : fmt::format("{}", decoded));
+}
+
 /// The last bytes of the output, so that threads may read in turns. In blocks, which are full but for the last.
 class Window {
  public:
+  Window(std::size_t block_bytes, std::size_t most_blocks) : block_bytes_(block_bytes), most_blocks_(most_blocks) {}
   std::int64_t begin() const { return begin_; }
   std::int64_t end() const { return end_; }
   void restart(std::int64_t at) {
@@ -33,33 +51,35 @@ class Window {
   /// Room behind the end, for which the oldest block may be dropped. Never empty.
   std::span<std::byte> room() {
     if (static_cast<std::int64_t>(memory_bytes()) == end_ - begin_) add_block();
-    const std::size_t used = static_cast<std::size_t>(end_ - begin_) % kBlock;
-    return {blocks_.back().get() + used, kBlock - used};
+    const std::size_t used = static_cast<std::size_t>(end_ - begin_) % block_bytes_;
+    return {blocks_.back().get() + used, block_bytes_ - used};
   }
   /// Takes bytes of the room.
   void extend(std::size_t bytes) { end_ += static_cast<std::int64_t>(bytes); }
   /// Bytes from `offset` on, as far as they lie together. \pre begin() <= offset < end()
   std::span<const std::byte> from(std::int64_t offset) const {
-    const auto at = static_cast<std::size_t>(offset - begin_), skipped = at % kBlock;
-    return {blocks_[at / kBlock].get() + skipped, std::min(kBlock - skipped, static_cast<std::size_t>(end_ - offset))};
+    const auto at = static_cast<std::size_t>(offset - begin_), skipped = at % block_bytes_;
+    return {blocks_[at / block_bytes_].get() + skipped,
+            std::min(block_bytes_ - skipped, static_cast<std::size_t>(end_ - offset))};
   }
-  std::size_t memory_bytes() const { return blocks_.size() * kBlock; }
+  std::size_t memory_bytes() const { return blocks_.size() * block_bytes_; }
 
  private:
   using Block = std::unique_ptr<std::byte[]>;
 
   void add_block() {
     Block block;
-    if (blocks_.size() == kWindowBlocks) {
+    if (blocks_.size() == most_blocks_) {
       block = std::move(blocks_.front());
       blocks_.pop_front();
-      begin_ += static_cast<std::int64_t>(kBlock);
+      begin_ += static_cast<std::int64_t>(block_bytes_);
     } else {
-      block = std::make_unique_for_overwrite<std::byte[]>(kBlock);
+      block = std::make_unique_for_overwrite<std::byte[]>(block_bytes_);
     }
     blocks_.push_back(std::move(block));
   }
 
+  const std::size_t block_bytes_, most_blocks_;
   std::deque<Block> blocks_;
   std::int64_t begin_ = 0, end_ = 0;
 };
@@ -67,8 +87,15 @@ class Window {
 /// Output is kept in a window behind the decoder; decoders are copied now and then, to begin again at the copies.
 class Decompressed final : public RandomReader {
  public:
-  explicit Decompressed(Compressed from) : from_(std::move(from)), stream_(make_decoder(from_)) {
+  /// `begin` is where it begins first, and again for what lies behind; without a stream at the front.
+  Decompressed(std::shared_ptr<const Compressed> from, const Room& room, Point begin = {})
+      : kept_(std::move(from)),
+        from_(*kept_),
+        most_points_(room.points),
+        begin_(std::move(begin)),
+        window_(room.block, room.blocks) {
     name_ = from_.file->name();
+    begin_again(begin_.position);
   }
   std::int64_t size() const override { return from_.bytes; }
   std::unique_lock<std::mutex> turn() const override { return std::unique_lock(turn_); }
@@ -94,20 +121,21 @@ class Decompressed final : public RandomReader {
   }
 
  private:
-  struct Point {
-    std::int64_t position;
-    std::unique_ptr<Decoder> stream;  ///< Stands there; never moved, only copied.
-  };
+  /// Begins again at the last point before `offset`.
+  void begin_again(std::int64_t offset) const {
+    const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
+    const Point& point = after != points_.begin() ? *std::prev(after) : begin_;
+    const bool is_before = point.stream != nullptr && point.position <= offset;
+    stream_ = is_before ? point.stream->copy() : make_decoder(from_);
+    window_.restart(is_before ? point.position : 0);
+  }
 
   /// Begins again at the last point before `offset` if that is nearer, then decodes until `offset` is in the window or
   /// next.
   void seek(std::int64_t offset) const {
     const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
     const bool has_point = after != points_.begin();
-    if (offset < window_.begin() || (has_point && std::prev(after)->position > window_.end())) {
-      stream_ = has_point ? std::prev(after)->stream->copy() : make_decoder(from_);
-      window_.restart(has_point ? std::prev(after)->position : 0);
-    }
+    if (offset < window_.begin() || (has_point && std::prev(after)->position > window_.end())) begin_again(offset);
     while (window_.end() < offset) decode_block();
   }
 
@@ -116,9 +144,8 @@ class Decompressed final : public RandomReader {
     try {
       extend_window();
     } catch (...) {
-      window_.restart(0);
       points_.clear();
-      stream_ = make_decoder(from_);
+      begin_again(begin_.position);
       throw;
     }
   }
@@ -132,7 +159,7 @@ class Decompressed final : public RandomReader {
     window_.extend(produced);
     if (from_.on_decoded) from_.on_decoded(static_cast<std::int64_t>(produced));
     count_decoded(static_cast<std::int64_t>(produced));
-    if (produced == 0 || window_.end() > from_.bytes) fail_size(window_.end());
+    if (produced == 0 || window_.end() > from_.bytes) fail_size(from_, window_.end());
     if (window_.end() < from_.bytes) {
       remember();
     } else {
@@ -157,33 +184,31 @@ class Decompressed final : public RandomReader {
   void count_held() const {
     std::size_t bytes = window_.memory_bytes() + (stream_ == nullptr ? 0 : stream_->memory_bytes());
     for (const Point& point : points_) bytes += point.stream->memory_bytes();
+    if (begin_.stream != nullptr) bytes += begin_.stream->memory_bytes();
     held_bytes_ = static_cast<std::int64_t>(bytes);
   }
 
   void check_end() const {
     std::byte more[1];
-    if (stream_->produce(more) != 0) fail_size(from_.bytes + 1);
-  }
-
-  [[noreturn]] void fail_size(std::int64_t decoded) const {
-    throw damaged(from_, "does not decompress to its size")
-        .expected(from_.bytes)
-        .found(decoded > from_.bytes ? fmt::format("more than {}", from_.bytes) : fmt::format("{}", decoded));
+    if (stream_->produce(more) != 0) fail_size(from_, from_.bytes + 1);
   }
 
   void remember() const {
-    const std::int64_t last = points_.empty() ? 0 : points_.back().position;
+    const std::int64_t last = points_.empty() ? begin_.position : points_.back().position;
     if (window_.end() - last < spacing_) return;
     std::unique_ptr<Decoder> copy = stream_->copy();
     if (copy == nullptr) return;
     points_.push_back({window_.end(), std::move(copy)});
-    if (points_.size() < kMaxPoints) return;
+    if (points_.size() < most_points_) return;
     for (std::size_t i = 0; i < points_.size() / 2; ++i) points_[i] = std::move(points_[2 * i + 1]);
     points_.resize(points_.size() / 2);
     spacing_ *= 2;
   }
 
-  const Compressed from_;
+  const std::shared_ptr<const Compressed> kept_;
+  const Compressed& from_;
+  const std::size_t most_points_;
+  const Point begin_;
   mutable std::mutex turn_;                  ///< Of readers.
   mutable std::mutex mutex_;                 ///< Guards what follows.
   mutable std::unique_ptr<Decoder> stream_;  ///< Null behind the end.
@@ -197,7 +222,32 @@ class Decompressed final : public RandomReader {
 }  // namespace
 
 std::shared_ptr<const RandomReader> decompressed(Compressed from) {
-  return std::make_shared<Decompressed>(std::move(from));
+  return std::make_shared<Decompressed>(std::make_shared<const Compressed>(std::move(from)), Room());
+}
+
+std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from,
+                                                                 std::span<const std::int64_t> begins) {
+  constexpr std::size_t kSmallBlock = 64 << 10, kMostHeld = 4 << 20;
+  const auto kept = std::make_shared<const Compressed>(std::move(from));
+  const std::size_t views = std::max<std::size_t>(1, begins.size());
+  const Room room{.block = kSmallBlock,
+                  .blocks = std::max<std::size_t>(kMostHeld / kSmallBlock / views, 2),
+                  .points = std::max<std::size_t>(kMaxPoints / 2 / views, 2)};
+  const std::unique_ptr<Decoder> stream = make_decoder(*kept);
+  std::vector<std::byte> block(kBlock);
+  std::vector<std::shared_ptr<const RandomReader>> parts;
+  for (std::int64_t position = 0;;) {
+    while (parts.size() < begins.size() && begins[parts.size()] == position) {
+      parts.push_back(std::make_shared<Decompressed>(kept, room, Point{position, stream->copy()}));
+    }
+    const std::int64_t next = parts.size() < begins.size() ? begins[parts.size()] : kept->bytes + 1;
+    const auto wanted = static_cast<std::size_t>(std::min(static_cast<std::int64_t>(kBlock), next - position));
+    const std::size_t produced = stream->produce(std::span(block).first(wanted));
+    position += static_cast<std::int64_t>(produced);
+    if (kept->on_decoded) kept->on_decoded(static_cast<std::int64_t>(produced));
+    if (position > kept->bytes || (produced == 0 && position < kept->bytes)) fail_size(*kept, position);
+    if (produced == 0) return parts;
+  }
 }
 
 void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each) {

@@ -13,10 +13,6 @@ namespace shard::hf_index {
 
 namespace {
 
-bool is_safe_component(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
-}
-
 /// Gives files numbers in the order in which they are met.
 class FileNumbers {
  public:
@@ -64,6 +60,10 @@ void check_names(const WeightMap& map, const std::string& file) {
 }
 
 }  // namespace
+
+bool is_safe_component(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
 
 WeightMapEntry* WeightMap::find(std::string_view name) {
   const auto at = std::ranges::lower_bound(entries, name, {}, &WeightMapEntry::name);

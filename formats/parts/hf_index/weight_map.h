@@ -31,6 +31,9 @@ struct WeightMap {
   WeightMapEntry* find(std::string_view name);
 };
 
+/// Whether `name` is one component of a path: what an index may call a file.
+bool is_safe_component(std::string_view name);
+
 /// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file name that is
 ///   not a single path component.
 WeightMap read_weight_map(const RandomReader& file);

@@ -93,6 +93,11 @@ bool JsonCursor::next_name(std::string_view& name, std::string& decoded, bool& i
   return true;
 }
 
+bool JsonCursor::at_array() {
+  skip_space();
+  return *at_ == '[';
+}
+
 void JsonCursor::enter_array() {
   expect('[');
   if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));

@@ -29,6 +29,7 @@ class JsonCursor {
   bool next_key(std::string_view& key, bool& is_first);
   /// The same with the key's escapes resolved: such a key lies in `decoded`, another one in the text.
   bool next_name(std::string_view& name, std::string& decoded, bool& is_first);
+  bool at_array();  ///< Whether the next value is an array.
   void enter_array();
   bool next_element(bool& is_first);
 

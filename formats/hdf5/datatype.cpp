@@ -1,0 +1,236 @@
+#include "formats/hdf5/datatype.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace shard::hdf5 {
+
+namespace {
+
+struct FloatRow {
+  DType dtype;
+  std::uint32_t bytes;
+  FloatFields fields;
+};
+
+constexpr FloatFields ieee(std::uint32_t bits, std::uint32_t exponent_bits, std::uint64_t bias) {
+  const std::uint32_t mantissa_bits = bits - 1 - exponent_bits;
+  return {bits, 0, bits - 1, mantissa_bits, exponent_bits, 0, mantissa_bits, bias, true};
+}
+
+/// The first rows are also how a dtype is written; the others are read. As a file has them, an e4m3 of bias 7 may be
+/// IEEE's or OCP's: frameworks mean OCP's, without infinities.
+constexpr std::array kFloats{
+    FloatRow{DType::kFloat16, 2, ieee(16, 5, 15)},      FloatRow{DType::kBfloat16, 2, ieee(16, 8, 127)},
+    FloatRow{DType::kFloat32, 4, ieee(32, 8, 127)},     FloatRow{DType::kFloat64, 8, ieee(64, 11, 1023)},
+    FloatRow{DType::kFloat8E5m2, 1, ieee(8, 5, 15)},    FloatRow{DType::kFloat8E4m3fn, 1, ieee(8, 4, 7)},
+    FloatRow{DType::kFloat8E4m3fnuz, 1, ieee(8, 4, 8)}, FloatRow{DType::kFloat8E5m2fnuz, 1, ieee(8, 5, 16)},
+};
+constexpr std::size_t kWrittenFloats = 5;
+
+struct IntegerRow {
+  DType dtype;
+  std::uint32_t bytes;
+  bool is_signed;
+};
+constexpr std::array kIntegers{
+    IntegerRow{DType::kUint8, 1, false},  IntegerRow{DType::kInt8, 1, true},    IntegerRow{DType::kUint16, 2, false},
+    IntegerRow{DType::kInt16, 2, true},   IntegerRow{DType::kUint32, 4, false}, IntegerRow{DType::kInt32, 4, true},
+    IntegerRow{DType::kUint64, 8, false}, IntegerRow{DType::kInt64, 8, true},
+};
+
+constexpr std::array kComplexes{DType::kComplex32, DType::kComplex64, DType::kComplex128};
+
+std::optional<DType> integer_dtype(const Type& type) {
+  const auto row = std::ranges::find_if(
+      kIntegers, [&](const IntegerRow& each) { return each.bytes == type.bytes && each.is_signed == type.is_signed; });
+  const bool is_whole = type.offset == 0 && type.precision == type.bytes * 8;
+  return row == kIntegers.end() || !is_whole ? std::nullopt : std::optional(row->dtype);
+}
+
+std::optional<DType> float_dtype(const Type& type) {
+  const auto row = std::ranges::find_if(
+      kFloats, [&](const FloatRow& each) { return each.bytes == type.bytes && each.fields == type.fields; });
+  return row == kFloats.end() ? std::nullopt : std::optional(row->dtype);
+}
+
+/// Names from TRUE = 1 and FALSE = 0, in any order and case.
+bool is_bool(const Type& type) {
+  if (type.bytes != 1 || type.inner.size() != 3) return false;
+  const auto has = [&](std::string_view name, std::int64_t value) {
+    return std::any_of(type.inner.begin() + 1, type.inner.end(), [&](const Type::Member& member) {
+      return member.value == value && std::ranges::equal(member.name, name, {}, [](char c) {
+               return static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+             });
+    });
+  };
+  return has("FALSE", 0) && has("TRUE", 1);
+}
+
+/// Two floats of one type that fill the compound, real first, of any names that say so.
+std::optional<ElementType> complex_type(const Type& type) {
+  if (type.inner.size() != 2) return std::nullopt;
+  const Type::Member &real = type.inner[0], &imaginary = type.inner[1];
+  const bool are_named =
+      (real.name == "r" && imaginary.name == "i") || (real.name == "real" && imaginary.name == "imag");
+  if (!are_named || real.at != 0 || imaginary.at * 2 != type.bytes || real.type.kind != TypeClass::kFloat)
+    return std::nullopt;
+  const auto part = element_type(real.type, {}), other = element_type(imaginary.type, {});
+  if (!part || !other || part->dtype != other->dtype || part->swap != other->swap) return std::nullopt;
+  for (const DType dtype : kComplexes) {
+    if (component_of(dtype) == part->dtype) return ElementType{.dtype = dtype, .swap = part->swap};
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> opaque_dtype(const Type& type, std::string_view name) {
+  if (!name.empty()) {
+    const std::optional<DType> dtype = dtype_of_name(name);
+    if (!dtype) return std::nullopt;
+    const DTypeBlock block = dtype_block(*dtype);
+    const int bytes = block.elements == 1 ? block.bytes : 1;
+    return static_cast<std::uint32_t>(bytes) == type.bytes ? dtype : std::nullopt;
+  }
+  if (type.bytes == 1) return DType::kBits8;
+  return type.bytes == 2 ? std::optional(DType::kBits16) : std::nullopt;
+}
+
+std::optional<ElementType> array_type(const Type& type, std::string_view dtype_attribute) {
+  if (type.inner.size() != 1) return std::nullopt;
+  std::optional<ElementType> element = element_type(type.inner[0].type, dtype_attribute);
+  if (element) element->dims.insert(element->dims.begin(), type.dims.begin(), type.dims.end());
+  return element;
+}
+
+std::optional<ElementType> enum_type(const Type& type) {
+  if (type.inner.empty()) return std::nullopt;
+  if (is_bool(type)) return ElementType{.dtype = DType::kBool};
+  std::optional<ElementType> element = element_type(type.inner[0].type, {});
+  if (element) element->is_enum = true;
+  return element;
+}
+
+Type integer_type(const IntegerRow& row) {
+  Type type;
+  type.bytes = row.bytes;
+  type.is_signed = row.is_signed;
+  type.precision = row.bytes * 8;
+  return type;
+}
+
+Type float_type(const FloatRow& row) {
+  Type type;
+  type.kind = TypeClass::kFloat;
+  type.bytes = row.bytes;
+  type.fields = row.fields;
+  return type;
+}
+
+Type bool_type() {
+  Type base = integer_type({DType::kInt8, 1, true}), type = base;
+  type.kind = TypeClass::kEnum;
+  type.inner = {{"", 0, 0, base}, {"FALSE", 0, 0, {}}, {"TRUE", 0, 1, {}}};
+  return type;
+}
+
+Type compound_of(DType part) {
+  Type type;
+  const Type part_type = type_of(part);
+  type.kind = TypeClass::kCompound;
+  type.bytes = part_type.bytes * 2;
+  type.inner = {{"r", 0, 0, part_type}, {"i", part_type.bytes, 0, part_type}};
+  return type;
+}
+
+const FloatRow* written_float(DType dtype) {
+  const std::span<const FloatRow> rows(kFloats.data(), kWrittenFloats);
+  const auto row = std::ranges::find(rows, dtype, &FloatRow::dtype);
+  return row == rows.end() ? nullptr : &*row;
+}
+
+bool is_written_complex(DType dtype) { return std::ranges::find(kComplexes, dtype) != kComplexes.end(); }
+
+const IntegerRow* written_integer(DType dtype) {
+  const auto row = std::ranges::find(kIntegers, dtype, &IntegerRow::dtype);
+  return row == kIntegers.end() ? nullptr : &*row;
+}
+
+std::string_view class_name(TypeClass kind) {
+  switch (kind) {
+    case TypeClass::kInteger:
+      return "integer";
+    case TypeClass::kFloat:
+      return "float";
+    case TypeClass::kString:
+      return "string";
+    case TypeClass::kOpaque:
+      return "opaque";
+    case TypeClass::kBitfield:
+      return "bit field";
+    case TypeClass::kEnum:
+      return "enum";
+    case TypeClass::kCompound:
+      return "compound";
+    case TypeClass::kArray:
+      return "array";
+    case TypeClass::kVariableLength:
+      return "variable-length sequence";
+    case TypeClass::kReference:
+      return "reference";
+    case TypeClass::kTime:
+      return "time";
+    case TypeClass::kComplex:
+      return "complex";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::optional<ElementType> element_type(const Type& type, std::string_view dtype_attribute) {
+  const auto plain = [&](std::optional<DType> dtype) {
+    const bool swap = type.big_endian && type.bytes > 1;
+    return dtype ? std::optional(ElementType{.dtype = *dtype, .swap = swap}) : std::nullopt;
+  };
+  switch (type.kind) {
+    case TypeClass::kInteger:
+      return plain(integer_dtype(type));
+    case TypeClass::kFloat:
+      return plain(float_dtype(type));
+    case TypeClass::kBitfield:
+    case TypeClass::kOpaque:
+      return plain(opaque_dtype(type, dtype_attribute));
+    case TypeClass::kEnum:
+      return enum_type(type);
+    case TypeClass::kCompound:
+      return complex_type(type);
+    case TypeClass::kArray:
+      return array_type(type, dtype_attribute);
+    default:
+      return std::nullopt;
+  }
+}
+
+Type type_of(DType dtype) {
+  if (dtype == DType::kBool) return bool_type();
+  if (const IntegerRow* row = written_integer(dtype)) return integer_type(*row);
+  if (const FloatRow* row = written_float(dtype)) return float_type(*row);
+  if (is_written_complex(dtype)) return compound_of(component_of(dtype));
+  Type type;
+  type.kind = TypeClass::kOpaque;
+  const DTypeBlock block = dtype_block(dtype);
+  type.bytes = static_cast<std::uint32_t>(block.elements == 1 ? block.bytes : 1);
+  return type;
+}
+
+bool is_opaque(DType dtype) { return type_of(dtype).kind == TypeClass::kOpaque; }
+
+std::string to_string(const Type& type) {
+  if (type.kind == TypeClass::kString && type.is_variable) return "string of variable length";
+  const std::string_view order = type.big_endian && type.bytes > 1 ? "big-endian " : "";
+  return fmt::format("{}{} of {} bytes", order, class_name(type.kind), type.bytes);
+}
+
+}  // namespace shard::hdf5

@@ -1,0 +1,24 @@
+/// \file
+/// A chunk that is too large to be decoded whole, read in bounded memory. Inside formats/hdf5 only.
+#pragma once
+
+#include <memory>
+
+#include "formats/hdf5/chunk_view.h"
+
+namespace shard::hdf5 {
+
+/// See decoded_chunk. Deflated ones stream through a decoder; shuffled ones of those through one for each byte of an
+/// element, and are decoded once more before, to set them up. A checksum is compared in one pass before the first byte.
+/// \throws Error kUnsupported  from read_at: shuffled elements of more than 64 bytes.
+/// Memory: up to 40 MiB. Nothing is read before the first read.
+std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk);
+
+/// Bytes of a file from `offset` on. \throws Error kCorruption  reads leave them
+std::shared_ptr<const RandomReader> bytes_within(std::shared_ptr<const RandomReader> file, std::int64_t offset,
+                                                 std::int64_t bytes);
+
+/// \throws Error kCorruption  a read of `count` bytes at `offset` leaves `bytes`.
+void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file);
+
+}  // namespace shard::hdf5

@@ -1,0 +1,73 @@
+/// \file
+/// libhdf5's identifiers, closed by themselves, and its errors as exceptions. Inside formats/hdf5 only.
+///
+/// Threads: libhdf5 is used by one thread at a time; see library_lock().
+#pragma once
+
+#include <hdf5.h>
+
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace shard::hdf5 {
+
+/// A call of libhdf5 failed. The text is the innermost line of its error stack.
+class LibraryError : public std::runtime_error {
+ public:
+  LibraryError(const std::string& text, bool is_unsupported) : std::runtime_error(text), unsupported_(is_unsupported) {}
+  /// The file is of a newer version than the library, or has a part that it was built without.
+  bool is_unsupported() const { return unsupported_; }
+
+ private:
+  bool unsupported_;
+};
+
+/// Throws what libhdf5 says of the call that failed, and empties its error stack.
+[[noreturn]] void throw_library_error();
+
+/// Passes on what a call returned. \throws LibraryError  for negative values: the call failed.
+template <class Result>
+Result checked(Result result) {
+  if (result < 0) throw_library_error();
+  return result;
+}
+
+/// Held while this process uses libhdf5, which need not be built for threads. The first call turns off printing of
+/// errors and the loading of plug-ins.
+std::unique_lock<std::mutex> library_lock();
+
+/// Owns an identifier.
+template <herr_t (*Close)(hid_t)>
+class Handle {
+ public:
+  Handle() = default;
+  /// \throws LibraryError  `id` is what a call returned that failed.
+  explicit Handle(hid_t id) : id_(checked(id)) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~Handle() {
+    if (id_ >= 0) Close(id_);
+  }
+  hid_t get() const { return id_; }
+  /// Gives up the identifier, for a caller that wants to know whether closing it succeeds.
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+};
+
+using FileHandle = Handle<H5Fclose>;
+using GroupHandle = Handle<H5Gclose>;
+using ObjectHandle = Handle<H5Oclose>;
+using DatasetHandle = Handle<H5Dclose>;
+using SpaceHandle = Handle<H5Sclose>;
+using TypeHandle = Handle<H5Tclose>;
+using AttributeHandle = Handle<H5Aclose>;
+using PropertiesHandle = Handle<H5Pclose>;
+
+}  // namespace shard::hdf5

@@ -1,0 +1,333 @@
+#include "formats/hdf5/placed_dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+Error contradiction(const std::string& what) {
+  return Error(ErrorCode::kCorruption, what).of_kind(FindingKind::kBadHeader);
+}
+
+/// Adds one dataset's storages.
+class Placer {
+ public:
+  Placer(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, const Entry& entry,
+         const ElementType& element)
+      : catalog_(catalog), views_(views), file_(file), rank_(rank), entry_(entry), element_(element) {
+    code_.swap_bytes = element.swap ? decoded_view::swapped_bytes(element.dtype) : 1;
+    code_.dtype = element.dtype;
+  }
+
+  PlacedDataset place() {
+    placed_.dtype = element_.dtype;
+    placed_.is_enum = element_.is_enum;
+    placed_.shape = with_array_dims(entry_.space.shape);
+    placed_.box = placed_.shape;
+    set_packed_shape();
+    bytes_ = checked_bytes(checked_numel(placed_.shape), placed_.dtype);
+    if (is_empty(placed_.shape)) return std::move(placed_);
+    switch (entry_.storage) {
+      case StorageKind::kCompact:
+        place_compact();
+        break;
+      case StorageKind::kContiguous:
+        place_contiguous();
+        break;
+      case StorageKind::kChunked:
+        place_chunked();
+        break;
+      case StorageKind::kVirtual:
+        throw contradiction("cannot place a virtual dataset in its own file");
+    }
+    return std::move(placed_);
+  }
+
+ private:
+  std::vector<std::int64_t> with_array_dims(std::vector<std::int64_t> dims) const {
+    dims.insert(dims.end(), element_.dims.begin(), element_.dims.end());
+    if (std::ssize(dims) > kMaxDims) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot read {} dimensions, at most {}", dims.size(), kMaxDims));
+    }
+    return dims;
+  }
+
+  /// Packed elements lie in a dataset of bytes, and an attribute has their shape.
+  void set_packed_shape() {
+    if (dtype_block(element_.dtype).elements == 1) return;
+    const auto shape = std::ranges::find(entry_.attributes, kShapeAttribute, &Attribute::name);
+    if (shape == entry_.attributes.end() || entry_.storage == StorageKind::kChunked) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("cannot read packed elements of dtype {} without the attribute {}",
+                              dtype_name(element_.dtype), kShapeAttribute));
+    }
+    const std::vector<std::int64_t> dims = integers_of(shape->content);
+    if (checked_bytes(checked_numel(dims), element_.dtype) != checked_numel(placed_.shape)) {
+      throw contradiction(fmt::format("the attribute {} does not fit the dataset", kShapeAttribute))
+          .of_kind(FindingKind::kShapeMismatch)
+          .expected(shard::to_string(placed_.shape))
+          .found(shard::to_string(dims));
+    }
+    placed_.shape = placed_.box = dims;
+  }
+
+  static std::vector<std::int64_t> integers_of(const Content& content) {
+    const bool are_integers = content.type.kind == TypeClass::kInteger && content.type.bytes == sizeof(std::int64_t) &&
+                              !content.type.big_endian && content.data.size() % sizeof(std::int64_t) == 0;
+    if (!are_integers) throw contradiction(fmt::format("the attribute {} holds no integers", kShapeAttribute));
+    std::vector<std::int64_t> numbers(content.data.size() / sizeof(std::int64_t));
+    std::ranges::copy(content.data, std::as_writable_bytes(std::span(numbers)).begin());
+    return numbers;
+  }
+
+  void place_compact() {
+    if (std::ssize(entry_.compact) != bytes_) {
+      throw contradiction("a compact dataset does not have the size of its shape")
+          .expected(bytes_)
+          .found(std::ssize(entry_.compact));
+    }
+    const std::span<std::byte> copy = catalog_.arena->array<std::byte>(entry_.compact.size());
+    std::ranges::copy(entry_.compact, copy.begin());
+    add_stored(add_view({.kind = StoredView::Kind::kConstant, .data = copy, .code = code_}, bytes_));
+  }
+
+  void place_contiguous() {
+    if (entry_.offset < 0) return add_fill();
+    if (entry_.stored_bytes < bytes_) {
+      throw contradiction("a dataset is stored in fewer bytes than it has")
+          .of_kind(FindingKind::kTruncated)
+          .expected(bytes_)
+          .found(entry_.stored_bytes);
+    }
+    add_bytes(entry_.offset, bytes_);
+  }
+
+  void place_chunked() {
+    if (entry_.chunk_shape.size() != entry_.space.shape.size())
+      throw contradiction("chunks do not have the dataset's dimensions");
+    placed_.box = with_array_dims(entry_.chunk_shape);
+    std::int64_t count = 1;
+    for (std::size_t d = 0; d < placed_.box.size(); ++d) {
+      if (placed_.box[d] <= 0) throw contradiction("a chunk has no elements");
+      count = checked_mul(count, (placed_.shape[d] - 1) / placed_.box[d] + 1);
+    }
+    catalog_.arena->charge(Charge::kChunks, count);
+    chunk_bytes_ = checked_bytes(checked_numel(placed_.box), placed_.dtype);
+    filters_ = catalog_.arena->array<Filter>(entry_.filters.size());
+    std::ranges::copy(entry_.filters, filters_.begin());
+    placed_.stored.reserve(static_cast<std::size_t>(count));
+    for (const ChunkPlace& chunk : entry_.chunks) {
+      const auto number = static_cast<std::size_t>(chunk.number);
+      if (chunk.number < std::ssize(placed_.stored) || chunk.number >= count)
+        throw contradiction("a chunk lies outside its dataset");
+      fill_until(number);
+      add_chunk(chunk);
+    }
+    fill_until(static_cast<std::size_t>(count));
+  }
+
+  void add_chunk(const ChunkPlace& chunk) {
+    const bool is_filtered = !filters_.empty() && (~chunk.skipped & ((1U << filters_.size()) - 1)) != 0;
+    if (is_filtered) {
+      add_stored(add_view({.kind = StoredView::Kind::kChunk, .place = chunk, .filters = filters_, .code = code_},
+                          chunk_bytes_));
+      return;
+    }
+    if (chunk.bytes != chunk_bytes_) {
+      throw contradiction("a chunk does not have the size of its shape")
+          .expected(chunk_bytes_)
+          .found(std::int64_t{chunk.bytes});
+    }
+    add_bytes(chunk.offset, chunk_bytes_);
+  }
+
+  /// Chunks up to number `end` were never written.
+  void fill_until(std::size_t end) {
+    while (placed_.stored.size() < end) {
+      fill_stored_ == kNoIndex ? add_fill() : placed_.stored.push_back(fill_stored_);
+    }
+  }
+
+  void add_fill() {
+    fill_stored_ =
+        add_constant(catalog_, views_, file_, placed_.dtype, placed_.box, fill_of(*catalog_.arena, entry_, element_));
+    catalog_.stored[fill_stored_].rank = rank_;
+    placed_.stored.push_back(fill_stored_);
+  }
+
+  void add_bytes(std::int64_t offset, std::int64_t bytes) {
+    if (!code_.is_plain()) {
+      add_stored(add_view({.place = {.offset = offset}, .code = code_}, bytes));
+      return;
+    }
+    catalog_.storages.push_back({.offset = offset, .bytes = bytes, .file = file_});
+    add_stored(static_cast<std::uint32_t>(catalog_.storages.size() - 1));
+  }
+
+  std::uint32_t add_view(const StoredView& view, std::int64_t bytes) {
+    const auto storage = static_cast<std::uint32_t>(catalog_.storages.size());
+    const bool is_decoded = view.kind == StoredView::Kind::kChunk;
+    catalog_.storages.push_back({.offset = 0, .bytes = bytes, .file = file_, .plain = false, .is_stream = is_decoded});
+    views_.add(storage, view);
+    return storage;
+  }
+
+  void add_stored(std::uint32_t storage) {
+    StoredTensor stored;
+    stored.shape = catalog_.arena->dims(placed_.box);
+    stored.strides = row_major_strides(*catalog_.arena, placed_.box);
+    stored.storage = storage;
+    stored.rank = rank_;
+    stored.dtype = placed_.dtype;
+    placed_.stored.push_back(static_cast<std::uint32_t>(catalog_.stored.size()));
+    catalog_.stored.push_back(stored);
+  }
+
+  Catalog& catalog_;
+  StoredViews& views_;
+  std::uint32_t file_;
+  std::int32_t rank_;
+  const Entry& entry_;
+  const ElementType& element_;
+  decoded_view::ElementCode code_;
+  PlacedDataset placed_;
+  std::int64_t bytes_ = 0, chunk_bytes_ = 0;
+  std::span<Filter> filters_;
+  std::uint32_t fill_stored_ = kNoIndex;  ///< What stands for every chunk that was never written.
+};
+
+/// The part of a dataset that a tensor's box shows, cut by the grid.
+class BoxCutter {
+ public:
+  BoxCutter(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
+            std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims)
+      : catalog_(catalog), dataset_(dataset), from_(from), sizes_(sizes), to_(to), dims_(dims) {
+    const std::size_t count = from.size();
+    grid_.resize(count);
+    for (std::size_t d = 0; d < count; ++d) {
+      grid_[d] = (dataset.shape[d] - 1) / dataset.box[d] + 1;
+      begin_.push_back(from[d] / dataset.box[d]);
+      end_.push_back((from[d] + sizes[d] - 1) / dataset.box[d] + 1);
+    }
+  }
+
+  void cut() {
+    std::vector<std::int64_t> at = begin_;
+    do add(at);
+    while (advance(at));
+  }
+
+ private:
+  /// The next place between begin_ and end_, row-major; false after the last.
+  bool advance(std::vector<std::int64_t>& at) const {
+    for (std::size_t d = at.size(); d-- > 0;) {
+      if (++at[d] < end_[d]) return true;
+      at[d] = begin_[d];
+    }
+    return false;
+  }
+
+  void add(const std::vector<std::int64_t>& at) {
+    catalog_.arena->charge(Charge::kChunks);
+    std::int64_t number = 0;
+    for (std::size_t d = 0; d < at.size(); ++d) number = number * grid_[d] + at[d];
+    const std::uint32_t stored = dataset_.stored[static_cast<std::size_t>(number)];
+    const Dims strides = catalog_.stored[stored].strides;
+    Chunk chunk;
+    chunk.stored = stored;
+    offsets_.assign(to_.begin(), to_.end());
+    cut_sizes_.assign(to_.size(), 1);
+    cut_strides_.assign(to_.size(), 0);
+    for (std::size_t d = 0; d < at.size(); ++d) {
+      const std::int64_t corner = at[d] * dataset_.box[d], low = std::max(from_[d], corner);
+      chunk.first += (low - corner) * strides[static_cast<int>(d)];
+    }
+    for (std::size_t t = 0; t < to_.size(); ++t) {
+      if (dims_[t] < 0) continue;
+      const auto d = static_cast<std::size_t>(dims_[t]);
+      const std::int64_t corner = at[d] * dataset_.box[d], low = std::max(from_[d], corner);
+      const std::int64_t high = std::min(from_[d] + sizes_[d], corner + dataset_.box[d]);
+      offsets_[t] += low - from_[d];
+      cut_sizes_[t] = high - low;
+      cut_strides_[t] = strides[dims_[t]];
+    }
+    chunk.offsets = catalog_.arena->dims(offsets_);
+    chunk.sizes = catalog_.arena->dims(cut_sizes_);
+    chunk.strides = catalog_.arena->dims(cut_strides_);
+    catalog_.chunks.push_back(chunk);
+  }
+
+  Catalog& catalog_;
+  const PlacedDataset& dataset_;
+  std::span<const std::int64_t> from_, sizes_, to_;
+  std::span<const int> dims_;
+  std::vector<std::int64_t> grid_, begin_, end_;
+  std::vector<std::int64_t> offsets_, cut_sizes_, cut_strides_;
+};
+
+}  // namespace
+
+std::string_view dtype_attribute(const Entry& entry) {
+  const auto found = std::ranges::find(entry.attributes, kDtypeAttribute, &Attribute::name);
+  const bool is_text = found != entry.attributes.end() && found->content.strings.size() == 1;
+  return is_text ? found->content.strings.front() : std::string_view();
+}
+
+std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element) {
+  if (entry.fill.empty()) return {};
+  const std::span<std::byte> fill = arena.array<std::byte>(entry.fill.size());
+  std::ranges::copy(entry.fill, fill.begin());
+  if (element.swap) {
+    const auto group = static_cast<std::size_t>(decoded_view::swapped_bytes(element.dtype));
+    for (std::size_t at = 0; at + group <= fill.size(); at += group) std::ranges::reverse(fill.subspan(at, group));
+  }
+  return fill;
+}
+
+std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, DType dtype,
+                           std::span<const std::int64_t> shape, std::span<const std::byte> fill) {
+  const auto storage = static_cast<std::uint32_t>(catalog.storages.size());
+  const std::int64_t bytes = checked_bytes(checked_numel(shape), dtype);
+  catalog.storages.push_back({.offset = 0, .bytes = bytes, .file = file, .plain = false});
+  views.add(storage, {.kind = StoredView::Kind::kConstant, .data = fill});
+  StoredTensor stored;
+  stored.shape = catalog.arena->dims(shape);
+  stored.strides = row_major_strides(*catalog.arena, shape);
+  stored.storage = storage;
+  stored.dtype = dtype;
+  catalog.stored.push_back(stored);
+  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
+}
+
+PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank,
+                            const Entry& entry) {
+  const std::optional<ElementType> element = element_type(entry.type, dtype_attribute(entry));
+  if (!element) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot read elements of this HDF5 type: {}", to_string(entry.type)));
+  }
+  return Placer(catalog, views, file, rank, entry, *element).place();
+}
+
+void append_chunks(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
+                   std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims) {
+  if (!is_empty(sizes)) BoxCutter(catalog, dataset, from, sizes, to, dims).cut();
+}
+
+void append_whole(Catalog& catalog, const PlacedDataset& dataset) {
+  const std::vector<std::int64_t> zeros(dataset.shape.size());
+  std::vector<int> dims(dataset.shape.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  append_chunks(catalog, dataset, zeros, dataset.shape, zeros, dims);
+}
+
+}  // namespace shard::hdf5

@@ -1,0 +1,53 @@
+/// \file
+/// Where the elements of a dataset lie, in a catalog's terms. Inside formats/hdf5 only.
+///
+/// A dataset is a grid of equal boxes, row-major; the last of a dimension may reach past the dataset. A contiguous or
+/// compact one is a grid of one box, a chunked one has a stored tensor for each chunk. Chunks that were never written
+/// share one that is made of fill values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "formats/hdf5/datatype.h"
+#include "formats/hdf5/described.h"
+#include "formats/hdf5/stored_views.h"
+#include "libshard/catalog/catalog.h"
+
+namespace shard::hdf5 {
+
+struct PlacedDataset {
+  DType dtype{};
+  std::vector<std::int64_t> shape;      ///< With the dimensions of an array type.
+  std::vector<std::int64_t> box;        ///< The shape of each box of the grid.
+  bool is_enum = false;                 ///< Elements are an enum's values, whose names are lost.
+  std::vector<std::uint32_t> stored{};  ///< By number in the grid; of a dataset without elements none.
+};
+
+/// The elements of a dataset's attribute `dtype`, or none.
+std::string_view dtype_attribute(const Entry& entry);
+
+/// Adds the storages and stored tensors of a dataset that is not virtual to the catalog.
+/// \throws Error kUnsupported  a datatype that no dtype stands for
+/// \throws Error kCorruption  shapes, places and sizes that contradict each other, or the budget is spent.
+PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank,
+                            const Entry& entry);
+
+/// Appends the chunks of a tensor whose box at `to` is the dataset's box of `sizes` at `from`. `dims` says for each
+/// dimension of the tensor which one of the dataset it is, -1 for one of size 1 that the dataset lacks.
+void append_chunks(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
+                   std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims);
+
+/// Appends the chunks of a tensor that is the whole dataset.
+void append_whole(Catalog& catalog, const PlacedDataset& dataset);
+
+/// The fill value of a dataset as plain elements, or nothing for zeros; in the arena.
+std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element);
+
+/// Adds a storage of fill values and a stored tensor of `shape` over it. \returns the stored tensor's index
+std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, DType dtype,
+                           std::span<const std::int64_t> shape, std::span<const std::byte> fill);
+
+}  // namespace shard::hdf5

@@ -1,0 +1,347 @@
+#include "formats/hdf5/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "formats/hdf5/entry_paths.h"
+#include "formats/hdf5/keras_index.h"
+#include "formats/hdf5/link_names.h"
+#include "formats/hdf5/parser.h"
+#include "formats/hdf5/placed_dataset.h"
+#include "formats/hdf5/root_notes.h"
+#include "formats/hdf5/source_files.h"
+#include "formats/hdf5/tree.h"
+#include "formats/hdf5/values.h"
+#include "formats/hdf5/virtual_datasets.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/pickle/equal.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/io/open_files.h"
+#include "libshard/io/paths.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+constexpr std::string_view kOwnFile = ".";
+
+class Hdf5Reader final : public Reader {
+ public:
+  Hdf5Reader(const Source& source, const OpenOptions& options)
+      : store_(*source.store),
+        findings_(*options.findings),
+        opaque_(options.opaque_globals),
+        source_(find_hdf5_files(source)),
+        files_([this](std::uint32_t index) { return open_file(index); }),
+        virtual_(catalog_, views_) {
+    catalog_.format = "hdf5";
+    for (std::size_t i = 0; i < source_.names.size(); ++i) read_main_file(add_file(source_.names[i], source_.shown[i]));
+    if (!source_.index.empty()) check_index();
+    read_virtual();
+    take_tree();
+    note_others();
+    validate_catalog(catalog_, findings_);
+    check_duplicates();
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}  // The parser says all places.
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    const Storage& stored = catalog_.storages[storage];
+    return stored.plain ? file(stored.file) : views_.get(catalog_, storage, file(stored.file));
+  }
+
+ private:
+  /// A file whose entries become tensors and objects.
+  struct MainFile {
+    std::uint32_t file;
+    RootNotes notes{};
+    EntryPaths paths;
+  };
+
+  std::uint32_t add_file(const std::string& name, const std::string& shown) {
+    paths_.push_back(name);
+    catalog_.files.push_back({shown, 0, -1});
+    return static_cast<std::uint32_t>(paths_.size() - 1);
+  }
+
+  std::unique_ptr<RandomReader> open_file(std::uint32_t index) const {
+    return folder().empty() ? store_.open(paths_[index]) : store_.open_below(folder(), paths_[index]);
+  }
+
+  /// What the names of files lie in. Empty for files that were named one by one, until one has virtual datasets.
+  const std::string& folder() const { return source_.folder; }
+
+  /// \returns the facts of the file, each entry given to `each`; errors name the file.
+  FileFacts parse(std::uint32_t index, const std::function<void(const Entry&)>& each) {
+    const std::shared_ptr<const RandomReader> opened = files_.get(index);
+    catalog_.files[index].bytes = opened->size();
+    catalog_.files[index].identity = opened->identity();
+    try {
+      return parse_file(*opened, *catalog_.arena, each);
+    } catch (Error& error) {
+      throw error.in_file(catalog_.files[index].path);
+    }
+  }
+
+  void read_main_file(std::uint32_t index) {
+    MainFile main{index, {}, EntryPaths(*catalog_.arena)};
+    const FileFacts facts = parse(index, [&](const Entry& entry) {
+      try {
+        take(main, entry);
+      } catch (Error& error) {
+        throw error.of_tensor(fmt::format("{}", fmt::join(entry.links, ".")));
+      }
+    });
+    catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
+    if (!facts.skipped.empty()) {
+      catalog_.warnings.push_back(
+          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+    }
+  }
+
+  void take(MainFile& main, const Entry& entry) {
+    if (entry.links.empty()) take_root(main, entry);
+    main.paths.move_to(entry.links);
+    if (!source_.index.empty()) seen_.insert(join_links(entry.links, main.file));
+    if (entry.kind == EntryKind::kGroup) {
+      take_group(main, entry);
+    } else {
+      take_dataset(main, entry);
+    }
+  }
+
+  static std::string join_links(std::span<const std::string_view> links, std::uint32_t file) {
+    return fmt::format("{}:{}", file, fmt::join(links, "/"));
+  }
+
+  void take_root(MainFile& main, const Entry& root) {
+    main.notes = root_notes(*catalog_.arena, root);
+    if (main.notes.rank) refuse_rank_file(main);
+    if (main.notes.are_names_encoded) main.paths.decode_names();
+    if (main.notes.world_size) catalog_.world_size = main.notes.world_size;
+    if (!main.notes.tree.empty()) tree_ = main.notes.tree;
+    for (const auto& [key, text] : main.notes.metadata) catalog_.metadata.try_emplace(std::string(key), text);
+  }
+
+  [[noreturn]] void refuse_rank_file(const MainFile& main) const {
+    const std::string& name = paths_[main.file];
+    throw Error(ErrorCode::kUnsupported, "this file holds the pieces of one rank, not whole tensors")
+        .in_file(catalog_.files[main.file].path)
+        .of_rank(static_cast<int>(*main.notes.rank))
+        .because("the master.h5 beside it says how the pieces join")
+        .suggest(Remedy::kReadFolder, source_.folder.empty() ? parent_path(name) : source_.folder);
+  }
+
+  void take_group(const MainFile& main, const Entry& entry) {
+    std::int64_t objects = 0;
+    for (const Attribute& attribute : entry.attributes) {
+      if (entry.links.empty() && is_root_note(attribute.name)) continue;
+      add_object(main, main.paths.in_group(attribute.name), attribute.content);
+      ++objects;
+    }
+    const bool is_bare = entry.members == 0 && objects == 0 && !entry.links.empty();
+    if (is_bare) add_value(main.paths.place(), make_value(*catalog_.arena, ValueKind::kDict));
+  }
+
+  void take_dataset(MainFile& main, const Entry& entry) {
+    const EntryPaths::Place place = main.paths.place();
+    const bool has_no_elements = entry.space.kind == SpaceKind::kNull;
+    if (has_no_elements || entry.type.kind == TypeClass::kString) {
+      add_object(main, place, {entry.type, entry.space, {}, entry.strings});
+    } else {
+      add_tensor(main, place, entry);
+    }
+    for (const Attribute& attribute : entry.attributes) {
+      if (attribute.name == kShapeAttribute ||
+          (attribute.name == kDtypeAttribute && entry.type.kind == TypeClass::kOpaque))
+        continue;
+      add_object(main, main.paths.beside_dataset(attribute.name), attribute.content);
+    }
+  }
+
+  void add_object(const MainFile&, const EntryPaths::Place& place, const Content& content) {
+    add_value(place, value_of(*catalog_.arena, content, opaque_));
+  }
+
+  /// Lists are listed element by element.
+  void add_value(const EntryPaths::Place& place, Value* value) {
+    const auto none = [](const Value&) { return false; };
+    visit_leaves(*catalog_.arena, *value, none, [&](const TreeLeaf& leaf) {
+      catalog_.arena->charge(Charge::kEntries);
+      const EntryPaths::Place at = place_below(*catalog_.arena, place, leaf);
+      catalog_.objects.push_back({at.name, at.path, leaf.value, -1});
+    });
+  }
+
+  void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {
+    catalog_.arena->charge(Charge::kEntries);
+    const auto index = static_cast<std::uint32_t>(catalog_.tensors.size());
+    const auto known = tensor_of_object_.try_emplace(std::pair(main.file, entry.object), index);
+    if (!known.is_new) return add_again(place, known.value);
+    const auto first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+    const bool is_virtual = entry.storage == StorageKind::kVirtual;
+    const std::int32_t rank = catalog_.world_size ? 0 : -1;
+    const PlacedDataset placed =
+        is_virtual ? virtual_.add(entry, main.file, index) : place_dataset(catalog_, views_, main.file, rank, entry);
+    if (placed.is_enum) enums_.add(place.name);
+    if (!is_virtual) append_whole(catalog_, placed);
+    Tensor tensor;
+    tensor.name = place.name;
+    tensor.path = place.path;
+    tensor.shape = catalog_.arena->dims(placed.shape);
+    tensor.dtype = placed.dtype;
+    tensor.first_chunk = first_chunk;
+    tensor.chunk_count = static_cast<std::uint32_t>(catalog_.chunks.size()) - first_chunk;
+    catalog_.tensors.push_back(tensor);
+  }
+
+  /// Another name of a dataset. Of a virtual one the chunks come later, and this one's with them.
+  void add_again(const EntryPaths::Place& place, std::uint32_t first) {
+    again_.push_back({static_cast<std::uint32_t>(catalog_.tensors.size()), first});
+    Tensor tensor = catalog_.tensors[first];
+    tensor.name = place.name;
+    tensor.path = place.path;
+    catalog_.tensors.push_back(tensor);
+  }
+
+  void read_virtual() {
+    virtual_.resolve([this](std::string_view name, const VirtualDatasets::Take& take) { read_source(name, take); });
+    for (const auto& [index, first] : again_) {
+      Tensor& tensor = catalog_.tensors[index];
+      const Tensor& original = catalog_.tensors[first];
+      tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+      tensor.chunk_count = original.chunk_count;
+      catalog_.arena->charge(Charge::kChunks, original.chunk_count);
+      for (std::uint32_t i = 0; i < original.chunk_count; ++i) add_chunk_again(original.first_chunk + i);
+    }
+    if (enums_.count() > 0) {
+      catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
+    }
+  }
+
+  /// As a stored tensor of its own over the same storage, as aliases have it.
+  void add_chunk_again(std::uint32_t number) {
+    Chunk chunk = catalog_.chunks[number];
+    const StoredTensor stored = catalog_.stored[chunk.stored];
+    chunk.stored = static_cast<std::uint32_t>(catalog_.stored.size());
+    catalog_.stored.push_back(stored);
+    catalog_.chunks.push_back(chunk);
+  }
+
+  /// A file of which virtual datasets take parts.
+  void read_source(std::string_view name, const VirtualDatasets::Take& take) {
+    if (source_.names.size() > 1) {
+      throw Error(ErrorCode::kUnsupported, "cannot read several files at once where one has virtual datasets")
+          .in_file(catalog_.files.front().path);
+    }
+    std::uint32_t file = 0;
+    if (name != kOwnFile) file = add_sibling(std::string(name));
+    std::int32_t rank = -1;
+    parse(file, [&](const Entry& entry) {
+      if (entry.links.empty()) rank = static_cast<std::int32_t>(root_notes(*catalog_.arena, entry).rank.value_or(-1));
+      if (file > 0) catalog_.files[file].rank = rank;
+      take(entry, file, rank);
+    });
+  }
+
+  std::uint32_t add_sibling(std::string name) {
+    if (source_.folder.empty()) {  // The one main file was named by its path; names of others count from its folder.
+      source_.folder = parent_path(paths_.front());
+      paths_.front() = base_name(paths_.front());
+    }
+    const std::string path = join_path(source_.folder, name);
+    if (store_.status(path).kind == FileKind::kAbsent) {
+      throw Error(ErrorCode::kNotFound, fmt::format("a virtual dataset names {}, which is missing", name))
+          .in_file(path)
+          .because("HDF5 would read fill values in its place")
+          .hint("fetch the missing file")
+          .of_kind(FindingKind::kMissingFile);
+    }
+    return add_file(name, name);
+  }
+
+  /// Every group that Keras' index places in a file must be there.
+  void check_index() {
+    const KerasIndex index = read_keras_index(*store_.open(source_.index));
+    for (const KerasIndex::Entry& entry : index.entries) {
+      if (seen_.contains(fmt::format("{}:{}", entry.file, entry.path))) continue;
+      findings_.report(Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it",
+                                                                 entry.path, index.files[entry.file]))
+                           .in_file(base_name(source_.index))
+                           .of_kind(FindingKind::kIndexMismatch));
+    }
+  }
+
+  void take_tree() {
+    if (tree_.empty()) return;
+    if (!load_tree(catalog_, tree_)) {
+      catalog_.warnings.push_back(
+          fmt::format("{} does not fit what the file holds, and is left out: containers are dicts", kTreeAttribute));
+    }
+  }
+
+  void note_others() {
+    if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
+  }
+
+  std::string_view file_of(const Tensor& tensor) const {
+    if (tensor.chunk_count == 0) return catalog_.files.front().path;
+    const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
+    return catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path;
+  }
+
+  /// Several files may say the same of the groups that they share.
+  void check_duplicates() {
+    if (source_.names.size() == 1) return;
+    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
+    const auto is_repeated = [&](const Object& a, const Object& b) {
+      return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
+    };
+    const auto end = std::unique(catalog_.objects.begin(), catalog_.objects.end(), is_repeated);
+    catalog_.objects.erase(end, catalog_.objects.end());
+    for (std::size_t i = 1; i < catalog_.tensors.size(); ++i) {
+      const Tensor &first = catalog_.tensors[i - 1], &second = catalog_.tensors[i];
+      if (first.name != second.name) continue;
+      findings_.report(Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", second.name,
+                                                                 file_of(first), file_of(second)))
+                           .in_file(file_of(second))
+                           .of_tensor(second.name)
+                           .of_kind(FindingKind::kDuplicateName));
+    }
+  }
+
+  struct Again {
+    std::uint32_t index, first;
+  };
+
+  const SourceStore& store_;
+  Findings& findings_;
+  bool opaque_;
+  SourceFiles source_;
+  std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
+  mutable OpenFiles files_;
+  Catalog catalog_ = source_catalog();
+  StoredViews views_;
+  VirtualDatasets virtual_;
+  HashMap<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> tensor_of_object_;  ///< By file and object.
+  std::vector<Again> again_;         ///< Tensors that are other names of datasets.
+  HashSet<std::string> seen_;        ///< Of files under Keras' index: "FILE:path" of each entry.
+  std::span<const std::byte> tree_;  ///< The attribute shardctl.tree; in the arena.
+  FirstNames enums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
+  return std::make_unique<Hdf5Reader>(source, options);
+}
+
+}  // namespace shard::hdf5

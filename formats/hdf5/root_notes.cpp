@@ -1,0 +1,82 @@
+#include "formats/hdf5/root_notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/hdf5/link_names.h"
+#include "formats/hdf5/tree.h"
+#include "formats/hdf5/values.h"
+#include "libshard/catalog/placement.h"
+#include "libshard/core/error.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+[[noreturn]] void refuse(std::string_view name) {
+  throw Error(ErrorCode::kCorruption, fmt::format("the root's attribute {} does not hold what it should", name))
+      .of_kind(FindingKind::kBadHeader);
+}
+
+std::string_view text_of(const Attribute& attribute) {
+  if (attribute.content.strings.size() != 1) refuse(attribute.name);
+  return attribute.content.strings.front();
+}
+
+/// As text_content() makes it of any text.
+std::string_view any_text_of(Arena& arena, const Attribute& attribute) {
+  if (attribute.content.strings.size() == 1) return attribute.content.strings.front();
+  const Value* const value = value_of(arena, attribute.content, false);
+  if (!value->is_string()) refuse(attribute.name);
+  return value->text();
+}
+
+std::int64_t number_of(const Attribute& attribute) {
+  const Content& content = attribute.content;
+  std::int64_t number = 0;
+  const bool fits = content.type.kind == TypeClass::kInteger && !content.type.big_endian &&
+                    content.data.size() == sizeof number && content.type.bytes == sizeof number;
+  if (!fits) refuse(attribute.name);
+  std::ranges::copy(content.data, std::as_writable_bytes(std::span(&number, 1)).begin());
+  if (number < 0 || number > kMaxRanks) refuse(attribute.name);
+  return number;
+}
+
+std::span<const std::byte> bytes_of(Arena& arena, const Attribute& attribute) {
+  if (attribute.content.type.kind != TypeClass::kOpaque) refuse(attribute.name);
+  const std::span<std::byte> copy = arena.array<std::byte>(attribute.content.data.size());
+  std::ranges::copy(attribute.content.data, copy.begin());
+  return copy;
+}
+
+}  // namespace
+
+RootNotes root_notes(Arena& arena, const Entry& root) {
+  RootNotes notes;
+  for (const Attribute& attribute : root.attributes) {
+    if (attribute.name == kNamesAttribute) {
+      if (text_of(attribute) != kPercentEncoded) refuse(attribute.name);
+      notes.are_names_encoded = true;
+    } else if (attribute.name == kTreeAttribute) {
+      notes.tree = bytes_of(arena, attribute);
+    } else if (attribute.name == kWorldSizeAttribute) {
+      notes.world_size = number_of(attribute);
+    } else if (attribute.name == kRankAttribute) {
+      notes.rank = number_of(attribute);
+    } else if (attribute.name.starts_with(kMetadataPrefix)) {
+      notes.metadata.emplace_back(attribute.name.substr(kMetadataPrefix.size()), any_text_of(arena, attribute));
+    }
+  }
+  for (auto& [key, text] : notes.metadata) {
+    if (notes.are_names_encoded) key = key_of_link(key);
+  }
+  return notes;
+}
+
+bool is_root_note(std::string_view name) {
+  return name == kNamesAttribute || name == kTreeAttribute || name == kWorldSizeAttribute || name == kRankAttribute ||
+         name.starts_with(kMetadataPrefix);
+}
+
+}  // namespace shard::hdf5

@@ -1,0 +1,86 @@
+#include "formats/hdf5/source_files.h"
+
+#include <algorithm>
+
+#include "formats/hdf5/keras_index.h"
+#include "formats/hdf5_source.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+constexpr std::string_view kMasterName = "master.h5";
+constexpr std::string_view kRankPrefix = "rank-";
+
+bool is_index_name(std::string_view name) { return name.ends_with(kKerasIndexSuffix) && !name.starts_with('.'); }
+
+[[noreturn]] void refuse_folder(const std::string& folder, const std::vector<std::string>& files) {
+  if (files.empty()) {
+    throw Error(ErrorCode::kNotFound, "the folder holds no HDF5 file")
+        .in_file(folder)
+        .of_kind(FindingKind::kMissingFile);
+  }
+  if (files.front().starts_with(kRankPrefix)) {
+    throw Error(ErrorCode::kNotFound, "the files of ranks have no master.h5 beside them")
+        .in_file(join_path(folder, kMasterName))
+        .because("it says how the pieces in the files join")
+        .hint("fetch the missing file")
+        .of_kind(FindingKind::kMissingFile);
+  }
+  Error error(ErrorCode::kCorruption, "the folder holds several HDF5 files, and no master.h5 that joins them");
+  error.in_file(folder);
+  for (const std::string& name : files) error.suggest(Remedy::kReadFolder, join_path(folder, name));
+  throw Error(error);
+}
+
+SourceFiles from_index(const SourceStore& store, const std::string& path) {
+  SourceFiles files;
+  files.folder = parent_path(path);
+  files.index = path;
+  files.names = read_keras_index(*store.open(path)).files;
+  files.shown = files.names;
+  return files;
+}
+
+/// The names that take part, and the rest.
+SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
+  const std::vector<std::string> names = store.list(folder);
+  const auto index = std::ranges::find_if(names, is_index_name);
+  SourceFiles files;
+  std::vector<std::string> data;
+  std::ranges::copy_if(names, std::back_inserter(data), is_hdf5_name);
+  if (index != names.end()) {
+    files = from_index(store, join_path(folder, *index));
+  } else if (std::ranges::binary_search(data, kMasterName)) {
+    files.names = {std::string(kMasterName)};
+  } else if (data.size() == 1) {
+    files.names = data;
+  } else {
+    refuse_folder(folder, data);
+  }
+  files.folder = folder;
+  files.shown = files.names;
+  for (const std::string& name : names) {
+    if (!name.starts_with('.') && !is_hdf5_name(name) && !is_index_name(name)) files.others.push_back(name);
+  }
+  return files;
+}
+
+}  // namespace
+
+SourceFiles find_hdf5_files(const Source& source) {
+  if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
+  const std::string& first = source.paths.front();
+  if (source.paths.size() == 1) {
+    if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
+    if (is_keras_index(*source.store, first)) return from_index(*source.store, first);
+  }
+  SourceFiles files;
+  files.names = source.paths;
+  std::ranges::transform(source.paths, std::back_inserter(files.shown), base_name);
+  return files;
+}
+
+}  // namespace shard::hdf5

@@ -1,0 +1,58 @@
+/// \file
+/// Virtual datasets: tensors whose elements lie in datasets of other files. Inside formats/hdf5 only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/hdf5/placed_dataset.h"
+#include "libshard/core/hash_table.h"
+
+namespace shard::hdf5 {
+
+/// The virtual datasets of one file. They are noted while it is read; then the files that they name are read, each
+/// once, and the tensors get their chunks. What no mapping covers is made of fill values, as HDF5 says; a file or
+/// dataset that is missing is an error, though HDF5 would read fill values there too.
+class VirtualDatasets {
+ public:
+  VirtualDatasets(Catalog& catalog, StoredViews& views) : catalog_(catalog), views_(views) {}
+
+  /// Notes the dataset of an entry, for the tensor of that index, whose chunks come with `resolve`.
+  /// \returns the tensor's dtype and shape
+  PlacedDataset add(const Entry& entry, std::uint32_t file, std::uint32_t tensor);
+
+  /// Calls `read` for each file that is named, with a function that takes what is in it: entries, the file's index in
+  /// the catalog and its rank. Then appends the chunks of all tensors. \throws Error kCorruption  a file lacks a
+  /// dataset, or holds it in another shape or dtype
+  using Take = std::function<void(const Entry& entry, std::uint32_t file, std::int32_t rank)>;
+  void resolve(const std::function<void(std::string_view name, const Take& take)>& read);
+
+ private:
+  struct Mapping {
+    std::string_view file;
+    std::string dataset;  ///< Parts joined by '/', none in front.
+    std::vector<VirtualBox> boxes;
+  };
+  struct Pending {
+    std::uint32_t tensor, file;
+    std::span<const std::byte> fill;
+    std::vector<Mapping> mappings;
+  };
+
+  void read_sources(const std::function<void(std::string_view, const Take&)>& read);
+  void append_mapped(const Pending& pending);
+  void append_box(const Tensor& tensor, const Mapping& mapping, const PlacedDataset& source, const VirtualBox& box);
+  void append_rest(const Pending& pending);
+
+  Catalog& catalog_;
+  StoredViews& views_;
+  std::vector<Pending> pending_;
+  /// By file, then by path; empty until read.
+  HashMap<std::string, HashMap<std::string, std::optional<PlacedDataset>>> sources_;
+};
+
+}  // namespace shard::hdf5
