@@ -12,11 +12,11 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/in_order.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/scratch_tensor.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
@@ -201,27 +201,27 @@ struct TensorReader::Impl {
     return estimate_reads(pieces, sides, unit_bytes(), kStaging) * kShortRead > bytes;
   }
 
-  /// A tensor of several panels, each of which would take the whole of a stream or very many reads, is put in order in
-  /// a file first. Where no file takes it, panels must do.
+  /// A tensor of several panels, each of which would take the whole of a stream or very many reads, is copied to a file
+  /// first: in the order of the storage, for long reads, else in that of the rows. Where no file takes it, panels must
+  /// do.
   void choose_way() {
     is_way_chosen = true;
-    if (panel_count() == 1 || cuts || !(has_stream || has_short_reads())) return;
+    const bool is_short = has_short_reads();
+    if (panel_count() == 1 || cuts || !(has_stream || is_short)) return;
+    const ExecuteOptions options{.threads = threads,
+                                 .max_memory_bytes = std::max(panel_limit, kLeastCopy),
+                                 .pool = &pool,
+                                 .source_checks = &checks};
     try {
-      in_order = copy_in_order(catalog, reader, index,
-                               {.threads = threads,
-                                .max_memory_bytes = std::max(panel_limit, kLeastCopy),
-                                .pool = &pool,
-                                .source_checks = &checks});
+      scratch = std::make_unique<ScratchTensor>(
+          catalog, reader, index, is_short ? ScratchTensor::Order::kRowMajor : ScratchTensor::Order::kAsStored,
+          options);
+      in_scratch = std::make_unique<TensorReader>(scratch->catalog(), *scratch, 0, progress, throwing_findings(), &pool,
+                                                  threads);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kResource) throw;
       if (has_stream && panel_count() > kMostPasses) refuse_passes(checked_numel(shape.span()) * unit_bytes(), error);
     }
-  }
-
-  void read_in_order(std::int64_t first, std::span<std::byte> out) {
-    in_order->read_at(first * unit_bytes(), out);
-    progress.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
-    progress.read_calls.fetch_add(1, std::memory_order_relaxed);
   }
 
   void fill_panel(std::int64_t begin) {
@@ -338,8 +338,9 @@ struct TensorReader::Impl {
   SourceChecks checks;
   std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
   PieceReader piece_reader;
-  std::unique_ptr<RandomReader> in_order;  ///< Where all is read, once it is there.
-  Dims shape;                              ///< In units: elements, or bytes.
+  std::unique_ptr<ScratchTensor> scratch;
+  std::unique_ptr<TensorReader> in_scratch;  ///< Where all is read, once it is there.
+  Dims shape;                                ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
   bool has_stream = false;     ///< Some bytes are decoded as they are read.
@@ -363,7 +364,7 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
   if (impl.is_scattered && !impl.is_way_chosen) impl.choose_way();
-  if (impl.in_order != nullptr) return impl.read_in_order(first, out);
+  if (impl.in_scratch != nullptr) return impl.in_scratch->read(begin, end, out);
   if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
   // Lines are read straight into their place; only what is permuted needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);

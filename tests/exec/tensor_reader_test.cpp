@@ -6,7 +6,7 @@
 #include <array>
 #include <random>
 
-#include "libshard/exec/in_order.h"
+#include "libshard/exec/scratch_tensor.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
 #include "tests/support/scoped_variable.h"
@@ -122,17 +122,26 @@ TEST(TensorReader, RefusesToDecodeAStreamManyTimes) {
   EXPECT_EQ(error.suggestions(), std::vector{Suggestion{Remedy::kMoreMemory}});
 }
 
-TEST(CopyInOrder, TakesNoMoreThanAMultipleOfTheFile) {
-  constexpr std::int64_t kCopies = kInOrderFreely / StreamView::kBytes + 1;
-  const StreamView view({kCopies, StreamView::kBytes}, {0, 1});
+TEST(ScratchTensor, TakesNoMoreThanAMultipleOfTheFile) {
+  constexpr std::int64_t kSide = 1 << 15;
+  const StreamView view({kSide + 1, kSide}, {1, kSide + 1});
   const DecodingReader reader(view.source, {view.content});
-  const Error error = test::error_of([&] { copy_in_order(view.source, reader, 0, {}); });
+  const Error error =
+      test::error_of([&] { ScratchTensor(view.source, reader, 0, ScratchTensor::Order::kAsStored, {}); });
   EXPECT_EQ(error.code(), ErrorCode::kResource);
-  EXPECT_EQ(error.found(), std::to_string(kCopies * StreamView::kBytes));
+  EXPECT_EQ(error.found(), std::to_string(kSide * (kSide + 1)));
   EXPECT_EQ(reader.decoded_bytes, 0);
 }
 
-TEST(CopyInOrder, ReadsWhatAMatrixOfManyRowsHoldsInFewCalls) {
+TEST(ScratchTensor, HoldsWhatIsRepeatedOnce) {
+  const StreamView view({3, StreamView::kBytes}, {0, 1});
+  const DecodingReader reader(view.source, {view.content});
+  const ScratchTensor scratch(view.source, reader, 0, ScratchTensor::Order::kAsStored, {});
+  EXPECT_EQ(scratch.file(0)->size(), StreamView::kBytes);
+  EXPECT_EQ(reader.decoded_bytes, StreamView::kBytes);
+}
+
+TEST(ScratchTensor, ReadsWhatAMatrixOfManyRowsHoldsInFewCalls) {
   constexpr std::int64_t kColumns = 16, kRows = StreamView::kBytes / kColumns;
   StreamView view({kColumns, kRows}, {1, kColumns});
   view.source.storages[0].is_stream = false;
