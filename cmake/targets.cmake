@@ -1,14 +1,15 @@
 # Helpers that every folder uses: warnings, sanitizers, a library of one folder, a test.
 
-add_library(shard_build INTERFACE)  # How everything is compiled.
-target_compile_options(shard_build INTERFACE -pthread -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+set(shard_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Clang, for the fuzzers, warns of other things.
-  target_compile_options(shard_build INTERFACE -Werror)
+  list(APPEND shard_warnings -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
-  target_compile_options(shard_build INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+  list(APPEND shard_warnings -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
+add_library(shard_build INTERFACE)  # How everything is compiled.
+target_compile_options(shard_build INTERFACE -pthread ${shard_warnings})
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
 endif()

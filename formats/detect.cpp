@@ -85,6 +85,7 @@ bool is_checkpoint(const Source& source) {
   try {
     if (foreign_look_alike(source)) return false;
     const std::vector<const Format*> fitting = fitting_formats(source);
+    if (fitting.empty()) return known_format_of(source) != nullptr;
     return fitting.size() == 1 && is_one_set(source, *fitting.front());
   } catch (const Error&) {
     return false;  // Whatever is wrong with it, it is not the one to suggest.
@@ -134,10 +135,9 @@ std::vector<std::string_view> names_of(std::span<const Format* const> all) {
 const Format& detect_format(const Source& source) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
-  std::vector<const Format*> fitting = fitting_formats(source);
+  const std::vector<const Format*> fitting = fitting_formats(source);
   if (fitting.empty()) {
-    load_installed_plugins();
-    fitting = fitting_formats(source);
+    if (const KnownFormat* known = known_format_of(source); known != nullptr) return format_named(known->name);
   }
   if (fitting.size() > 1) throw_several(source, fitting);
   // A folder of torch.save files may be that of a framework.

@@ -27,7 +27,6 @@ struct Magic {
 };
 constexpr std::array kMagics{
     Magic{"GGUF"sv, "a GGUF file"},
-    Magic{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
     Magic{"PYTORCH1"sv, "a preview TorchScript archive"},
     Magic{kLegacyTorch, "a torch.save file of torch 1.5 or older"},
     Magic{"\x93NUMPY"sv, "a NumPy array"},
@@ -159,8 +158,6 @@ struct Pattern {
 };
 constexpr std::array kPatterns{
     Pattern{"", ".gguf", "a folder of GGUF files"},
-    Pattern{"", ".h5", "a folder of HDF5 files"},
-    Pattern{"", ".hdf5", "a folder of HDF5 files"},
     Pattern{"zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
     Pattern{"bf16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
     Pattern{"fp16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},

@@ -10,7 +10,8 @@
 namespace shard {
 
 /// Kinds that one of the formats here would take for its own: TorchScript (a zip), ByteCheckpoint and Megatron-core
-/// (folders with .metadata), Git LFS pointers. Call it before the formats' detect. \returns the Error to throw, or nothing.
+/// (folders with .metadata), Git LFS pointers. Call it before the formats' detect. \returns the Error to throw, or
+/// nothing.
 std::optional<Error> foreign_look_alike(const Source& source);
 
 /// Kinds that no format here claims: GGUF, HDF5, torchsnapshot, DeepSpeed, ... Call it afterwards.

@@ -37,14 +37,15 @@ struct OpenOptions {
 };
 
 struct WriteOptions {
-  bool single_file = false;             ///< DST is one file, not a folder.
-  std::string base_name{};              ///< DST's last component, for formats that store it.
+  bool single_file = false;               ///< DST is one file, not a folder.
+  std::string base_name{};                ///< DST's last component, for formats that store it.
   std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
 };
 
 struct Format {
   FormatTraits traits;
-  std::span<const std::string_view> suffixes;  ///< Suffixes of single-file destinations: ".safetensors"; empty: folders only.
+  std::span<const std::string_view>
+      suffixes;  ///< Suffixes of single-file destinations: ".safetensors"; empty: folders only.
   /// True when the content says that it is this format; never by suffix alone. Reads at most a few KiB.
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
+#include "formats/hdf5_source.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/shared_library.h"
@@ -16,7 +18,8 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 constexpr std::array kKnown{
-    KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes},
+    KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5", "libhdf5-103-1",
+                is_hdf5_source},
     KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
     KnownFormat{"deepspeed", {}},
@@ -47,7 +50,21 @@ void load_format_plugin(const std::string& path) {
   reinterpret_cast<AddFormatsOfPlugin>(library.entry(kFormatPluginEntry))(&register_format);
 }
 
-void load_plugin_of(const KnownFormat& format) { load_format_plugin(path_of(format)); }
+void load_plugin_of(const KnownFormat& format) {
+  try {
+    load_format_plugin(path_of(format));
+  } catch (Error& error) {
+    const bool lacks_library = !format.needs.empty() && error.why().starts_with(format.needs);
+    if (lacks_library) error.hint(fmt::format("install Debian's package {}", format.package));
+    throw;
+  }
+}
+
+const KnownFormat* known_format_of(const Source& source) {
+  const auto found = std::ranges::find_if(
+      kKnown, [&](const KnownFormat& format) { return format.detect != nullptr && format.detect(source); });
+  return found == kKnown.end() ? nullptr : &*found;
+}
 
 void load_installed_plugins() {
   for (const KnownFormat& format : kKnown) {

@@ -16,15 +16,19 @@ namespace shard {
 
 /// The plug-in's one entry, with C linkage; the number in its name changes with Format and what Format refers to. It
 /// calls `add` for each of its formats, which live until the program ends.
-inline constexpr char kFormatPluginEntry[] = "shard_formats_1";
+inline constexpr char kFormatPluginEntry[] = "shard_formats_2";
 using AddFormat = void (*)(const Format& format);
 using AddFormatsOfPlugin = void (*)(AddFormat add);
 
 /// A format that is not built in.
 struct KnownFormat {
   std::string_view name;
-  std::string_view library;                      ///< The plug-in that brings it; empty: none does yet.
-  std::span<const std::string_view> suffixes{};  ///< Suffixes of single files.
+  std::string_view library;                        ///< The plug-in that brings it; empty: none does yet.
+  std::span<const std::string_view> suffixes{};    ///< Suffixes of single files.
+  std::string_view built_with{};                   ///< The packages without which a build lacks the plug-in.
+  std::string_view needs{};                        ///< The library that it is linked with; its file begins so.
+  std::string_view package{};                      ///< Debian's package of that.
+  bool (*detect)(const Source& source) = nullptr;  ///< As Format::detect, without the plug-in; null: without one.
 };
 std::span<const KnownFormat> known_formats();
 
@@ -36,8 +40,12 @@ bool is_installed(const KnownFormat& format);
 ///   version, or brings a format of a name that another one has.
 void load_format_plugin(const std::string& path);
 
-/// The same for the plug-in of `format`, which is installed.
+/// The same for the plug-in of `format`, which is installed. Where the library that it needs is missing, the error's
+/// hint names the package.
 void load_plugin_of(const KnownFormat& format);
+
+/// The known format whose content a source has, or null.
+const KnownFormat* known_format_of(const Source& source);
 
 /// Loads all installed plug-ins. Those that cannot be used are left out.
 void load_installed_plugins();

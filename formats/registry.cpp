@@ -65,7 +65,10 @@ const Format& load_known(const KnownFormat& known) {
   Error absent(ErrorCode::kUnsupported, fmt::format("this build does not have the format '{}'", known.name));
   absent.hint(fmt::format("formats here: {}", all_names()));
   if (known.library.empty()) throw Error(absent);
-  if (!is_installed(known)) throw Error(absent.because(fmt::format("the plug-in {} is not installed", known.library)));
+  if (!is_installed(known)) {
+    throw Error(absent.because(fmt::format("the plug-in {} is not installed; it is built where the packages {} are",
+                                           known.library, known.built_with)));
+  }
   load_plugin_of(known);
   if (const Format* format = find_format(known.name); format != nullptr) return *format;
   throw Error(absent.because(fmt::format("the plug-in {} does not bring it", known.library)));

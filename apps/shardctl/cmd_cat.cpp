@@ -98,7 +98,7 @@ std::optional<std::string_view> content_of(const Value* value) {
   if (value == nullptr) return std::nullopt;
   const bool has_content =
       value->kind == ValueKind::kString || value->kind == ValueKind::kBytes || value->kind == ValueKind::kByteArray;
-  return has_content ? std::optional(value->text) : std::nullopt;
+  return has_content ? std::optional(value->text()) : std::nullopt;
 }
 
 void refuse_terminal(const Session& session, const std::string& format) {
@@ -126,7 +126,7 @@ void print_object(const Session& session, const Options& options, const Catalog&
   const bool is_text = value != nullptr && value->kind == ValueKind::kString;
   const WholeText text(catalog, is_text ? nullptr : value);
   TextSink sink(session.out);
-  if (is_text) sink.lines(value->text);
+  if (is_text) sink.lines(value->text());
   text.print([&](std::string_view piece) { sink.add(piece); });
   sink.end_line();
 }

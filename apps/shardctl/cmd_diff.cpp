@@ -84,17 +84,24 @@ Difference compare_metadata(const Side& a, const Side& b) {
   const auto same_tensor = [&](const Value& x, const Value& y) {
     return name_of_tensor(a.catalog(), x) == name_of_tensor(b.catalog(), y);
   };
-  pickle::Equality equality({.same_tensor = same_tensor});
+  pickle::Equality equality({.same_tensor = same_tensor, .budget = a.catalog().arena->budget().get()});
   merge(a.selection.objects, b.selection.objects, [&](const SelectedObject* x, const SelectedObject* y) {
     if (x == nullptr || y == nullptr || !is_same(equality, a, *x, b, *y)) found.objects.push_back({x, y});
   });
   return found;
 }
 
+/// What one worker may use. If workers shared pools, two could each hold a buffer that the other waits for.
+struct WorkerShare {
+  WorkerShare(std::int64_t bytes_a_side, int own_threads) : a(bytes_a_side), b(bytes_a_side), threads(own_threads) {}
+  BufferPool a, b;
+  const int threads;
+};
+
 ValueDifference compare_pair(const Side& a, const Side& b, const TensorPair& pair, const Tolerance& tolerance,
-                             const std::stop_token& stop, Progress& progress, BufferPool& pool_a, BufferPool& pool_b) {
-  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, pool_a, 1);
-  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, pool_b, 1);
+                             const std::stop_token& stop, Progress& progress, WorkerShare& share) {
+  BlockReader reader_a(a.catalog(), *a.source.reader, *pair.a, progress, share.a, share.threads);
+  BlockReader reader_b(b.catalog(), *b.source.reader, *pair.b, progress, share.b, share.threads);
   Comparer comparer(pair.a->dtype, tolerance);
   const std::int64_t step = std::max(reader_a.block_elements(kBlockBytes), reader_b.block_elements(kBlockBytes));
   for (std::int64_t begin = 0; begin < reader_a.elements() && !stop.stop_requested(); begin += step) {
@@ -151,7 +158,6 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   }
   const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
   Progress progress;
-  BufferPool pool_a(max_memory_bytes(session) / 2), pool_b(max_memory_bytes(session) / 2);
   ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
@@ -159,10 +165,13 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
     a.source.reader->locate(in_a);
     b.source.reader->locate(in_b);
     const std::vector<std::vector<std::size_t>> groups = reading_groups(a.catalog(), in_a);
-    for_each_index(groups.size(), worker_count(session), stop, [&]() -> IndexWorker {
-      return [&](std::size_t group) {
+    const int threads = worker_count(session);
+    const int workers = static_cast<int>(std::clamp(groups.size(), std::size_t{1}, static_cast<std::size_t>(threads)));
+    const std::int64_t bytes_a_side = max_memory_bytes(session) / 2 / workers;
+    for_each_index(groups.size(), workers, stop, [&]() -> IndexWorker {
+      return [&, share = std::make_shared<WorkerShare>(bytes_a_side, threads / workers)](std::size_t group) {
         for (const std::size_t i : groups[group]) {
-          own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress, pool_a, pool_b);
+          own[i].values = compare_pair(a, b, own[i], tolerance, stop, progress, *share);
         }
       };
     });

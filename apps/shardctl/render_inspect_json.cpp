@@ -25,7 +25,7 @@ void write_path(JsonWriter& json, std::string_view name, Path path, const Contex
     if (part.is_index) {
       json.number(part.index);
     } else {
-      json.string(part.key);
+      json.string(part.key());
     }
   }
   json.end_array();

@@ -33,16 +33,20 @@ Selection everything(const Catalog& catalog, bool keep_objects) {
     const Tensor& tensor = catalog.tensors[i];
     all.tensors.push_back({i, tensor.dtype, tensor.name, tensor.path});
   }
+  if (keep_objects) all.objects.reserve(catalog.objects.size());
   for (std::uint32_t i = 0; keep_objects && i < catalog.objects.size(); ++i) {
     all.objects.push_back({i, catalog.objects[i].name, catalog.objects[i].path});
   }
   return all;
 }
 
-bool matches_some(const std::string& glob, const Catalog& catalog) {
-  const auto matches = [&](const auto& entry) { return glob_match(glob, entry.name); };
-  return std::any_of(catalog.tensors.begin(), catalog.tensors.end(), matches) ||
-         std::any_of(catalog.objects.begin(), catalog.objects.end(), matches);
+/// Notes which globs match a tensor or an object.
+void note_used(const GlobSet& globs, const Catalog& catalog, std::vector<bool>& used) {
+  const auto note = [&](const auto& entry) {
+    for (const std::size_t i : globs.matching(entry.name)) used[i] = true;
+  };
+  std::ranges::for_each(catalog.tensors, note);
+  std::ranges::for_each(catalog.objects, note);
 }
 
 /// What keeps an object from being used as a value.
@@ -59,9 +63,8 @@ const Value* find_opaque(const Value* value, VisitedSet& met) {
     open.pop_back();
     if (next == nullptr) continue;
     if (next->kind == ValueKind::kOpaque) return next;
-    const bool leaf = next->items.empty() && next->callee == nullptr && next->extra == nullptr;
+    const bool leaf = next->items().empty() && next->callee() == nullptr && next->extra() == nullptr;
     if (leaf || !met.insert(next)) continue;
-    check_walk(0, met.size());
     for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
   }
   return nullptr;
@@ -71,10 +74,10 @@ Obstacle obstacle(const Object& object, VisitedSet& met) {
   const std::string kind = foreign_tensor(object.value);
   const Value* opaque = find_opaque(object.value, met);
   if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
-  const bool is_tensor = opaque->module() == "torch" && opaque->text == "Tensor";
+  const bool is_tensor = opaque->module() == "torch" && opaque->text() == "Tensor";
   if (is_tensor) return {"is a torch.Tensor inside an object", false};
   return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
-                      opaque->module(), opaque->text),
+                      opaque->module(), opaque->text()),
           true};
 }
 
@@ -176,15 +179,17 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options) {
 }
 
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options) {
-  for (const std::string& glob : options.include) {
-    const bool found =
-        std::any_of(catalogs.begin(), catalogs.end(), [&](const Catalog* c) { return matches_some(glob, *c); });
-    if (found) continue;
-    Error error = usage(fmt::format("--include '{}' matches no tensor and no object", glob));
-    const std::string near = nearest_name(glob, catalogs);
-    throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
-                       : error.hint(fmt::format("did you mean '{}'?", near));
-  }
+  if (options.include.empty()) return;
+  const GlobSet globs(options.include);
+  std::vector<bool> used(options.include.size());
+  for (const Catalog* catalog : catalogs) note_used(globs, *catalog, used);
+  const auto unused = std::ranges::find(used, false);
+  if (unused == used.end()) return;
+  const std::string& glob = options.include[static_cast<std::size_t>(unused - used.begin())];
+  Error error = usage(fmt::format("--include '{}' matches no tensor and no object", glob));
+  const std::string near = nearest_name(glob, catalogs);
+  throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
+                     : error.hint(fmt::format("did you mean '{}'?", near));
 }
 
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,

@@ -110,19 +110,13 @@ std::pair<MeshLayout::Rule, std::string> parse_place(const std::string& text, st
 MeshLayout mesh_layout(const LayoutOptions& options) {
   MeshLayout layout;
   layout.mesh = parse_mesh(options.mesh);
-  std::vector<std::string> globs;
+  const auto globs = std::make_shared<GlobSet>();
   for (const std::string& place : options.place) {
     auto [rule, glob] = parse_place(place, layout.mesh.size());
     layout.rules.push_back(std::move(rule));
-    globs.push_back(std::move(glob));
+    globs->add(glob);
   }
-  layout.matching = [globs](std::string_view name) {
-    std::vector<std::size_t> matching;
-    for (std::size_t i = 0; i < globs.size(); ++i) {
-      if (glob_match(globs[i], name)) matching.push_back(i);
-    }
-    return matching;
-  };
+  layout.matching = [globs](std::string_view name) { return globs->matching(name); };
   return layout;
 }
 
@@ -134,7 +128,7 @@ std::int64_t shard_bytes(const std::string& text) {
 
 Layout default_layout(const Options& options, const TargetForm& form) {
   const FormatTraits& traits = form.format->traits;
-  const bool pieces = traits.pieces && !traits.whole_by_default;
+  const bool pieces = traits.pieces && !traits.prefers_whole;
   if (options.verb->target.needs_layout) {
     throw usage(fmt::format("{} needs a layout to write", options.verb->name))
         .hint(repeat_command(options.arguments, traits.pieces ? "--ranks N" : "--shards N"));

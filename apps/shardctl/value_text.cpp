@@ -33,36 +33,36 @@ class Printer {
       case ValueKind::kNone:
         return out_.add("None");
       case ValueKind::kBool:
-        return out_.add(value->boolean ? "True" : "False");
+        return out_.add(value->boolean() ? "True" : "False");
       case ValueKind::kInt:
         return out_.add(fmt::format("{}", value->number));
       case ValueKind::kLong:
-        return out_.add(integer_text(value->text));
+        return out_.add(integer_text(value->text()));
       case ValueKind::kFloat:
         return out_.add(real_text(value->real));
       case ValueKind::kString:
-        return text("", value->text);
+        return text("", value->text());
       case ValueKind::kBytes:
-        return text("b", value->text);
+        return text("b", value->text());
       case ValueKind::kByteArray:
-        return text("bytearray b", value->text);
+        return text("bytearray b", value->text());
       case ValueKind::kList:
-        return items("[", value->items, "]", depth);
+        return items("[", value->items(), "]", depth);
       case ValueKind::kTuple:
-        return items("(", value->items, value->items.size() == 1 ? ",)" : ")", depth);
+        return items("(", value->items(), value->items().size() == 1 ? ",)" : ")", depth);
       case ValueKind::kSet:
-        return items("set([", value->items, "])", depth);
+        return items("set([", value->items(), "])", depth);
       case ValueKind::kFrozenSet:
-        return items("frozenset([", value->items, "])", depth);
+        return items("frozenset([", value->items(), "])", depth);
       case ValueKind::kDict:
-        return out_.add("{") && pairs(value->items, depth) && out_.add("}");
+        return out_.add("{") && pairs(value->items(), depth) && out_.add("}");
       case ValueKind::kGlobal:
       case ValueKind::kOpaque:
-        return out_.add(value->module()) && out_.add(".") && out_.add(value->text);
+        return out_.add(value->module()) && out_.add(".") && out_.add(value->text());
       case ValueKind::kCall:
         return call(*value, depth);
       case ValueKind::kPersid:
-        return items("persistent(", value->items, ")", depth);
+        return items("persistent(", value->items(), ")", depth);
       case ValueKind::kTensor:
         return tensor(*value);
     }
@@ -99,8 +99,8 @@ class Printer {
   }
 
   bool call(const Value& value, int depth) {
-    if (!print(value.callee, depth + 1) || !items("(", value.items, ")", depth)) return false;
-    const CallExtra* extra = value.extra;
+    if (!print(value.callee(), depth + 1) || !items("(", value.items(), ")", depth)) return false;
+    const CallExtra* extra = value.extra();
     if (extra == nullptr) return true;
     if (!extra->list_items.empty() && !items("[", extra->list_items, "]", depth)) return false;
     if (!extra->dict_items.empty() && !(out_.add("{") && pairs(extra->dict_items, depth) && out_.add("}")))
@@ -214,13 +214,13 @@ void write_value(JsonWriter& json, const Value* value) {
   if (!is_scalar(value)) return json.null();
   switch (value->kind) {
     case ValueKind::kBool:
-      return json.boolean(value->boolean);
+      return json.boolean(value->boolean());
     case ValueKind::kFloat:
       return json.real(value->real);
     case ValueKind::kString:
-      return json.string(value->text);
+      return json.string(value->text());
     case ValueKind::kLong:
-      return json.string(integer_text(value->text));
+      return json.string(integer_text(value->text()));
     case ValueKind::kInt:
       if (value->number > kExactInt || value->number < -kExactInt) return json.string(std::to_string(value->number));
       return json.number(value->number);

@@ -1,6 +1,6 @@
 /// \file
-/// The headers that most sources include, compiled once for all (cmake/targets.cmake). Sources include what they use all the
-/// same: scripts/check compiles each without this file.
+/// The headers that most sources include, compiled once for all (cmake/targets.cmake). Sources include what they use
+/// all the same: scripts/check compiles each without this file.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,13 +27,12 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
-// fmt 9 compiles its whole formatter into every source that formats a range, two seconds each, although its library has it:
-// https://github.com/fmtlib/fmt/issues/2377
+// fmt 9 compiles its whole formatter into every source that formats a range, two seconds each, although its library has
+// it: https://github.com/fmtlib/fmt/issues/2377
 #if FMT_VERSION >= 90000 && FMT_VERSION < 100000 && !defined(__clang__)
 extern template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view, fmt::format_args,
                                                    fmt::detail::locale_ref);

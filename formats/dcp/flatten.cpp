@@ -7,6 +7,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
 
 namespace shard::dcp {
 namespace {
@@ -15,14 +16,14 @@ namespace {
 const Value& unwrapped(const Value& value) {
   const bool is_parameter = value.is_call_of("torch._utils", "_rebuild_parameter") ||
                             value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
-  return is_parameter && !value.items.empty() ? *value.items[0] : value;
+  return is_parameter && !value.items().empty() ? *value.items()[0] : value;
 }
 
 std::string path_text(Path path) {
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "[" : ", ";
-    text += part.is_index ? std::to_string(part.index) : fmt::format("'{}'", part.key);
+    text += part.is_index ? std::to_string(part.index) : fmt::format("'{}'", part.key());
   }
   return text + "]";
 }
@@ -38,6 +39,7 @@ class Flattener {
   explicit Flattener(const Catalog& catalog) : catalog_(catalog) {}
 
   Flat run() {
+    out_.leaves.reserve(catalog_.tensors.size() + catalog_.objects.size());
     if (catalog_.root == nullptr) {
       from_lists();
     } else {
@@ -64,7 +66,7 @@ class Flattener {
 
   void set_path(std::string_view name, Path path) {
     path_.assign(path.begin(), path.end());
-    if (path_.empty()) path_.push_back({name, 0, false});
+    if (path_.empty()) path_.push_back(PathPart::of_key(name));
   }
 
   void from_root() {
@@ -76,19 +78,19 @@ class Flattener {
           .suggest(Remedy::kAddPrefix);
     }
     lose(kListTop);
-    for (std::size_t i = 0; i < root.items.size(); ++i) {
-      enter(catalog_.arena->copy(std::to_string(i)), *root.items[i], 0);
+    for (std::size_t i = 0; i < root.items().size(); ++i) {
+      enter(catalog_.arena->copy(std::to_string(i)), *root.items()[i], 0);
     }
   }
 
   void enter(std::string_view key, const Value& value, int depth) {
-    path_.push_back({key, 0, false});
+    path_.push_back(PathPart::of_key(key));
     visit(value, depth + 1);
     path_.pop_back();
   }
 
   void visit(const Value& wrapped, int depth) {
-    step(depth);
+    check_nesting(depth);
     const Value& value = unwrapped(wrapped);
     if (value.kind == ValueKind::kTensor) {
       const std::uint32_t* named = by_name_.find(joined());
@@ -97,9 +99,9 @@ class Flattener {
       mapping(value, depth);
     } else if (is_descended(value, depth)) {
       if (value.kind == ValueKind::kTuple) lose(kTuple);
-      for (std::size_t i = 0; i < value.items.size(); ++i) {
-        path_.push_back({{}, static_cast<std::int64_t>(i), true});
-        visit(*value.items[i], depth + 1);
+      for (std::size_t i = 0; i < value.items().size(); ++i) {
+        path_.push_back(PathPart::of_index(static_cast<std::int64_t>(i)));
+        visit(*value.items()[i], depth + 1);
         path_.pop_back();
       }
     } else {
@@ -111,7 +113,7 @@ class Flattener {
   void mapping(const Value& value, int depth) {
     const std::span<Value*> items = mapping_items(value);
     if (value.kind == ValueKind::kCall) {
-      lose(value.extra != nullptr && value.extra->state != nullptr ? kMetadataState : kMappingType);
+      lose(value.extra() != nullptr && value.extra()->state != nullptr ? kMetadataState : kMappingType);
     }
     if (items.empty()) lose(kEmptyDict);
     for (std::size_t i = 0; i < items.size(); i += 2) enter(key_text(*items[i]), *items[i + 1], depth);
@@ -119,35 +121,46 @@ class Flattener {
 
   // str(key), as torch makes it.
   std::string_view key_text(const Value& key) {
-    if (key.is_string()) return key.text;
+    if (key.is_string()) return key.text();
     lose(key.kind == ValueKind::kInt ? kIntegerKeys : kOtherKeys);
     return catalog_.arena->copy(text_of_key(key));
   }
 
   bool is_descended(const Value& value, int depth) {
-    step(depth);
     if (value.kind == ValueKind::kTuple) return holds_tensor(value, depth);
     if (value.kind != ValueKind::kList) return false;
-    for (const Value* item : value.items) {
-      const Value& inner = unwrapped(*item);
-      if (inner.kind == ValueKind::kTensor || is_mapping(inner) || is_descended(inner, depth + 1)) return true;
-    }
-    return false;
+    return remembered(descended_, value, depth, [&] {
+      return std::ranges::any_of(value.items(), [&](const Value* item) {
+        const Value& inner = unwrapped(*item);
+        return inner.kind == ValueKind::kTensor || is_mapping(inner) || is_descended(inner, depth + 1);
+      });
+    });
   }
 
   bool holds_tensor(const Value& wrapped, int depth) {
-    step(depth);
     const Value& value = unwrapped(wrapped);
     if (value.kind == ValueKind::kTensor) return true;
-    const std::span<Value*> items = is_mapping(value) ? mapping_items(value) : value.items;
-    for (const Value* item : items) {
-      if (holds_tensor(*item, depth + 1)) return true;
-    }
-    return false;
+    const std::span<Value*> items = is_mapping(value) ? mapping_items(value) : value.items();
+    if (items.empty()) return false;
+    return remembered(holding_, value, depth, [&] {
+      return std::ranges::any_of(items, [&](const Value* item) { return holds_tensor(*item, depth + 1); });
+    });
+  }
+
+  /// What `answer` says of a container, asked once of each, however many share it and however deep it lies in others.
+  template <class Answer>
+  bool remembered(HashMap<const Value*, bool>& known, const Value& value, int depth, const Answer& answer) {
+    check_nesting(depth);
+    if (const bool* said = known.find(&value)) return *said;
+    const bool is_so = answer();
+    known.try_emplace(&value, is_so);
+    return is_so;
   }
 
   void check_storable(const Value& value, int depth) {
-    step(depth);
+    check_nesting(depth);
+    const bool has_parts = !value.items().empty() || value.kind == ValueKind::kCall;
+    if (has_parts && !storable_.insert(&value)) return;
     const bool is_tensor = value.kind == ValueKind::kTensor || value.kind == ValueKind::kPersid;
     if (is_tensor || value.kind == ValueKind::kOpaque) {
       throw Error(ErrorCode::kUnsupported,
@@ -160,10 +173,9 @@ class Flattener {
     for_each_child(value, [&](const Value& child) { check_storable(child, depth + 1); });
   }
 
-  void step(int depth) {
-    if (depth > kMaxValueDepth || ++visits_ > kMaxValueVisits) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}': containers are nested too deeply", joined()));
-    }
+  void check_nesting(int depth) {
+    if (depth <= kMaxValueDepth) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}': containers are nested too deeply", joined()));
   }
 
   const std::string& joined() {
@@ -173,7 +185,7 @@ class Flattener {
       if (path_[i].is_index) {
         fmt::format_to(std::back_inserter(joined_), "{}", path_[i].index);
       } else {
-        joined_ += path_[i].key;
+        joined_ += path_[i].key();
       }
     }
     return joined_;
@@ -181,8 +193,9 @@ class Flattener {
 
   void leaf(const Value* value, std::uint32_t tensor) {
     if (value == nullptr && tensor == kNoIndex) return;
-    const std::span<PathPart> path = catalog_.arena->array<PathPart>(path_.size());
-    std::copy(path_.begin(), path_.end(), path.begin());
+    const std::span<PathPart> parts = catalog_.arena->array<PathPart>(path_.size());
+    std::ranges::copy(path_, parts.begin());
+    const Path path(parts);
     const std::string_view name = catalog_.arena->copy(joined());
     const auto [known, is_new] = names_.try_emplace(name, out_.leaves.size());
     if (!is_new) {
@@ -223,7 +236,8 @@ class Flattener {
   std::vector<PathPart> path_;
   std::string joined_;
   std::array<Loss, kLossKinds> losses_;
-  std::int64_t visits_ = 0;
+  HashMap<const Value*, bool> descended_, holding_;
+  VisitedSet storable_;
   HashMap<std::string_view, std::uint32_t> by_name_;
   HashMap<std::string_view, std::size_t> names_;
 };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <tuple>
 
 #include "libshard/core/box.h"
@@ -48,26 +47,12 @@ void ItemStore::set_items(std::vector<Item> items) {
 }
 
 void ItemStore::earn(const RandomReader& file, const Item& item) {
-  const auto first = earned_.lower_bound({item.file, 0});
-  const bool is_new_file = first == earned_.end() || first->first.first != item.file;
-  if (is_new_file) catalog_.arena->earn(0, file.allocated_bytes(0, file.size()));
-  std::int64_t begin = item.offset;
-  const std::int64_t end = checked_add(item.offset, item.length);
-  auto next = earned_.upper_bound({item.file, begin});
-  if (next != earned_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first.first == item.file) begin = std::max(begin, before->second);
-  }
-  for (; begin < end; ++next) {
-    const bool is_last = next == earned_.end() || next->first.first != item.file || next->first.second >= end;
-    const std::int64_t gap_end = is_last ? end : next->first.second;
-    if (begin < gap_end) {
-      catalog_.arena->earn(file.allocated_bytes(begin, gap_end - begin));
-      earned_[{item.file, begin}] = gap_end;
-    }
-    if (is_last) return;
-    begin = next->second;
-  }
+  const std::int64_t size = file.size();
+  const auto [left, is_new] = left_.try_emplace(item.file, size);
+  if (is_new) catalog_.arena->earn(0, file.allocated_bytes(0, size));
+  const std::int64_t end = checked_add(item.offset, std::clamp<std::int64_t>(item.length, 0, left));
+  catalog_.arena->earn(file.allocated_bytes(item.offset, end - item.offset));
+  left -= end - item.offset;
 }
 
 void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {

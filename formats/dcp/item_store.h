@@ -46,7 +46,8 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
-  /// Lets the catalog's budget earn an item's bytes in its file, each byte once, and what the file holds.
+  /// Lets the catalog's budget earn an item's bytes, of all items of a file no more than it has, and what the file
+  /// holds.
   void earn(const RandomReader& file, const Item& item);
   /// A storage of its own for what lies inside an object. \returns its index.
   std::uint32_t add_storage(const Location& location, std::uint32_t file);
@@ -63,7 +64,7 @@ class ItemStore {
   std::vector<Item> items_;
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
-  std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> earned_;  ///< File and begin of a range -> its end.
+  HashMap<std::uint32_t, std::int64_t> left_;  ///< By file: bytes that its items may still earn.
   mutable OpenFiles files_;
   mutable decoded_view::ViewCache views_;
 };

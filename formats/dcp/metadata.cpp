@@ -21,7 +21,7 @@ class Parser {
 
   Metadata run(const Value& root) {
     classes_.need(root, Class::kMetadata);
-    out_.maker = root.callee->module() == kOldMetadataModule ? "torch<=1.13" : "torch>=2.0";
+    out_.maker = root.callee()->module() == kOldMetadataModule ? "torch<=1.13" : "torch>=2.0";
     state_dict(pickle::need(root, "state_dict_metadata"));
     const Value* planner = pickle::attribute(root, "planner_data");
     if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
@@ -84,12 +84,13 @@ class Parser {
   /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more, or a dict of those.
   void properties(const Value& value, TensorEntry& entry) {
     classes_.need(value, Class::kProperties);
-    if (value.callee->module() == kMetadataModule) out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
-    const Value& state = *value.extra->state;
-    const bool is_tuple = state.kind == ValueKind::kTuple && state.items.size() >= 5;
-    const Value& dtype = is_tuple ? *state.items[0] : pickle::need(value, "dtype");
-    const Value* layout = is_tuple ? state.items[1] : pickle::attribute(value, "layout");
-    const Value* grad = is_tuple ? state.items[2] : pickle::attribute(value, "requires_grad");
+    if (value.callee()->module() == kMetadataModule)
+      out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
+    const Value& state = *value.extra()->state;
+    const bool is_tuple = state.kind == ValueKind::kTuple && state.items().size() >= 5;
+    const Value& dtype = is_tuple ? *state.items()[0] : pickle::need(value, "dtype");
+    const Value* layout = is_tuple ? state.items()[1] : pickle::attribute(value, "layout");
+    const Value* grad = is_tuple ? state.items()[2] : pickle::attribute(value, "requires_grad");
     entry.dtype = dtype_of(dtype);
     if (layout != nullptr) check_layout(entry.name, *layout);
     entry.requires_grad = grad != nullptr && pickle::boolean(*grad, "requires_grad");
@@ -103,12 +104,12 @@ class Parser {
   }
 
   static void check_layout(std::string_view name, const Value& value) {
-    const bool named = value.is_call_of("torch.serialization", "_get_layout") && value.items.size() == 1 &&
-                       value.items[0]->is_string();
+    const bool named = value.is_call_of("torch.serialization", "_get_layout") && value.items().size() == 1 &&
+                       value.items()[0]->is_string();
     if (!named) throw pickle::malformed("TensorProperties", "its layout is not one of torch's");
-    if (value.items[0]->text != "torch.strided") {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("tensor '{}' has the layout {}, only torch.strided is read", name, value.items[0]->text))
+    if (value.items()[0]->text() != "torch.strided") {
+      throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}' has the layout {}, only torch.strided is read",
+                                                       name, value.items()[0]->text()))
           .of_tensor(name);
     }
   }
@@ -126,7 +127,7 @@ class Parser {
         throw pickle::malformed("planner_data", "it does not lead from names to tuples")
             .found(type_name(*items[i + 1]));
       }
-      const Target* found = targets_.find(items[i]->text);
+      const Target* found = targets_.find(items[i]->text());
       if (found == nullptr) continue;  // A name of a rank that wrote nothing for it.
       const auto [index, is_object] = *found;
       const std::string_view name = is_object ? out_.objects[index].name : out_.tensors[index].name;
@@ -139,25 +140,25 @@ class Parser {
   }
 
   Path path_of(std::string_view name, const Value& tuple) {
-    const std::span<Value*> parts = tuple.items;
+    const std::span<Value*> parts = tuple.items();
     if (parts.empty()) throw bad_path(name, "has an empty path");
+    if (parts.size() > Path::kMaxParts / 2) throw bad_path(name, "has a path of too many parts");
     const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
     std::size_t at = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (parts[i]->is_string()) {
-        const std::string_view key = parts[i]->text;
+        const std::string_view key = parts[i]->text();
         const bool in_name = at <= name.size() && name.substr(at).starts_with(key);  // Mostly: then it costs no memory.
-        path[i].key = in_name ? name.substr(at, key.size()) : arena_.copy(key);
+        path[i] = PathPart::of_key(in_name ? name.substr(at, key.size()) : arena_.copy(key));
         at += key.size() + 1;
       } else if (parts[i]->kind == ValueKind::kInt) {
-        path[i].is_index = true;
-        path[i].index = parts[i]->number;
+        path[i] = PathPart::of_index(parts[i]->number);
         at += fmt::formatted_size("{}", parts[i]->number) + 1;
       } else {
         throw bad_path(name, "has a path with a part that is neither key nor index").found(type_name(*parts[i]));
       }
     }
-    return compact_path(path, name);
+    return compact_path(Path(path), name);
   }
 
   /// \param megatron  name -> {} or {"nd_reformulated_orig_global_shape": the tensor's own shape}.

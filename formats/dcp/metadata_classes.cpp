@@ -34,7 +34,8 @@ const ClassName& class_name(Class id) { return kClasses[static_cast<std::size_t>
 bool names(const Value& callee, Class id) {
   if (callee.kind != ValueKind::kGlobal) return false;
   const ClassName& wanted = class_name(id);
-  if (callee.text != wanted.name) return id == Class::kMetadata && is_megatron_metadata(callee.module(), callee.text);
+  if (callee.text() != wanted.name)
+    return id == Class::kMetadata && is_megatron_metadata(callee.module(), callee.text());
   const auto is_module = [&](std::string_view module) { return !module.empty() && module == callee.module(); };
   return std::ranges::any_of(wanted.modules, is_module);
 }
@@ -46,11 +47,11 @@ bool is_megatron_metadata(std::string_view module, std::string_view name) {
 }
 
 bool MetadataClasses::is(const Value& value, Class id) {
-  if (value.kind != ValueKind::kCall || value.callee == nullptr) return false;
+  if (value.kind != ValueKind::kCall || value.callee() == nullptr) return false;
   const Value*& seen = seen_[static_cast<std::size_t>(id)];
-  if (value.callee == seen) return true;
-  if (!names(*value.callee, id)) return false;
-  seen = value.callee;
+  if (value.callee() == seen) return true;
+  if (!names(*value.callee(), id)) return false;
+  seen = value.callee();
   return true;
 }
 
@@ -59,7 +60,7 @@ void MetadataClasses::need(const Value& object, Class id) {
   if (!is(object, id)) {
     throw pickle::malformed(wanted.name, fmt::format("a value of type {} is in its place", type_name(object)));
   }
-  if (object.extra == nullptr || object.extra->state == nullptr) {
+  if (object.extra() == nullptr || object.extra()->state == nullptr) {
     throw pickle::malformed(wanted.name, "it has no attributes");
   }
 }

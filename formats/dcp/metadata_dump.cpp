@@ -139,7 +139,7 @@ class MetadataDumper {
       if (part.is_index) {
         out_.integer(part.index);
       } else {
-        out_.string(part.key);
+        out_.string(part.key());
       }
     }
     out_.tuple();

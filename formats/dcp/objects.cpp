@@ -24,7 +24,7 @@ class TensorHider {
 
   void hide(Value& value, int depth = 0) {
     if (!visited_.insert(&value)) return;
-    check_walk(depth, visited_.size());
+    check_depth(depth);
     if (value.kind == ValueKind::kTensor) return;
     if (!is_read_parameter(value) && is_tensor(value)) {
       value = *hidden_tensor(arena_);
@@ -39,7 +39,7 @@ class TensorHider {
  private:
   bool is_read_parameter(const Value& value) {
     const bool may_be =
-        value.kind == ValueKind::kCall && !value.items.empty() && value.items[0]->kind == ValueKind::kTensor;
+        value.kind == ValueKind::kCall && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
     return may_be && torch_save::is_parameter(value, hidden_);
   }
   bool is_tensor(const Value& value) {
@@ -54,15 +54,15 @@ class TensorHider {
 
 /// The path of a leaf of an object, from the checkpoint's root.
 Path path_below(Arena& arena, const ObjectEntry& entry, Path inside) {
-  const PathPart key{entry.name, 0, false};
-  const Path front = entry.path.empty() ? Path(&key, 1) : entry.path;
+  const PathPart key = PathPart::of_key(entry.name);
+  const Path front = entry.path.empty() ? Path({}, key) : entry.path;
   const std::span<PathPart> path = arena.array<PathPart>(front.size() + inside.size());
   std::copy(inside.begin(), inside.end(), std::copy(front.begin(), front.end(), path.begin()));
-  return path;
+  return Path(path);
 }
 
 std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf) {
-  return leaf.path.empty() ? entry.name : arena.copy(fmt::format("{}.{}", entry.name, leaf.name));
+  return leaf.path.empty() ? entry.name : copy_name(arena, fmt::format("{}.{}", entry.name, leaf.name));
 }
 
 class TensorFinder {
@@ -78,14 +78,14 @@ class TensorFinder {
  private:
   void visit(const TreeLeaf& leaf) {
     const bool wrapped = torch_save::is_parameter(*leaf.value, hidden_);
-    Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
+    Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
     if (node.kind == ValueKind::kTensor) {  // Again, under another name.
       add(leaf, node, out_.tensors[static_cast<std::size_t>(node.number)]);
       return;
     }
     std::optional<TensorView> view = torch_save::as_tensor(arena_, node);
     if (!view || view->inside) return;
-    if (wrapped) view->requires_grad = leaf.value->items[1]->boolean;
+    if (wrapped) view->requires_grad = leaf.value->items()[1]->boolean();
     InnerTensor tensor;
     tensor.view = *view;
     tensor.location = location_of(*view);
@@ -121,7 +121,7 @@ void visit_object_leaves(Arena& arena, const RankObject& rank, const std::functi
   torch_save::HiddenTensors hidden(arena);
   visit_leaves(arena, *rank.object->root, none, [&](const TreeLeaf& leaf) {
     const bool wrapped = torch_save::is_parameter(*leaf.value, hidden);
-    const Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
+    const Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
     if (node.kind != ValueKind::kTensor) visit(leaf);
   });
 }
@@ -137,7 +137,7 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
     const Value* value;
     bool differs = false, is_listed = false;
   };
-  pickle::Equality equality({.opaque_by_class = false});
+  pickle::Equality equality({.opaque_by_class = false, .budget = arena.budget().get()});
   HashMap<std::string_view, Known> known;
   std::vector<Object> found;
   for (const RankObject& rank : ranks) {

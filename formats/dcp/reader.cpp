@@ -82,7 +82,7 @@ class DcpReader : public Reader {
     for (const MetadataFile& each : find_metadata(store_, folder_, findings_, catalog_.warnings)) {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
-      catalog_.files.push_back({each.name, file->size(), each.rank});
+      catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
       ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
     }
     is_of_ranks_ = ranks.front().rank >= 0;

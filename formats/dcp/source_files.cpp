@@ -168,7 +168,7 @@ void add_files(const SourceStore& store, const std::string& folder, Metadata& me
     last_rank = std::max(last_rank, rank);
     const FileStatus status = store.status(join_path(folder, name));
     if (status.kind != FileKind::kFile) report_missing(metadata, old, status.kind, options);
-    catalog.files.push_back({name, status.bytes, rank});
+    catalog.files.push_back({name, status.bytes, rank, status.identity()});
     named.insert(name);
   }
   for (Item& item : metadata.items) item.file = place[item.file];

@@ -27,7 +27,7 @@ bool is_zstd(std::string_view name, const Value& transforms) {
   std::string shown;
   for (const Value* each : items) {
     shown += shown.empty() ? "" : ", ";
-    shown += each->is_string() ? std::string(each->text) : fmt::format("a {}", type_name(*each));
+    shown += each->is_string() ? std::string(each->text()) : fmt::format("a {}", type_name(*each));
   }
   if (items.size() == 1 && (shown == "stream.zstd/1" || shown.starts_with("stream.zstd/1."))) return true;
   throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is stored through the transform {}", name, shown))

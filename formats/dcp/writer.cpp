@@ -97,6 +97,11 @@ class DcpWriter : public Writer {
  private:
   /// Bytes items come first, all in the first file.
   void place_objects(const Flat& flat, std::vector<PlacedItem>& placed) {
+    const auto count = static_cast<std::size_t>(
+        std::ranges::count_if(flat.leaves, [](const Leaf& leaf) { return leaf.tensor == kNoIndex; }));
+    objects_.reserve(count);
+    metadata_.objects.reserve(count);
+    placed.reserve(flat.leaves.size());
     for (const Leaf& leaf : flat.leaves) {
       if (leaf.tensor != kNoIndex) continue;
       const std::uint32_t index = static_cast<std::uint32_t>(objects_.size());

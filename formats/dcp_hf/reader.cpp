@@ -71,6 +71,7 @@ class DcpHfReader final : public Reader {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     File& file = catalog_.files[index];
     file.bytes = opened->size();
+    file.identity = opened->identity();
     const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path);
     MetadataMap metadata;
     safetensors::parse_header(header, file.path, file.bytes, metadata,

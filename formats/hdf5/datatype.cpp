@@ -222,7 +222,6 @@ Type type_of(DType dtype) {
   type.kind = TypeClass::kOpaque;
   const DTypeBlock block = dtype_block(dtype);
   type.bytes = static_cast<std::uint32_t>(block.elements == 1 ? block.bytes : 1);
-  type.tag = dtype_name(dtype);
   return type;
 }
 

@@ -51,7 +51,7 @@ struct Type {
   std::string tag;                          ///< kOpaque: its tag.
   std::vector<std::int64_t> dims{};         ///< kArray.
   struct Member;
-  std::vector<Member> inner{};
+  std::vector<Member> inner;  // Without {}: clang would need Member here.
 };
 /// Of a compound: a field. Of an enum: a name and its value, and first the base type under the empty name.
 struct Type::Member {
@@ -139,6 +139,8 @@ struct Entry {
 struct FileFacts {
   std::uint32_t superblock_version = 0;
   std::int64_t user_block_bytes = 0;
+  std::vector<std::string>
+      skipped{};  ///< What is not an entry: links that lead nowhere, named datatypes; for warnings.
 };
 
 }  // namespace shard::hdf5

@@ -22,21 +22,31 @@ void EntryPaths::move_to(std::span<const std::string_view> links) {
 
 EntryPaths::Place EntryPaths::in_group(std::string_view key) const {
   std::vector<std::string_view> keys = keys_;
-  keys.push_back(arena_.copy(are_encoded_ ? key_of_link(key) : key));
+  keys.push_back(arena_.copy(are_encoded_ ? key_of_attribute(key) : key));
   return place_of(keys);
 }
 
 EntryPaths::Place EntryPaths::beside_dataset(std::string_view key) const {
   std::vector<std::string_view> keys = keys_;
-  keys.back() = arena_.copy(fmt::format("{}.{}", keys.back(), key));
+  keys.back() = arena_.copy(fmt::format("{}.{}", keys.back(), are_encoded_ ? key_of_attribute(key) : key));
   return place_of(keys);
 }
 
 EntryPaths::Place EntryPaths::place_of(std::span<const std::string_view> keys) const {
   if (keys.size() == 1 && !keys.front().empty()) return {keys.front(), {}};
   const std::span<PathPart> path = arena_.array<PathPart>(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) path[i].key = keys[i];
-  return {keys.size() == 1 ? keys.front() : arena_.copy(fmt::format("{}", fmt::join(keys, "."))), path};
+  for (std::size_t i = 0; i < keys.size(); ++i) path[i] = PathPart::of_key(keys[i]);
+  return {keys.size() == 1 ? keys.front() : arena_.copy(fmt::format("{}", fmt::join(keys, "."))), Path(path)};
+}
+
+EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, const TreeLeaf& leaf) {
+  if (leaf.path.empty()) return place;
+  const std::size_t above = std::max<std::size_t>(place.path.size(), 1);
+  const std::span<PathPart> path = arena.array<PathPart>(above + leaf.path.size());
+  path[0] = PathPart::of_key(place.name);  // What an empty path says.
+  std::ranges::copy(place.path, path.begin());
+  std::ranges::copy(leaf.path, path.begin() + static_cast<std::ptrdiff_t>(above));
+  return {copy_name(arena, fmt::format("{}.{}", place.name, leaf.name)), Path(path)};
 }
 
 }  // namespace shard::hdf5

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/tree.h"
 
 namespace shard::hdf5 {
 
@@ -16,7 +17,7 @@ class EntryPaths {
  public:
   explicit EntryPaths(Arena& arena) : arena_(arena) {}
 
-  /// From now on names of links are percent-encoded keys (link_names.h).
+  /// From now on names of links and attributes are percent-encoded keys (link_names.h).
   void decode_names() { are_encoded_ = true; }
 
   /// Goes to the entry that these links lead to.
@@ -41,5 +42,8 @@ class EntryPaths {
   std::vector<std::string> links_;      ///< Where it stands.
   std::vector<std::string_view> keys_;  ///< The same as keys, in the arena.
 };
+
+/// Of a leaf inside the value that stands at `place`.
+EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, const TreeLeaf& leaf);
 
 }  // namespace shard::hdf5

@@ -96,8 +96,4 @@ KerasIndex read_keras_index(const RandomReader& file) {
   return index;
 }
 
-bool is_keras_index(const SourceStore& store, const std::string& path) {
-  return path.ends_with(kKerasIndexSuffix) && store.status(path).kind == FileKind::kFile;
-}
-
 }  // namespace shard::hdf5

@@ -14,8 +14,6 @@
 
 namespace shard::hdf5 {
 
-inline constexpr std::string_view kKerasIndexSuffix = ".weights.json";
-
 struct KerasIndex {
   struct Entry {
     std::string path;        ///< Of a group, without the leading '/'.
@@ -27,8 +25,5 @@ struct KerasIndex {
 
 /// \throws Error kCorruption (kind bad_header)  not such a document, or a file name with a path.
 KerasIndex read_keras_index(const RandomReader& file);
-
-/// True for a file of that suffix.
-bool is_keras_index(const SourceStore& store, const std::string& path);
 
 }  // namespace shard::hdf5

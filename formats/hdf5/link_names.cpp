@@ -39,4 +39,11 @@ std::string key_of_link(std::string_view link) {
   return key;
 }
 
+std::string attribute_name(std::string_view key) { return (key.starts_with(kReserved) ? "%" : "") + link_name(key); }
+
+std::string key_of_attribute(std::string_view name) {
+  const bool is_marked = name.starts_with('%') && name.substr(1).starts_with(kReserved);
+  return key_of_link(is_marked ? name.substr(1) : name);
+}
+
 }  // namespace shard::hdf5

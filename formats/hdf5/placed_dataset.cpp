@@ -175,7 +175,8 @@ class Placer {
 
   std::uint32_t add_view(const StoredView& view, std::int64_t bytes) {
     const auto storage = static_cast<std::uint32_t>(catalog_.storages.size());
-    catalog_.storages.push_back({.offset = 0, .bytes = bytes, .file = file_, .plain = false});
+    const bool is_decoded = view.kind == StoredView::Kind::kChunk;
+    catalog_.storages.push_back({.offset = 0, .bytes = bytes, .file = file_, .plain = false, .is_stream = is_decoded});
     views_.add(storage, view);
     return storage;
   }

@@ -19,6 +19,7 @@
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/pickle/equal.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/open_files.h"
@@ -82,6 +83,7 @@ class Hdf5Reader final : public Reader {
   FileFacts parse(std::uint32_t index, const std::function<void(const Entry&)>& each) {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     catalog_.files[index].bytes = opened->size();
+    catalog_.files[index].identity = opened->identity();
     try {
       return parse_file(*opened, *catalog_.arena, each);
     } catch (Error& error) {
@@ -99,6 +101,10 @@ class Hdf5Reader final : public Reader {
       }
     });
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
+    if (!facts.skipped.empty()) {
+      catalog_.warnings.push_back(
+          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+    }
   }
 
   void take(MainFile& main, const Entry& entry) {
@@ -165,9 +171,14 @@ class Hdf5Reader final : public Reader {
     add_value(place, value_of(*catalog_.arena, content, opaque_));
   }
 
+  /// Lists are listed element by element.
   void add_value(const EntryPaths::Place& place, Value* value) {
-    catalog_.arena->charge(Charge::kEntries);
-    catalog_.objects.push_back({place.name, place.path, value, -1});
+    const auto none = [](const Value&) { return false; };
+    visit_leaves(*catalog_.arena, *value, none, [&](const TreeLeaf& leaf) {
+      catalog_.arena->charge(Charge::kEntries);
+      const EntryPaths::Place at = place_below(*catalog_.arena, place, leaf);
+      catalog_.objects.push_back({at.name, at.path, leaf.value, -1});
+    });
   }
 
   void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {
@@ -207,13 +218,22 @@ class Hdf5Reader final : public Reader {
       Tensor& tensor = catalog_.tensors[index];
       const Tensor& original = catalog_.tensors[first];
       tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+      tensor.chunk_count = original.chunk_count;
       catalog_.arena->charge(Charge::kChunks, original.chunk_count);
-      for (std::uint32_t i = 0; i < original.chunk_count; ++i)
-        catalog_.chunks.push_back(catalog_.chunks[original.first_chunk + i]);
+      for (std::uint32_t i = 0; i < original.chunk_count; ++i) add_chunk_again(original.first_chunk + i);
     }
     if (enums_.count() > 0) {
       catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
     }
+  }
+
+  /// As a stored tensor of its own over the same storage, as aliases have it.
+  void add_chunk_again(std::uint32_t number) {
+    Chunk chunk = catalog_.chunks[number];
+    const StoredTensor stored = catalog_.stored[chunk.stored];
+    chunk.stored = static_cast<std::uint32_t>(catalog_.stored.size());
+    catalog_.stored.push_back(stored);
+    catalog_.chunks.push_back(chunk);
   }
 
   /// A file of which virtual datasets take parts.
@@ -281,10 +301,9 @@ class Hdf5Reader final : public Reader {
   /// Several files may say the same of the groups that they share.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
-    pickle::Equality equality;
+    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
     const auto is_repeated = [&](const Object& a, const Object& b) {
-      return a.name == b.name && std::ranges::equal(a.path, b.path, {}, &PathPart::key, &PathPart::key) &&
-             equality.is_equal(*a.value, *b.value);
+      return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
     };
     const auto end = std::unique(catalog_.objects.begin(), catalog_.objects.end(), is_repeated);
     catalog_.objects.erase(end, catalog_.objects.end());

@@ -12,6 +12,4 @@ namespace shard::hdf5 {
 /// README.md.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
-bool detect(const Source& source);
-
 }  // namespace shard::hdf5

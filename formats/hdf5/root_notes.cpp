@@ -6,6 +6,7 @@
 
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/tree.h"
+#include "formats/hdf5/values.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/core/error.h"
 
@@ -21,6 +22,14 @@ namespace {
 std::string_view text_of(const Attribute& attribute) {
   if (attribute.content.strings.size() != 1) refuse(attribute.name);
   return attribute.content.strings.front();
+}
+
+/// As text_content() makes it of any text.
+std::string_view any_text_of(Arena& arena, const Attribute& attribute) {
+  if (attribute.content.strings.size() == 1) return attribute.content.strings.front();
+  const Value* const value = value_of(arena, attribute.content, false);
+  if (!value->is_string()) refuse(attribute.name);
+  return value->text();
 }
 
 std::int64_t number_of(const Attribute& attribute) {
@@ -56,8 +65,11 @@ RootNotes root_notes(Arena& arena, const Entry& root) {
     } else if (attribute.name == kRankAttribute) {
       notes.rank = number_of(attribute);
     } else if (attribute.name.starts_with(kMetadataPrefix)) {
-      notes.metadata.emplace_back(attribute.name.substr(kMetadataPrefix.size()), text_of(attribute));
+      notes.metadata.emplace_back(attribute.name.substr(kMetadataPrefix.size()), any_text_of(arena, attribute));
     }
+  }
+  for (auto& [key, text] : notes.metadata) {
+    if (notes.are_names_encoded) key = key_of_link(key);
   }
   return notes;
 }

@@ -5,9 +5,9 @@
 /// |---|---|
 /// | shardctl.names | names of links are percent-encoded keys (link_names.h) |
 /// | shardctl.tree | the container tree (tree.h) |
-/// | shardctl.world_size | of a master: the number of ranks |
+/// | shardctl.world_size | of a master, and of ranks' files: the number of ranks |
 /// | shardctl.rank | of a rank's file: whose pieces it holds |
-/// | shardctl.metadata.KEY | Catalog::metadata |
+/// | shardctl.metadata.KEY | Catalog::metadata; KEY as link_name() writes it |
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,9 @@
 #include "formats/hdf5/source_files.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "formats/hdf5/keras_index.h"
-#include "formats/hdf5/reader.h"
+#include "formats/hdf5_source.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -16,15 +14,7 @@ namespace {
 constexpr std::string_view kMasterName = "master.h5";
 constexpr std::string_view kRankPrefix = "rank-";
 
-bool is_data_name(std::string_view name) {
-  return (name.ends_with(".h5") || name.ends_with(".hdf5")) && !name.starts_with('.');
-}
-
 bool is_index_name(std::string_view name) { return name.ends_with(kKerasIndexSuffix) && !name.starts_with('.'); }
-
-bool is_hdf5_file(const SourceStore& store, const std::string& path) {
-  return store.status(path).kind == FileKind::kFile && is_hdf5(*store.open(path));
-}
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::vector<std::string>& files) {
   if (files.empty()) {
@@ -60,7 +50,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
   const auto index = std::ranges::find_if(names, is_index_name);
   SourceFiles files;
   std::vector<std::string> data;
-  std::ranges::copy_if(names, std::back_inserter(data), is_data_name);
+  std::ranges::copy_if(names, std::back_inserter(data), is_hdf5_name);
   if (index != names.end()) {
     files = from_index(store, join_path(folder, *index));
   } else if (std::ranges::binary_search(data, kMasterName)) {
@@ -73,34 +63,12 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
   files.folder = folder;
   files.shown = files.names;
   for (const std::string& name : names) {
-    if (!name.starts_with('.') && !is_data_name(name) && !is_index_name(name)) files.others.push_back(name);
+    if (!name.starts_with('.') && !is_hdf5_name(name) && !is_index_name(name)) files.others.push_back(name);
   }
   return files;
 }
 
-bool is_hdf5_folder(const SourceStore& store, const std::string& folder) {
-  return std::ranges::any_of(store.list(folder), [&](const std::string& name) {
-    return is_data_name(name) && is_hdf5_file(store, join_path(folder, name));
-  });
-}
-
 }  // namespace
-
-bool is_hdf5(const RandomReader& file) {
-  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  std::array<char, kSignature.size()> found{};
-  const auto fits = [&](std::int64_t offset) {
-    if (offset + std::ssize(found) > file.size()) return false;
-    file.read_at(offset, std::as_writable_bytes(std::span(found)));
-    return std::string_view(found.data(), found.size()) == kSignature;
-  };
-  if (fits(0)) return true;
-  constexpr std::int64_t kFirstBlock = 512, kLargestBlock = 1 << 20;
-  for (std::int64_t offset = kFirstBlock; offset <= kLargestBlock; offset *= 2) {
-    if (fits(offset)) return true;
-  }
-  return false;
-}
 
 SourceFiles find_hdf5_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
@@ -113,16 +81,6 @@ SourceFiles find_hdf5_files(const Source& source) {
   files.names = source.paths;
   std::ranges::transform(source.paths, std::back_inserter(files.shown), base_name);
   return files;
-}
-
-bool detect(const Source& source) {
-  const SourceStore& store = *source.store;
-  if (source.paths.size() == 1) {
-    const std::string& path = source.paths.front();
-    if (store.status(path).kind == FileKind::kFolder) return is_hdf5_folder(store, path);
-    return is_hdf5_file(store, path) || is_keras_index(store, path);
-  }
-  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_hdf5_file(store, path); });
 }
 
 }  // namespace shard::hdf5

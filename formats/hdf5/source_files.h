@@ -22,7 +22,4 @@ struct SourceFiles {
 /// \throws Error kCorruption  several files that nothing holds together.
 SourceFiles find_hdf5_files(const Source& source);
 
-/// True where a file has HDF5's signature, which may stand behind a block of the user's own.
-bool is_hdf5(const RandomReader& file);
-
 }  // namespace shard::hdf5

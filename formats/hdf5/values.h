@@ -7,14 +7,16 @@
 /// | bool | h5py's enum |
 /// | int of 64 bits | an integer |
 /// | float | an IEEE double, bit for bit |
-/// | str without NUL, not empty | a UTF-8 string of fixed length |
-/// | everything else | opaque bytes with the tag kPickleTag: a pickle, read by our inert machine |
+/// | str in UTF-8 without NUL, not empty | a UTF-8 string of fixed length |
+/// | everything else | opaque bytes: kPickleMark, and a pickle, which our inert machine reads |
 ///
-/// Of other files, attributes with several elements become lists of lists.
+/// Of other files, attributes with several elements become lists of lists, bytes that are not text kBytes, complex
+/// numbers calls of `complex`.
 #pragma once
 
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "formats/hdf5/described.h"
 #include "libshard/core/arena.h"
@@ -22,7 +24,8 @@
 
 namespace shard::hdf5 {
 
-inline constexpr std::string_view kPickleTag = "shardctl.pickle";
+/// What the bytes of a pickle begin with. (A tag of the datatype would hinder h5py, which reads untagged ones alone.)
+inline constexpr std::string_view kPickleMark{"shardctl.pickle\0", 16};
 
 /// What an attribute says. Ownership: in the arena, texts too.
 /// \throws Error kUnsupported  a datatype that no object stands for (references, compounds, variable length but
@@ -31,14 +34,23 @@ inline constexpr std::string_view kPickleTag = "shardctl.pickle";
 /// \throws Error kCorruption  a pickle of ours that cannot be read.
 Value* value_of(Arena& arena, const Content& content, bool opaque_unknown);
 
-/// An attribute to write, with the bytes that `content` points into.
+/// An attribute to write. Strings lie in `bytes` too.
 struct OutgoingContent {
-  Content content{};
+  Type type{};
+  Space space{};
   std::string bytes{};
+
+  Content view() const { return {type, space, std::as_bytes(std::span(bytes)), {}}; }
 };
-/// The attribute that an object becomes; reading it gives an equal value. \pre not a kTensor
+/// The attribute that an object becomes; reading it gives an equal value.
+/// \throws Error kUnsupported  the value holds tensors, storages or opaque objects, or is larger than 4 GiB.
 OutgoingContent content_of(const Value& value);
-/// An attribute of text.
+/// The attribute of a text, as content_of makes it of a string.
 OutgoingContent text_content(std::string_view text);
+/// A pickle behind its mark. \throws Error kUnsupported  more than 4 GiB
+OutgoingContent pickle_content(std::string_view pickle);
+OutgoingContent integer_content(std::int64_t number);
+/// A list of integers.
+OutgoingContent integers_content(std::span<const std::int64_t> numbers);
 
 }  // namespace shard::hdf5

@@ -54,6 +54,22 @@ std::vector<int> matching_dims(const VirtualBox& box) {
   return dims;
 }
 
+/// Where all of a source is meant, the file does not say its dimensions of size 1.
+VirtualBox with_source_dims(VirtualBox box, const std::vector<std::int64_t>& shape) {
+  const auto without_ones = [](std::vector<std::int64_t> sizes) {
+    std::erase(sizes, 1);
+    return sizes;
+  };
+  const bool is_all = box.source_sizes.size() != shape.size() &&
+                      without_ones(box.source_sizes) == without_ones(shape) &&
+                      std::ranges::all_of(box.source_offsets, [](std::int64_t offset) { return offset == 0; });
+  if (is_all) {
+    box.source_sizes = shape;
+    box.source_offsets.assign(shape.size(), 0);
+  }
+  return box;
+}
+
 bool lies_within(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
                  std::span<const std::int64_t> shape) {
   if (offsets.size() != shape.size() || sizes.size() != shape.size()) return false;
@@ -150,7 +166,9 @@ void VirtualDatasets::append_mapped(const Pending& pending) {
           .expected(dtype_name(tensor.dtype))
           .found(dtype_name(source->dtype));
     }
-    for (const VirtualBox& box : mapping.boxes) append_box(tensor, mapping, *source, box);
+    for (const VirtualBox& box : mapping.boxes) {
+      append_box(tensor, mapping, *source, with_source_dims(box, source->shape));
+    }
   }
 }
 

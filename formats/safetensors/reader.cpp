@@ -99,6 +99,7 @@ class SafetensorsReader final : public Reader {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     File& file = catalog_.files[index];
     file.bytes = opened->size();
+    file.identity = opened->identity();
     const HeaderText header = read_header_text(*opened, file.path);
     catalog_.arena->earn(opened->allocated_bytes(0, header.bytes));
     const std::size_t entries = max_entries(header);

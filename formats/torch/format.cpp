@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 3> kSuffixes{".pt", ".pth", ".bin"};
 }  // namespace
 
 const Format kTorchFormat{
-    .traits = {.name = "torch", .objects = true, .sharing = true},
+    .traits = {.name = "torch", .objects = true, .sharing = true, .aliases = true},
     .suffixes = kSuffixes,
     .detect = torch_save::detect,
     .open = torch_save::open,

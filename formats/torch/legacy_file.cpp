@@ -114,7 +114,7 @@ class LegacyFile final : public SavedFile {
     if (keys.kind != ValueKind::kList) {
       throw Error(ErrorCode::kCorruption, "the storages' keys are not a list").of_kind(FindingKind::kBadHeader);
     }
-    for (const Value* key : keys.items) place_storage(*key);
+    for (const Value* key : keys.items()) place_storage(*key);
     if (at_ == file_->size()) return;
     throw Error(ErrorCode::kCorruption, fmt::format("{} bytes follow the last storage", file_->size() - at_))
         .expected(at_)
@@ -138,12 +138,12 @@ class LegacyFile final : public SavedFile {
 
   void place_storage(const Value& key) {
     const auto wrong = [&](std::string_view what) {
-      return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text : "?", what))
+      return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text() : "?", what))
           .of_kind(FindingKind::kBadHeader);
     };
     if (!key.is_string()) throw wrong("has no string for a key");
-    const auto found = std::ranges::lower_bound(storages_, key.text, {}, &LegacyStorage::key);
-    if (found == storages_.end() || found->key != key.text) throw wrong("belongs to no tensor");
+    const auto found = std::ranges::lower_bound(storages_, key.text(), {}, &LegacyStorage::key);
+    if (found == storages_.end() || found->key != key.text()) throw wrong("belongs to no tensor");
     if (found->offset >= 0) throw wrong("appears twice");
     if (file_->size() - at_ < kCountBytes)
       throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);

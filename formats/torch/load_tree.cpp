@@ -16,18 +16,17 @@ namespace {
 bool is_old_parameter(const Value& value) {
   const bool names_class =
       value.is_call_of("torch.nn.parameter", "Parameter") || value.is_call_of("torch.autograd.variable", "Variable");
-  return names_class && !value.items.empty() && value.items.size() <= 2;
+  return names_class && !value.items().empty() && value.items().size() <= 2;
 }
 
 // Turns such a call into the one that torch makes today.
 void modernize(Arena& arena, Value& node) {
-  const Value* state = node.extra != nullptr ? node.extra->state : nullptr;
-  const bool has_state = state != nullptr && state->kind == ValueKind::kTuple && !state->items.empty();
-  const Value* flag = has_state ? state->items[0] : (node.items.size() == 2 ? node.items[1] : nullptr);
-  Value* requires_grad = make_value(arena, ValueKind::kBool);
-  requires_grad->boolean = flag == nullptr || flag->kind != ValueKind::kBool || flag->boolean;
+  const Value* state = node.extra() != nullptr ? node.extra()->state : nullptr;
+  const bool has_state = state != nullptr && state->kind == ValueKind::kTuple && !state->items().empty();
+  const Value* flag = has_state ? state->items()[0] : (node.items().size() == 2 ? node.items()[1] : nullptr);
+  Value* requires_grad = make_bool(arena, flag == nullptr || flag->kind != ValueKind::kBool || flag->boolean());
   Value* const hooks = make_call(arena, make_global(arena, "collections", "OrderedDict"), {});
-  Value* const arguments[] = {node.items[0], requires_grad, hooks};
+  Value* const arguments[] = {node.items()[0], requires_grad, hooks};
   node = *make_call(arena, make_global(arena, "torch._utils", "_rebuild_parameter"), arguments);
 }
 
@@ -65,14 +64,14 @@ void TreeLoader::warn(const FirstNames& names, std::string_view what) {
 void TreeLoader::visit(const TreeLeaf& leaf) {
   if (is_old_parameter(*leaf.value)) modernize(*catalog_.arena, *leaf.value);
   const bool wrapped = is_parameter(*leaf.value, hidden_);
-  Value& node = wrapped ? *leaf.value->items[0] : *leaf.value;
+  Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
   if (node.kind == ValueKind::kTensor) return add_again(leaf, node);
   const std::optional<TensorView> view = as_tensor(*catalog_.arena, node);
   if (!view) return add_object(leaf);
   if (view->conj || view->neg) flagged_.add(leaf.name);
   if (view->has_attributes) attributed_.add(leaf.name);
   if (!view->device.empty()) moved_.add(leaf.name);
-  add_tensor(leaf, node, *view, wrapped ? leaf.value->items[1]->boolean : view->requires_grad);
+  add_tensor(leaf, node, *view, wrapped ? leaf.value->items()[1]->boolean() : view->requires_grad);
   catalog_.stored.back().has_attributes = wrapped && has_attributes(*leaf.value);
 }
 

@@ -82,8 +82,8 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
 }
 
 bool is_rebuilt_tensor(const Value& value) {
-  return value.kind == ValueKind::kCall && value.callee != nullptr && value.callee->kind == ValueKind::kGlobal &&
-         value.callee->module() == "torch._utils" && value.callee->text.starts_with("_rebuild_tensor");
+  return value.kind == ValueKind::kCall && value.callee() != nullptr && value.callee()->kind == ValueKind::kGlobal &&
+         value.callee()->module() == "torch._utils" && value.callee()->text().starts_with("_rebuild_tensor");
 }
 
 SavedRecord::Coding coding_of(std::uint16_t method) {
@@ -146,7 +146,7 @@ std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> f
 }
 
 std::string_view HiddenTensors::kind_in(const Value& object) {
-  if (object.kind != ValueKind::kCall && object.items.empty()) return {};  // Nearly all: numbers and strings.
+  if (object.kind != ValueKind::kCall && object.items().empty()) return {};  // Nearly all: numbers and strings.
   VisitedSet visited;
   std::vector<const Value*> stack{&object};
   while (!stack.empty()) {
@@ -164,8 +164,8 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
 bool is_parameter(const Value& value, HiddenTensors& hidden) {
   const bool has_state = value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
   if (!has_state && !value.is_call_of("torch._utils", "_rebuild_parameter")) return false;
-  if (value.items.size() < 3 || value.items[1]->kind != ValueKind::kBool) return false;
-  return !has_state || std::ranges::all_of(value.items.subspan(3),
+  if (value.items().size() < 3 || value.items()[1]->kind != ValueKind::kBool) return false;
+  return !has_state || std::ranges::all_of(value.items().subspan(3),
                                            [&](const Value* state) { return hidden.kind_in(*state).empty(); });
 }
 

@@ -29,11 +29,13 @@ class FileByNumber final : public RandomReader {
     const auto file = files_.get(number);
     name_ = file->name();
     size_ = file->size();
+    identity_ = file->identity();
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     files_.get(number_)->read_at(offset, out);
   }
   std::int64_t size() const override { return size_; }
+  FileIdentity identity() const override { return identity_; }
   std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
     return files_.get(number_)->allocated_bytes(offset, count);
   }
@@ -42,6 +44,7 @@ class FileByNumber final : public RandomReader {
   OpenFiles& files_;
   std::uint32_t number_;
   std::int64_t size_ = 0;
+  FileIdentity identity_;
 };
 
 /// \throws Error kCorruption  bytes [offset, offset + count) leave `reader`, which lies in memory.
@@ -133,6 +136,7 @@ struct SavedFiles::Impl {
   Value* open(std::shared_ptr<const RandomReader> file) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
+    catalog.files.back().identity = file->identity();
     catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
     last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
     last.first.assign(last.saved->record_count(), kNoIndex);

@@ -28,7 +28,7 @@ constexpr std::string_view kUtils = "torch._utils";
 /// The dtype of a storage class; nothing for an untyped one, which counts bytes.
 std::optional<DType> storage_dtype(const Value& storage_class) {
   if (storage_class.kind != ValueKind::kGlobal) malformed("its storage's class is not a class by name");
-  const std::string_view name = storage_class.text;
+  const std::string_view name = storage_class.text();
   const std::string_view module = storage_class.module();
   if (name == "UntypedStorage" && (module == "torch.storage" || module == "torch")) return std::nullopt;
   const auto* known = std::ranges::find(kStorageClasses, name, &StorageClass::name);
@@ -39,9 +39,9 @@ std::optional<DType> storage_dtype(const Value& storage_class) {
 }
 
 std::span<Value* const> storage_id_items(const Value& value) {
-  const bool has_id = value.kind == ValueKind::kPersid && value.items[0]->kind == ValueKind::kTuple;
-  const std::span<Value* const> id = has_id ? value.items[0]->items : std::span<Value*>();
-  if (id.size() < 5 || id.size() > 6 || !id[0]->is_string() || id[0]->text != "storage") {
+  const bool has_id = value.kind == ValueKind::kPersid && value.items()[0]->kind == ValueKind::kTuple;
+  const std::span<Value* const> id = has_id ? value.items()[0]->items() : std::span<Value*>();
+  if (id.size() < 5 || id.size() > 6 || !id[0]->is_string() || id[0]->text() != "storage") {
     malformed("its storage is not a persistent id of a storage");
   }
   return id;
@@ -56,9 +56,9 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
   if (id.size() == 5 || id[5]->kind == ValueKind::kNone) return;
   // Legacy files: the storage is itself a view, (key, offset, size), of the one that the file holds.
   const Value& part = *id[5];
-  if (part.kind != ValueKind::kTuple || part.items.size() != 3) malformed("its storage's view is not a triple");
-  view.first = natural(*part.items[1], "storage view's offset");
-  if (checked_add(view.first, natural(*part.items[2], "storage view's size")) > storage.count) {
+  if (part.kind != ValueKind::kTuple || part.items().size() != 3) malformed("its storage's view is not a triple");
+  view.first = natural(*part.items()[1], "storage view's offset");
+  if (checked_add(view.first, natural(*part.items()[2], "storage view's size")) > storage.count) {
     malformed("its storage's view leaves the storage");
   }
 }
@@ -91,12 +91,12 @@ void check_bounds(const TensorView& view) {
 
 /// The version of a rebuild function: 1, 2, 3, or 0 for another value.
 int rebuild_version(const Value& value) {
-  if (value.kind != ValueKind::kCall || value.callee->kind != ValueKind::kGlobal) return 0;
-  const Value& function = *value.callee;
-  if (function.module() != kUtils || !function.text.starts_with("_rebuild_tensor")) return 0;
-  if (function.text == "_rebuild_tensor") return 1;
-  if (function.text == "_rebuild_tensor_v2") return 2;
-  return function.text == "_rebuild_tensor_v3" ? 3 : 0;
+  if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return 0;
+  const Value& function = *value.callee();
+  if (function.module() != kUtils || !function.text().starts_with("_rebuild_tensor")) return 0;
+  if (function.text() == "_rebuild_tensor") return 1;
+  if (function.text() == "_rebuild_tensor_v2") return 2;
+  return function.text() == "_rebuild_tensor_v3" ? 3 : 0;
 }
 
 struct ArgumentCounts {
@@ -122,10 +122,10 @@ StorageId as_storage_id(const Value& value) {
 std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   const int version = rebuild_version(value);
   if (version == 0) return std::nullopt;
-  const std::span<Value* const> arguments = value.items;
+  const std::span<Value* const> arguments = value.items();
   const ArgumentCounts counts = kArguments[version];
-  if (arguments.size() < counts.least || arguments.size() > counts.most || value.extra != nullptr) {
-    malformed(fmt::format("{} with {} arguments", value.callee->text, arguments.size()));
+  if (arguments.size() < counts.least || arguments.size() > counts.most || value.extra() != nullptr) {
+    malformed(fmt::format("{} with {} arguments", value.callee()->text(), arguments.size()));
   }
   TensorView view;
   const StorageId storage = as_storage_id(*arguments[0]);
@@ -162,9 +162,9 @@ StoredTensor stored_tensor(const TensorView& view, std::uint32_t storage) {
 
 std::string_view unsupported_tensor_kind(const Value& value) {
   if (value.kind == ValueKind::kPersid) return "storage without a tensor";
-  if (value.kind != ValueKind::kCall || value.callee->kind != ValueKind::kGlobal) return {};
-  const std::string_view module = value.callee->module();
-  const std::string_view name = value.callee->text;
+  if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return {};
+  const std::string_view module = value.callee()->module();
+  const std::string_view name = value.callee()->text();
   if (module == kUtils) {
     if (name == "_rebuild_qtensor") return "quantized";
     if (name.starts_with("_rebuild_sparse")) return "sparse";

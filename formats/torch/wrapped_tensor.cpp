@@ -15,8 +15,8 @@ namespace {
 using pickle::NumpyValue;
 
 std::string_view function_of(const Value& call, std::string_view module) {
-  const bool has_name = call.kind == ValueKind::kCall && call.callee->kind == ValueKind::kGlobal;
-  return has_name && call.callee->module() == module ? call.callee->text : std::string_view();
+  const bool has_name = call.kind == ValueKind::kCall && call.callee()->kind == ValueKind::kGlobal;
+  return has_name && call.callee()->module() == module ? call.callee()->text() : std::string_view();
 }
 
 /// Row-major or column-major strides of a contiguous array.
@@ -59,14 +59,14 @@ std::optional<TensorView> as_device_tensor(Arena& arena, const Value& value) {
   const std::string_view function = function_of(value, "torch._utils");
   const bool from_cpu = function == "_rebuild_device_tensor_from_cpu_tensor";
   if (!from_cpu && function != "_rebuild_device_tensor_from_numpy" && function != "_rebuild_xla_tensor") return {};
-  const std::span<Value* const> arguments = value.items;
+  const std::span<Value* const> arguments = value.items();
   if (arguments.size() != 4 || !arguments[2]->is_string() || arguments[3]->kind != ValueKind::kBool) return {};
   const DType dtype = pickle::dtype(*arguments[1], "tensor");
   std::optional<TensorView> view =
       from_cpu ? as_plain_tensor(arena, *arguments[0]) : from_numpy(arena, *arguments[0], dtype);
   if (!view || view->dtype != dtype) return std::nullopt;
-  view->device = arguments[2]->text;
-  view->requires_grad = arguments[3]->boolean;
+  view->device = arguments[2]->text();
+  view->requires_grad = arguments[3]->boolean();
   return view;
 }
 
@@ -79,7 +79,7 @@ bool sets_attributes(const Value& state) {
   if (state.kind == ValueKind::kNone) return false;
   const std::span<Value*> pairs = mapping_items(state);
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    if (!pairs[i]->is_string() || (pairs[i]->text != "persistent" && pairs[i]->text != "_is_buffer")) return true;
+    if (!pairs[i]->is_string() || (pairs[i]->text() != "persistent" && pairs[i]->text() != "_is_buffer")) return true;
   }
   return !is_mapping(state);
 }
@@ -91,15 +91,15 @@ std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   if (function.empty()) function = function_of(value, "torch.tensor");
   if (!function.starts_with("_rebuild_from_type")) return as_device_tensor(arena, value);
   // (function, class, arguments, state)
-  if (value.items.size() != 4 || !is_tensor_class(*value.items[1])) return std::nullopt;
-  if (value.items[2]->kind != ValueKind::kTuple) return std::nullopt;
+  if (value.items().size() != 4 || !is_tensor_class(*value.items()[1])) return std::nullopt;
+  if (value.items()[2]->kind != ValueKind::kTuple) return std::nullopt;
+  CallParts parts{value.items()[0], value.items()[2]->items()};
   Value call;
   call.kind = ValueKind::kCall;
-  call.callee = value.items[0];
-  call.items = value.items[2]->items;
+  call.call = &parts;
   std::optional<TensorView> view = as_plain_tensor(arena, call);
   if (!view) view = as_device_tensor(arena, call);
-  if (view) view->has_attributes = sets_attributes(*value.items[3]);
+  if (view) view->has_attributes = sets_attributes(*value.items()[3]);
   return view;
 }
 

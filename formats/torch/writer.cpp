@@ -53,8 +53,8 @@ Value* flat_dict(Catalog& target, std::span<const std::uint32_t> tensors, std::s
 Value* root_of(Catalog& target, std::span<const std::uint32_t> tensors) {
   if (target.root != nullptr) return target.root;
   Value* dict = flat_dict(target, tensors, target.objects);
-  const bool is_bare = dict->items.size() == 2 && dict->items[0]->text.empty();
-  return is_bare ? dict->items[1] : dict;
+  const bool is_bare = dict->items().size() == 2 && dict->items()[0]->text().empty();
+  return is_bare ? dict->items()[1] : dict;
 }
 
 std::vector<std::vector<std::uint32_t>> tensors_by_file(const Catalog& target) {

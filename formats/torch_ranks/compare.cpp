@@ -74,6 +74,7 @@ bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const Store
   const StoredTensor left = without_overlap(a, arena), right = without_overlap(b, arena);
   const bool is_line = !(left.shape == a.shape);
   if (!(left.shape == right.shape) || (is_line && !(a.strides == b.strides))) return false;
+  catalog.arena->charge(Charge::kCompared, checked_bytes(checked_numel(left.shape), left.dtype));
   return is_equal_content(LoneTensor(files, catalog, left), LoneTensor(files, catalog, right));
 }
 

@@ -60,8 +60,9 @@ bool holds_sharded(const SourceStore& store, const std::string& path) {
   visit_leaves(
       *catalog.arena, *files.add(path), [](const Value&) { return false; },
       [&found](const TreeLeaf& leaf) {
-        const bool wrapped = leaf.value->is_call_of("torch._utils", "_rebuild_parameter") && !leaf.value->items.empty();
-        found = found || is_sharded(wrapped ? *leaf.value->items[0] : *leaf.value);
+        const bool wrapped =
+            leaf.value->is_call_of("torch._utils", "_rebuild_parameter") && !leaf.value->items().empty();
+        found = found || is_sharded(wrapped ? *leaf.value->items()[0] : *leaf.value);
       });
   return found;
 }

@@ -16,9 +16,10 @@ namespace shard::torch_ranks {
 
 struct DeviceMeshValue {
   std::vector<MeshAxis> axes;
-  std::vector<std::int64_t> ranks;       ///< Row-major.
-  std::vector<std::int64_t> coordinate;  ///< The coordinate of the rank that wrote it; empty where it is not on the mesh, or not said.
-  std::int64_t world_size = 1;           ///< As far as it says: ranks of its root mesh, or 1 + the highest.
+  std::vector<std::int64_t> ranks;  ///< Row-major.
+  std::vector<std::int64_t>
+      coordinate;  ///< The coordinate of the rank that wrote it; empty where it is not on the mesh, or not said.
+  std::int64_t world_size = 1;  ///< As far as it says: ranks of its root mesh, or 1 + the highest.
   std::string_view device_type = "cpu";
 };
 

@@ -71,15 +71,15 @@ void read_placements(const Value& value, DTensorValue& tensor) {
 void check_meta(Arena& arena, const Value* value, const DTensorValue& tensor) {
   if (value == nullptr || value->kind == ValueKind::kNone) return;
   need_class(*value, "TensorMeta");
-  if (value->items.size() < 3) throw malformed("TensorMeta", fmt::format("it has {} fields", value->items.size()));
-  const Dims shape = dims(arena, *value->items[0], "TensorMeta's shape");
+  if (value->items().size() < 3) throw malformed("TensorMeta", fmt::format("it has {} fields", value->items().size()));
+  const Dims shape = dims(arena, *value->items()[0], "TensorMeta's shape");
   if (!(shape == tensor.shape)) {
     throw malformed(kDTensorClass, "its spec says another shape than the tensor")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
   }
-  const DType stated = dtype(*value->items[2], "TensorMeta");
+  const DType stated = dtype(*value->items()[2], "TensorMeta");
   if (stated != tensor.dtype) {
     throw malformed(kDTensorClass, "its spec says another dtype than the tensor")
         .of_kind(FindingKind::kDtypeMismatch)
@@ -98,9 +98,9 @@ std::vector<std::size_t> read_order(const Value* value, const Sharding& sharding
   std::vector<std::size_t> order;
   bool is_usual = true;
   for (const Value* entry : sequence(*value, "DTensorSpec's shard order")) {
-    if (entry->items.size() != 2) throw malformed("ShardOrderEntry", "it is not a pair");
-    const std::int64_t dim = natural(*entry->items[0], "ShardOrderEntry's dimension");
-    const std::vector<std::int64_t> cuts = naturals(*entry->items[1], "ShardOrderEntry's axes");
+    if (entry->items().size() != 2) throw malformed("ShardOrderEntry", "it is not a pair");
+    const std::int64_t dim = natural(*entry->items()[0], "ShardOrderEntry's dimension");
+    const std::vector<std::int64_t> cuts = naturals(*entry->items()[1], "ShardOrderEntry's axes");
     is_usual = is_usual && std::ranges::is_sorted(cuts);
     for (const std::int64_t axis : cuts) {
       const auto index = static_cast<std::size_t>(axis);

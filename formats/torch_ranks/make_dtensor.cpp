@@ -96,7 +96,7 @@ Value* ShardedValueMaker::shard_order(std::span<const Placement> placements) {
   for (const auto& [dim, axes] : axes_of) {
     Value* arguments = tuple({integer(dim), integers(ValueKind::kTuple, axes)});
     entries.push_back(
-        instance(global("torch.distributed.tensor._dtensor_spec", "ShardOrderEntry"), arguments->items, nullptr));
+        instance(global("torch.distributed.tensor._dtensor_spec", "ShardOrderEntry"), arguments->items(), nullptr));
   }
   return make_list(arena_, ValueKind::kTuple, entries);
 }
@@ -109,7 +109,7 @@ Value* ShardedValueMaker::dtensor(const DTensorValue& tensor, Value* mesh) {
   const bool is_strided =
       std::ranges::any_of(placements, [](const Placement& each) { return each.kind == Placement::kStridedShard; });
   Value* meta = tuple({size(tensor.shape), strides(tensor.shape), global("torch", dtype_name(tensor.dtype))});
-  Value* tensor_meta = instance(global("torch.distributed.tensor._dtensor_spec", "TensorMeta"), meta->items, nullptr);
+  Value* tensor_meta = instance(global("torch.distributed.tensor._dtensor_spec", "TensorMeta"), meta->items(), nullptr);
   Value* spec = instance(global("torch.distributed.tensor._dtensor_spec", "DTensorSpec"), {},
                          dict({{"mesh", mesh},
                                {"placements", make_list(arena_, ValueKind::kTuple, places)},

@@ -39,9 +39,9 @@ Value* ShardedValueMaker::shard_metadata(const ShardBox& box) {
 
 Value* ShardedValueMaker::tensor_properties(const ShardedTensorValue& tensor) {
   Value* strided = tuple({text("torch.strided")});
-  Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items);
+  Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items());
   Value* encoding = tuple({integer(tensor.memory_format)});
-  Value* memory_format = make_call(arena_, global(kMetadata, "MEM_FORMAT_ENCODING"), encoding->items);
+  Value* memory_format = make_call(arena_, global(kMetadata, "MEM_FORMAT_ENCODING"), encoding->items());
   Value* state = tuple({global("torch", dtype_name(tensor.dtype)), layout, boolean(tensor.requires_grad), memory_format,
                         boolean(tensor.pin_memory)});
   return instance(global(kMetadata, "TensorProperties"), {}, state);
@@ -50,7 +50,7 @@ Value* ShardedValueMaker::tensor_properties(const ShardedTensorValue& tensor) {
 // A nested class: protocol 2 pickles it as getattr(ShardedTensor, 'ProcessGroupState').
 Value* ShardedValueMaker::group_state(Value* cls, const GroupState& group) {
   Value* name = tuple({cls, text("ProcessGroupState")});
-  Value* nested = make_call(arena_, global("builtins", "getattr"), name->items);
+  Value* nested = make_call(arena_, global("builtins", "getattr"), name->items());
   return instance(nested, {},
                   dict({{"local_rank", integer(group.local_rank)},
                         {"global_rank", integer(group.rank)},

@@ -18,7 +18,7 @@ namespace {
 std::strong_ordering compare_parts(const PathPart& a, const PathPart& b) {
   if (a.is_index != b.is_index) return a.is_index <=> b.is_index;
   if (a.is_int_key != b.is_int_key) return a.is_int_key <=> b.is_int_key;
-  return a.is_index ? a.index <=> b.index : a.key <=> b.key;
+  return a.is_index ? a.index <=> b.index : a.key() <=> b.key();
 }
 
 /// By name, path, rank. A file that has one path twice has it in its own order.
@@ -233,7 +233,7 @@ class Merge {
   const MeshLayout* layout_;
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
-  pickle::Equality objects_;
+  pickle::Equality objects_{{.budget = context_.catalog.arena->budget().get()}};
   FirstNames holding_;                                   ///< Objects with tensors inside.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.

@@ -22,9 +22,8 @@ class LeafReader {
   LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file)
       : catalog_(catalog),
         file_(file),
-        dtensors_(*catalog.arena, [&files, number = file.number](const TensorView& view) {
-          return files.integers(number, view, kMaxRanks);
-        }),
+        dtensors_(*catalog.arena, [&files, number = file.number](
+                                      const TensorView& view) { return files.integers(number, view, kMaxRanks); }),
         hidden_(*catalog.arena) {}
 
   void read() {
@@ -43,10 +42,10 @@ class LeafReader {
   void visit(const TreeLeaf& tree_leaf) {
     RankLeaf leaf{tree_leaf.name, compact_path(tree_leaf.path, tree_leaf.name), tree_leaf.value, LeafKind::kObject};
     const bool wrapped = torch_save::is_parameter(*tree_leaf.value, hidden_);
-    Value& node = wrapped ? *tree_leaf.value->items[0] : *tree_leaf.value;
+    Value& node = wrapped ? *tree_leaf.value->items()[0] : *tree_leaf.value;
     if (read_tensor(node, leaf)) {
       leaf.node = &node;
-      if (wrapped) leaf.requires_grad = tree_leaf.value->items[1]->boolean;
+      if (wrapped) leaf.requires_grad = tree_leaf.value->items()[1]->boolean();
       leaf.has_attributes = wrapped && torch_save::has_attributes(*tree_leaf.value);
     }
     file_.leaves.push_back(leaf);

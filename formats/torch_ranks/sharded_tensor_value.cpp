@@ -21,8 +21,8 @@ constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth.
 void read_placement(Arena& arena, const Value& value, ShardBox& box) {
   if (value.kind == ValueKind::kNone) return;
   if (value.is_string()) {
-    box.placement = value.text;
-    box.rank = rank_of_placement(value.text).value_or(-1);
+    box.placement = value.text();
+    box.rank = rank_of_placement(value.text()).value_or(-1);
     return;
   }
   need_class(value, "_remote_device");
@@ -54,15 +54,15 @@ ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
 }
 
 /// What may say anything where a checkpoint is read: True or else.
-bool is_true(const Value& value) { return value.kind == ValueKind::kBool && value.boolean; }
+bool is_true(const Value& value) { return value.kind == ValueKind::kBool && value.boolean(); }
 
 /// A MEM_FORMAT_ENCODING, by number or (Python 3.11) by name.
 std::int64_t memory_format_of(const Value& value) {
   constexpr std::string_view kNames[] = {"TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT"};
-  if (value.kind != ValueKind::kCall || value.items.empty()) return -1;
-  const Value& last = *value.items.back();
+  if (value.kind != ValueKind::kCall || value.items().empty()) return -1;
+  const Value& last = *value.items().back();
   const std::int64_t known = std::ssize(kNames);
-  const std::int64_t number = last.is_string() ? std::ranges::find(kNames, last.text) - std::begin(kNames)
+  const std::int64_t number = last.is_string() ? std::ranges::find(kNames, last.text()) - std::begin(kNames)
                                                : (last.kind == ValueKind::kInt ? last.number : known);
   return number >= 0 && number < known ? number : -1;
 }
@@ -70,14 +70,14 @@ std::int64_t memory_format_of(const Value& value) {
 /// TensorProperties: BUILD of a tuple (dtype, layout, requires_grad, memory format, pinned[, strides]).
 void read_properties(const Value& value, ShardedTensorValue& tensor) {
   need_class(value, "TensorProperties");
-  const Value* state = value.extra == nullptr ? nullptr : value.extra->state;
-  if (state == nullptr || state->kind != ValueKind::kTuple || state->items.size() < kPropertiesItems) {
+  const Value* state = value.extra() == nullptr ? nullptr : value.extra()->state;
+  if (state == nullptr || state->kind != ValueKind::kTuple || state->items().size() < kPropertiesItems) {
     throw malformed("TensorProperties", "its state is not a tuple of five values or more");
   }
-  tensor.requires_grad = boolean(*state->items[2], "TensorProperties' requires_grad");
-  tensor.memory_format = memory_format_of(*state->items[3]);
-  tensor.pin_memory = is_true(*state->items[4]);
-  const DType stated = dtype(*state->items[0], "TensorProperties");
+  tensor.requires_grad = boolean(*state->items()[2], "TensorProperties' requires_grad");
+  tensor.memory_format = memory_format_of(*state->items()[3]);
+  tensor.pin_memory = is_true(*state->items()[4]);
+  const DType stated = dtype(*state->items()[0], "TensorProperties");
   if (stated == tensor.dtype) return;
   throw malformed(kShardedTensorClass, "its metadata says another dtype than the tensor")
       .of_kind(FindingKind::kDtypeMismatch)
@@ -195,17 +195,17 @@ std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& v
   const Subclass from = subclass(value);
   const Wrapper whole = wrapper(arena, from);
   const Value& state = *from.state;
-  if (state.kind != ValueKind::kTuple || state.items.size() < kStateItems) {
+  if (state.kind != ValueKind::kTuple || state.items().size() < kStateItems) {
     throw malformed(kShardedTensorClass, "its state is not a tuple of five values").found(type_name(state));
   }
   ShardedTensorValue tensor;
   tensor.dtype = whole.dtype;
   tensor.shape = whole.shape;
-  read_metadata(arena, *state.items[1], tensor);
-  read_local(arena, *state.items[0], tensor);
-  tensor.group = read_group(*state.items[2]);
-  tensor.spec = read_spec(arena, *state.items[3], tensor.shape.size());
-  tensor.init_rrefs = is_true(*state.items[4]);
+  read_metadata(arena, *state.items()[1], tensor);
+  read_local(arena, *state.items()[0], tensor);
+  tensor.group = read_group(*state.items()[2]);
+  tensor.spec = read_spec(arena, *state.items()[3], tensor.shape.size());
+  tensor.init_rrefs = is_true(*state.items()[4]);
   return tensor;
 }
 

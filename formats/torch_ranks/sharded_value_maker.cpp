@@ -18,11 +18,7 @@ Value* ShardedValueMaker::integer(std::int64_t number) {
   return known;
 }
 
-Value* ShardedValueMaker::boolean(bool value) {
-  Value* made = make_value(arena_, ValueKind::kBool);
-  made->boolean = value;
-  return made;
-}
+Value* ShardedValueMaker::boolean(bool value) { return make_bool(arena_, value); }
 
 Value* ShardedValueMaker::global(std::string_view module, std::string_view name) {
   Value*& known = globals_[std::string(module) + " " + std::string(name)];
@@ -48,15 +44,15 @@ Value* ShardedValueMaker::dict(Attributes attributes) {
 
 Value* ShardedValueMaker::instance(Value* cls, std::span<Value* const> arguments, Value* state) {
   Value* made = make_call(arena_, cls, arguments);
-  made->extra = arena_.array<CallExtra>(1).data();
-  made->extra->is_new = true;
-  made->extra->state = state;
+  CallExtra& extra = extra_of(arena_, *made);
+  extra.is_new = true;
+  extra.state = state;
   return made;
 }
 
 Value* ShardedValueMaker::size(Dims shape) {
   Value* argument = tuple({integers(ValueKind::kTuple, shape)});
-  return make_call(arena_, global("torch", "Size"), argument->items);
+  return make_call(arena_, global("torch", "Size"), argument->items());
 }
 
 Value* ShardedValueMaker::strides(Dims shape) {
@@ -84,11 +80,11 @@ Value* ShardedValueMaker::device(std::string_view text_of_device) {
 Value* ShardedValueMaker::wrapper(Value* cls, DType dtype, Dims shape, std::string_view device_text, bool requires_grad,
                                   Value* state) {
   Value* strided = tuple({text("torch.strided")});
-  Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items);
+  Value* layout = make_call(arena_, global("torch.serialization", "_get_layout"), strided->items());
   Value* arguments = tuple({cls, global("torch", dtype_name(dtype)), integers(ValueKind::kTuple, shape), strides(shape),
                             integer(0), layout, device(device_text), boolean(requires_grad)});
   Value* all = tuple({global("torch._utils", "_rebuild_wrapper_subclass"), cls, arguments, state});
-  return make_call(arena_, global("torch._tensor", "_rebuild_from_type_v2"), all->items);
+  return make_call(arena_, global("torch._tensor", "_rebuild_from_type_v2"), all->items());
 }
 
 }  // namespace shard::torch_ranks

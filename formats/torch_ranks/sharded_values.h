@@ -20,16 +20,16 @@ namespace shard::torch_ranks {
 
 /// One entry of a ShardedTensor's metadata: torch's ShardMetadata.
 struct ShardBox {
-  Dims offsets, sizes;          ///< May be empty and lie past the end.
-  std::string_view placement;   ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
-  std::int64_t rank = -1;       ///< From the placement, or -1.
+  Dims offsets, sizes;         ///< May be empty and lie past the end.
+  std::string_view placement;  ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
+  std::int64_t rank = -1;      ///< From the placement, or -1.
 };
 
 /// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank ("worker1/cpu", or "cuda:0": the process itself).
 std::optional<std::int64_t> rank_of_placement(std::string_view placement);
 
-/// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process that is
-/// no member of the group has local rank -1 and local size -1.
+/// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process that
+/// is no member of the group has local rank -1 and local size -1.
 struct GroupState {
   std::int64_t local_rank = 0, rank = 0, local_world_size = 1, world_size = 1;
 
@@ -53,8 +53,9 @@ struct ShardedTensorValue {
   Dims shape;
   bool requires_grad = false;
   bool pin_memory = false;
-  bool init_rrefs = false;         ///< Its ranks reach one another's shards.
-  std::int64_t memory_format = 0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
+  bool init_rrefs = false;  ///< Its ranks reach one another's shards.
+  std::int64_t memory_format =
+      0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
   std::vector<LocalShard> local;
   std::vector<ShardBox> all;  ///< Every rank's.
   GroupState group;
@@ -73,8 +74,8 @@ struct DTensorValue {
   Value* local = nullptr;                ///< A call that as_tensor takes; for making: a kTensor value.
   Sharding sharding;                     ///< Its mesh, ranks and placements; axis names may be empty.
   std::vector<std::int64_t> coordinate;  ///< This rank's on the mesh; empty where the file does not say.
-  std::vector<std::size_t> order;        ///< Axes in the order of cutting (DTensorSpec.shard_order); empty: slowest first.
-  std::int64_t world_size = 1;           ///< As far as the mesh says: at least 1 + its highest rank.
+  std::vector<std::size_t> order;  ///< Axes in the order of cutting (DTensorSpec.shard_order); empty: slowest first.
+  std::int64_t world_size = 1;     ///< As far as the mesh says: at least 1 + its highest rank.
   std::string_view device_type = "cpu";
 };
 

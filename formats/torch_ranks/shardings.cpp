@@ -1,39 +1,35 @@
 #include "formats/torch_ranks/shardings.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <span>
 
-#include "libshard/core/box.h"
-#include "libshard/core/checked.h"
-#include "libshard/core/error.h"
 #include "libshard/core/key_text.h"
 
 namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::int64_t kMaxBoxes = 1 << 16;       // Of one rank's part.
 constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // That are kept for the next tensor; a KiB each.
 
-/// The most boxes that a rank's part may have, as the split factors say: small files may claim any.
-/// \throws Error kUnsupported  more than kMaxBoxes
+std::int64_t saturating_mul(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
+
+/// The most boxes that the ranks' parts may have, as the split factors say: small files may claim any.
 std::int64_t most_boxes(Dims shape, const Sharding& sharding) {
   std::map<int, std::int64_t> runs;
   for (const Placement& placement : sharding.placements) {
     if (placement.kind != Placement::kStridedShard) continue;
     std::int64_t& of_dim = runs.try_emplace(placement.dim, 1).first->second;
-    of_dim = std::min({placement.split_factor, shape[placement.dim], kMaxBoxes + 1}) * of_dim;
-    of_dim = std::min({of_dim, shape[placement.dim], kMaxBoxes + 1});
+    of_dim = std::min(saturating_mul(placement.split_factor, of_dim), shape[placement.dim]);
   }
-  std::int64_t boxes = 1;
-  for (const auto& [dim, count] : runs) boxes = std::min(boxes * count, kMaxBoxes + 1);
-  if (boxes <= kMaxBoxes) return boxes;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("strided shards of {} lie in more than {} boxes on a rank", to_string(shape), kMaxBoxes));
+  std::int64_t boxes = mesh_size(sharding.mesh);
+  for (const auto& [dim, count] : runs) boxes = saturating_mul(boxes, count);
+  return boxes;
 }
 
 }  // namespace
@@ -49,8 +45,7 @@ const std::vector<RankPiece>& Shardings::pieces(Dims shape, const Cut& cut) {
   const std::vector<std::int64_t> order(cut.order.begin(), cut.order.end());
   const std::string key = KeyText().text(key_of(cut.sharding)).list(order).list(shape.span()).str();
   if (const std::vector<RankPiece>* known = placed_.find(key)) return *known;
-  catalog_.arena->charge(Charge::kPlacedBoxes,
-                         checked_mul(mesh_size(cut.sharding.mesh), most_boxes(shape, cut.sharding)));
+  catalog_.arena->charge(Charge::kPlacedBoxes, most_boxes(shape, cut.sharding));
   std::vector<RankPiece> pieces = place(shape, cut.sharding.mesh, cut.sharding.placements, cut.order);
   for (std::size_t i = 0; i < cut.sharding.ranks.size(); ++i) pieces[i].rank = cut.sharding.ranks[i];
   if (placed_boxes_ > kMaxPlacedBoxes) {

@@ -13,8 +13,8 @@ namespace {
 std::int64_t wrapped_tensor(const Value& value) {
   const bool is_call = value.is_call_of("torch._utils", "_rebuild_parameter") ||
                        value.is_call_of("torch._utils", "_rebuild_parameter_with_state");
-  const bool is_parameter = is_call && !value.items.empty() && value.items[0]->kind == ValueKind::kTensor;
-  return is_parameter ? value.items[0]->number : -1;
+  const bool is_parameter = is_call && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
+  return is_parameter ? value.items()[0]->number : -1;
 }
 
 }  // namespace

@@ -185,6 +185,7 @@ FormatTraits traits_for(const WriteOptions& options) {
           .uncut_on_all = true,
           .objects = true,
           .sharing = true,
+          .aliases = true,
           .many_files = false};
 }
 

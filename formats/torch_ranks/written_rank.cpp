@@ -40,8 +40,6 @@ KeyText looks_of(const ShardedTensorValue& value) {
   return looks;
 }
 
-bool is_one_mesh(const Sharding& a, const Sharding& b) { return a.mesh == b.mesh && a.ranks == b.ranks; }
-
 }  // namespace
 
 PiecesByRank::PiecesByRank(const Catalog& target) : begins_(target.files.size() + 1) {
@@ -128,7 +126,7 @@ torch_save::TensorView WrittenRank::view(std::int64_t number) {
     if (set_.kind == RankFiles::kDTensor) local.requires_grad = false;
     return local;
   }
-  const std::vector<std::int64_t> ranks = mesh_ranks(*meshes_[index - target_.stored.size()].sharding);
+  const std::vector<std::int64_t> ranks = mesh_ranks(*meshes_.entries()[index - target_.stored.size()].value.sharding);
   const std::int64_t shape[] = {static_cast<std::int64_t>(ranks.size())};
   return zip_.own_tensor(arena_, DType::kInt32, arena_.dims(shape), rank_bytes(ranks));
 }
@@ -207,18 +205,16 @@ void WrittenRank::write_sharded_tensor(pickle::Dumper& dumper, std::uint32_t ten
 }
 
 Value* WrittenRank::mesh_of(const Sharding& sharding, std::string_view device_type) {
-  const auto is_it = [&](const Mesh& mesh) {
-    return is_one_mesh(*mesh.sharding, sharding) && mesh.device_type == device_type;
-  };
-  const auto known = std::ranges::find_if(meshes_, is_it);
-  if (known != meshes_.end()) return known->value;
+  KeyText key;
+  for (const MeshAxis& axis : sharding.mesh) key.text(axis.name).numbers(axis.size);
+  const std::string looks = key.text(device_type).list(sharding.ranks).str();
+  if (const Mesh* known = meshes_.find(looks)) return known->value;
   const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
   const auto number = static_cast<std::int64_t>(target_.tensors.size() + target_.stored.size() + meshes_.size());
   PickledMesh mesh{&sharding, std::ranges::find(ranks, rank_) - ranks.begin(), {}, device_type, nullptr};
   mesh.groups = groups_.add_mesh(sharding, mesh.index, set_.ranks);
   mesh.ranks = make_tensor(arena_, number);
-  meshes_.push_back({&sharding, device_type, maker_.device_mesh(mesh)});
-  return meshes_.back().value;
+  return meshes_.try_emplace(looks, Mesh{&sharding, maker_.device_mesh(mesh)}).value.value;
 }
 
 void WrittenRank::write_dtensor(pickle::Dumper& dumper, std::uint32_t tensor) {

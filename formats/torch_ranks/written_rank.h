@@ -80,7 +80,6 @@ class WrittenRank {
 
   struct Mesh {
     const Sharding* sharding;  ///< Its axes and ranks count, not its placements.
-    std::string_view device_type;
     Value* value;
   };
 
@@ -97,7 +96,7 @@ class WrittenRank {
   Arena arena_;
   ShardedValueMaker maker_;
   GroupNames groups_;
-  std::vector<Mesh> meshes_;  ///< A model has one or two.
+  HashMap<std::string, Mesh> meshes_;  ///< By axes, device type and ranks.
   std::map<std::pair<std::int64_t, std::string_view>, std::string_view> placements_;
   HashMap<std::string, Known> known_;  ///< By what tensors look like.
   std::size_t known_bytes_ = 0;

@@ -6,7 +6,7 @@
 /// chunk per stored tensor; a fused or strided layout has several. Stored elements that no chunk covers are padding.
 ///
 /// The same type describes a source (made by a reader) and a target (made by `make_target`, its places filled in by a
-/// writer). All entries are flat arrays that refer to each other by index, 184 bytes a tensor, so that a million
+/// writer). All entries are flat arrays that refer to each other by index, 192 bytes a tensor, so that a million
 /// tensors stay cheap.
 ///
 /// Units: offsets, sizes, strides and `first` count ELEMENTS of the tensor's dtype; names that end in `_bytes`, and
@@ -22,9 +22,11 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/path.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
+#include "libshard/core/file_identity.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/value.h"
 
@@ -34,19 +36,11 @@ inline constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;
 /// The key of Catalog::metadata under which formats without shared storages note the aliases that they store in full.
 inline constexpr const char* kAliasesNote = "shardctl.aliases";
 
-/// One step of the way to a leaf: a dict key or a list index.
-struct PathPart {
-  std::string_view key;    ///< Meaningful when !is_index.
-  std::int64_t index = 0;  ///< Meaningful when is_index: a list index or an integer dict key.
-  bool is_index = false;
-  bool is_int_key = false;  ///< With is_index: an integer dict key, not the index of a list or tuple.
-};
-using Path = std::span<const PathPart>;
-
 struct File {
-  std::string path;        ///< Relative to the checkpoint's root; for a source of single files its base name.
-  std::int64_t bytes = 0;  ///< The whole file.
-  int rank = -1;           ///< The rank that wrote it, or -1.
+  std::string path;         ///< Relative to the checkpoint's root; for a source of single files its base name.
+  std::int64_t bytes = 0;   ///< The whole file.
+  int rank = -1;            ///< The rank that wrote it, or -1.
+  FileIdentity identity{};  ///< Source only: its bytes are counted once, however many files it is.
 };
 
 /// A run of bytes of one file that holds elements.

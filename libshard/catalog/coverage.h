@@ -4,8 +4,8 @@
 /// Method: straight cuts, then corner sums. A region is cut along a dimension wherever no box crosses the cut, into all
 /// slabs at once; slabs are cut along the other dimensions, and so on. What is left uncovered between slabs is a gap.
 /// Grids, uneven and nested ones too, end as regions of one box each (they are guillotine partitions: Gilmore and
-/// Gomory 1965). Boxes that no straight cut separates (a pinwheel, an overlap) are checked by their corners: a box is the
-/// sum of 2^d signed corners of its indicator function's differences (the identity behind summed-area tables, Crow
+/// Gomory 1965). Boxes that no straight cut separates (a pinwheel, an overlap) are checked by their corners: a box is
+/// the sum of 2^d signed corners of its indicator function's differences (the identity behind summed-area tables, Crow
 /// 1984), and boxes cover a region exactly once if and only if their corners sum to those of the region. The first
 /// corner (lexicographically) that does not match is the first element that is covered zero times (a gap) or more than
 /// once (an overlap). Regions are disjoint, so the first of their faults is the tensor's first.

@@ -15,10 +15,11 @@ struct FormatTraits {
   bool keeps_empty = false;       ///< Empty pieces are written.
   bool uncut_on_all = false;      ///< Uncut tensors and objects in every rank's file; else on rank 0.
   bool objects = false;           ///< Non-tensor values.
-  bool sharing = false;           ///< Shared storages, strides, views (torch).
+  bool sharing = false;           ///< Shared storages, strides, views (torch). Then also `aliases`.
+  bool aliases = false;           ///< Tensors equal in storage, place, shape, strides and dtype are stored once.
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
-  bool whole_by_default = false;  ///< Holds pieces, but is written whole unless a layout is asked for (hdf5).
   bool many_files = true;         ///< Whole tensors may be spread over several files.
+  bool prefers_whole = false;     ///< With `pieces`: tensors are whole unless a layout says other, in no rank's files.
 };
 
 }  // namespace shard

@@ -1,20 +1,11 @@
 #include "libshard/catalog/glob.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 namespace shard {
 
 namespace {
-
-/// One step of a glob at `at`: a character, a class, or a star. \returns where the next begins.
-struct Step {
-  enum Kind : std::uint8_t { kOne, kStar, kDoubleStar } kind;
-  std::string_view text;  ///< kOne: the character, "?", or the class with its brackets.
-};
 
 /// Past the ']' of the class that begins at `at`, or `at` when it has none: then '[' is a character.
 std::size_t class_end(std::string_view glob, std::size_t at) {
@@ -24,17 +15,8 @@ std::size_t class_end(std::string_view glob, std::size_t at) {
   return close == std::string_view::npos ? at : close + 1;
 }
 
-Step step_at(std::string_view glob, std::size_t at) {
-  if (glob[at] == '*') {
-    const std::size_t after = glob.find_first_not_of('*', at);
-    const std::size_t stars = (after == std::string_view::npos ? glob.size() : after) - at;
-    return {stars > 1 ? Step::kDoubleStar : Step::kStar, glob.substr(at, stars)};
-  }
-  const std::size_t end = glob[at] == '[' ? class_end(glob, at) : at;
-  return {Step::kOne, glob.substr(at, end > at ? end - at : 1)};
-}
-
 bool is_in_class(std::string_view members, char c) {
+  if (members == "?") return c != '.';
   const bool negated = members[1] == '!' || members[1] == '^';
   if (negated && c == '.') return false;  // Like '?': what is not written out stays inside a part.
   const auto byte = [](char each) { return static_cast<unsigned char>(each); };
@@ -47,63 +29,86 @@ bool is_in_class(std::string_view members, char c) {
   return negated;
 }
 
-bool matches_one(std::string_view one, char c) {
-  if (one == "?") return c != '.';
-  return one.size() > 1 ? is_in_class(one, c) : one[0] == c;
-}
-
-/// Which positions of the pattern the name read so far can have led to: as many as steps, all moved on by each
-/// character, so that no pattern takes more than |glob| * |name|.
-class Positions {
- public:
-  explicit Positions(std::string_view glob) {
-    for (std::size_t at = 0; at < glob.size(); at += steps_.back().text.size()) steps_.push_back(step_at(glob, at));
-    active_.resize(steps_.size() + 1);
-    active_[0] = true;
-    skip_stars();
-  }
-
-  bool advance(char c) {
-    bool any = false;
-    for (std::size_t i = active_.size(); i-- > 0;) {
-      const bool from_before =
-          i > 0 && active_[i - 1] && steps_[i - 1].kind == Step::kOne && matches_one(steps_[i - 1].text, c);
-      const bool stays = i < steps_.size() && active_[i] &&
-                         (steps_[i].kind == Step::kDoubleStar || (steps_[i].kind == Step::kStar && c != '.'));
-      active_[i] = from_before || stays;
-      any = any || active_[i];
-    }
-    skip_stars();
-    return any;
-  }
-
-  bool at_end() const { return active_.back(); }
-
- private:
-  /// A star may match nothing.
-  void skip_stars() {
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (active_[i] && steps_[i].kind != Step::kOne) active_[i + 1] = true;
-    }
-  }
-
-  std::vector<Step> steps_;
-  std::vector<char> active_;
-};
-
 }  // namespace
 
-bool glob_match(std::string_view glob, std::string_view name) {
-  const std::size_t literal = std::min(glob.find_first_of("*?["), glob.size());
-  if (name.substr(0, literal) != glob.substr(0, literal)) return false;
-  glob.remove_prefix(literal);
-  name.remove_prefix(literal);
-  if (glob.empty() || glob == "**") return glob.empty() ? name.empty() : true;
-  Positions positions(glob);
-  for (const char c : name) {
-    if (!positions.advance(c)) return false;
+GlobSet::GlobSet(const std::vector<std::string>& globs) {
+  for (const std::string& glob : globs) add(glob);
+}
+
+GlobSet::Step GlobSet::step_at(std::string_view glob, std::size_t at) {
+  if (glob[at] == '*') {
+    const std::size_t stars = std::min(glob.find_first_not_of('*', at), glob.size()) - at;
+    return {stars > 1 ? Kind::kDoubleStar : Kind::kStar, glob.substr(at, stars)};
   }
-  return positions.at_end();
+  if (glob[at] == '?') return {Kind::kClass, glob.substr(at, 1)};
+  const std::size_t end = glob[at] == '[' ? class_end(glob, at) : at;
+  return {end > at ? Kind::kClass : Kind::kCharacter, glob.substr(at, end > at ? end - at : 1)};
+}
+
+void GlobSet::add(std::string_view glob) {
+  std::uint32_t node = 0;
+  for (std::size_t at = 0; at < glob.size();) {
+    const Step step = step_at(glob, at);
+    at += step.text.size();
+    node = child(node, step);
+  }
+  same_end_.push_back(std::exchange(nodes_[node].last_glob, static_cast<std::uint32_t>(same_end_.size())));
+}
+
+std::uint32_t GlobSet::child(std::uint32_t node, const Step& step) {
+  for (std::uint32_t each = nodes_[node].first_child; each != kNone; each = nodes_[each].next_sibling) {
+    const bool is_star = step.kind == Kind::kStar || step.kind == Kind::kDoubleStar;
+    if (nodes_[each].kind == step.kind && (is_star || nodes_[each].text == step.text)) return each;
+  }
+  const auto made = static_cast<std::uint32_t>(nodes_.size());
+  nodes_.push_back({step.kind, std::string(step.text), kNone, nodes_[node].first_child});
+  nodes_[node].first_child = made;
+  return made;
+}
+
+/// A star may match nothing.
+void GlobSet::enter(std::uint32_t node, Nodes& active) const {
+  active.push_back(node);
+  for (std::uint32_t each = nodes_[node].first_child; each != kNone; each = nodes_[each].next_sibling) {
+    if (nodes_[each].kind == Kind::kStar || nodes_[each].kind == Kind::kDoubleStar) enter(each, active);
+  }
+}
+
+/// The nodes to which the whole name can have led. Invariant: `active` holds each of them once.
+GlobSet::Nodes GlobSet::reached(std::string_view name) const {
+  Nodes active, next;
+  enter(0, active);
+  for (const char c : name) {
+    next.clear();
+    for (const std::uint32_t at : active) {
+      const Node& node = nodes_[at];
+      if (node.kind == Kind::kDoubleStar || (node.kind == Kind::kStar && c != '.')) enter(at, next);
+      for (std::uint32_t each = node.first_child; each != kNone; each = nodes_[each].next_sibling) {
+        const Node& step = nodes_[each];
+        const bool takes = (step.kind == Kind::kCharacter && step.text[0] == c) ||
+                           (step.kind == Kind::kClass && is_in_class(step.text, c));
+        if (takes) enter(each, next);
+      }
+    }
+    std::ranges::sort(next);
+    next.erase(std::ranges::unique(next).begin(), next.end());
+    active.swap(next);
+    if (active.empty()) break;
+  }
+  return active;
+}
+
+std::vector<std::size_t> GlobSet::matching(std::string_view name) const {
+  std::vector<std::size_t> globs;
+  for (const std::uint32_t node : reached(name)) {
+    for (std::uint32_t glob = nodes_[node].last_glob; glob != kNone; glob = same_end_[glob]) globs.push_back(glob);
+  }
+  std::ranges::sort(globs);
+  return globs;
+}
+
+bool GlobSet::matches(std::string_view name) const {
+  return std::ranges::any_of(reached(name), [this](std::uint32_t node) { return nodes_[node].last_glob != kNone; });
 }
 
 }  // namespace shard

@@ -1,13 +1,59 @@
 /// \file
-/// Globs over dotted names.
+/// Globs over dotted names: `*` stays inside one dotted part, `**` crosses, `?` is one character other than a dot,
+/// `[...]` a class (`[!...]` what is not in it, a dot never). Bytewise.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace shard {
 
-/// Whether `glob` matches the whole `name`: `*` stays inside one dotted part, `**` crosses, `?` is one character
-/// other than a dot, `[...]` a class (`[!...]` what is not in it, a dot never). Bytewise. Cost: O(|glob| * |name|).
-bool glob_match(std::string_view glob, std::string_view name);
+/// Many globs that are matched against whole names at once.
+///
+/// They form a tree of steps (a character, a class, a star) in which equal beginnings are one; a name is passed over
+/// once, with the nodes that its characters so far can have led to. So n globs that begin alike or with other literals
+/// cost a name little more than one does.
+/// Cost of a match: O(|name|) times those nodes, at most as many as the globs have characters. Threads: safe once all
+/// globs are in.
+class GlobSet {
+ public:
+  GlobSet() = default;
+  explicit GlobSet(const std::vector<std::string>& globs);
+
+  /// Globs are numbered from 0 in this order.
+  void add(std::string_view glob);
+  bool empty() const { return same_end_.empty(); }
+  std::size_t size() const { return same_end_.size(); }
+  /// The numbers of the globs that match the whole name, rising.
+  std::vector<std::size_t> matching(std::string_view name) const;
+  bool matches(std::string_view name) const;
+
+ private:
+  enum class Kind : std::uint8_t { kCharacter, kClass, kStar, kDoubleStar };
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  using Nodes = std::vector<std::uint32_t>;
+  struct Step {
+    Kind kind;
+    std::string_view text;  ///< The character, "?", or the class with its brackets.
+  };
+  /// A step, reached after all those above it.
+  struct Node {
+    Kind kind = Kind::kCharacter;
+    std::string text{};
+    std::uint32_t first_child = kNone, next_sibling = kNone;
+    std::uint32_t last_glob = kNone;  ///< The last one that ends here; `same_end_` has the others.
+  };
+
+  static Step step_at(std::string_view glob, std::size_t at);
+  std::uint32_t child(std::uint32_t node, const Step& step);
+  void enter(std::uint32_t node, Nodes& active) const;
+  Nodes reached(std::string_view name) const;
+
+  std::vector<Node> nodes_{1};
+  std::vector<std::uint32_t> same_end_;  ///< By glob: the one before that ends at the same node.
+};
 
 }  // namespace shard

@@ -133,12 +133,9 @@ bool fit(const std::vector<Runs>& runs, std::size_t most) {
 /// \param most  boxes that the tensor may still have.
 RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                      std::span<const Placement> placements, std::span<const std::size_t> order, std::size_t most) {
-  std::vector<std::int64_t> coordinate(mesh.size());
-  for (std::size_t axis = mesh.size(), rest = static_cast<std::size_t>(rank); axis-- > 0;) {
-    const auto size = static_cast<std::size_t>(mesh[axis].size);
-    coordinate[axis] = static_cast<std::int64_t>(rest % size);
-    rest /= size;
-  }
+  std::vector<std::int64_t> sizes, coordinate(mesh.size());
+  for (const MeshAxis& axis : mesh) sizes.push_back(axis.size);
+  set_index<std::int64_t>(coordinate, sizes, rank);
   RankPiece piece;
   piece.rank = rank;
   std::vector<Runs> runs(shape.size());

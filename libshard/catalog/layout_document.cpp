@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <re2/re2.h>
-#include <re2/set.h>
 
 #include <algorithm>
 #include <cctype>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/catalog/layout.h"
+#include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -18,8 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
-constexpr std::int64_t kSetPrograms = 1 << 14;  // Instructions of the patterns of one set: their automaton stays small.
-constexpr std::int64_t kMaxPrograms = 1 << 19;  // Of all sets; each may take 8 MiB.
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
 
@@ -160,36 +157,22 @@ class DocumentMatcher {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
       return;
     }
-    const RE2 pattern(match, quiet());
+    const RE2 pattern(match, quiet_patterns());
     if (!pattern.ok()) throw wrong(where + ".match is not a regular expression").because(pattern.error());
-    if ((programs_ += pattern.ProgramSize()) > kMaxPrograms) throw too_large();
-    if (sets_.empty() || (set_programs_ += pattern.ProgramSize()) > kSetPrograms) {
-      sets_.emplace_back(std::make_unique<RE2::Set>(quiet(), RE2::ANCHOR_BOTH), std::vector<std::size_t>());
-      set_programs_ = pattern.ProgramSize();
-    }
-    sets_.back().patterns->Add(match, nullptr);
-    sets_.back().rules.push_back(rule);
+    if (!patterns_.add(rule, match, pattern.ProgramSize())) throw too_large();
   }
 
   void finish() {
     std::ranges::sort(names_);
     names_.erase(std::ranges::unique(names_).begin(), names_.end());
-    for (PatternSet& set : sets_) {
-      if (!set.patterns->Compile()) throw too_large();
-    }
+    if (!patterns_.compile()) throw too_large();
   }
 
   std::vector<std::size_t> operator()(std::string_view name) const {
     std::vector<std::size_t> rules;
     for (const auto& [listed, rule] : std::ranges::equal_range(names_, name, {}, &Listed::first)) rules.push_back(rule);
-    for (const PatternSet& set : sets_) {
-      std::vector<int> matched;
-      RE2::Set::ErrorInfo error{};
-      if (!set.patterns->Match(re2::StringPiece(name.data(), name.size()), &matched, &error) &&
-          error.kind != RE2::Set::kNoError) {
-        throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
-      }
-      for (const int pattern : matched) rules.push_back(set.rules[static_cast<std::size_t>(pattern)]);
+    if (!patterns_.append_matching(name, rules)) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
     }
     std::ranges::sort(rules);
     rules.erase(std::ranges::unique(rules).begin(), rules.end());
@@ -198,24 +181,13 @@ class DocumentMatcher {
 
  private:
   using Listed = std::pair<std::string, std::size_t>;
-  struct PatternSet {
-    std::unique_ptr<RE2::Set> patterns;
-    std::vector<std::size_t> rules;  ///< By pattern.
-  };
-
-  static RE2::Options quiet() {
-    RE2::Options options;
-    options.set_log_errors(false);
-    return options;
-  }
   static Error too_large() {
     return wrong("the patterns of the rules are too large")
-        .because(fmt::format("they may have {} instructions together", kMaxPrograms));
+        .because(fmt::format("they may have {} instructions together", PatternSets::kMaxPrograms));
   }
 
   std::vector<Listed> names_;  ///< Sorted.
-  std::vector<PatternSet> sets_;
-  std::int64_t programs_ = 0, set_programs_ = 0;  ///< Instructions of all patterns, and of the last set's.
+  PatternSets patterns_{RE2::ANCHOR_BOTH};
 };
 
 MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,

@@ -5,14 +5,31 @@
 
 #include <algorithm>
 
+#include "libshard/catalog/pattern_sets.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 
 namespace shard {
 
-struct Renaming::Rule {
-  std::unique_ptr<RE2> pattern;
-  std::string replacement;
+/// Rules apply in their order, each to what the ones before made of a name. Invariant: of the rules from `next` on that
+/// match the name as it is, the first is applied; those between match nothing, so they change nothing.
+class Renaming::Rules {
+ public:
+  void add(const std::string& text);
+  void finish();
+  bool empty() const { return rules_.empty(); }
+  /// \returns whether the name was changed.
+  bool apply(std::string& name) const;
+
+ private:
+  struct Rule {
+    std::unique_ptr<RE2> pattern;
+    std::string replacement;
+  };
+  std::size_t first_match(std::string_view name, std::size_t next) const;
+
+  std::vector<Rule> rules_;
+  PatternSets patterns_{RE2::UNANCHORED};
 };
 
 namespace {
@@ -35,8 +52,13 @@ Error malformed(std::string_view rule) {
       .found(rule);
 }
 
+Error too_large() {
+  return Error(ErrorCode::kInvalidArgument, "the renaming rules are too large")
+      .because(fmt::format("their patterns may have {} instructions of RE2 together", PatternSets::kMaxPrograms));
+}
+
 std::int64_t joined_size(const PathPart& part) {
-  return static_cast<std::int64_t>(part.is_index ? fmt::formatted_size("{}", part.index) : part.key.size());
+  return static_cast<std::int64_t>(part.is_index ? fmt::formatted_size("{}", part.index) : part.key().size());
 }
 
 /// How many whole leading parts, with the dots after them, are `bytes` long; -1 where the prefix ends inside a part.
@@ -53,46 +75,92 @@ int whole_parts(Path path, std::size_t bytes) {
 }  // namespace
 
 Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
-    : options_(options), nested_(nested), arena_(arena), used_(options.strip_prefix.size()) {
-  for (const std::string& text : options.rename) {
-    const std::size_t equals = find_equals(text);
-    if (equals == std::string_view::npos || equals == 0) throw malformed(text);
-    RE2::Options re2_options;
-    re2_options.set_log_errors(false);
-    Rule rule{std::make_unique<RE2>(text.substr(0, equals), re2_options), text.substr(equals + 1)};
-    std::string why;
-    if (!rule.pattern->ok()) throw malformed(text).because(rule.pattern->error());
-    if (!rule.pattern->CheckRewriteString(rule.replacement, &why)) throw malformed(text).because(why);
-    rules_.push_back(std::move(rule));
+    : options_(options),
+      nested_(nested),
+      arena_(arena),
+      used_(options.strip_prefix.size()),
+      rules_(std::make_unique<Rules>()) {
+  for (std::size_t i = 0; i < options.strip_prefix.size(); ++i) {
+    const std::string& prefix = options.strip_prefix[i];
+    if (prefix.empty()) continue;
+    prefixes_[prefix].push_back(i);
+    prefix_lengths_.push_back(prefix.size());
   }
+  std::ranges::sort(prefix_lengths_);
+  prefix_lengths_.erase(std::ranges::unique(prefix_lengths_).begin(), prefix_lengths_.end());
+  for (const std::string& text : options.rename) rules_->add(text);
+  rules_->finish();
+}
+
+void Renaming::Rules::add(const std::string& text) {
+  const std::size_t equals = find_equals(text);
+  if (equals == std::string_view::npos || equals == 0) throw malformed(text);
+  Rule rule{std::make_unique<RE2>(text.substr(0, equals), quiet_patterns()), text.substr(equals + 1)};
+  std::string why;
+  if (!rule.pattern->ok()) throw malformed(text).because(rule.pattern->error());
+  if (!rule.pattern->CheckRewriteString(rule.replacement, &why)) throw malformed(text).because(why);
+  if (!patterns_.add(rules_.size(), rule.pattern->pattern(), rule.pattern->ProgramSize())) throw too_large();
+  rules_.push_back(std::move(rule));
+}
+
+void Renaming::Rules::finish() {
+  if (!patterns_.compile()) throw too_large();
+}
+
+std::size_t Renaming::Rules::first_match(std::string_view name, std::size_t next) const {
+  std::vector<std::size_t> matching;
+  patterns_.append_matching(name, matching);
+  std::size_t first = rules_.size();
+  for (const std::size_t rule : matching) {
+    if (rule >= next) first = std::min(first, rule);
+  }
+  return first;
+}
+
+bool Renaming::Rules::apply(std::string& name) const {
+  bool is_changed = false;
+  for (std::size_t at = first_match(name, 0); at < rules_.size(); at = first_match(name, at + 1)) {
+    RE2::GlobalReplace(&name, *rules_[at].pattern, rules_[at].replacement);
+    is_changed = true;
+  }
+  return is_changed;
 }
 
 Renaming::~Renaming() = default;
 
 bool Renaming::changes_names() const {
-  return !options_.strip_prefix.empty() || !options_.add_prefix.empty() || !rules_.empty();
+  return !options_.strip_prefix.empty() || !options_.add_prefix.empty() || !rules_->empty();
 }
 
 NamedPath Renaming::apply(NamedPath entry) {
-  for (std::size_t i = 0; i < options_.strip_prefix.size(); ++i) strip(entry, i);
+  for (std::size_t i = prefix_of(entry.name, 0); i < used_.size(); i = prefix_of(entry.name, i + 1)) strip(entry, i);
   for (const std::string& prefix : options_.add_prefix) add(entry, prefix);
-  for (const Rule& rule : rules_) {
-    scratch_ = entry.name;
-    if (RE2::GlobalReplace(&scratch_, *rule.pattern, rule.replacement) > 0 && scratch_ != entry.name) {
-      entry = {arena_.copy(scratch_), {}};
-    }
-  }
+  if (rules_->empty()) return entry;
+  scratch_ = entry.name;
+  if (rules_->apply(scratch_) && scratch_ != entry.name) entry = {arena_.copy(scratch_), {}};
   return entry;
+}
+
+/// The first prefix to strip from number `next` on that the name begins with.
+std::size_t Renaming::prefix_of(std::string_view name, std::size_t next) const {
+  std::size_t first = used_.size();
+  for (const std::size_t length : prefix_lengths_) {
+    if (length > name.size()) break;
+    const std::vector<std::size_t>* const numbers = prefixes_.find(name.substr(0, length));
+    if (numbers == nullptr) continue;
+    const auto found = std::ranges::lower_bound(*numbers, next);
+    if (found != numbers->end()) first = std::min(first, *found);
+  }
+  return first;
 }
 
 void Renaming::strip(NamedPath& entry, std::size_t prefix) {
   const std::string& text = options_.strip_prefix[prefix];
-  if (text.empty() || !entry.name.starts_with(text)) return;
   used_[prefix] = true;
   entry.name.remove_prefix(text.size());
   const int parts = whole_parts(entry.path, text.size());
   const bool whole = parts > 0 && static_cast<std::size_t>(parts) < entry.path.size();
-  entry.path = whole ? compact_path(entry.path.subspan(static_cast<std::size_t>(parts)), entry.name) : Path();
+  entry.path = whole ? compact_path(entry.path.without_first(static_cast<std::size_t>(parts)), entry.name) : Path();
 }
 
 void Renaming::add(NamedPath& entry, std::string_view prefix) {
@@ -107,17 +175,17 @@ void Renaming::add(NamedPath& entry, std::string_view prefix) {
   std::vector<PathPart> parts;
   for (std::string_view rest = entry.name.substr(0, prefix.size()); !rest.empty();) {
     const std::size_t dot = rest.find('.');
-    parts.push_back({rest.substr(0, dot), 0, false});
+    parts.push_back(PathPart::of_key(rest.substr(0, dot)));
     rest.remove_prefix(dot + 1);
   }
   if (entry.path.empty()) {
-    parts.push_back({entry.name.substr(prefix.size()), 0, false});
+    parts.push_back(PathPart::of_key(entry.name.substr(prefix.size())));
   } else {
     parts.insert(parts.end(), entry.path.begin(), entry.path.end());
   }
   const std::span<PathPart> path = arena_.array<PathPart>(parts.size());
   std::ranges::copy(parts, path.begin());
-  entry.path = path;
+  entry.path = Path(path);
 }
 
 void Renaming::check_used() const {

@@ -1,5 +1,6 @@
 /// \file
-/// Names and paths after prefixes were stripped and added and renaming rules were applied. Inside libshard/catalog only.
+/// Names and paths after prefixes were stripped and added and renaming rules were applied. Inside libshard/catalog
+/// only.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "libshard/catalog/selection.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard {
 
@@ -16,7 +18,7 @@ struct NamedPath {
   Path path;
 };
 
-/// The options' renaming rules, compiled.
+/// The options' renaming rules, compiled. Cost of a name: what its own changes take, not the number of rules.
 class Renaming {
  public:
   /// `nested`: some path of the source has several parts, so that a prefix that is added becomes a container.
@@ -30,15 +32,18 @@ class Renaming {
   void check_used() const;
 
  private:
-  struct Rule;
+  class Rules;
+  std::size_t prefix_of(std::string_view name, std::size_t next) const;
   void strip(NamedPath& entry, std::size_t prefix);
   void add(NamedPath& entry, std::string_view prefix);
 
   const SelectionOptions& options_;
   const bool nested_;
   Arena& arena_;
-  std::vector<Rule> rules_;
-  std::vector<bool> used_;  ///< Whether each prefix to strip was used.
+  std::vector<bool> used_;                                   ///< Whether each prefix to strip was used.
+  HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< Their numbers, rising.
+  std::vector<std::size_t> prefix_lengths_;                  ///< Rising.
+  std::unique_ptr<Rules> rules_;
   std::string scratch_;
 };
 

@@ -16,14 +16,6 @@ namespace {
 
 bool has_wildcard(std::string_view glob) { return glob.find_first_of("*?[") != std::string_view::npos; }
 
-bool matches_any(const std::vector<std::string>& globs, std::string_view name) {
-  return std::ranges::any_of(globs, [&](const std::string& glob) { return glob_match(glob, name); });
-}
-
-bool takes_part(const SelectionOptions& options, std::string_view name) {
-  return (options.include.empty() || matches_any(options.include, name)) && !matches_any(options.exclude, name);
-}
-
 /// The name nearest to `typed` that at least half of it agrees with, or empty.
 std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string_view typed) {
   std::string_view nearest;
@@ -67,14 +59,12 @@ std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
 }
 
 /// The first rule that matches decides; a pattern passes integers and bools by, as those are ids and masks mostly.
-DType wanted_dtype(std::vector<CastRule>& rules, std::string_view name, DType dtype) {
+DType wanted_dtype(std::vector<CastRule>& rules, const GlobSet& globs, std::string_view name, DType dtype) {
   const bool is_number = !is_integer(dtype) && dtype != DType::kBool;
   std::optional<DType> wanted;
-  for (CastRule& rule : rules) {
-    if (wanted && rule.used) continue;
-    if (!(rule.exact ? rule.glob == name : glob_match(rule.glob, name))) continue;
-    rule.used = true;
-    if (!wanted && (is_number || rule.exact)) wanted = rule.dtype;
+  for (const std::size_t i : globs.matching(name)) {
+    rules[i].used = true;
+    if (!wanted && (is_number || rules[i].exact)) wanted = rules[i].dtype;
   }
   return wanted.value_or(dtype);
 }
@@ -82,8 +72,10 @@ DType wanted_dtype(std::vector<CastRule>& rules, std::string_view name, DType dt
 void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTensor>& tensors) {
   std::vector<CastRule> rules = parse_casts(texts);
   if (rules.empty()) return;
+  GlobSet globs;
+  for (const CastRule& rule : rules) globs.add(rule.glob);
   for (SelectedTensor& tensor : tensors) {
-    const DType wanted = wanted_dtype(rules, tensor.name, tensor.dtype);
+    const DType wanted = wanted_dtype(rules, globs, tensor.name, tensor.dtype);
     if (wanted != tensor.dtype && !(is_castable(tensor.dtype) && is_castable(wanted))) {
       throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}': no cast from {} to {}", tensor.name,
                                                        dtype_name(tensor.dtype), dtype_name(wanted)))
@@ -99,12 +91,6 @@ void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTens
   throw error.found(unused->glob);
 }
 
-bool same_path(Path a, Path b) {
-  return std::ranges::equal(a, b, [](const PathPart& x, const PathPart& y) {
-    return x.is_index == y.is_index && (x.is_index ? x.index == y.index : x.key == y.key);
-  });
-}
-
 /// Neighbours of one name are fine where they had one name before: then rank or path tells them apart.
 template <class Entry, class Of>
 void check_names(const std::vector<Entry>& entries, const std::vector<Of>& source, const char* what) {
@@ -118,7 +104,7 @@ void check_names(const std::vector<Entry>& entries, const std::vector<Of>& sourc
           .of_tensor(a.name)
           .of_kind(FindingKind::kDuplicateName);
     }
-    if (from_a.rank == from_b.rank && same_path(a.path, b.path)) {
+    if (from_a.rank == from_b.rank && a.path == b.path) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("two {}s are named '{}', and renaming would make their paths one too", what, from_a.name))
           .of_tensor(a.name)
@@ -135,19 +121,24 @@ void sort_by_name(std::vector<Entry>& entries) {
 class Selector {
  public:
   Selector(const Catalog& source, const SelectionOptions& options)
-      : source_(source), options_(options), renaming_(options, is_nested(), *selection_.arena) {}
+      : source_(source),
+        options_(options),
+        include_(options.include),
+        exclude_(options.exclude),
+        renaming_(options, is_nested(), *selection_.arena) {}
 
   Selection run() {
     selection_.tensors.reserve(source_.tensors.size());
     for (std::uint32_t i = 0; i < source_.tensors.size(); ++i) {
       const Tensor& tensor = source_.tensors[i];
-      if (!takes_part(options_, tensor.name)) continue;
+      if (!takes_part(tensor.name)) continue;
       const NamedPath named = rename({tensor.name, tensor.path});
       selection_.tensors.push_back({i, tensor.dtype, named.name, named.path});
     }
+    if (options_.keep_objects) selection_.objects.reserve(source_.objects.size());
     for (std::uint32_t i = 0; options_.keep_objects && i < source_.objects.size(); ++i) {
       const Object& object = source_.objects[i];
-      if (!takes_part(options_, object.name)) continue;
+      if (!takes_part(object.name)) continue;
       const NamedPath named = rename({object.name, object.path});
       selection_.objects.push_back({i, named.name, named.path});
     }
@@ -166,6 +157,10 @@ class Selector {
     return std::ranges::any_of(source_.tensors, has_path) || std::ranges::any_of(source_.objects, has_path);
   }
 
+  bool takes_part(std::string_view name) const {
+    return (include_.empty() || include_.matches(name)) && (exclude_.empty() || !exclude_.matches(name));
+  }
+
   NamedPath rename(const NamedPath& entry) {
     if (!renaming_.changes_names()) return entry;
     const NamedPath renamed = renaming_.apply(entry);
@@ -175,6 +170,7 @@ class Selector {
 
   const Catalog& source_;
   const SelectionOptions& options_;
+  GlobSet include_, exclude_;
   Selection selection_;
   Renaming renaming_;
 };

@@ -28,7 +28,8 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
   } else {
     add_whole_tensors(draft, layout);
     add_objects(draft, false);
-    if (traits.pieces) draft.target.world_size = static_cast<std::int64_t>(draft.target.files.size());
+    if (traits.pieces && !traits.prefers_whole)
+      draft.target.world_size = static_cast<std::int64_t>(draft.target.files.size());
   }
   const auto* mesh = std::get_if<MeshLayout>(&layout);
   if (mesh != nullptr && !mesh->file_path.empty()) {

@@ -33,7 +33,7 @@ std::string to_string(Path path, std::string_view name) {
   if (path.empty()) return fmt::format("['{}']", name);
   std::vector<std::string> parts;
   for (const PathPart& part : path) {
-    parts.push_back(part.is_index ? std::to_string(part.index) : fmt::format("'{}'", part.key));
+    parts.push_back(part.is_index ? std::to_string(part.index) : fmt::format("'{}'", part.key()));
   }
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }

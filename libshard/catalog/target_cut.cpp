@@ -10,6 +10,7 @@
 
 #include "libshard/catalog/target_pieces.h"
 #include "libshard/core/box.h"
+#include "libshard/core/first_names.h"
 
 namespace shard {
 
@@ -34,11 +35,11 @@ class PieceAdder {
     }
     tensor.chunk_count = static_cast<std::uint32_t>(target_.chunks.size()) - tensor.first_chunk;
     sort_chunks(tensor);
-    if (draft_.traits.sharing && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
+    if (draft_.traits.aliases && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
   }
 
   /// Names of aliases that are stored apart from their originals, in quotes.
-  const std::vector<std::string>& aliases_apart() const { return aliases_apart_; }
+  const FirstNames& aliases_apart() const { return aliases_apart_; }
 
  private:
   /// By offsets, those of one place by rank.
@@ -64,7 +65,7 @@ class PieceAdder {
   void share_pieces(const Tensor& tensor, std::size_t first_storage) {
     const Tensor& first = target_.tensors[tensor.alias_of];
     if (!is_cut_alike(tensor, first)) {
-      aliases_apart_.push_back(fmt::format("'{}'", tensor.name));
+      aliases_apart_.add(tensor.name);
       return;
     }
     for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
@@ -126,15 +127,14 @@ class PieceAdder {
 
   TargetDraft& draft_;
   Catalog& target_;
-  std::vector<std::string> aliases_apart_;
+  FirstNames aliases_apart_;
 };
 
-void warn_of_aliases(const std::vector<std::string>& apart, Catalog& target) {
-  if (apart.empty()) return;
-  const std::size_t shown = std::min<std::size_t>(3, apart.size());
+void warn_of_aliases(const FirstNames& apart, Catalog& target) {
+  if (apart.count() == 0) return;
   target.warnings.push_back(fmt::format(
-      "{} aliases are stored as separate copies because they are sharded differently from their originals: {}{}",
-      apart.size(), fmt::join(std::span(apart).first(shown), ", "), shown < apart.size() ? ", ..." : ""));
+      "{} aliases are stored as separate copies because they are sharded differently from their originals: {}",
+      apart.count(), apart.text()));
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ bool add_pieces(TargetDraft& draft, const Layout& layout) {
   warn_of_aliases(adder.aliases_apart(), draft.target);
   draft.target.world_size = rule.world_size();
   draft.target.shardings = rule.shardings();
-  return !adder.aliases_apart().empty();
+  return adder.aliases_apart().count() > 0;
 }
 
 void add_rank_files(TargetDraft& draft) {

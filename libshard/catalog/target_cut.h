@@ -8,7 +8,7 @@
 namespace shard {
 
 /// Adds the selected tensors in pieces, each row-major in a storage of its own; ranks stand in StoredTensor::rank.
-/// Where `traits.sharing`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with
+/// Where `traits.aliases`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with
 /// a warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
 ///
 /// Shardings say in words what the chunks say in boxes, where words exist: for RanksLayout (one axis without a name)

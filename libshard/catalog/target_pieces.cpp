@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/index_walk.h"
 
 namespace shard {
 
@@ -86,16 +88,18 @@ bool fits(const Sharding& words, std::int64_t ranks) {
   return is_listed && product <= ranks && words.placements.size() == words.mesh.size();
 }
 
-/// The number of the mesh coordinate that holds the same as number `index` and is 0 on all axes of replicas.
-std::size_t first_replica(const Sharding& words, std::size_t index) {
-  std::size_t first = 0, step = 1;
-  for (std::size_t axis = words.mesh.size(); axis-- > 0;) {
-    const auto size = static_cast<std::size_t>(words.mesh[axis].size);
-    if (words.placements[axis].kind != Placement::kReplicate) first += index % size * step;
-    index /= size;
-    step *= size;
+/// For each mesh coordinate, by number, the number of that which holds the same and is 0 on all axes of replicas.
+std::vector<std::size_t> first_replicas(const Sharding& words) {
+  const std::size_t axes = words.mesh.size();
+  std::vector<std::size_t> sizes(axes), steps(axes), coordinate(axes), numbers;
+  for (std::size_t axis = axes, step = 1; axis-- > 0; step *= sizes[axis]) {
+    sizes[axis] = static_cast<std::size_t>(words.mesh[axis].size);
+    steps[axis] = words.placements[axis].kind == Placement::kReplicate ? 0 : step;
   }
-  return first;
+  do {
+    numbers.push_back(std::inner_product(coordinate.begin(), coordinate.end(), steps.begin(), std::size_t{0}));
+  } while (next_index<std::size_t>(coordinate, sizes) >= 0);
+  return numbers;
 }
 
 /// The pieces that the words say, by rank.
@@ -103,14 +107,15 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
   const Sharding known{words.mesh, {}, resolved(words.placements, shape.size())};
   std::vector<RankPiece> pieces = place(shape, known.mesh, known.placements);
   if (words.ranks.empty()) return pieces;
+  const std::vector<std::size_t> first = first_replicas(known);
   std::vector<std::int64_t> lowest(pieces.size(), kMaxRanks);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    std::int64_t& rank = lowest[first_replica(known, i)];
+    std::int64_t& rank = lowest[first[i]];
     rank = std::min(rank, words.ranks[i]);
   }
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     pieces[i].rank = words.ranks[i];
-    pieces[i].replica = lowest[first_replica(known, i)] != words.ranks[i];
+    pieces[i].replica = lowest[first[i]] != words.ranks[i];
   }
   std::ranges::sort(pieces, {}, &RankPiece::rank);
   return pieces;

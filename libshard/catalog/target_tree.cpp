@@ -36,6 +36,7 @@ Value* make_root(TargetDraft& draft, bool aliases_apart) {
 
 void add_objects(TargetDraft& draft, bool aliases_apart) {
   if (!draft.traits.objects) return;
+  draft.target.objects.reserve(draft.selection.objects.size());
   for (const SelectedObject& object : draft.selection.objects) {
     draft.target.objects.push_back({object.name, object.path, draft.source.objects[object.source].value, -1});
   }

@@ -27,7 +27,7 @@ std::vector<std::uint32_t> files_of_tensors(const TargetDraft& draft, const Layo
     if (const std::uint32_t shared = sharing.shared(i); shared != kNoIndex) {
       if (unit_of_storage[shared] == kNoIndex) unit_of_storage[shared] = add_unit(sharing.storages()[shared].bytes);
       unit_of[i] = unit_of_storage[shared];
-    } else if (draft.traits.sharing && sharing.alias(i) != kNoIndex) {
+    } else if (draft.traits.aliases && sharing.alias(i) != kNoIndex) {
       unit_of[i] = unit_of[sharing.alias(i)];
     } else {
       unit_of[i] = add_unit(TargetDraft::bytes_of(draft.source_tensor(i).shape, draft.selection.tensors[i].dtype));
@@ -52,14 +52,14 @@ class WholeAdder {
     Tensor& tensor = draft_.add_tensor(selected);
     tensor.chunk_count = 1;
     StoredTensor stored = draft_.make_stored(selected, tensor.shape);
-    if (draft_.traits.pieces) stored.rank = static_cast<std::int32_t>(files_[selected]);
+    if (draft_.traits.pieces && !draft_.traits.prefers_whole) stored.rank = static_cast<std::int32_t>(files_[selected]);
     if (const std::uint32_t shared = draft_.sharing.shared(selected); shared != kNoIndex) {
       stored.strides = draft_.source.chunks[draft_.source_tensor(selected).first_chunk].strides;
       stored.first = draft_.sharing.first(selected);
       stored.storage = shared_storage(selected, shared);
     } else {
       stored.strides = row_major_strides(*target_.arena, tensor.shape);
-      const bool is_repeated = draft_.traits.sharing && tensor.alias_of != kNoIndex;
+      const bool is_repeated = draft_.traits.aliases && tensor.alias_of != kNoIndex;
       stored.storage = is_repeated ? storage_of(tensor.alias_of)
                                    : add_storage(selected, TargetDraft::bytes_of(tensor.shape, tensor.dtype));
     }
@@ -111,7 +111,9 @@ void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is one file, the layout has {}", draft.traits.name, count));
   }
-  for (std::uint32_t file = 0; file < count; ++file) draft.target.files.push_back({"", 0, static_cast<int>(file)});
+  for (std::uint32_t file = 0; file < count; ++file) {
+    draft.target.files.push_back({"", 0, draft.traits.prefers_whole ? -1 : static_cast<int>(file)});
+  }
   WholeAdder adder(draft, files);
   for (std::size_t i = 0; i < files.size(); ++i) adder.add_tensor(i);
 }

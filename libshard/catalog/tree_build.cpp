@@ -22,16 +22,12 @@ Value* make_leaf(Arena& arena, const TreeEntry& entry) {
 Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
   Value* dict = make_list(arena, ValueKind::kDict, items);
   if (mapping.kind == ValueKind::kDict) return dict;
-  Value* copy = arena.array<Value>(1).data();
-  *copy = mapping;
-  if (mapping.extra != nullptr && !mapping.extra->dict_items.empty()) {
-    copy->extra = arena.array<CallExtra>(1).data();
-    *copy->extra = *mapping.extra;
-    copy->extra->dict_items = dict->items;
+  Value* copy = make_call(arena, mapping.callee(), mapping.items());
+  if (mapping.extra() != nullptr) extra_of(arena, *copy) = *mapping.extra();
+  if (mapping.extra() != nullptr && !mapping.extra()->dict_items.empty()) {
+    copy->extra()->dict_items = dict->items();
   } else {
-    copy->items = arena.array<Value*>(mapping.items.size());
-    std::ranges::copy(mapping.items, copy->items.begin());
-    copy->items[0] = dict;
+    copy->items()[0] = dict;
   }
   return copy;
 }
@@ -108,10 +104,8 @@ class Pruner {
 
   bool leads_here(const TreeEntry& entry) const {
     const std::vector<PathPart>& here = position_.parts();
-    if (entry.path.empty()) return compact_path(here, position_.name()).empty();
-    return std::ranges::equal(entry.path, here, [](const PathPart& a, const PathPart& b) {
-      return a.is_index == b.is_index && (a.is_index ? a.index == b.index : a.key == b.key);
-    });
+    if (entry.path.empty()) return compact_path(Path(here), position_.name()).empty();
+    return entry.path == Path(here);
   }
 
   Arena& arena_;
@@ -142,11 +136,11 @@ class TreeBuilder {
 
   static std::size_t size(const TreeEntry& entry) { return entry.path.empty() ? 1 : entry.path.size(); }
   static PathPart part(const TreeEntry& entry, std::size_t i) {
-    return entry.path.empty() ? PathPart{entry.name, 0, false} : entry.path[i];
+    return entry.path.empty() ? PathPart::of_key(entry.name) : entry.path[i];
   }
   static int compare(const PathPart& a, const PathPart& b) {
     if (a.is_index != b.is_index) return a.is_index ? 1 : -1;
-    if (!a.is_index) return a.key.compare(b.key);
+    if (!a.is_index) return a.key().compare(b.key());
     return a.index == b.index ? 0 : a.index < b.index ? -1 : 1;
   }
   static int compare(const TreeEntry& a, const TreeEntry& b) {
@@ -159,7 +153,7 @@ class TreeBuilder {
 
   /// The container of entries that have their first `depth` parts in common.
   Value* build(Range range, std::size_t depth) {
-    check_walk(static_cast<int>(depth), 0);
+    check_depth(static_cast<int>(depth));
     std::vector<Value*> keyed;
     std::int64_t list_size = 0;
     bool is_list = !range.empty();
@@ -167,7 +161,7 @@ class TreeBuilder {
       const PathPart key = part(*range[begin], depth);
       while (end < range.size() && compare(part(*range[end], depth), key) == 0) ++end;
       is_list = is_list && key.is_index && !key.is_int_key && key.index == list_size++;
-      keyed.push_back(key.is_index ? make_int(arena_, key.index) : make_key(key.key));
+      keyed.push_back(key.is_index ? make_int(arena_, key.index) : make_key(key.key()));
       keyed.push_back(build_child(range.subspan(begin, end - begin), depth + 1));
     }
     if (!is_list) return make_list(arena_, ValueKind::kDict, keyed);
@@ -190,7 +184,7 @@ class TreeBuilder {
   /// Key texts lie in the catalogs' arenas already.
   Value* make_key(std::string_view text) {
     Value* key = make_value(arena_, ValueKind::kString);
-    key->text = text;
+    key->set_text(text);
     return key;
   }
 

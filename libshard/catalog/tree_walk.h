@@ -17,9 +17,9 @@ bool is_container(const Value& value);
 std::span<Value*> container_items(const Value& value);
 /// A dict key as a path part; the text of a key that is not a string lies in `arena`.
 PathPart key_part(Arena& arena, const Value& key);
-inline PathPart index_part(std::size_t index) { return {{}, static_cast<std::int64_t>(index), true}; }
+inline PathPart index_part(std::size_t index) { return PathPart::of_index(static_cast<std::int64_t>(index)); }
 
-/// The path and name of the node that a walk is at. \throws Error kCorruption  from push: too deep, too many steps.
+/// The path and name of the node that a walk is at. \throws Error kCorruption  from push: too deep.
 class TreePosition {
  public:
   void push(const PathPart& part);
@@ -31,7 +31,6 @@ class TreePosition {
   std::vector<PathPart> parts_;
   std::vector<std::size_t> lengths_;
   std::string name_;
-  std::int64_t visits_ = 0;
 };
 
 }  // namespace shard

@@ -74,12 +74,21 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   return order;  // Without the keys, which would take their room while entries are moved.
 }
 
+/// Moves entry order[i] to place i, in place: each cycle of the permutation is passed through once, and what is in its
+/// place says so in `order`.
 template <class Entry>
-void reorder(std::vector<Entry>& entries, const std::vector<std::uint32_t>& order) {
-  std::vector<Entry> ordered;
-  ordered.reserve(entries.size());
-  for (const std::uint32_t index : order) ordered.push_back(entries[index]);
-  entries = std::move(ordered);
+void reorder(std::vector<Entry>& entries, std::vector<std::uint32_t> order) {
+  for (std::uint32_t first = 0; first < order.size(); ++first) {
+    if (order[first] == first) continue;
+    const Entry kept = entries[first];
+    std::uint32_t at = first;
+    for (std::uint32_t from = order[at]; from != first; from = order[at]) {
+      entries[at] = entries[from];
+      order[std::exchange(at, from)] = at;
+    }
+    entries[at] = kept;
+    order[at] = at;
+  }
 }
 
 /// Gives kTensor values their tensors' new numbers, each node once however often it is shared.
@@ -91,7 +100,7 @@ class Renumbering {
 
   void visit(Value* value, int depth = 0) {
     if (value == nullptr || !visited_.insert(value)) return;
-    check_walk(depth, visited_.size());
+    check_depth(depth);
     if (value->kind == ValueKind::kTensor) {
       value->number = new_index_.at(static_cast<std::size_t>(value->number));
       return;
@@ -265,7 +274,11 @@ void check_proportion(const Catalog& catalog, Findings& findings) {
   for (const Tensor& tensor : catalog.tensors) {
     if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }
-  for (const File& file : catalog.files) stored += static_cast<double>(file.bytes);
+  HashSet<std::pair<std::uint64_t, std::uint64_t>> met;
+  for (const File& file : catalog.files) {
+    if (!file.identity.is_known() || met.insert(std::pair(file.identity.device, file.identity.inode)))
+      stored += static_cast<double>(file.bytes);
+  }
   if (named <= std::max(always, times * stored)) return;
   findings.report(
       Error(ErrorCode::kCorruption,

@@ -12,7 +12,8 @@ void Budget::earn(std::int64_t bytes, std::int64_t data_bytes) noexcept {
   constexpr std::int64_t kMost = std::int64_t{1} << 54;  // Of each, so that no product or sum overflows.
   read_ = std::min(kMost, read_ + std::min(kMost - read_, bytes));
   data_ = std::min(kMost, data_ + std::min(kMost - data_, data_bytes));
-  limit_ = kBudgetFloor + kBudgetPerByte * read_ + kBudgetPerDataByte * data_;
+  const std::int64_t small = std::min(read_, kSmallBytes);
+  limit_ = kBudgetFloor + kBudgetPerByte * small + kBudgetPerFurtherByte * (read_ - small) + kBudgetPerDataByte * data_;
 }
 
 void Budget::refuse(Charge what) const {

@@ -21,6 +21,7 @@ namespace shard {
 enum class Charge : std::uint8_t {
   kArena,        ///< Bytes of values, names, paths and shapes in the reader's arenas.
   kBytes,        ///< Bytes that are held as they were read or decoded, and texts that are listed once more.
+  kLongNames,    ///< Bytes of names past their first kShortName: one long key may stand before any number of names.
   kEntries,      ///< Tensors and objects that a catalog lists, however they are shared in the file.
   kChunks,       ///< Chunks of tensors, with what is stored for each.
   kShards,       ///< Shards that a file names.
@@ -28,6 +29,7 @@ enum class Charge : std::uint8_t {
   kRanks,        ///< Ranks on meshes.
   kInflated,     ///< Bytes of pickles that were compressed one by one.
   kDecoded,      ///< Bytes that come out of compressed streams that are looked into.
+  kCompared,     ///< Bytes of tensors that ranks hold alike, which are compared.
   kVisits,       ///< Steps of walks over values, and of searches in them.
 };
 inline constexpr std::size_t kChargeCount = static_cast<std::size_t>(Charge::kVisits) + 1;
@@ -41,27 +43,35 @@ struct ChargePrice {
 inline constexpr std::array<ChargePrice, kChargeCount> kChargePrices{{
     {"bytes of values and names", 1, 1},
     {"bytes that were read or decoded", 1, 1},
-    {"tensors and objects", 128, 1},
+    {"bytes of long names", 8, 1},
+    {"tensors and objects", 96, 1},
     {"chunks", 192, 1},
     {"shards", 256, 1},
     {"boxes of shards", 1024, 1},
     {"ranks", 8, 1},
     {"bytes of compressed pickles", 4, 1},
     {"decoded bytes", 1, 64},
+    {"compared bytes of replicas", 1, 4},
     {"steps over values", 16, 1},
 }};
 
+/// Names of checkpoints are shorter.
+inline constexpr std::int64_t kShortName = 256;
+
 /// Every source may cause so much: a checkpoint of a few kilobytes never meets the limit.
 inline constexpr std::int64_t kBudgetFloor = 16 << 20;
-/// For each byte that was read to learn about the checkpoint. A list of small integers, two bytes each, costs 104,
-/// and 215 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may.
-inline constexpr std::int64_t kBudgetPerByte = 320;
-/// For each byte that its data files hold: pickles that are compressed as a whole are small beside the data.
-inline constexpr std::int64_t kBudgetPerDataByte = 16;
+/// For each of the first kSmallBytes that were read to learn about the checkpoint. A list of small integers, two bytes
+/// each, costs 65, and 88 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may.
+inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 2 << 20;
+/// For each further one: metadata that is larger describes tensors and chunks, which take 10 at most.
+inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
+/// For each byte that its data files hold: long lists of numbers, and pickles that are compressed as a whole, are small
+/// beside the data.
+inline constexpr std::int64_t kBudgetPerDataByte = 8;
 
 /// Tensors may name so many bytes, or so many times the bytes of all files, whatever the files hold of them: expanded
-/// tensors, views of one storage, zeros that shrink. 1032 is the most that deflate makes of a byte, so that any record of
-/// a zip may be named; below the floor are honest small files (an expanded mask, zeros in zstd).
+/// tensors, views of one storage, zeros that shrink. 1032 is the most that deflate makes of a byte, so that any record
+/// of a zip may be named; below the floor are honest small files (an expanded mask, zeros in zstd).
 inline constexpr std::int64_t kNamedFloor = std::int64_t{1} << 30, kNamedPerFileByte = 1032;
 
 /// Threads: one at a time.

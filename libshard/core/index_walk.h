@@ -19,4 +19,14 @@ int next_index(std::span<Number> index, std::span<const Number> sizes) {
   return -1;
 }
 
+/// Sets `index` to that of element `number`, counted in row-major order, among those below `sizes`.
+/// \pre all sizes are positive, and `number` is less than their product
+template <class Number>
+void set_index(std::span<Number> index, std::span<const Number> sizes, Number number) {
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    index[d] = number % sizes[d];
+    number /= sizes[d];
+  }
+}
+
 }  // namespace shard

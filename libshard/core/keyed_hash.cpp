@@ -1,12 +1,10 @@
 #include "libshard/core/keyed_hash.h"
 
-#include <sys/random.h>
 #include <xxhash.h>
 
 #include <array>
-#include <cstring>
 
-#include "libshard/core/error.h"
+#include "libshard/core/random_bytes.h"
 
 namespace shard {
 
@@ -23,8 +21,8 @@ struct Secret {
 Secret draw_secret() {
   Secret secret;
   static_assert(sizeof(secret) <= 256);
-  if (getrandom(&secret, sizeof(secret), 0) == static_cast<ssize_t>(sizeof(secret))) return secret;
-  throw Error(ErrorCode::kResource, "cannot draw random bytes from the kernel").because(std::strerror(errno));
+  draw_random(std::as_writable_bytes(std::span(&secret, 1)));
+  return secret;
 }
 
 const Secret& secret() {

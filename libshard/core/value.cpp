@@ -1,6 +1,7 @@
 #include "libshard/core/value.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "libshard/core/dtype.h"
@@ -17,26 +18,26 @@ std::span<Value*> copy_items(Arena& arena, std::span<Value* const> items) {
 
 bool is_mapping_class(const Value& callee) {
   if (callee.kind != ValueKind::kGlobal || callee.module() != "collections") return false;
-  return callee.text == "OrderedDict" || callee.text == "defaultdict" || callee.text == "Counter";
+  return callee.text() == "OrderedDict" || callee.text() == "defaultdict" || callee.text() == "Counter";
 }
 
 /// "module.name"; the bare name of builtins and collections.
 std::string_view qualified_name(const Value& global) {
   const std::string_view module = global.module();
   const bool bare = module.empty() || module == "builtins" || module == "__builtin__" || module == "collections";
-  if (bare) return global.text;
-  return {module.data(), module.size() + 1 + global.text.size()};
+  if (bare) return global.text();
+  return {module.data(), module.size() + 1 + global.text().size()};
 }
 
 std::string_view global_type_name(const Value& global) {
-  return global.module() == "torch" && dtype_of_name(global.text) ? "torch.dtype" : "type";
+  return global.module() == "torch" && dtype_of_name(global.text()) ? "torch.dtype" : "type";
 }
 
 /// The class whose object a call makes, or whose member getattr names; null where the callee is not a global.
 const Value* class_of_call(const Value& call) {
   const bool names_class = call.is_call_of("copyreg", "_reconstructor") ||
                            call.is_call_of("copy_reg", "_reconstructor") || call.is_call_of("builtins", "getattr");
-  const Value* made = names_class && !call.items.empty() ? call.items[0] : call.callee;
+  const Value* made = names_class && !call.items().empty() ? call.items()[0] : call.callee();
   return made != nullptr && made->kind == ValueKind::kGlobal ? made : nullptr;
 }
 
@@ -44,13 +45,29 @@ std::string_view call_type_name(const Value& call) {
   const Value* made = class_of_call(call);
   if (made == nullptr) return "object";
   if (made->module().starts_with("numpy.")) {
-    if (made->text == "scalar") return "numpy.generic";
-    if (made->text == "_reconstruct") return "numpy.ndarray";
+    if (made->text() == "scalar") return "numpy.generic";
+    if (made->text() == "_reconstruct") return "numpy.ndarray";
   }
   return qualified_name(*made);
 }
 
 }  // namespace
+
+void Value::set_text(std::string_view text) {
+  assert(has_text() && text.size() >> 40 == 0);
+  characters = text.data();
+  size = text.size() & ((std::uint64_t{1} << 40) - 1);
+}
+
+void Value::set_items(std::span<Value*> items) {
+  assert(has_elements() || kind == ValueKind::kCall);
+  if (kind == ValueKind::kCall) {
+    call->arguments = items;
+    return;
+  }
+  elements = items.data();
+  size = items.size() & ((std::uint64_t{1} << 40) - 1);
+}
 
 Value* make_value(Arena& arena, ValueKind kind) {
   Value* value = arena.array<Value>(1).data();
@@ -64,9 +81,15 @@ Value* make_int(Arena& arena, std::int64_t number) {
   return value;
 }
 
+Value* make_bool(Arena& arena, bool truth) {
+  Value* value = make_value(arena, ValueKind::kBool);
+  value->number = truth ? 1 : 0;
+  return value;
+}
+
 Value* make_string(Arena& arena, std::string_view text) {
   Value* value = make_value(arena, ValueKind::kString);
-  value->text = arena.copy(text);
+  value->set_text(arena.copy(text));
   return value;
 }
 
@@ -84,7 +107,7 @@ void become_tensor(Value& value, std::int64_t index) {
 
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items) {
   Value* value = make_value(arena, kind);
-  value->items = copy_items(arena, items);
+  value->set_items(copy_items(arena, items));
   return value;
 }
 
@@ -94,37 +117,44 @@ Value* make_global(Arena& arena, std::string_view module, std::string_view name)
   std::ranges::copy(module, joined.begin());
   joined[module.size()] = '.';
   std::ranges::copy(name, joined.begin() + static_cast<std::ptrdiff_t>(module.size()) + 1);
-  value->module_bytes = static_cast<std::uint32_t>(module.size());
-  value->text = {joined.data() + module.size() + 1, name.size()};
+  assert(module.size() < 1 << 16);
+  value->module_bytes = module.size() & 0xFFFF;
+  value->set_text({joined.data() + module.size() + 1, name.size()});
   return value;
 }
 
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments) {
   Value* value = make_value(arena, ValueKind::kCall);
-  value->callee = callee;
-  value->items = copy_items(arena, arguments);
+  value->call = arena.array<CallParts>(1).data();
+  *value->call = {callee, copy_items(arena, arguments)};
   return value;
+}
+
+CallExtra& extra_of(Arena& arena, Value& call) {
+  assert(call.kind == ValueKind::kCall);
+  if (call.call->extra == nullptr) call.call->extra = arena.array<CallExtra>(1).data();
+  return *call.call->extra;
 }
 
 bool is_mapping(const Value& value) {
   if (value.kind == ValueKind::kDict) return true;
-  return value.kind == ValueKind::kCall && value.callee != nullptr && is_mapping_class(*value.callee);
+  return value.kind == ValueKind::kCall && value.callee() != nullptr && is_mapping_class(*value.callee());
 }
 
 std::span<Value*> mapping_items(const Value& value) {
-  if (value.kind == ValueKind::kDict) return value.items;
+  if (value.kind == ValueKind::kDict) return value.items();
   if (!is_mapping(value)) return {};
-  if (value.extra != nullptr && !value.extra->dict_items.empty()) return value.extra->dict_items;
+  if (value.extra() != nullptr && !value.extra()->dict_items.empty()) return value.extra()->dict_items;
   // Counter is called with its dict; so is an OrderedDict that was pickled by hand.
-  const bool has_dict = !value.items.empty() && value.items[0]->kind == ValueKind::kDict;
-  return has_dict ? value.items[0]->items : std::span<Value*>();
+  const bool has_dict = !value.items().empty() && value.items()[0]->kind == ValueKind::kDict;
+  return has_dict ? value.items()[0]->items() : std::span<Value*>();
 }
 
 Value* find_key(const Value& mapping, std::string_view key) {
   const std::span<Value*> items = mapping_items(mapping);
   for (std::size_t i = items.size() / 2; i-- > 0;) {  // From the back: of equal keys Python keeps the last value.
     const Value& candidate = *items[2 * i];
-    if (candidate.is_string() && candidate.text == key) return items[2 * i + 1];
+    if (candidate.is_string() && candidate.text() == key) return items[2 * i + 1];
   }
   return nullptr;
 }

@@ -6,8 +6,8 @@
 /// again says the same thing.
 ///
 /// Ownership: nodes lie in an Arena and are shared where the pickle shared them, so the "tree" may be a DAG and, in a
-/// hostile file, a cycle. Every walk therefore bounds its depth (kMaxValueDepth) and its number of steps
-/// (kMaxValueVisits).
+/// hostile file, a cycle. Every walk therefore bounds its depth (kMaxValueDepth), and either visits each node once
+/// (VisitedSet) or charges its steps to the source's Budget.
 #pragma once
 
 #include <concepts>
@@ -21,21 +21,26 @@
 namespace shard {
 
 inline constexpr int kMaxValueDepth = 256;
-inline constexpr std::int64_t kMaxValueVisits = 50'000'000;
 
 enum class ValueKind : std::uint8_t {
-  kNone, kBool, kInt,
-  kLong,      ///< An integer past 64 bits: `text` is its two's complement, little-endian.
-  kFloat, kString, kBytes,
-  kByteArray, ///< Protocol 5's bytearray.
-  kList, kTuple,
-  kDict,      ///< `items` holds key, value, key, value, ...
-  kSet, kFrozenSet,
-  kGlobal,    ///< `module()` and `text` (the qualified name).
-  kCall,      ///< REDUCE, NEWOBJ or NEWOBJ_EX: `callee`, `items` (arguments), `state`, `added`.
-  kPersid,    ///< A persistent id: items[0].
-  kTensor,    ///< Set by readers in the place of a rebuilt tensor: `number` is its index in the catalog.
-  kOpaque,    ///< A class outside the list, under --unknown-globals opaque: `module()`, `text`.
+  kNone,
+  kBool,
+  kInt,
+  kLong,  ///< An integer past 64 bits: its text is its two's complement, little-endian.
+  kFloat,
+  kString,
+  kBytes,
+  kByteArray,  ///< Protocol 5's bytearray.
+  kList,
+  kTuple,
+  kDict,  ///< Its items are key, value, key, value, ...
+  kSet,
+  kFrozenSet,
+  kGlobal,  ///< module() and text() (the qualified name).
+  kCall,    ///< REDUCE, NEWOBJ or NEWOBJ_EX: callee(), items() (arguments), extra().
+  kPersid,  ///< A persistent id: its only item.
+  kTensor,  ///< Set by readers in the place of a rebuilt tensor: `number` is its index in the catalog.
+  kOpaque,  ///< A class outside the list, under --unknown-globals opaque: module(), text().
 };
 
 struct Value;
@@ -49,38 +54,70 @@ struct CallExtra {
   bool is_new = false;           ///< NEWOBJ (cls.__new__) rather than REDUCE (cls()).
 };
 
+/// What a kCall was called with. Beside the value, as few are calls.
+struct CallParts {
+  Value* callee = nullptr;  ///< Mostly a kGlobal, or for nested classes a call of getattr.
+  std::span<Value*> arguments;
+  CallExtra* extra = nullptr;  ///< Null when nothing was added.
+};
+
+/// 16 bytes: a list of a million small things is a million of these and as many pointers. The union's member follows
+/// from `kind`; text(), items(), callee() and extra() know which, and are empty of kinds that have none.
 struct Value {
   ValueKind kind = ValueKind::kNone;
-  bool boolean = false;
-  std::uint32_t module_bytes = 0;  ///< kGlobal, kOpaque: the module stands before `text`, with a dot between them.
+  std::uint64_t module_bytes : 16 =
+      0;                        ///< kGlobal, kOpaque: the module stands before the text, with a dot between them.
+  std::uint64_t size : 40 = 0;  ///< Of `characters` or `elements`.
   union {
-    std::int64_t number = 0;  ///< kInt; index of kTensor.
+    std::int64_t number = 0;  ///< kInt; kBool: 0 or 1; index of kTensor.
     double real;              ///< kFloat.
+    const char* characters;
+    Value** elements;
+    CallParts* call;  ///< kCall: never null.
   };
-  std::string_view text;    ///< kString (UTF-8, may hold surrogates as written), kBytes, kLong; name of kGlobal, kOpaque.
-  std::span<Value*> items;  ///< Elements, key-value pairs, or a call's arguments.
-  Value* callee = nullptr;  ///< kCall: mostly a kGlobal, or for nested classes a call of getattr.
-  CallExtra* extra = nullptr;  ///< kCall: null when nothing was added.
 
+  /// kString (UTF-8, may hold surrogates as written), kBytes, kByteArray, kLong; the name of kGlobal, kOpaque.
+  std::string_view text() const { return has_text() ? std::string_view(characters, size) : std::string_view(); }
+  /// Elements, key-value pairs, or a call's arguments.
+  std::span<Value*> items() const {
+    if (has_elements()) return {elements, size};
+    return kind == ValueKind::kCall ? call->arguments : std::span<Value*>();
+  }
+  Value* callee() const { return kind == ValueKind::kCall ? call->callee : nullptr; }
+  CallExtra* extra() const { return kind == ValueKind::kCall ? call->extra : nullptr; }
+  bool boolean() const { return kind == ValueKind::kBool && number != 0; }
+
+  /// Not copied. \pre a kind that has a text; less than 2^40 bytes
+  void set_text(std::string_view text);
+  /// Not copied. \pre a kind that has items
+  void set_items(std::span<Value*> items);
+
+  bool has_text() const {
+    return (kind >= ValueKind::kString && kind <= ValueKind::kByteArray) || kind == ValueKind::kLong ||
+           kind == ValueKind::kGlobal || kind == ValueKind::kOpaque;
+  }
+  bool has_elements() const {
+    return (kind >= ValueKind::kList && kind <= ValueKind::kFrozenSet) || kind == ValueKind::kPersid;
+  }
   bool is_string() const { return kind == ValueKind::kString; }
   /// kGlobal, kOpaque; empty of all others.
   std::string_view module() const {
-    return module_bytes == 0 ? std::string_view() : std::string_view(text.data() - 1 - module_bytes, module_bytes);
+    return module_bytes == 0 ? std::string_view() : std::string_view(characters - 1 - module_bytes, module_bytes);
   }
   bool is_global(std::string_view in_module, std::string_view name) const {
-    return kind == ValueKind::kGlobal && text == name && module() == in_module;
+    return kind == ValueKind::kGlobal && text() == name && module() == in_module;
   }
   /// True for a call of the global `in_module`.`name`.
   bool is_call_of(std::string_view in_module, std::string_view name) const {
-    return kind == ValueKind::kCall && callee != nullptr && callee->is_global(in_module, name);
+    return kind == ValueKind::kCall && call->callee->is_global(in_module, name);
   }
 };
-static_assert(sizeof(Value) == 64);  // A cache line: the metadata of a million chunks is twenty million of these.
+static_assert(sizeof(Value) == 16);
 
-/// Calls `visit` with each value that `value` refers to directly: its elements or arguments, its callee, and what a call
-/// received later. Walks go through this function, so that none of them misses a part. In no promised order.
+/// Calls `visit` with each value that `value` refers to directly: its elements or arguments, its callee, and what a
+/// call received later. Walks go through this function, so that none of them misses a part. In no promised order.
 template <class AnyValue, class Visit>
-  requires std::same_as<std::remove_const_t<AnyValue>, Value>
+requires std::same_as<std::remove_const_t<AnyValue>, Value>
 void for_each_child(AnyValue& value, Visit&& visit) {
   const auto visit_all = [&visit](std::span<Value* const> children) {
     for (AnyValue* child : children) visit(*child);
@@ -88,26 +125,29 @@ void for_each_child(AnyValue& value, Visit&& visit) {
   const auto visit_one = [&visit](AnyValue* child) {
     if (child != nullptr) visit(*child);
   };
-  visit_all(value.items);
-  visit_one(value.callee);
-  if (value.extra == nullptr) return;
-  visit_all(value.extra->list_items);
-  visit_all(value.extra->dict_items);
-  visit_one(value.extra->state);
-  visit_one(value.extra->kwargs);
+  visit_all(value.items());
+  visit_one(value.callee());
+  if (value.extra() == nullptr) return;
+  visit_all(value.extra()->list_items);
+  visit_all(value.extra()->dict_items);
+  visit_one(value.extra()->state);
+  visit_one(value.extra()->kwargs);
 }
 
 /// Makers, for readers and for writers that build containers.
 Value* make_value(Arena& arena, ValueKind kind);
 Value* make_int(Arena& arena, std::int64_t number);
+Value* make_bool(Arena& arena, bool value);
 Value* make_string(Arena& arena, std::string_view text);  ///< Copies the text.
 Value* make_tensor(Arena& arena, std::int64_t index);
 /// Turns a value, with all that refers to it, into the kTensor of that index.
 void become_tensor(Value& value, std::int64_t index);
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items);
-/// A kGlobal; `module` and `name` become parts of one text "module.name". \pre a module below 4 GiB
+/// A kGlobal; `module` and `name` become parts of one text "module.name". \pre a module below 64 KiB
 Value* make_global(Arena& arena, std::string_view module, std::string_view name);
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments);
+/// What was added to a call; made when there is none. \pre a kCall
+CallExtra& extra_of(Arena& arena, Value& call);
 
 /// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict), or an empty span of another value.
 std::span<Value*> mapping_items(const Value& value);

@@ -1,6 +1,27 @@
 #include "libshard/exec/buffer_pool.h"
 
+#include <sys/mman.h>
+
+#include <new>
+
 namespace shard {
+
+namespace {
+
+/// Large buffers lie in huge pages: elements that are put in order are written to thousands of rows in turn, each of
+/// which would be a page of its own.
+std::byte* allocate(std::int64_t bytes) {
+  constexpr std::size_t kHugePage = 2 << 20, kLine = 64;
+  const auto wanted = static_cast<std::size_t>(bytes);
+  const std::size_t alignment = wanted < 2 * kHugePage ? kLine : kHugePage;
+  const std::size_t whole = wanted / alignment * alignment;
+  void* const data = std::aligned_alloc(alignment, whole == wanted ? wanted : whole + alignment);
+  if (data == nullptr) throw std::bad_alloc();
+  if (alignment == kHugePage) ::madvise(data, whole, MADV_HUGEPAGE);  // Advice: without it all works, slower.
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
 
 bool BufferPool::has_waiting() {
   const std::scoped_lock lock(mutex_);
@@ -27,7 +48,7 @@ std::span<std::byte> Buffer::ensure(std::int64_t bytes) {
     release();
     pool_.take(bytes);
     size_ = bytes;
-    data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+    data_.reset(allocate(bytes));
   }
   return {data_.get(), static_cast<std::size_t>(bytes)};
 }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -43,8 +44,12 @@ class Buffer {
   void release();
 
  private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+
   BufferPool& pool_;
-  std::unique_ptr<std::byte[]> data_;
+  std::unique_ptr<std::byte[], Free> data_;
   std::int64_t size_ = 0;
 };
 

@@ -7,25 +7,27 @@
 namespace shard {
 
 bool CrcRuns::add(std::int64_t offset, std::int64_t bytes, std::uint32_t crc) {
-  auto after = runs_.lower_bound(offset);
+  const auto extend = [](Run& run, std::int64_t more, std::uint32_t crc_of_more) {
+    run.crc = crc32_combine(run.crc, crc_of_more, more);
+    run.bytes += more;
+  };
+  const auto after = runs_.lower_bound(offset);
   if (after != runs_.end() && after->first < offset + bytes) return false;
+  auto joined = runs_.end();
   if (after != runs_.begin()) {
     const auto before = std::prev(after);
     const std::int64_t end = before->first + before->second.bytes;
     if (end > offset) return false;
-    if (end == offset) {
-      crc = crc32_combine(before->second.crc, crc, bytes);
-      offset = before->first;
-      bytes += before->second.bytes;
-      runs_.erase(before);
-    }
+    if (end == offset) joined = before;
   }
-  if (after != runs_.end() && after->first == offset + bytes) {
-    crc = crc32_combine(crc, after->second.crc, after->second.bytes);
-    bytes += after->second.bytes;
-    after = runs_.erase(after);
+  if (joined != runs_.end()) {
+    extend(joined->second, bytes, crc);
+  } else {
+    joined = runs_.emplace_hint(after, offset, Run{bytes, crc});
   }
-  runs_.emplace_hint(after, offset, Run{bytes, crc});
+  if (after == runs_.end() || after->first != offset + bytes) return true;
+  extend(joined->second, after->second.bytes, after->second.crc);
+  runs_.erase(after);
   return true;
 }
 

@@ -263,7 +263,7 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
   }
   SourceChecks own_checks(source);
-  BufferPool pool(options.max_memory_bytes);
+  BufferPool own_pool(options.max_memory_bytes);
   const Work work{.plan = plan,
                   .source = source,
                   .reader = reader,
@@ -274,7 +274,7 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                   .checksums = options.checksums ? checksums.get() : nullptr,
                   .source_checks = options.source_checks != nullptr ? *options.source_checks : own_checks,
                   .clones = clones,
-                  .pool = pool};
+                  .pool = options.pool != nullptr ? *options.pool : own_pool};
   if (options.feed != nullptr) {
     execute_feed(work, *options.feed);
     return checksums;

@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/framing.h"
 #include "libshard/exec/source_checks.h"
@@ -34,6 +35,7 @@ struct ExecuteOptions {
   std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
   TileFeed* feed = nullptr;               ///< Says which tiles are ready, instead of `tiles`; all of them then.
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
+  BufferPool* pool = nullptr;             ///< Where buffers come from; null: one of the call's own.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
   Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.
   std::stop_token stop{};                 ///< Asked between pieces; a stop ends in Error kInterrupted.

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <span>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
@@ -46,7 +46,7 @@ class SourceChecks {
   std::mutex reporting_;  ///< The sink is called by one thread at a time.
   mutable std::mutex mutex_;
   std::map<std::uint32_t, CrcRuns> begun_;
-  std::size_t run_count_ = 0;                  ///< Of all storages that are begun.
+  std::size_t run_count_ = 0;        ///< Of all storages that are begun.
   std::set<std::uint32_t> skipped_;  ///< Storages that are not compared: they came in too many runs.
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "libshard/core/box.h"
+#include "libshard/exec/transpose.h"
 
 namespace shard {
 
@@ -26,9 +27,8 @@ struct Walk {
   std::size_t unit = 0;
 };
 
-constexpr std::size_t kLine = 64;    // Bytes of a cache line.
-constexpr std::int64_t kTile = 32;   // Units on each side of a tile that is not transposed in vectors.
-constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
+constexpr std::size_t kLine = 64;   // Bytes of a cache line.
+constexpr std::int64_t kTile = 32;  // Units on each side of a tile that is not transposed in vectors.
 
 // --- making the walk
 
@@ -102,108 +102,10 @@ void copy_tiled(const Dim& outer, const Dim& inner, const std::byte* from, std::
   }
 }
 
-// --- transposes in vectors
-
-template <std::size_t kUnit>
-struct VectorOf;
-template <>
-struct VectorOf<1> {
-  using Type [[gnu::vector_size(16)]] = std::uint8_t;
-};
-template <>
-struct VectorOf<2> {
-  using Type [[gnu::vector_size(16)]] = std::uint16_t;
-};
-template <>
-struct VectorOf<4> {
-  using Type [[gnu::vector_size(16)]] = std::uint32_t;
-};
-template <>
-struct VectorOf<8> {
-  using Type [[gnu::vector_size(16)]] = std::uint64_t;
-};
-
-/// Takes units of `a` and `b` in turn, from their lower or upper halves.
-template <std::size_t kUnit, bool kUpper, class Vector, std::size_t... kIndex>
-Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
-  constexpr std::size_t kUnits = 16 / kUnit;
-  constexpr std::size_t kFirst = kUpper ? kUnits / 2 : 0;
-  return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...);
-}
-
-/// Transposes kUnits rows of kUnits units: log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.
-template <std::size_t kUnit>
-void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte* to, std::size_t to_stride) {
-  if constexpr (kUnit == 16) {
-    std::memcpy(to, from, 16);
-  } else {
-    using Vector = typename VectorOf<kUnit>::Type;
-    constexpr std::size_t kUnits = 16 / kUnit;
-    constexpr auto kIndices = std::make_index_sequence<kUnits>();
-    Vector rows[kUnits];
-    for (std::size_t i = 0; i < kUnits; ++i) {
-      std::memcpy(&rows[i], from + static_cast<std::int64_t>(i) * from_stride, 16);
-    }
-    for (std::size_t step = 1; step < kUnits; step *= 2) {
-      Vector next[kUnits];
-      for (std::size_t i = 0; i < kUnits / 2; ++i) {
-        next[2 * i] = interleave<kUnit, false, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
-        next[2 * i + 1] = interleave<kUnit, true, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
-      }
-      std::memcpy(rows, next, sizeof(rows));
-    }
-    for (std::size_t i = 0; i < kUnits; ++i) std::memcpy(to + i * to_stride, &rows[i], 16);
-  }
-}
-
-/// One tile of a line by a line. Whole lines are read and whole lines are written, each once: where strides are powers
-/// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
-template <std::size_t kUnit>
-void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
-  constexpr std::size_t kSide = kLine / kUnit;
-  constexpr std::size_t kSquare = 16 / kUnit;
-  alignas(kLine) std::array<std::byte, kSide * kLine> tile;
-  for (std::size_t i = 0; i < kSide; i += kSquare) {
-    const std::byte* rows = from + static_cast<std::int64_t>(i) * from_stride;
-    for (std::size_t j = 0; j < kSide; j += kSquare) {
-      transpose_square<kUnit>(rows + j * kUnit, from_stride, tile.data() + j * kLine + i * kUnit, kLine);
-    }
-  }
-  for (std::size_t j = 0; j < kSide; ++j) {
-    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kLine, kLine);
-  }
-}
-
-/// A plane whose source is contiguous along `outer` and whose target is contiguous along `inner`.
-template <std::size_t kUnit>
-void transpose(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to) {
-  constexpr auto kSide = static_cast<std::int64_t>(kLine / kUnit);
-  const std::int64_t inner_whole = inner.size - inner.size % kSide;
-  const std::int64_t outer_whole = outer.size - outer.size % kSide;
-  for (std::int64_t band = 0; band < inner_whole; band += kBand) {
-    const std::int64_t band_end = std::min(band + kBand, inner_whole);
-    for (std::int64_t j = 0; j < outer_whole; j += kSide) {
-      for (std::int64_t i = band; i < band_end; i += kSide) {
-        transpose_tile<kUnit>(from + i * inner.from + j * outer.from, inner.from, to + i * inner.to + j * outer.to,
-                              outer.to);
-      }
-    }
-  }
-  const Dim right = {inner.size - inner_whole, inner.from, inner.to};
-  copy_tiled(outer, right, from + inner_whole * inner.from, to + inner_whole * inner.to, kUnit);
-  const Dim below = {outer.size - outer_whole, outer.from, outer.to};
-  const Dim left = {inner_whole, inner.from, inner.to};
-  copy_tiled(below, left, from + outer_whole * outer.from, to + outer_whole * outer.to, kUnit);
-}
-
 void copy_plane(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to, std::size_t unit) {
   const auto stride = static_cast<std::int64_t>(unit);
   const bool is_transpose = outer.from == stride && inner.to == stride;
-  if (is_transpose && unit == 1) return transpose<1>(outer, inner, from, to);
-  if (is_transpose && unit == 2) return transpose<2>(outer, inner, from, to);
-  if (is_transpose && unit == 4) return transpose<4>(outer, inner, from, to);
-  if (is_transpose && unit == 8) return transpose<8>(outer, inner, from, to);
-  if (is_transpose && unit == 16) return transpose<16>(outer, inner, from, to);
+  if (is_transpose && transpose(inner.size, outer.size, from, inner.from, to, outer.to, unit)) return;
   copy_tiled(outer, inner, from, to, unit);
 }
 

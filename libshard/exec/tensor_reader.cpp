@@ -3,16 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <compare>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
+#include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/scratch_tensor.h"
+#include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
@@ -23,7 +28,12 @@ namespace {
 constexpr std::int64_t kStaging = 1 << 20;
 constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
 constexpr std::int64_t kOwnPool = 64 << 20;
-constexpr std::size_t kStreamsAtOnce = 4;  // Decoders that are surely kept (ViewCache).
+constexpr std::int64_t kLeastToDecode = 1 << 20;
+constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
+constexpr std::int64_t kLeastCopy = 1 << 20;   // Memory that a copy in order takes at least (plan_copies).
+constexpr double kShortRead = 1024;            // Bytes. Where reads are shorter, writing and reading a file is faster.
+constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
+constexpr std::int64_t kKeptOfStream = 4 << 20;  // What a decoder surely keeps behind it (Decompressed).
 
 /// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
 /// on; `box` holds the indices of the dimensions before. At most two for each dimension, less one.
@@ -49,6 +59,35 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
 }
 
+/// Of how many elements of the storage row-major order goes back to the first; 1 where it never goes back.
+std::int64_t repeated_span(const Piece& piece) {
+  bool repeats = false;
+  std::int64_t span = 1;
+  for (int d = 0; d < piece.sizes.size(); ++d) {
+    if (piece.sizes[d] == 1) continue;
+    if (repeats) span += (piece.sizes[d] - 1) * piece.strides[d];
+    repeats = repeats || piece.strides[d] == 0;
+  }
+  return span;
+}
+
+/// The most pieces that hold a part of one index of the first dimension.
+std::size_t most_side_by_side(std::span<const Piece> pieces) {
+  if (pieces.front().sizes.size() == 0) return pieces.size();
+  std::vector<std::pair<std::int64_t, int>> edges;  // An end comes before a begin at the same index.
+  for (const Piece& piece : pieces) {
+    edges.emplace_back(piece.offsets[0], 1);
+    edges.emplace_back(piece.offsets[0] + piece.sizes[0], -1);
+  }
+  std::ranges::sort(edges);
+  std::size_t here = 0, most = 0;
+  for (const auto& [index, step] : edges) {
+    here += static_cast<std::size_t>(step);
+    most = std::max(most, here);
+  }
+  return most;
+}
+
 /// Whether row-major order is the order of the storage, as far as elements have an address of their own.
 bool is_in_order(const Piece& piece) {
   std::int64_t last = INT64_MAX;
@@ -63,15 +102,15 @@ bool is_in_order(const Piece& piece) {
 }  // namespace
 
 struct TensorReader::Impl {
-  Impl(const Catalog& source, const Reader& source_reader, const Tensor& tensor, Progress& counters, Findings& findings,
-       BufferPool* pool, int given_threads)
+  Impl(const Catalog& source, const Reader& source_reader, std::uint32_t tensor_index, Progress& counters,
+       Findings& findings, BufferPool* given_pool, int given_threads)
       : catalog(source),
         reader(source_reader),
         progress(counters),
+        index(tensor_index),
+        tensor(source.tensors[tensor_index]),
         threads(std::max(1, given_threads)),
-        name(tensor.name),
-        panel(pool != nullptr ? *pool : own_pool),
-        panel_limit((pool != nullptr ? pool : &own_pool)->limit_bytes()),
+        pool(given_pool != nullptr ? *given_pool : own_pool),
         checks(catalog, findings),
         piece_reader(catalog, reader, checks, progress, {}),
         shape(tensor.shape),
@@ -90,9 +129,25 @@ struct TensorReader::Impl {
     set_running_ends(pieces);
     has_stream =
         std::ranges::any_of(pieces, [&](const Piece& piece) { return catalog.storages[piece.storage].is_stream; });
-    is_scattered =
-        !is_line && (!std::ranges::all_of(pieces, is_in_order) || (has_stream && pieces.size() > kStreamsAtOnce));
+    const bool is_permuted = !is_line && !std::ranges::all_of(pieces, is_in_order);
+    const auto is_repeated = [this](const Piece& piece) { return repeated_span(piece) * unit_bytes() > kKeptOfStream; };
+    const bool is_to_and_fro = has_stream && !is_line &&
+                               (std::ranges::any_of(pieces, is_repeated) || most_side_by_side(pieces) > kStreamsAtOnce);
+    if (has_stream && !is_permuted && pieces.size() > 1) find_cuts(is_to_and_fro);
+    is_scattered = is_permuted || is_to_and_fro || cuts;
   }
+
+  /// Panels that no compressed piece reaches out of are read with all threads, and decode each piece once.
+  void find_cuts(bool is_needed) {
+    const RowCuts found(pieces, shape[0]);
+    const std::int64_t bytes = found.widest() * row_units() * unit_bytes();
+    const bool is_large = checked_numel(shape.span()) * unit_bytes() >= kLeastInParts;
+    const bool is_faster = threads > 1 && is_large && bytes <= kGridPanel;
+    if (bytes <= panel_room() && (is_needed || is_faster)) cuts = found;
+  }
+
+  /// Units of one index of the first dimension.
+  std::int64_t row_units() const { return checked_numel(shape.span()) / shape[0]; }
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
@@ -125,14 +180,55 @@ struct TensorReader::Impl {
     }
   }
 
+  std::int64_t staging_limit() const { return std::min(threads * kStaging, panel_limit / 2); }
+  std::int64_t panel_room() const { return panel_limit - staging_limit(); }
+  std::int64_t panel_units() const { return rows_within(panel_room()); }
+
+  std::int64_t panel_count() const {
+    const std::int64_t all = checked_numel(shape.span()), most = panel_units();
+    return all / most + (all % most != 0 ? 1 : 0);
+  }
+
+  /// Whether panels take reads of less than kShortRead on average, as of the columns of a matrix of many rows.
+  bool has_short_reads() const {
+    Numbers sides{};
+    std::int64_t rest = panel_units();
+    for (int d = shape.size(); d-- > 0;) {
+      sides[static_cast<std::size_t>(d)] = std::clamp<std::int64_t>(rest, 1, shape[d]);
+      rest /= std::max<std::int64_t>(1, shape[d]);
+    }
+    const double bytes = static_cast<double>(checked_numel(shape.span())) * static_cast<double>(unit_bytes());
+    return estimate_reads(pieces, sides, unit_bytes(), kStaging) * kShortRead > bytes;
+  }
+
+  /// A tensor of several panels, each of which would take the whole of a stream or very many reads, is copied to a file
+  /// first: in the order of the storage, for long reads, else in that of the rows. Where no file takes it, panels must
+  /// do.
+  void choose_way() {
+    is_way_chosen = true;
+    const bool is_short = has_short_reads();
+    if (panel_count() == 1 || cuts || !(has_stream || is_short)) return;
+    const ExecuteOptions options{.threads = threads,
+                                 .max_memory_bytes = std::max(panel_limit, kLeastCopy),
+                                 .pool = &pool,
+                                 .source_checks = &checks};
+    try {
+      scratch = std::make_unique<ScratchTensor>(
+          catalog, reader, index, is_short ? ScratchTensor::Order::kRowMajor : ScratchTensor::Order::kAsStored,
+          options);
+      in_scratch = std::make_unique<TensorReader>(scratch->catalog(), *scratch, 0, progress, throwing_findings(), &pool,
+                                                  threads);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kResource) throw;
+      if (has_stream && panel_count() > kMostPasses) refuse_passes(checked_numel(shape.span()) * unit_bytes(), error);
+    }
+  }
+
   void fill_panel(std::int64_t begin) {
     const std::int64_t all = checked_numel(shape.span());
-    const std::int64_t staging_bytes = std::min(threads * kStaging, panel_limit / 2);
-    const std::int64_t most = rows_within(panel_limit - staging_bytes);
-    const std::int64_t panels = (all + most - 1) / most;
-    if (has_stream && panels > kMostPasses) refuse_passes(all * unit_bytes());
+    const std::int64_t staging_bytes = staging_limit();
     panel_begin = panel_end = begin;
-    const std::int64_t end = std::min(all, begin + most);
+    const std::int64_t end = cuts ? cut_after(begin) : std::min(all, begin + panel_units());
     const std::int64_t bytes = (end - begin) * unit_bytes();
     const std::span<std::byte> memory = panel.ensure(bytes + std::min(staging_bytes, bytes));
     panel_data = memory.data();
@@ -140,10 +236,33 @@ struct TensorReader::Impl {
     Box box;
     box.dims = shape.size();
     peel(shape.span(), 0, begin, end, box, [&](const Box& part) {
-      read_in_parts(part, to, memory.subspan(static_cast<std::size_t>(bytes)));
+      const std::span<std::byte> rest = memory.subspan(static_cast<std::size_t>(bytes));
+      cuts ? read_by_pieces(part, to, rest) : read_in_parts(part, to, rest);
       to += part.numel() * unit_bytes();
     });
     panel_end = end;
+  }
+
+  std::int64_t cut_after(std::int64_t unit) const {
+    const std::int64_t row = row_units();
+    const std::int64_t wanted = std::min(kGridPanel, panel_room()) / (row * unit_bytes());
+    return cuts->after(unit / row, std::max<std::int64_t>(1, wanted)) * row;
+  }
+
+  /// Reads a box with all threads, each some of its pieces.
+  void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, box);
+    const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
+    const bool is_small = box.numel() * unit_bytes() < kLeastToDecode;
+    const std::size_t workers = is_small ? 1 : std::min(within.size(), static_cast<std::size_t>(threads));
+    const std::size_t share = memory.size() / workers;
+    std::atomic<std::size_t> begun{0};
+    for_each_index(within.size(), static_cast<int>(workers), {}, [&]() -> IndexWorker {
+      const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
+      return [&, own, staging = memory.subspan(begun++ * share, share)](std::size_t i) {
+        read_pieces(*own, box, box, within.subspan(i, 1), out, staging);
+      };
+    });
   }
 
   /// Reads a box with all threads, each a part of what is slowest in the storage. A stream has one decoder.
@@ -165,13 +284,13 @@ struct TensorReader::Impl {
     });
   }
 
-  [[noreturn]] void refuse_passes(std::int64_t bytes) const {
+  [[noreturn]] void refuse_passes(std::int64_t bytes, const Error& no_file) const {
     throw Error(ErrorCode::kResource,
-                fmt::format("cannot read tensor '{}' within {} bytes of memory", name, panel_limit))
-        .of_tensor(name)
+                fmt::format("cannot read tensor '{}' within {} bytes of memory", tensor.name, panel_limit))
+        .of_tensor(tensor.name)
         .because(fmt::format("its {} bytes are compressed in another order than they are read in, and would have to be "
-                             "decompressed more than {} times",
-                             bytes, kMostPasses))
+                             "decompressed more than {} times: {}",
+                             bytes, kMostPasses, no_file.what()))
         .suggest(Remedy::kMoreMemory);
   }
 
@@ -180,48 +299,60 @@ struct TensorReader::Impl {
   }
 
   /// Reads a part of `box`, which lies row-major at `out`.
-  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) try {
+  void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) {
+    const auto [first, last] = candidates(pieces, part);
+    read_pieces(from, box, part, std::span<const Piece>(pieces).subspan(first, last - first), out, memory);
+  }
+
+  /// What lies in some of the pieces.
+  void read_pieces(PieceReader& from, const Box& box, const Box& part, std::span<const Piece> some, std::byte* out,
+                   std::span<std::byte> memory) try {
     Numbers strides;
     const auto dims = static_cast<std::size_t>(box.dims);
     const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
     row_major_strides(sizes, std::span(strides).first(dims));
     const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
-    const auto [first, last] = candidates(pieces, part);
-    for (const Piece& piece : std::span<const Piece>(pieces).subspan(first, last - first)) {
+    for (const Piece& piece : some) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;
       from.read(piece, common, static_cast<std::size_t>(unit_bytes()), std::span(&whole, 1), memory);
     }
   } catch (Error& error) {
-    error.of_tensor(name);
+    error.of_tensor(tensor.name);
     throw;
   }
 
   const Catalog& catalog;
   const Reader& reader;
   Progress& progress;
+  const std::uint32_t index;  ///< Of the tensor.
+  const Tensor& tensor;
   const int threads;
-  std::string_view name;
   BufferPool own_pool{kOwnPool};
-  Buffer panel;
-  const std::int64_t panel_limit;
+  BufferPool& pool;
+  Buffer panel{pool};
+  const std::int64_t panel_limit = pool.limit_bytes();
   std::byte* panel_data = nullptr;
   std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
   Arena arena;
   SourceChecks checks;
+  std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
   PieceReader piece_reader;
-  Dims shape;  ///< In units: elements, or bytes.
+  std::unique_ptr<ScratchTensor> scratch;
+  std::unique_ptr<TensorReader> in_scratch;  ///< Where all is read, once it is there.
+  Dims shape;                                ///< In units: elements, or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
-  bool has_stream = false;
-  bool is_scattered = false;  ///< A block of rows lies in many places of its storages.
+  bool has_stream = false;     ///< Some bytes are decoded as they are read.
+  bool is_scattered = false;   ///< A block of rows lies in many places, so that it is read in panels.
+  bool is_way_chosen = false;  ///< choose_way was called.
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
 };
 
 TensorReader::TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
                            Findings& findings, BufferPool* pool, int threads)
-    : impl_(std::make_unique<Impl>(catalog, reader, catalog.tensors[tensor], progress, findings, pool, threads)) {}
+    : impl_(std::make_unique<Impl>(catalog, reader, tensor, progress, findings, pool, threads)) {}
 
 TensorReader::~TensorReader() = default;
 
@@ -232,6 +363,8 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   const std::int64_t last = impl.is_in_bytes ? checked_bytes(end, impl.dtype) : end;
   const std::int64_t unit = impl.unit_bytes();
   assert((last - first) * unit == static_cast<std::int64_t>(out.size()));
+  if (impl.is_scattered && !impl.is_way_chosen) impl.choose_way();
+  if (impl.in_scratch != nullptr) return impl.in_scratch->read(begin, end, out);
   if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
   // Lines are read straight into their place; only what is permuted needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);

@@ -14,7 +14,9 @@
 namespace shard {
 
 /// A tensor that is stored in another order than row-major (transposed, say) is read in panels: as many of its rows as
-/// the memory holds, read in the order in which they are stored. A compressed one is decoded once for each panel.
+/// the memory holds, read in the order in which they are stored. One of several panels is copied to a temporary file
+/// first where it is compressed, or would take very many reads; without a file it is decoded once for each panel.
+/// One in many compressed chunks is read in panels that end where chunks end, by all threads, each chunk by one.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:
@@ -28,7 +30,7 @@ class TensorReader {
   /// Fills `out` with elements [begin, end), packed little-endian as stored. Sub-byte elements: begin and end must fall
   /// on bytes. \pre out.size() is their bytes.
   /// \throws Error kResource  the memory is so small that a compressed tensor would be decoded more than kMostPasses
-  /// times.
+  /// times, and no temporary file takes it (see ScratchTensor).
   void read(std::int64_t begin, std::int64_t end, std::span<std::byte> out);
   /// A number of elements near `bytes` that reads well: whole rows of the cut dimensions where they fit.
   std::int64_t block_elements(std::int64_t bytes) const;

@@ -21,8 +21,8 @@ std::string text_of(int error_number) { return std::generic_category().message(e
 
 class PosixReader final : public RandomReader {
  public:
-  PosixReader(Descriptor descriptor, const std::string& path, std::int64_t size)
-      : descriptor_(std::move(descriptor)), size_(size) {
+  PosixReader(Descriptor descriptor, const std::string& path, const struct stat& info)
+      : descriptor_(std::move(descriptor)), size_(info.st_size), identity_{info.st_dev, info.st_ino} {
     name_ = path;
   }
 
@@ -38,12 +38,14 @@ class PosixReader final : public RandomReader {
   }
 
   std::int64_t size() const override { return size_; }
+  FileIdentity identity() const override { return identity_; }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
     std::int64_t held = 0;
     for (std::int64_t at = offset_bytes; at < end;) {
       const std::int64_t data = ::lseek(descriptor_.get(), at, SEEK_DATA);
-      if (data < 0) return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end. Else holes are not known here.
+      if (data < 0)
+        return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end. Else holes are not known here.
       if (data >= end) break;
       const std::int64_t hole = ::lseek(descriptor_.get(), data, SEEK_HOLE);
       if (hole < 0) return count;
@@ -69,6 +71,7 @@ class PosixReader final : public RandomReader {
 
   Descriptor descriptor_;
   std::int64_t size_;
+  FileIdentity identity_;
 };
 
 class PosixWriter final : public FileWriter {
@@ -181,7 +184,7 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
         .in_file(path)
         .because("only regular files can be read at any place");
   }
-  return std::make_unique<PosixReader>(std::move(descriptor), path, info.st_size);
+  return std::make_unique<PosixReader>(std::move(descriptor), path, info);
 }
 
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "libshard/core/arena.h"
+#include "libshard/core/file_identity.h"
 
 namespace shard {
 
@@ -40,6 +41,7 @@ class RandomReader {
   /// Memory that this keeps for later reads (a decoder, decoded bytes), of which there may be many.
   virtual std::int64_t held_bytes() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
+  virtual FileIdentity identity() const { return {}; }
   /// How many of these bytes the file really has: those in holes of sparse files do not count.
   virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
@@ -55,13 +57,15 @@ enum class FileKind { kAbsent, kFile, kFolder, kOther };
 struct FileStatus {
   FileKind kind = FileKind::kAbsent;
   std::int64_t bytes = 0;
-  std::uint64_t device = 0, inode = 0;  ///< Identity: equal for two names of one file.
+  std::uint64_t device = 0, inode = 0;  ///< See identity().
   std::uint32_t mode = 0;               ///< Permission bits, 0 to 0777.
+
+  FileIdentity identity() const { return {device, inode}; }
 };
 
 /// True for two names of one thing that is there.
 inline bool is_same(const FileStatus& a, const FileStatus& b) {
-  return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.device == b.device && a.inode == b.inode;
+  return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.identity() == b.identity();
 }
 
 /// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.

@@ -21,6 +21,8 @@ constexpr double kWriteCost = 4;
 constexpr double kGain = 0.95;
 // One worker alone must save nearly half of the calls by taking the memory of all, so that the others wait.
 constexpr double kAloneGain = 0.55;
+// A compressed piece of up to so many bytes is read by one worker, where that one's share of the memory holds it.
+constexpr std::int64_t kWholePiece = 8 * kMiB;
 constexpr std::size_t kSample = 2048;  // Pieces that an estimate looks at, so that its cost is bounded.
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -120,13 +122,9 @@ class TileSearch {
     permuted_ = !std::equal(from_order_.begin(), from_order_.begin() + shape_.size(), to_order_.begin());
     read_ = {unit.is_line ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes_), element_bytes_};
     write_ = {unit.from == unit.to ? INT64_MAX : std::max<std::int64_t>(1, staging_bytes / element_bytes(unit.to)), 0};
+    is_line_ = unit.is_line;
     is_stream_ = unit.is_stream;
-    if (!is_stream_) return;
-    for (int d = 0; d < shape_.size(); ++d) {
-      std::int64_t& most = piece_[at(d)];
-      most = 1;
-      for (const Piece& piece : from) most = std::max(most, piece.sizes[d]);
-    }
+    if (is_stream_) measure_pieces();
   }
 
   /// \param is_alone  only one worker can hold a tile of this size.
@@ -134,25 +132,58 @@ class TileSearch {
     gain_ = permuted_ && is_alone ? kAloneGain : kGain;
     const std::int64_t elements = std::max<std::int64_t>(1, bytes / element_bytes_);
     Numbers tile;
-    if (is_stream_) {  // Along one stream after another.
+    if (least_bytes() > 0 && piece_elements_ <= elements) {
+      fill_pieces(elements, tile);
+      return keep_better(tile, 0);  // Each piece is read once, whatever the tile.
+    }
+    if (is_stream_ && !is_line_) {  // Along one stream after another.
       fill_slab(std::span(piece_).first(at(shape_.size())), from_order_, elements, tile);
-      return keep_better(tile);
+      return keep_better(tile, reads_of(tile));
     }
     fill_slab(shape_.span(), to_order_, elements, tile);
-    keep_better(tile);
+    keep_better(tile, reads_of(tile));
     if (!permuted_) return;
     fill_slab(shape_.span(), from_order_, elements, tile);
-    keep_better(tile);
+    keep_better(tile, reads_of(tile));
     fill_balanced(shape_, from_order_, to_order_, elements, tile);
-    keep_better(tile);
+    keep_better(tile, reads_of(tile));
+  }
+  /// So that a tile holds a whole compressed piece; 0 where that is too large.
+  std::int64_t least_bytes() const {
+    const std::int64_t bytes = piece_elements_ * element_bytes_;
+    return is_stream_ && bytes <= kWholePiece ? bytes : 0;
   }
   double calls() const { return calls_; }
   std::span<const std::int64_t> best() const { return std::span(best_).first(at(shape_.size())); }
 
  private:
+  void measure_pieces() {
+    for (int d = 0; d < shape_.size(); ++d) {
+      std::int64_t& most = piece_[at(d)];
+      most = 1;
+      for (const Piece& piece : from_) most = std::max(most, piece.sizes[d]);
+      piece_elements_ *= most;
+    }
+  }
+
+  /// Whole source pieces, as many side by side along the target as `elements` are enough for: in a grid of chunks each
+  /// is in one tile.
+  void fill_pieces(std::int64_t elements, Numbers& tile) const {
+    Numbers grid, pieces;
+    for (std::size_t d = 0; d < at(shape_.size()); ++d) {
+      grid[d] = (shape_[static_cast<int>(d)] + piece_[d] - 1) / piece_[d];
+    }
+    fill_slab(std::span(grid).first(at(shape_.size())), to_order_, elements / piece_elements_, pieces);
+    for (std::size_t d = 0; d < at(shape_.size()); ++d) {
+      tile[d] = std::min(shape_[static_cast<int>(d)], pieces[d] * piece_[d]);
+    }
+  }
+
+  double reads_of(const Numbers& tile) const { return calls_of(from_, tile, read_); }
+
   /// A later tile, which is mostly a larger one, must save some of the calls.
-  void keep_better(const Numbers& tile) {
-    const double reads = calls_of(from_, tile, read_), writes = calls_of(to_, tile, write_);
+  void keep_better(const Numbers& tile, double reads) {
+    const double writes = calls_of(to_, tile, write_);
     const double calls = reads + (permuted_ ? kWriteCost : 1) * writes;
     if (calls >= gain_ * calls_) return;
     calls_ = calls;
@@ -165,7 +196,8 @@ class TileSearch {
   std::int64_t element_bytes_;
   Access read_{}, write_{};
   Numbers piece_{};  ///< Of a stream: the sides of the largest source piece.
-  bool permuted_ = false, is_stream_ = false;
+  std::int64_t piece_elements_ = 1;
+  bool permuted_ = false, is_stream_ = false, is_line_ = false;
   double calls_ = 1e300, gain_ = kGain;
   Numbers best_{};
 };
@@ -190,14 +222,23 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
   TileSearch search(unit, from, to, limits.staging_bytes);
   // Calls fall at most in proportion to the tile's size. Doubling therefore ends at less than twice the size that would
   // do, after at most log2 of the memory in MiB steps.
-  for (std::int64_t size = std::min(kMiB, limits.share_bytes);; size *= 2) {
+  const std::int64_t first = std::min(std::max(kMiB, search.least_bytes()), limits.share_bytes);
+  const bool is_in_pieces = search.least_bytes() > 0 && search.least_bytes() <= limits.share_bytes;
+  // Decoding is work for all workers.
+  const std::int64_t full_bytes = is_in_pieces ? limits.share_bytes : limits.full_bytes;
+  for (std::int64_t size = first;; size *= 2) {
     // Both limits are tried as they are, not only the powers of two next to them.
     if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes, false);
-    search.try_size(std::min(size, limits.full_bytes), size > limits.share_bytes);
+    search.try_size(std::min(size, full_bytes), size > limits.share_bytes);
     if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;
-    if (size >= limits.full_bytes || size / 2 >= bytes) break;
+    if (size >= full_bytes || size / 2 >= bytes) break;
   }
   return arena.dims(search.best());
+}
+
+double estimate_reads(std::span<const Piece> from, const Numbers& tile, std::int64_t element_bytes,
+                      std::int64_t staging_bytes) {
+  return calls_of(from, tile, {std::max<std::int64_t>(1, staging_bytes / element_bytes), element_bytes});
 }
 
 std::int64_t count_tiles(const Unit& unit) {

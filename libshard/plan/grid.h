@@ -2,6 +2,7 @@
 /// The choice of a unit's tiles, and the buffers that they take. Inside libshard/plan and libshard/exec only.
 #pragma once
 
+#include "libshard/plan/order.h"
 #include "libshard/plan/plan.h"
 
 namespace shard {
@@ -21,9 +22,14 @@ TileLimits tile_limits(const PlanOptions& options);
 
 /// The tile of `unit` that needs few I/O calls: about 1 MiB where the runs are long, up to `full_bytes` where they are
 /// short. Slabs in the order of either side's strides; where the two orders differ also tiles with sides in balance. Of
-/// a stream only slabs of one source piece in its order. Cost: bounded, whatever the number of pieces.
+/// streams whole source pieces; where not even one fits, slabs of one piece in its order. Cost: bounded, whatever the
+/// number of pieces.
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
                  const TileLimits& limits);
+
+/// An estimate of the calls that read `from` in tiles of these sides, each call at most `staging_bytes`.
+double estimate_reads(std::span<const Piece> from, const Numbers& tile, std::int64_t element_bytes,
+                      std::int64_t staging_bytes);
 
 /// The number of tiles of a unit whose `shape` and `tile` are set. \throws Error kCorruption  more than 63 bits.
 std::int64_t count_tiles(const Unit& unit);

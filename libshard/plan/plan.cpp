@@ -7,7 +7,9 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
 #include "libshard/plan/grid.h"
+#include "libshard/plan/order.h"
 #include "libshard/plan/overlaps.h"
 #include "libshard/plan/pieces.h"
 
@@ -140,10 +142,9 @@ class Planner {
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
     count_pieces(unit);
     if (unit.to_count != 0) simplify(unit);
-    unit.is_stream =
-        unit.to_count != 0 && !unit.is_line && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {
-          return source_.storages[piece.storage].is_stream;
-        });
+    unit.is_stream = unit.to_count != 0 && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {
+                       return source_.storages[piece.storage].is_stream;
+                     });
     if (unit.is_stream) order_as_stored(*plan_.arena, unit.shape, from_of(unit), to_of(unit));
     return unit;
   }
@@ -326,12 +327,17 @@ TileRange tiles_of_rank(const Plan& plan, int rank, int ranks) {
 Box tile_box(const Unit& unit, std::int64_t number) {
   Box box;
   box.dims = unit.shape.size();
-  for (int d = box.dims; d-- > 0;) {
-    const auto i = static_cast<std::size_t>(d);
-    const std::int64_t tiles = (unit.shape[d] + unit.tile[d] - 1) / unit.tile[d];
-    box.offset[i] = number % tiles * unit.tile[d];
-    box.size[i] = std::min(unit.tile[d], unit.shape[d] - box.offset[i]);
-    number /= tiles;
+  const auto dims = static_cast<std::size_t>(box.dims);
+  Numbers tiles, at;
+  for (std::size_t d = 0; d < dims; ++d) {
+    const auto i = static_cast<int>(d);
+    tiles[d] = (unit.shape[i] + unit.tile[i] - 1) / unit.tile[i];
+  }
+  set_index<std::int64_t>(std::span(at).first(dims), std::span(tiles).first(dims), number);
+  for (std::size_t d = 0; d < dims; ++d) {
+    const auto i = static_cast<int>(d);
+    box.offset[d] = at[d] * unit.tile[i];
+    box.size[d] = std::min(unit.tile[i], unit.shape[i] - box.offset[d]);
   }
   return box;
 }

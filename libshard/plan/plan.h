@@ -35,8 +35,8 @@ struct Piece {
 struct Unit {
   DType from{}, to{};      ///< Equal: the bytes move as they are.
   bool is_line = false;    ///< One dimension of bytes that move as they are, each piece one run of its storage.
-  bool is_stream = false;  ///< Not a line, and from compressed storages: its dimensions are in the order in which those
-                           ///< are decoded, so that tile after tile reads them front to back.
+  bool is_stream = false;  ///< From compressed storages: its dimensions are in the order in which those are decoded, so
+                           ///< that tile after tile reads them front to back.
   Dims shape;              ///< The whole unit's.
   Dims tile;               ///< A full tile's; edge tiles are smaller.
   std::uint32_t from_begin = 0, from_count = 0;  ///< Into Plan::from_pieces; of replicas one.

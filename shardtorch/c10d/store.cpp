@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "libshard/core/error.h"
+#include "libshard/core/random_bytes.h"
 #include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/c10d/listening_socket.h"
 
@@ -65,9 +65,7 @@ c10::intrusive_ptr<c10d::TCPStore> server(const Launch& launch, const std::strin
 /// 128 random bits.
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error(ErrorCode::kPeer, "the system gives no random numbers for the job's token");
-  }
+  draw_random(std::as_writable_bytes(std::span(bytes)));
   std::string token;
   for (const unsigned char byte : bytes) {
     token += "0123456789abcdef"[byte >> 4];

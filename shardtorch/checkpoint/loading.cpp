@@ -32,7 +32,8 @@ class Wants {
  public:
   explicit Wants(StateDict& state) {
     for (auto& item : state) {
-      enter({.key = item.key()}, item.value(), [&item](c10::IValue value) { item.value() = std::move(value); });
+      enter(PathPart::of_key(item.key()), item.value(),
+            [&item](c10::IValue value) { item.value() = std::move(value); });
     }
   }
 

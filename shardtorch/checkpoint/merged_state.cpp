@@ -64,7 +64,7 @@ class TreeMerger {
     const auto tree = std::make_shared<const std::string>(state.tree);
     arena_.adopt(tree);
     Value* root = pickle::load(arena_, std::as_bytes(std::span(*tree)), options);
-    for (Value* id : ids) *id = *make_tensor(arena_, std::ssize(holders) + id->items[0]->number);
+    for (Value* id : ids) *id = *make_tensor(arena_, std::ssize(holders) + id->items()[0]->number);
     for (std::uint32_t i = 0; i < state.tensors.size(); ++i) holders.push_back({{rank_, i}});
     return root;
   }
@@ -74,8 +74,8 @@ class TreeMerger {
       add_holder(into, from);
     } else if (is_mapping(into) && is_mapping(from)) {
       merge_dicts(into, from);
-    } else if (is_container(into) && into.kind == from.kind && into.items.size() == from.items.size()) {
-      for (std::size_t i = 0; i < into.items.size(); ++i) merge_at(index_part(i), *into.items[i], *from.items[i]);
+    } else if (is_container(into) && into.kind == from.kind && into.items().size() == from.items().size()) {
+      for (std::size_t i = 0; i < into.items().size(); ++i) merge_at(index_part(i), *into.items()[i], *from.items()[i]);
     } else if (holds_tensor(into) || holds_tensor(from)) {
       throw contradiction(position_.name(), "a value holds tensors here and is something else there", rank_)
           .expected(type_name(into))
@@ -92,10 +92,11 @@ class TreeMerger {
   /// Keys that `into` lacks are added at its end.
   void merge_dicts(Value& into, Value& from) {
     HashMap<std::string, Value*> known;
-    for (std::size_t i = 0; i < into.items.size(); i += 2) known.try_emplace(label(*into.items[i]), into.items[i + 1]);
-    std::vector<Value*> items(into.items.begin(), into.items.end());
-    for (std::size_t i = 0; i < from.items.size(); i += 2) {
-      Value &key = *from.items[i], &value = *from.items[i + 1];
+    for (std::size_t i = 0; i < into.items().size(); i += 2)
+      known.try_emplace(label(*into.items()[i]), into.items()[i + 1]);
+    std::vector<Value*> items(into.items().begin(), into.items().end());
+    for (std::size_t i = 0; i < from.items().size(); i += 2) {
+      Value &key = *from.items()[i], &value = *from.items()[i + 1];
       const auto [first, is_new] = known.try_emplace(label(key), &value);
       if (is_new) {
         items.insert(items.end(), {&key, &value});
@@ -103,12 +104,12 @@ class TreeMerger {
         merge_at(key_part(arena_, key), *first, value);
       }
     }
-    if (items.size() != into.items.size()) into.items = make_list(arena_, ValueKind::kDict, items)->items;
+    if (items.size() != into.items().size()) into.set_items(make_list(arena_, ValueKind::kDict, items)->items());
   }
 
   std::string label(const Value& key) {
     const PathPart part = key_part(arena_, key);
-    return part.is_index ? c10::str(part.index) : c10::str("'", part.key);
+    return part.is_index ? c10::str(part.index) : c10::str("'", part.key());
   }
 
   /// Values of several names are met several times.

@@ -100,11 +100,11 @@ class StateReader {
   }
 
   at::Tensor parameter_of(const Value& value) {
-    const bool is_whole = value.items.size() == 3 && value.items[1]->kind == ValueKind::kBool;
-    if (!is_whole || !mapping_items(*value.items[2]).empty()) refuse("it is a Parameter with hooks");
-    const auto view = torch_save::as_tensor(*catalog_.arena, *value.items[0]);
-    if (!view) refuse("it is a Parameter around a " + std::string(type_name(*value.items[0])));
-    return plain_of(*view).set_requires_grad(value.items[1]->boolean);
+    const bool is_whole = value.items().size() == 3 && value.items()[1]->kind == ValueKind::kBool;
+    if (!is_whole || !mapping_items(*value.items()[2]).empty()) refuse("it is a Parameter with hooks");
+    const auto view = torch_save::as_tensor(*catalog_.arena, *value.items()[0]);
+    if (!view) refuse("it is a Parameter around a " + std::string(type_name(*value.items()[0])));
+    return plain_of(*view).set_requires_grad(value.items()[1]->boolean());
   }
 
   at::Tensor sharded_of(const ShardedTensorValue& value) {

@@ -66,11 +66,7 @@ class Packer {
   Value* scalar(const c10::IValue& value) {
     if (value.isNone()) return make_value(arena_, ValueKind::kNone);
     if (value.isDouble()) return real(value.toDouble());
-    if (value.isBool()) {
-      Value* packed = make_value(arena_, ValueKind::kBool);
-      packed->boolean = value.toBool();
-      return packed;
-    }
+    if (value.isBool()) return make_bool(arena_, value.toBool());
     if (value.isComplexDouble()) {
       const c10::complex<double> number = value.toComplexDouble();
       Value* const parts[] = {real(number.real()), real(number.imag())};
@@ -139,14 +135,14 @@ c10::TypePtr common_type(const std::vector<c10::IValue>& values) {
 bool is_dict(const Value& value) {
   if (value.kind == ValueKind::kDict) return true;
   if (!value.is_call_of("collections", "OrderedDict")) return false;
-  if (value.extra == nullptr || value.extra->state == nullptr) return true;
-  const std::span<Value*> attributes = mapping_items(*value.extra->state);
-  return attributes.size() == 2 && attributes[0]->is_string() && attributes[0]->text == "_metadata";
+  if (value.extra() == nullptr || value.extra()->state == nullptr) return true;
+  const std::span<Value*> attributes = mapping_items(*value.extra()->state);
+  return attributes.size() == 2 && attributes[0]->is_string() && attributes[0]->text() == "_metadata";
 }
 
 bool is_complex(const Value& value) {
-  return value.is_call_of("builtins", "complex") && value.items.size() == 2 &&
-         value.items[0]->kind == ValueKind::kFloat && value.items[1]->kind == ValueKind::kFloat;
+  return value.is_call_of("builtins", "complex") && value.items().size() == 2 &&
+         value.items()[0]->kind == ValueKind::kFloat && value.items()[1]->kind == ValueKind::kFloat;
 }
 
 class Unpacker {
@@ -158,13 +154,13 @@ class Unpacker {
       case ValueKind::kNone:
         return {};
       case ValueKind::kBool:
-        return value.boolean;
+        return value.boolean();
       case ValueKind::kInt:
         return value.number;
       case ValueKind::kFloat:
         return value.real;
       case ValueKind::kString:
-        return std::string(value.text);
+        return std::string(value.text());
       default:
         break;
     }
@@ -175,7 +171,9 @@ class Unpacker {
 
   StateDict unpack_state(const Value& root) {
     if (!is_dict(root)) {
-      throw Error(ErrorCode::kUnsupported, "cannot read the file as a state").expected("a dict of names").found(type_name(root));
+      throw Error(ErrorCode::kUnsupported, "cannot read the file as a state")
+          .expected("a dict of names")
+          .found(type_name(root));
     }
     const std::span<Value*> items = mapping_items(root);
     StateDict state;
@@ -183,7 +181,7 @@ class Unpacker {
       if (!items[i]->is_string()) {
         throw Error(ErrorCode::kUnsupported, "names of a state are strings").found(type_name(*items[i]));
       }
-      const std::string name(items[i]->text);
+      const std::string name(items[i]->text());
       set(state, name, inside([&name] { return name; }, [&] { return unpack(*items[i + 1]); }));
     }
     return state;
@@ -200,10 +198,10 @@ class Unpacker {
   }
 
   c10::IValue unpack_object(const Value& value, int depth) {
-    if (value.kind == ValueKind::kTuple) return c10::ivalue::Tuple::create(unpack_all(value.items, depth));
+    if (value.kind == ValueKind::kTuple) return c10::ivalue::Tuple::create(unpack_all(value.items(), depth));
     if (value.kind == ValueKind::kList) return list(value, depth);
     if (is_dict(value)) return dict(value, depth);
-    if (is_complex(value)) return c10::complex<double>(value.items[0]->real, value.items[1]->real);
+    if (is_complex(value)) return c10::complex<double>(value.items()[0]->real, value.items()[1]->real);
     if (special_) {
       if (std::optional<c10::IValue> found = special_(value)) return std::move(*found);
     }
@@ -222,7 +220,7 @@ class Unpacker {
   }
 
   c10::IValue list(const Value& value, int depth) {
-    const std::vector<c10::IValue> values = unpack_all(value.items, depth);
+    const std::vector<c10::IValue> values = unpack_all(value.items(), depth);
     c10::impl::GenericList list(common_type(values));
     list.reserve(values.size());
     for (const c10::IValue& each : values) list.push_back(each);

@@ -17,7 +17,7 @@ class ValueText : public testing::Test {
   Value* list(ValueKind kind, std::vector<Value*> items) { return make_list(arena_, kind, items); }
   Value* huge(std::string_view bytes) {
     Value* value = make_value(arena_, ValueKind::kLong);
-    value->text = arena_.copy(bytes);
+    value->set_text(arena_.copy(bytes));
     return value;
   }
   std::string text(const Value* value, std::size_t limit = 1000) { return value_text(catalog_, value, limit); }
@@ -36,7 +36,7 @@ class ValueText : public testing::Test {
 
 TEST_F(ValueText, PrintsBytesAsAsciiAndTextAsItIs) {
   Value* bytes = make_value(arena_, ValueKind::kBytes);
-  bytes->text = arena_.copy(std::string_view("\xC3\xA9\0a", 4));
+  bytes->set_text(arena_.copy(std::string_view("\xC3\xA9\0a", 4)));
   EXPECT_EQ(text(bytes), "b'\\xc3\\xa9\\x00a'");
   EXPECT_EQ(text(string("\xC3\xA9")), "'\xC3\xA9'");
 }
@@ -63,7 +63,7 @@ TEST_F(ValueText, PrintsIntegersPast64Bits) {
 TEST_F(ValueText, EndsOnACycle) {
   std::vector<Value*> items(1);
   Value* loop = make_list(arena_, ValueKind::kList, items);
-  loop->items[0] = loop;
+  loop->items()[0] = loop;
   EXPECT_NE(text(loop).find("..."), std::string::npos);
 }
 

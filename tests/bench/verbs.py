@@ -16,10 +16,11 @@ that of the other program. --rows takes the beginnings of the cases' names:
   small-dcp small-dcp-ranks small-torch small-torch-ranks   --tensors tensors of 4 KiB from a safetensors file: to dcp whole
                     and cut for RANKS ranks (an item per tensor and rank), to one .pt, to a file of ShardedTensors a rank
   inspect-tensors inspect-more-tensors   the header of a safetensors file of --tensors, and ten times as many, tiny tensors
-  view-step view-transposed view-expanded   digest and gather of a .pt file of x[:, ::2], x.T or x.expand(2, -1, -1) of --view
-                    MiB of float32, beside cp of the file; gather to safetensors, so that elements are put in order
-  deflated-step deflated-transposed deflated-expanded   the same, zipped again with deflate, beside inflating the storage to a
-                    file by Python's zipfile in place of cp
+  view-step view-transposed view-expanded   digest, gather and diff (with itself) of a .pt file of x[:, ::2], x.T or
+                    x.expand(2, -1, -1) of --view MiB of float32, beside cp of the file; gather to safetensors, so that elements
+                    are put in order. --bits of each byte are random, the others 0
+  deflated-step deflated-transposed deflated-expanded   the same, zipped again with deflate, beside cp of the file that is not
+                    (the bytes that the view spans); `x inflate` is over inflating the storage to a file by Python's zipfile
   inspect-chunks    `.metadata` of a dcp checkpoint of --tensors tiny chunks on RANKS ranks
   start             --version
 """
@@ -80,13 +81,13 @@ def many(count: int, shape: tuple[int, ...]) -> Shapes:
     return {f"l.{i}.w": shape for i in range(count)}
 
 
-def write_view(path: Path, size: int, view: str, method: int) -> None:
-    """A torch.save file of a view of a square float32 matrix of `size` bytes. Six bits of each byte are random."""
+def write_view(path: Path, size: int, view: str, method: int, bits: int) -> None:
+    """A torch.save file of a view of a square float32 matrix of `size` bytes. So many bits of each byte are random."""
     side = int((size / 4) ** 0.5)
     shape, strides = {"step": ([side, side // 2], [side, 2]), "transposed": ([side, side], [1, side]),
                       "expanded": ([2, side, side], [0, side, 1])}[view]
     pickle = pickled(dict_of(x=tensor(shape, strides, count=side * side)))
-    block = os.urandom(1 << 24).translate(bytes(i & 63 for i in range(256)))
+    block = os.urandom(1 << 24).translate(bytes(i & (1 << bits) - 1 for i in range(256)))
     with zipfile.ZipFile(path, "w", method, compresslevel=1) as archive:
         for record, data in {"data.pkl": pickle, "byteorder": b"little", "version": b"3\n"}.items():
             archive.writestr(f"archive/{record}", data)
@@ -102,17 +103,21 @@ class Case:
     rows: dict[str, str]  # Arguments of shardctl, with {src} and {out}.
     copies: bool = True
     copy: str = "cp -r {src} {out}/copy"  # What the rows are held against.
+    twin: Callable[["Bench"], Path] | None = None  # {twin}
+    inflate: str = ""  # A second reference.
     repeat: int = 1  # Runs are multiplied by this: for what takes milliseconds.
 
 
 class Bench:
-    def __init__(self, tools: dict[str, str], work: Path, size: int, tensors: int, runs: int, view_size: int):
+    def __init__(self, tools: dict[str, str], work: Path, size: int, tensors: int, runs: int, view_size: int,
+                 bits: int):
         self.tools = tools  # The one that is measured first, then those beside it.
         self.work = work
         self.size = size
         self.tensors = tensors
         self.runs = runs
         self.view_size = view_size
+        self.bits = bits
 
     def whole(self, name: str, shapes: Shapes) -> Path:
         path = self.work / f"{name}.safetensors"
@@ -129,7 +134,7 @@ class Bench:
     def view(self, view: str, method: int) -> Path:
         path = self.work / f"{view}-{method}.pt"
         if not path.exists():
-            write_view(path, self.view_size, view, method)
+            write_view(path, self.view_size, view, method, self.bits)
         return path
 
     def contenders(self, case: Case, source: Path) -> dict[str, str]:
@@ -141,8 +146,11 @@ class Bench:
         if not case.copies:
             row = next(iter(commands))
             return {row: commands[row], f"{row} (A/A)": commands[row]} | commands
-        copy = case.copy.replace("{src}", str(source))
+        twin = str(case.twin(self)) if case.twin else ""
+        copy = case.copy.replace("{src}", str(source)).replace("{twin}", twin)
         copies = {"cp": copy, "cp (A/A)": copy}
+        if case.inflate:
+            copies["inflate"] = case.inflate.replace("{src}", str(source))
         if any("fsync" in row for row in commands):
             copies["cp + fsync"] = copy + " && sync -d $(find {out}/copy -type f) && sync {out}/copy"
         return copies | commands
@@ -167,13 +175,16 @@ class Bench:
 
     def print_table(self, case: Case, samples: dict[str, list[dict]], least: dict[str, float], need: int) -> None:
         others = [name for name in self.tools if name]
-        titles = ["contender", "min s", "median s", *(["x cp"] if case.copies else []), *(f"x {name}" for name in others)]
+        titles = ["contender", "min s", "median s", *(["x cp"] if case.copies else []),
+                  *(["x inflate"] if case.inflate else []), *(f"x {name}" for name in others)]
         titles += ["CPU s", "RSS MiB", "read", "written"]
         print("| " + " | ".join(titles) + " |\n|---|" + "--:|" * (len(titles) - 1))
         for name, each in samples.items():
             cells = [name, f"{least[name]:.3f}", f"{statistics.median(s['wall'] for s in each):.3f}"]
             if case.copies:
                 cells.append(f"{least[name] / least['cp + fsync' if 'fsync' in name else 'cp']:.2f}")
+            if case.inflate:
+                cells.append(f"{least[name] / least['inflate']:.2f}")
             cells += [f"{least[name] / least[f'{name} ({other})']:.2f}" if f"{name} ({other})" in least else "-" for other in others]
             cells += [f"{min(s['cpu'] for s in each):.2f}", f"{max(s['rss'] for s in each):.0f}"]
             cells += [f"{each[0]['read'] / need:.3f}", f"{each[0]['written'] / need:.3f}"]
@@ -240,12 +251,20 @@ def cases() -> list[Case]:
 
 
 def views() -> list[Case]:
-    rows = {"digest": "digest {src} -q", "gather": "gather {src} -o {out}/new.safetensors -q --no-fsync"}
+    rows = {"digest": "digest {src} -q", "gather": "gather {src} -o {out}/new.safetensors -q --no-fsync", "diff": "diff {src} {src} -q"}
     inflate = ("python3 -c 'import shutil, sys, zipfile; shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(\"archive/data/0\"), "
                "open(sys.argv[2], \"wb\"), 1 << 20)' {src} {out}/copy")
-    kinds = [("view", zipfile.ZIP_STORED, Case.copy), ("deflated", zipfile.ZIP_DEFLATED, inflate)]
-    return [Case(f"{kind}-{view}", lambda bench, view=view, method=method: bench.view(view, method), rows, copy=copy)
-            for kind, method, copy in kinds for view in ("step", "transposed", "expanded")]
+
+    def stored(view: str) -> Callable[[Bench], Path]:
+        return lambda bench: bench.view(view, zipfile.ZIP_STORED)
+
+    def deflated(view: str) -> Callable[[Bench], Path]:
+        return lambda bench: bench.view(view, zipfile.ZIP_DEFLATED)
+
+    views = ("step", "transposed", "expanded")
+    return [*(Case(f"view-{view}", stored(view), rows) for view in views),
+            *(Case(f"deflated-{view}", deflated(view), rows, copy="cp {twin} {out}/copy", twin=stored(view), inflate=inflate)
+              for view in views)]
 
 
 def main() -> None:
@@ -257,6 +276,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="MiB of tensors (default 1024)")
     parser.add_argument("--tensors", type=int, help="how many small tensors (default 100000)")
     parser.add_argument("--view", type=int, default=256, help="MiB of the matrix that is viewed (default 256)")
+    parser.add_argument("--bits", type=int, default=6, help="random bits of each byte of it, 0 to 8 (default 6)")
     parser.add_argument("--runs", type=int, help="default 8")
     parser.add_argument("--work", type=Path, default=Path("/tmp/shardctl-verbs"))
     args = parser.parse_args()
@@ -267,7 +287,7 @@ def main() -> None:
     size, tensors, runs = (given or default for given, default in zip((args.size, args.tensors, args.runs), defaults))
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    bench = Bench(tools, args.work, size << 20, tensors, runs, args.view << 20)
+    bench = Bench(tools, args.work, size << 20, tensors, runs, args.view << 20, args.bits)
     for case in cases():
         if case.name.startswith(tuple(args.rows.split(","))):
             bench.measure(case)

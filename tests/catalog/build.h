@@ -91,10 +91,10 @@ inline Path make_path(Catalog& catalog, std::initializer_list<std::string_view> 
   std::size_t i = 0;
   for (const std::string_view part : parts) {
     const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-    path[i] = {part, is_index ? std::stoll(std::string(part)) : 0, is_index};
+    path[i] = is_index ? PathPart::of_index(std::stoll(std::string(part))) : PathPart::of_key(part);
     ++i;
   }
-  return path;
+  return Path(path);
 }
 
 inline Numbers to_numbers(Dims dims) { return {dims.begin(), dims.end()}; }

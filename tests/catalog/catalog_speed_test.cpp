@@ -55,7 +55,7 @@ TEST(CatalogSpeed, MakesTargetsOfAMillionTensors) {
   Selection selection;
   EXPECT_LT(seconds("select", [&] { selection = select(catalog, {}); }), kBoundSeconds);
   const FormatTraits whole{.name = "safetensors"};
-  const FormatTraits torch{.name = "torch", .objects = true, .sharing = true};
+  const FormatTraits torch{.name = "torch", .objects = true, .sharing = true, .aliases = true};
   const FormatTraits dcp{.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
   const auto make = [&](const Layout& layout, const FormatTraits& traits) {
     return [&catalog, &selection, layout, traits] { make_target(catalog, selection, layout, traits); };

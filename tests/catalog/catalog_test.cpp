@@ -88,7 +88,7 @@ TEST(ValidateCatalog, EndsOnATreeThatHoldsItself) {
   add_tensor(catalog, "a", {1});
   Value* const items[] = {make_value(*catalog.arena, ValueKind::kNone)};
   catalog.root = make_list(*catalog.arena, ValueKind::kList, items);
-  catalog.root->items[0] = catalog.root;
+  catalog.root->items()[0] = catalog.root;
   EXPECT_NO_THROW(validate_catalog(catalog));
 }
 
@@ -99,6 +99,18 @@ TEST(ValidateCatalog, RefusesATreeThatIsTooDeep) {
   catalog.root = make_value(*catalog.arena, ValueKind::kNone);
   for (int i = 0; i < 300; ++i) catalog.root = make_list(*catalog.arena, ValueKind::kList, std::span(&catalog.root, 1));
   expect_error(ErrorCode::kCorruption, "deeper than 256", [&] { validate_catalog(catalog); });
+}
+
+TEST(ValidateCatalog, CountsTheBytesOfAFileOnceHoweverManyNamesItHas) {
+  const auto validate = [](FileIdentity first, FileIdentity second) {
+    Catalog catalog;
+    catalog.files = {{"a", 1 << 20, -1, first}, {"b", 1 << 20, -1, second}};
+    add_view(catalog, "w", add_storage(catalog, 4), DType::kFloat32, {1500 << 18}, {0});  // 1500 MiB.
+    validate_catalog(catalog);
+  };
+  EXPECT_NO_THROW(validate({}, {}));
+  EXPECT_NO_THROW(validate({1, 5}, {1, 6}));
+  expect_error(ErrorCode::kCorruption, "the files hold only 1048576", [&] { validate({1, 5}, {1, 5}); });
 }
 
 TEST(ValidateCatalog, NamesTheFirstOfEqualViewsAsAlias) {
@@ -245,8 +257,8 @@ TEST(AddWholeTensor, TakesAnEmptyViewAnywhere) {
   EXPECT_NO_THROW(add_view(catalog, "w", add_storage(catalog, 0), DType::kFloat32, {0, 3}, {3, 1}, 99));
 }
 
-TEST(Catalog, ATensorOfOneChunkTakes184Bytes) {
-  EXPECT_EQ(sizeof(Tensor) + sizeof(Chunk) + sizeof(StoredTensor) + sizeof(Storage), 184U);
+TEST(Catalog, ATensorOfOneChunkTakes192Bytes) {
+  EXPECT_EQ(sizeof(Tensor) + sizeof(Chunk) + sizeof(StoredTensor) + sizeof(Storage), 192U);
 }
 
 TEST(Catalog, FindsByNameOrNot) {

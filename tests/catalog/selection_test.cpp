@@ -1,9 +1,10 @@
-#include "libshard/catalog/glob.h"
 #include "libshard/catalog/selection.h"
 
 #include <gtest/gtest.h>
 
+#include "libshard/catalog/glob.h"
 #include "tests/catalog/build.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
@@ -24,6 +25,12 @@ Catalog flat_catalog() {
   add_object(catalog, "step", make_int(*catalog.arena, 3));
   validate_catalog(catalog);
   return catalog;
+}
+
+bool glob_match(std::string_view glob, std::string_view name) {
+  GlobSet set;
+  set.add(glob);
+  return set.matches(name);
 }
 
 TEST(Glob, MatchesLiteralNamesWhole) {
@@ -78,6 +85,24 @@ TEST(Glob, EndsSoonOnPatternsThatInviteBacktracking) {
   EXPECT_FALSE(glob_match(glob + "b", name));
 }
 
+TEST(Glob, ASetNamesAllThatMatchInOrder) {
+  const GlobSet set({"a.*", "**", "a.b", "a.*", "b.**", "[ab].?", "a.b*", ""});
+  EXPECT_EQ(set.matching("a.b"), (std::vector<std::size_t>{0, 1, 2, 3, 5, 6}));
+  EXPECT_EQ(set.matching("b.x.y"), (std::vector<std::size_t>{1, 4}));
+  EXPECT_EQ(set.matching(""), (std::vector<std::size_t>{1, 7}));
+}
+
+TEST(Glob, AThousandGlobsThatBeginAlikeCostANameLittle) {
+  GlobSet set;
+  for (int i = 0; i < 20'000; ++i) set.add("*.layers." + std::to_string(i) + ".*");
+  const double seconds = test::cpu_seconds([&] {
+    for (int i = 0; i < 20'000; ++i) {
+      EXPECT_EQ(set.matching("model.layers." + std::to_string(i) + ".w"), std::vector{static_cast<std::size_t>(i)});
+    }
+  });
+  EXPECT_LT(seconds, 2);
+}
+
 TEST(Select, KeepsEverythingWithoutOptions) {
   const Catalog catalog = flat_catalog();
   const Selection selection = select(catalog, {});
@@ -105,6 +130,14 @@ TEST(Select, StripsThenAddsThenRenames) {
       {.include = {"model.**"}, .strip_prefix = {"model."}, .add_prefix = {"x."}, .rename = {R"(^x\.(.)\.=y.\1_)"}});
   EXPECT_EQ(names_of(selection.tensors), (Names{"y.a_bias", "y.a_weight", "y.b_weight"}));
   EXPECT_TRUE(selection.renamed);
+}
+
+TEST(Select, AppliesEachRuleOnceInItsOrder) {
+  Catalog catalog;
+  for (const char* name : {"a", "x.y.w", "y.x.v"}) add_tensor(catalog, name, {2});
+  validate_catalog(catalog);
+  const Selection selection = select(catalog, {.strip_prefix = {"x.", "y."}, .rename = {"c=d", "^a=b", "b=c", "^w=a"}});
+  EXPECT_EQ(names_of(selection.tensors), (Names{"a", "c", "x.v"}));
 }
 
 TEST(Select, LeavesNamesWithoutThePrefixAsTheyAre) {
@@ -148,7 +181,8 @@ TEST(Select, RefusesTwoTensorsWithOneResultingName) {
 
 std::string path_text(Path path) {
   std::string text;
-  for (const PathPart& part : path) text += "/" + (part.is_index ? std::to_string(part.index) : std::string(part.key));
+  for (const PathPart& part : path)
+    text += "/" + (part.is_index ? std::to_string(part.index) : std::string(part.key()));
   return text;
 }
 

@@ -11,7 +11,7 @@ using test::add_storage;
 using test::add_view;
 using test::Numbers;
 
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true};
+constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
 constexpr FormatTraits kWhole = {.name = "safetensors"};
 
 Catalog target_of(Catalog& source, const SelectionOptions& options = {}, const Layout& layout = WholeLayout{},
@@ -128,6 +128,31 @@ TEST(Sharing, KeepsAliases) {
   const Catalog target = target_of(source);
   EXPECT_EQ(target.tensors[1].alias_of, 0U);
   EXPECT_EQ(target.storages.size(), 1U);
+}
+
+TEST(Sharing, OfAliasesAloneStoresThemOnceAndOtherViewsApart) {
+  constexpr FormatTraits traits = {.name = "hdf5", .aliases = true};
+  Catalog source;
+  const std::uint32_t storage = add_storage(source, 24);
+  add_view(source, "a", storage, DType::kFloat32, {2, 3}, {1, 2});
+  add_view(source, "b", storage, DType::kFloat32, {2, 3}, {1, 2});
+  add_view(source, "c", storage, DType::kFloat32, {3, 2});
+  const Catalog target = target_of(source, {}, WholeLayout{}, traits);
+  EXPECT_EQ(target.storages.size(), 2U);
+  EXPECT_EQ(stored(target, 1).storage, stored(target, 0).storage);
+  EXPECT_NE(stored(target, 2).storage, stored(target, 0).storage);
+  EXPECT_EQ(test::to_numbers(stored(target, 0).strides), (Numbers{3, 1}));
+  EXPECT_TRUE(target.storage_copies.empty());
+}
+
+TEST(Sharing, WholeTensorsOfAFormatThatPrefersThemLieInNoRanksFile) {
+  constexpr FormatTraits traits = {.name = "hdf5", .pieces = true, .prefers_whole = true};
+  Catalog source;
+  add_view(source, "a", add_storage(source, 8), DType::kFloat32, {2});
+  const Catalog target = target_of(source, {}, WholeLayout{}, traits);
+  EXPECT_EQ(target.files[0].rank, -1);
+  EXPECT_EQ(stored(target, 0).rank, -1);
+  EXPECT_EQ(target.world_size, std::nullopt);
 }
 
 TEST(Sharing, KeepsAliasesThatAreCastAlike) {

@@ -19,7 +19,7 @@ using test::Numbers;
 using Lines = std::vector<std::string>;
 
 constexpr FormatTraits kWhole = {.name = "safetensors"};
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true};
+constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
 constexpr FormatTraits kItems = {.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
 constexpr FormatTraits kRanks = {.name = "torch-ranks",
                                  .pieces = true,
@@ -35,6 +35,7 @@ constexpr FormatTraits kJoined = {.name = "torch-ranks",
                                   .uncut_on_all = true,
                                   .objects = true,
                                   .sharing = true,
+                                  .aliases = true,
                                   .many_files = false};
 
 Catalog target_of(const Catalog& source, const Layout& layout, const FormatTraits& traits,
@@ -75,7 +76,7 @@ MeshLayout mesh_layout(std::string_view mesh, const std::string& glob, const std
   MeshLayout layout;
   layout.mesh = parse_mesh(mesh);
   MeshLayout::Rule rule{glob, {}, {}};
-  layout.matching = [glob](std::string_view name) { return std::vector<std::size_t>(glob_match(glob, name) ? 1 : 0); };
+  layout.matching = [globs = GlobSet({glob})](std::string_view name) { return globs.matching(name); };
   for (const std::string& text : texts) rule.placements.push_back(parse_placement(text));
   layout.rules.push_back(rule);
   return layout;
@@ -387,9 +388,9 @@ TEST(Target, PrunesTheTreeToTheSelection) {
   source.root = make_list(*source.arena, ValueKind::kDict, items);
   validate_catalog(source);
   const Catalog target = target_of(source, WholeLayout{}, kTorch, {.exclude = {"a"}});
-  ASSERT_EQ(target.root->items.size(), 2U);
-  EXPECT_EQ(target.root->items[0]->text, "b");
-  EXPECT_EQ(target.root->items[1]->number, 0);
+  ASSERT_EQ(target.root->items().size(), 2U);
+  EXPECT_EQ(target.root->items()[0]->text(), "b");
+  EXPECT_EQ(target.root->items()[1]->number, 0);
 }
 
 TEST(Target, RebuildsATreeWhereTheSourceHasNone) {
@@ -397,7 +398,7 @@ TEST(Target, RebuildsATreeWhereTheSourceHasNone) {
   add_tensor(source, "x.w", {1});
   const Catalog target = target_of(source, WholeLayout{}, kTorch);
   ASSERT_NE(target.root, nullptr);
-  EXPECT_EQ(target.root->items[0]->text, "x.w");
+  EXPECT_EQ(target.root->items()[0]->text(), "x.w");
 }
 
 TEST(Target, HasNoTreeWhereTheFormatHasNoObjects) {

@@ -19,7 +19,7 @@ expect 5 gather m.safetensors -o there.safetensors
 expect 6 gather m.safetensors -o absent/folder/x.safetensors
 expect 8 verify m.safetensors
 expect 8 gather m.safetensors -o x --resume
-expect 8 convert m.safetensors -o x --to hdf5
+expect 8 convert m.safetensors -o x --to megatron-dist
 expect 8 diff "$SHARD_DATA/torch/sparse.pt" "$SHARD_DATA/torch/sparse.pt"
 expect 8 digest "$SHARD_DATA/torch/sparse.pt"
 mkdir same other

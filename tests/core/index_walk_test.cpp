@@ -27,5 +27,15 @@ TEST(NextIndex, WalksInRowMajorOrderAndEndsAtTheFirst) {
 
 TEST(NextIndex, HasOneIndexWithoutDimensions) { EXPECT_EQ(next_index<int>({}, {}), -1); }
 
+TEST(SetIndex, CountsInTheOrderOfTheWalk) {
+  const std::array<int, 3> sizes{3, 1, 4};
+  std::array<int, 3> walked{}, found{};
+  for (int number = 0; number < 12; ++number) {
+    set_index<int>(found, sizes, number);
+    EXPECT_EQ(found, walked) << number;
+    next_index<int>(walked, sizes);
+  }
+}
+
 }  // namespace
 }  // namespace shard

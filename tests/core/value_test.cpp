@@ -18,8 +18,7 @@ class ValueTest : public ::testing::Test {
     return make_call(arena_, make_global(arena_, module, name), arguments);
   }
   void add_items(Value* object, const std::vector<Value*>& items) {
-    object->extra = arena_.array<CallExtra>(1).data();
-    object->extra->dict_items = make_list(arena_, ValueKind::kDict, items)->items;
+    extra_of(arena_, *object).dict_items = make_list(arena_, ValueKind::kDict, items)->items();
   }
   Arena arena_;
 };
@@ -32,12 +31,11 @@ using TypeName = ValueTest;
 
 TEST_F(ForEachChild, SeesEveryPartOfACall) {
   Value* made = call("m", "C", {number(1)});
-  made->extra = arena_.array<CallExtra>(1).data();
-  *made->extra = {.list_items = dict({number(2)})->items,
-                  .dict_items = dict({number(3), number(4)})->items,
-                  .state = number(5),
-                  .kwargs = number(6),
-                  .is_new = true};
+  extra_of(arena_, *made) = {.list_items = dict({number(2)})->items(),
+                             .dict_items = dict({number(3), number(4)})->items(),
+                             .state = number(5),
+                             .kwargs = number(6),
+                             .is_new = true};
   std::int64_t sum = 0;
   int globals = 0;
   for_each_child(std::as_const(*made),
@@ -49,14 +47,14 @@ TEST_F(ForEachChild, SeesEveryPartOfACall) {
 TEST_F(ForEachChild, AChangeOfAChildStays) {
   Value* list = dict({number(1)});
   for_each_child(*list, [](Value& child) { child.number = 7; });
-  EXPECT_EQ(list->items[0]->number, 7);
+  EXPECT_EQ(list->items()[0]->number, 7);
   for_each_child(*number(1), [](Value&) { FAIL(); });
 }
 
 TEST_F(Makers, GlobalKeepsModuleAndNameApart) {
   const Value* global = make_global(arena_, "torch._utils", "_rebuild_tensor_v2");
   EXPECT_EQ(global->module(), "torch._utils");
-  EXPECT_EQ(global->text, "_rebuild_tensor_v2");
+  EXPECT_EQ(global->text(), "_rebuild_tensor_v2");
   EXPECT_TRUE(global->is_global("torch._utils", "_rebuild_tensor_v2"));
 }
 
@@ -64,8 +62,8 @@ TEST_F(Makers, CallKnowsWhomItCalls) {
   const Value* made = call("torch", "Size", {number(3)});
   EXPECT_TRUE(made->is_call_of("torch", "Size"));
   EXPECT_FALSE(made->is_call_of("torch", "device"));
-  ASSERT_EQ(made->items.size(), 1U);
-  EXPECT_EQ(made->items[0]->number, 3);
+  ASSERT_EQ(made->items().size(), 1U);
+  EXPECT_EQ(made->items()[0]->number, 3);
 }
 
 TEST_F(Makers, TensorCarriesItsIndex) {
@@ -78,9 +76,9 @@ TEST_F(Makers, WhatBecomesATensorIsOneForAllThatReferToIt) {
   Value* made = call("torch", "Size", {number(3)});
   const Value* list = make_list(arena_, ValueKind::kList, std::array{made});
   become_tensor(*made, 7);
-  EXPECT_EQ(list->items[0]->kind, ValueKind::kTensor);
-  EXPECT_EQ(list->items[0]->number, 7);
-  EXPECT_TRUE(list->items[0]->items.empty());
+  EXPECT_EQ(list->items()[0]->kind, ValueKind::kTensor);
+  EXPECT_EQ(list->items()[0]->number, 7);
+  EXPECT_TRUE(list->items()[0]->items().empty());
 }
 
 TEST_F(Makers, OtherValuesHaveNoModule) { EXPECT_EQ(text("a.b")->module(), ""); }

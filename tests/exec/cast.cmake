@@ -1,4 +1,4 @@
-shard_test(strided_copy_test SOURCES strided_copy_test.cpp LIBS libshard LABELS core)
+shard_test(strided_copy_test SOURCES strided_copy_test.cpp transpose_test.cpp LIBS libshard LABELS core)
 shard_test(cast_test SOURCES cast_test.cpp LIBS libshard LABELS core)
 
 # Compared with torch by tests/live/cast_against_torch.py.

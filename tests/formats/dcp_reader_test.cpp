@@ -144,12 +144,12 @@ TEST(DcpReader, PathsComeFromThePlanner) {
   const std::unique_ptr<Reader> reader = golden.open();
   const Path path = reader->catalog().find("list_of_tensors.2.0")->path;
   ASSERT_EQ(path.size(), 3u);
-  EXPECT_EQ(path[0].key, "list_of_tensors");
+  EXPECT_EQ(path[0].key(), "list_of_tensors");
   EXPECT_TRUE(path[1].is_index && path[2].is_index);
   EXPECT_EQ(path[1].index, 2);
   const Path step = reader->catalog().find("optimizer.state.0.step")->path;
   EXPECT_FALSE(step[2].is_index);
-  EXPECT_EQ(step[2].key, "0");
+  EXPECT_EQ(step[2].key(), "0");
 }
 
 TEST(DcpReader, ObjectsAreOneEntryUntilTheyAreLoaded) {
@@ -163,14 +163,13 @@ TEST(DcpReader, LoadedObjectsAreListedLeafByLeaf) {
   GoldenDcp golden("four_ranks");
   const std::unique_ptr<Reader> reader = golden.open();
   reader->load_objects();
-  EXPECT_THAT(
-      object_names(reader->catalog()),
-      ElementsAre("list_of_tensors.1", "name", "nothing", "optimizer.param_groups.0.betas.0",
-                  "optimizer.param_groups.0.betas.1", "optimizer.param_groups.0.lr",
-                  "optimizer.param_groups.0.params.0", "optimizer.param_groups.0.params.1",
-                  "optimizer.param_groups.1.lr", "optimizer.param_groups.1.params", "plain_list.0", "plain_list.1",
-                  "plain_list.2", "rate", "step", "tuple_of_tensors.1", "yes"));
-  EXPECT_EQ(object_named(reader->catalog(), "name").value->text, "golden");
+  EXPECT_THAT(object_names(reader->catalog()),
+              ElementsAre("list_of_tensors.1", "name", "nothing", "optimizer.param_groups.0.betas.0",
+                          "optimizer.param_groups.0.betas.1", "optimizer.param_groups.0.lr",
+                          "optimizer.param_groups.0.params.0", "optimizer.param_groups.0.params.1",
+                          "optimizer.param_groups.1.lr", "optimizer.param_groups.1.params", "plain_list.0",
+                          "plain_list.1", "plain_list.2", "rate", "step", "tuple_of_tensors.1", "yes"));
+  EXPECT_EQ(object_named(reader->catalog(), "name").value->text(), "golden");
   EXPECT_EQ(object_named(reader->catalog(), "rate").value->real, 0.25);
   EXPECT_EQ(object_named(reader->catalog(), "optimizer.param_groups.0.params.1").value->number, 1);
 }
@@ -182,8 +181,8 @@ TEST(DcpReader, TheTreeKeepsListsAndTuples) {
   const Value& root = *reader->catalog().root;
   const Value& groups = *find_key(*find_key(root, "optimizer"), "param_groups");
   EXPECT_EQ(groups.kind, ValueKind::kList);
-  EXPECT_EQ(find_key(*groups.items[0], "betas")->kind, ValueKind::kTuple);
-  EXPECT_EQ(find_key(root, "list_of_tensors")->items[0]->kind, ValueKind::kTensor);
+  EXPECT_EQ(find_key(*groups.items()[0], "betas")->kind, ValueKind::kTuple);
+  EXPECT_EQ(find_key(root, "list_of_tensors")->items()[0]->kind, ValueKind::kTensor);
 }
 
 // Other torch versions, as far as their pickles differ (formats/dcp/README.md).

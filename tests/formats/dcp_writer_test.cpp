@@ -35,8 +35,7 @@ class Tree {
   Value* dict(std::initializer_list<Value*> items) { return make(ValueKind::kDict, items); }
   Value* ordered_dict(std::initializer_list<Value*> items) {
     Value* made = make_call(arena(), make_global(arena(), "collections", "OrderedDict"), {});
-    made->extra = arena().array<CallExtra>(1).data();
-    made->extra->dict_items = dict(items)->items;
+    extra_of(arena(), *made).dict_items = dict(items)->items();
     return made;
   }
   dcp::Flat flatten(Value* root) {
@@ -135,7 +134,7 @@ TEST(DcpFlatten, AnEmptyDictVanishesAndThatIsSaid) {
 TEST(DcpFlatten, TheMetadataOfAModuleIsLostAndThatIsSaid) {
   Tree t;
   Value* model = t.ordered_dict({t.text("w"), t.tensor()});
-  model->extra->state = t.dict({t.text("_metadata"), t.dict({})});
+  model->extra()->state = t.dict({t.text("_metadata"), t.dict({})});
   EXPECT_THAT(t.flatten(t.dict({t.text("model"), model})).warnings, ElementsAre(HasSubstr("the _metadata of 'model'")));
 }
 
@@ -171,8 +170,7 @@ TEST(DcpFlatten, AnOpaqueValueIsRefusedByName) {
 TEST(DcpFlatten, ATensorInKeywordArgumentsIsRefusedByName) {
   Tree t;
   Value* call = make_call(t.arena(), make_global(t.arena(), "argparse", "Namespace"), {});
-  call->extra = t.arena().array<CallExtra>(1).data();
-  call->extra->kwargs = t.dict({t.text("x"), t.tensor()});
+  extra_of(t.arena(), *call).kwargs = t.dict({t.text("x"), t.tensor()});
   test::expect_error(ErrorCode::kUnsupported, "'a'", [&] { t.flatten(t.dict({t.text("a"), call})); });
 }
 
@@ -184,7 +182,7 @@ TEST(DcpFlatten, ABareTensorIsRefused) {
 TEST(DcpFlatten, ACycleEnds) {
   Tree t;
   Value* loop = t.dict({t.text("a"), t.number(1)});
-  loop->items[1] = loop;
+  loop->items()[1] = loop;
   test::expect_error(ErrorCode::kCorruption, "too deeply", [&] { t.flatten(loop); });
 }
 

@@ -50,18 +50,17 @@ void add(Worst& worst, const fs::path& path) {
 TEST(HonestBudget, GoldenCheckpointsStayFarFromTheirLimits) {
   Worst worst;
   for (const auto& entry : fs::recursive_directory_iterator(SHARD_TEST_DATA "/golden")) add(worst, entry.path());
-  fmt::print("{} checkpoints spend at most {:.2f} % of what they may ({})\n", worst.count, 100 * worst.share, worst.name);
+  fmt::print("{} checkpoints spend at most {:.2f} % of what they may ({})\n", worst.count, 100 * worst.share,
+             worst.name);
   EXPECT_GT(worst.count, 50);
   EXPECT_LT(worst.share, 0.1);
 }
 
-/// What each byte of a torch file costs whose pickle is `depth` dicts around a list of `count` small integers.
-double cost_of_list(int depth, int count) {
+/// What each byte of a torch file costs whose pickle is `depth` dicts around a list of these items.
+double cost_of_list(int depth, const std::string& items) {
   std::string pickle = "\x80\x02";
   for (int i = 0; i < depth; ++i) pickle += std::string("}X\6\0\0\0", 6) + "level" + static_cast<char>('0' + i);
-  pickle += "](";
-  for (int i = 0; i < count; ++i) pickle += {'K', static_cast<char>(i % 100)};
-  pickle += "e" + std::string(static_cast<std::size_t>(depth), 's') + ".";
+  pickle += "](" + items + "e" + std::string(static_cast<std::size_t>(depth), 's') + ".";
   testing::MemoryFiles files;
   files.put("/made.pt", testing::pack({{"data.pkl", pickle}, {"version", "3\n"}}));
   const auto reader = files.open("/made.pt");
@@ -70,11 +69,18 @@ double cost_of_list(int depth, int count) {
 }
 
 TEST(HonestBudget, ALongListDeepInATreeFits) {
+  std::string integers;
+  for (int i = 0; i < 500'000; ++i) integers += {'K', static_cast<char>(i % 100)};
   for (const int depth : {0, 2, 4, 6}) {
-    const double cost = cost_of_list(depth, 500'000);
+    const double cost = cost_of_list(depth, integers);
     fmt::print("a list of small integers {} dicts deep: {:.0f} units for each byte\n", depth, cost);
     EXPECT_LT(cost, static_cast<double>(kBudgetPerByte));
   }
+}
+
+/// They take a byte each, more than which the file's own bytes and the floor allow.
+TEST(HonestBudget, AListOfAMillionBoolsFits) {
+  EXPECT_LT(cost_of_list(0, std::string(1'000'000, '\x88')), kBudgetPerByte + kBudgetPerDataByte + kBudgetFloor / 1e6);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Plain classes and enums of DeepSpeed, Megatron-core and Python: data like any other. tests/data/pickle/make.py made the
-// pickles.
+// Plain classes and enums of DeepSpeed, Megatron-core and Python: data like any other. tests/data/pickle/make.py made
+// the pickles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(PickleClasses, AreReadAsWhatTheyAre) {
     const Value& value = *load_text(arena, each.bytes);
     if (each.how == "class") {
       EXPECT_EQ(value.kind, ValueKind::kGlobal) << each.type;
-      EXPECT_EQ(std::string(value.module()) + "." + std::string(value.text), each.type);
+      EXPECT_EQ(std::string(value.module()) + "." + std::string(value.text()), each.type);
     } else {
       EXPECT_EQ(value.kind, ValueKind::kCall) << each.type;
       EXPECT_EQ(type_name(value), each.type) << each.how;
@@ -62,7 +62,7 @@ TEST(PickleClasses, KeepTheirAttributes) {
   for (const Pickled& each : read_classes()) {
     if (!each.type.ends_with("fragment_address")) continue;
     Arena arena;
-    const Value& state = *load_text(arena, each.bytes)->extra->state;
+    const Value& state = *load_text(arena, each.bytes)->extra()->state;
     EXPECT_EQ(find_key(state, "numel")->number, 12);
     EXPECT_EQ(find_key(state, "start")->number, 4);
   }
@@ -78,8 +78,11 @@ TEST(PickleClasses, MembersInLowerCaseAreOfKnownEnumsOnly) {
 }
 
 TEST(PickleClasses, NeighboursInTheirModulesAreRefused) {
-  for (const auto& [module, name] : {std::pair("_io", "FileIO"), {"_io", "open"}, {"signal", "signal"},
-                                     {"types", "FunctionType"}, {"types", "CodeType"},
+  for (const auto& [module, name] : {std::pair("_io", "FileIO"),
+                                     {"_io", "open"},
+                                     {"signal", "signal"},
+                                     {"types", "FunctionType"},
+                                     {"types", "CodeType"},
                                      {"megatron.core.optimizer", "get_megatron_optimizer"},
                                      {"deepspeed.runtime.zero.config", "read_zero_config_deprecated"}}) {
     EXPECT_FALSE(pickle::is_known_global(module, name)) << module << "." << name;

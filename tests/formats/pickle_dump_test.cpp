@@ -38,7 +38,7 @@ TEST(PickleDump, TupleThatHoldsItselfIsKept) {
   Arena arena;
   const Value* tuple = load_text(arena, written);
   ASSERT_EQ(tuple->kind, ValueKind::kTuple);
-  EXPECT_EQ(tuple->items[0]->items[0], tuple);
+  EXPECT_EQ(tuple->items()[0]->items()[0], tuple);
 }
 
 TEST(PickleDump, Protocol2SpellsBytesAndSetsAsCalls) {
@@ -80,7 +80,7 @@ TEST(PickleDump, MemoGrowsPast256) {
   const std::string written = again(text, 2);
   EXPECT_NE(written.find("]r\x00\x01\x00\x00"s), std::string::npos);
   Arena arena;
-  EXPECT_EQ(load_text(arena, written)->items.size(), 300u);
+  EXPECT_EQ(load_text(arena, written)->items().size(), 300u);
 }
 
 TEST(PickleDump, OpaqueValuesAreRefused) {

@@ -83,7 +83,7 @@ TEST(Equality, CyclesOfOtherLengthsCostTheirSumAndNotTheirProduct) {
     for (std::size_t i = 0; i < length; ++i) {
       nodes.push_back(make_list(arena, ValueKind::kList, std::vector<Value*>(1)));
     }
-    for (std::size_t i = 0; i < length; ++i) nodes[i]->items[0] = nodes[(i + 1) % length];
+    for (std::size_t i = 0; i < length; ++i) nodes[i]->items()[0] = nodes[(i + 1) % length];
     return nodes[0];
   };
   EXPECT_TRUE(pickle::Equality().is_equal(*cycle(10'007), *cycle(10'009)));  // 100 million pairs would be refused.

@@ -173,7 +173,7 @@ TEST(PickleHostile, AMillionLevelsLoadAndCannotBeWritten) {
   std::string text = "\x80\x02" + std::string(1'000'000, ']') + std::string(999'999, 'a') + ".";
   Arena arena;
   const Value* root = load_text(arena, text);
-  ASSERT_EQ(root->items.size(), 1u);
+  ASSERT_EQ(root->items().size(), 1u);
   try {
     dump_text(*root, 2);
     FAIL() << "it was written";
@@ -188,7 +188,7 @@ TEST(PickleHostile, DoublingListsStaySmall) {
   std::string tuple = "\x80\x02("s + text.substr(2) + "t.";
   const auto budget = std::make_shared<Budget>();
   Arena arena(budget);
-  EXPECT_EQ(load_text(arena, tuple, known_only())->items.size(), 61u);
+  EXPECT_EQ(load_text(arena, tuple, known_only())->items().size(), 61u);
   EXPECT_LT(dump_text(*load_text(arena, tuple, known_only()), 2).size(), 1000u);
   EXPECT_LT(budget->spent(), 64 << 10);
 }
@@ -205,7 +205,7 @@ TEST(PickleHostile, EmptyListsThatAreNotMemoizedArePaidForByTheirBytes) {
   const std::string text = "\x80\x02](" + std::string(1'000'000, ']') + "e.";
   Arena arena(std::make_shared<Budget>());
   arena.earn(std::ssize(text));
-  EXPECT_EQ(load_text(arena, text)->items.size(), 1'000'000u);
+  EXPECT_EQ(load_text(arena, text)->items().size(), 1'000'000u);
 }
 
 TEST(PickleHostile, SharedKeyDictsStayLinear) {
@@ -213,7 +213,7 @@ TEST(PickleHostile, SharedKeyDictsStayLinear) {
   for (int i = 0; i < 300'000; ++i) text += "K\x01N";
   text += "u.";
   Arena arena;
-  EXPECT_LT(test::cpu_seconds([&] { EXPECT_EQ(load_text(arena, text)->items.size(), 2u); }), 2.0);
+  EXPECT_LT(test::cpu_seconds([&] { EXPECT_EQ(load_text(arena, text)->items().size(), 2u); }), 2.0);
 }
 
 TEST(PickleHostile, MutationsLoadOrAreRefused) {

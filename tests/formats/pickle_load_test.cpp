@@ -12,9 +12,9 @@ TEST(PickleLoad, IntegersOfEveryWidthKeepTheirSign) {
   const std::string text =
       "\x80\x02(K\xffM\xff\xffJ\xff\xff\xff\xff\x8a\x00\x8a\x05\x00\x00\x00\x00\x01\x8a\x01\x80I-5000000000\nt."s;
   const Value* tuple = load_text(arena, text);
-  ASSERT_EQ(tuple->items.size(), 7u);
+  ASSERT_EQ(tuple->items().size(), 7u);
   const std::int64_t expected[] = {255, 65535, -1, 0, 4294967296, -128, -5000000000};
-  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(tuple->items[i]->number, expected[i]) << i;
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(tuple->items()[i]->number, expected[i]) << i;
 }
 
 TEST(PickleLoad, IntegerPast64BitsKeepsItsBytes) {
@@ -22,7 +22,7 @@ TEST(PickleLoad, IntegerPast64BitsKeepsItsBytes) {
   const std::string text = "\x80\x02\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00."s;
   const Value* value = load_text(arena, text);
   EXPECT_EQ(value->kind, ValueKind::kLong);
-  EXPECT_EQ(value->text, "\x00\x00\x00\x00\x00\x00\x00\x80\x00"s);
+  EXPECT_EQ(value->text(), "\x00\x00\x00\x00\x00\x00\x00\x80\x00"s);
 }
 
 TEST(PickleLoad, FloatsAreBigEndian) {
@@ -37,10 +37,10 @@ TEST(PickleLoad, MemoGivesTheSameNode) {
       "\x80\x02]q\x05(h\x05h\x05K\x01"
       "e."s;  // A list that holds itself twice and 1.
   const Value* list = load_text(arena, text);
-  ASSERT_EQ(list->items.size(), 3u);
-  EXPECT_EQ(list->items[0], list);
-  EXPECT_EQ(list->items[1], list);
-  EXPECT_EQ(list->items[2]->number, 1);
+  ASSERT_EQ(list->items().size(), 3u);
+  EXPECT_EQ(list->items()[0], list);
+  EXPECT_EQ(list->items()[1], list);
+  EXPECT_EQ(list->items()[2]->number, 1);
 }
 
 TEST(PickleLoad, RepeatedKeyKeepsFirstPlaceAndLastValue) {
@@ -51,12 +51,12 @@ TEST(PickleLoad, RepeatedKeyKeepsFirstPlaceAndLastValue) {
       "bK\x02X\x01\x00\x00\x00"
       "aK\x03\x88K\x04K\x01K\x05u."s;
   const Value* dict = load_text(arena, text);
-  ASSERT_EQ(dict->items.size(), 6u);
-  EXPECT_EQ(dict->items[0]->text, "a");
-  EXPECT_EQ(dict->items[1]->number, 3);
-  EXPECT_EQ(dict->items[2]->text, "b");
-  EXPECT_EQ(dict->items[4]->kind, ValueKind::kBool);  // True and 1 are one key.
-  EXPECT_EQ(dict->items[5]->number, 5);
+  ASSERT_EQ(dict->items().size(), 6u);
+  EXPECT_EQ(dict->items()[0]->text(), "a");
+  EXPECT_EQ(dict->items()[1]->number, 3);
+  EXPECT_EQ(dict->items()[2]->text(), "b");
+  EXPECT_EQ(dict->items()[4]->kind, ValueKind::kBool);  // True and 1 are one key.
+  EXPECT_EQ(dict->items()[5]->number, 5);
 }
 
 TEST(PickleLoad, RepeatedKeysOfALargeDictAreMerged) {
@@ -67,9 +67,9 @@ TEST(PickleLoad, RepeatedKeysOfALargeDictAreMerged) {
   text += "u.";
   Arena arena;
   const Value* dict = load_text(arena, text);
-  ASSERT_EQ(dict->items.size(), 52u);
-  EXPECT_EQ(dict->items[50]->text, "Z");
-  EXPECT_EQ(dict->items[51]->number, 'Z' + 1);
+  ASSERT_EQ(dict->items().size(), 52u);
+  EXPECT_EQ(dict->items()[50]->text(), "Z");
+  EXPECT_EQ(dict->items()[51]->number, 'Z' + 1);
 }
 
 TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
@@ -79,10 +79,10 @@ TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
       "ccollections\nOrderedDict\nq\x00)Rq\x01(X\x01\x00\x00\x00wK\x01u}X\x09\x00\x00\x00_metadata}sb."s;
   const Value* dict = load_text(arena, text);
   ASSERT_TRUE(dict->is_call_of("collections", "OrderedDict"));
-  ASSERT_NE(dict->extra, nullptr);
-  EXPECT_EQ(dict->extra->dict_items[0]->text, "w");
-  EXPECT_EQ(dict->extra->state->items[0]->text, "_metadata");
-  EXPECT_FALSE(dict->extra->is_new);
+  ASSERT_NE(dict->extra(), nullptr);
+  EXPECT_EQ(dict->extra()->dict_items[0]->text(), "w");
+  EXPECT_EQ(dict->extra()->state->items()[0]->text(), "_metadata");
+  EXPECT_FALSE(dict->extra()->is_new);
 }
 
 TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
@@ -98,10 +98,10 @@ TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
       "eK\x04"
       "a\x8c\x05torch\x8c\x04Size\x93)\x81\x86."s;
   const Value* pair = load_text(arena, good);
-  EXPECT_EQ(pair->items[0]->items.size(), 4u);
-  EXPECT_EQ(pair->items[0]->items[3]->number, 4);
-  EXPECT_TRUE(pair->items[1]->is_call_of("torch", "Size"));
-  EXPECT_TRUE(pair->items[1]->extra->is_new);
+  EXPECT_EQ(pair->items()[0]->items().size(), 4u);
+  EXPECT_EQ(pair->items()[0]->items()[3]->number, 4);
+  EXPECT_TRUE(pair->items()[1]->is_call_of("torch", "Size"));
+  EXPECT_TRUE(pair->items()[1]->extra()->is_new);
 }
 
 TEST(PickleLoad, EnumMembersComeInBothSpellings) {
@@ -126,7 +126,7 @@ TEST(PickleLoad, BytesOfProtocol2AreBytes) {
       "X\x06\x00\x00\x00latin1\x86R."s;
   const Value* value = load_text(arena, text);
   ASSERT_EQ(value->kind, ValueKind::kBytes);
-  EXPECT_EQ(value->text, "a\x80\xff");
+  EXPECT_EQ(value->text(), "a\x80\xff");
 }
 
 TEST(PickleLoad, CharacterPast255IsNoByte) {
@@ -144,9 +144,9 @@ TEST(PickleLoad, SetOfProtocol2IsASetOfItsOwn) {
       "]q\x00K\x01"
       "a0c__builtin__\nset\nh\x00\x85R(K\x02\x90h\x00\x86."s;  // The list of which it was made does not grow with it.
   const Value* pair = load_text(arena, text);
-  ASSERT_EQ(pair->items[0]->kind, ValueKind::kSet);
-  EXPECT_EQ(pair->items[0]->items.size(), 2u);
-  EXPECT_EQ(pair->items[1]->items.size(), 1u);
+  ASSERT_EQ(pair->items()[0]->kind, ValueKind::kSet);
+  EXPECT_EQ(pair->items()[0]->items().size(), 2u);
+  EXPECT_EQ(pair->items()[1]->items().size(), 1u);
 }
 
 TEST(PickleLoad, NestedClassMadeThroughGetattr) {
@@ -157,8 +157,8 @@ TEST(PickleLoad, NestedClassMadeThroughGetattr) {
       "X\x11\x00\x00\x00ProcessGroupState\x86R)\x81}b."s;
   const Value* state = load_text(arena, text);
   ASSERT_EQ(state->kind, ValueKind::kCall);
-  EXPECT_TRUE(state->callee->is_call_of("builtins", "getattr"));
-  EXPECT_EQ(state->extra->state->kind, ValueKind::kDict);
+  EXPECT_TRUE(state->callee()->is_call_of("builtins", "getattr"));
+  EXPECT_EQ(state->extra()->state->kind, ValueKind::kDict);
 }
 
 TEST(PickleLoad, ConsumedEndsAfterStop) {
@@ -174,7 +174,7 @@ TEST(PickleLoad, StringsPointIntoTheInput) {
   const std::string text =
       "\x80\x04\x8c\x03"
       "abc."s;
-  EXPECT_EQ(load_text(arena, text)->text.data(), text.data() + 4);
+  EXPECT_EQ(load_text(arena, text)->text().data(), text.data() + 4);
 }
 
 TEST(PickleLoad, LoneSurrogatesPassOtherBadUtf8DoesNot) {
@@ -194,12 +194,12 @@ TEST(PickleLoad, UnknownClassIsOpaqueWhenAskedFor) {
       "c__builtin__\nobject\nNtRcmy\nListLike\n)RK\x01"
       "at."s;
   const Value* tuple = load_text(arena, text, options);
-  ASSERT_EQ(tuple->items.size(), 3u);
-  EXPECT_EQ(tuple->items[0]->kind, ValueKind::kOpaque);
-  EXPECT_EQ(tuple->items[0]->module(), "my.config");
-  EXPECT_EQ(tuple->items[0]->text, "ModelConfig");
-  EXPECT_EQ(tuple->items[1]->text, "Old");
-  EXPECT_EQ(tuple->items[2]->text, "ListLike");
+  ASSERT_EQ(tuple->items().size(), 3u);
+  EXPECT_EQ(tuple->items()[0]->kind, ValueKind::kOpaque);
+  EXPECT_EQ(tuple->items()[0]->module(), "my.config");
+  EXPECT_EQ(tuple->items()[0]->text(), "ModelConfig");
+  EXPECT_EQ(tuple->items()[1]->text(), "Old");
+  EXPECT_EQ(tuple->items()[2]->text(), "ListLike");
 }
 
 TEST(PickleLoad, EachGlobalIsAskedForOnce) {
@@ -212,7 +212,7 @@ TEST(PickleLoad, EachGlobalIsAskedForOnce) {
       "ca\nb\nca\nb\n\x86."s;
   const Value* pair = load_text(arena, text, options);
   EXPECT_EQ(asked, 1);
-  EXPECT_EQ(pair->items[0], pair->items[1]);
+  EXPECT_EQ(pair->items()[0], pair->items()[1]);
 }
 
 TEST(KnownGlobals, HoldWhatTorchWrites) {

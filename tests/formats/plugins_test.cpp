@@ -17,7 +17,6 @@ namespace {
 using test::expect_error;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// Formats are registered for the whole process, and each test may run in one of its own.
 class ToyPlugin : public ::testing::Test {
@@ -59,14 +58,6 @@ TEST_F(ToyPlugin, IsWritten) {
 TEST(RegisterFormat, RefusesAnotherFormatOfAKnownName) {
   static const Format other = *formats().front();
   expect_error(ErrorCode::kUnsupported, "another one has its name", [] { register_format(other); });
-}
-
-TEST(FormatPlugin, ThatIsNotInstalledIsNamed) {
-  const Error error = test::error_of([] { format_named("hdf5"); });
-  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.what(), HasSubstr("does not have the format 'hdf5'"));
-  EXPECT_THAT(error.why(), HasSubstr("libshard_hdf5.so is not installed"));
-  EXPECT_THAT(format_names(), Not(Contains("hdf5")));
 }
 
 TEST(FormatPlugin, ThatIsAbsentHasItsSuffixesNonetheless) {

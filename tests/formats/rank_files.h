@@ -169,10 +169,10 @@ inline Value& object_of(Value& root, std::string_view class_name, int nth = 0) {
     if (value == nullptr || !seen.insert(value).second) continue;
     const bool is_subclass = torch_ranks::subclass_name(*value) == class_name;
     if ((is_subclass || torch_ranks::class_name(*value) == class_name) && nth-- == 0) return *value;
-    std::vector<Value*> children(value->items.begin(), value->items.end());
-    if (value->extra != nullptr) {
-      children.insert(children.end(), value->extra->dict_items.begin(), value->extra->dict_items.end());
-      children.push_back(value->extra->state);
+    std::vector<Value*> children(value->items().begin(), value->items().end());
+    if (value->extra() != nullptr) {
+      children.insert(children.end(), value->extra()->dict_items.begin(), value->extra()->dict_items.end());
+      children.push_back(value->extra()->state);
     }
     todo.insert(todo.end(), children.rbegin(), children.rend());
   }
@@ -181,13 +181,13 @@ inline Value& object_of(Value& root, std::string_view class_name, int nth = 0) {
 
 /// Where an attribute's value stands: in BUILD's dict, in its slots, or in the state of a tensor subclass.
 inline Value*& attribute_of(Value& object, std::string_view name) {
-  Value* state = torch_ranks::subclass_name(object).empty() ? object.extra->state : object.items[3];
+  Value* state = torch_ranks::subclass_name(object).empty() ? object.extra()->state : object.items()[3];
   std::vector<Value*> dicts{state};
-  if (state->kind == ValueKind::kTuple) dicts.assign(state->items.begin(), state->items.end());
+  if (state->kind == ValueKind::kTuple) dicts.assign(state->items().begin(), state->items().end());
   for (Value* dict : dicts) {
     const std::span<Value*> items = mapping_items(*dict);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->is_string() && items[i]->text == name) return items[i + 1];
+      if (items[i]->is_string() && items[i]->text() == name) return items[i + 1];
     }
   }
   throw std::logic_error("no such attribute: " + std::string(name));

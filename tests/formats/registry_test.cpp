@@ -37,7 +37,7 @@ TEST(FormatNamed, ListsAllWhenNothingIsNear) {
 }
 
 TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
-  for (const char* name : {"hdf5", "megatron", "deepspeed-universal", "llama"}) {
+  for (const char* name : {"megatron", "deepspeed-universal", "llama"}) {
     expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
   }
 }
@@ -145,7 +145,6 @@ TEST_F(DetectFormat, ADamagedFileIsLeftToTheReaderThatItsNameHintsAt) {
 TEST_F(DetectFormat, KnownFilesAreNamed) {
   const std::pair<std::string, std::string> files[] = {
       {"GGUF\x03", "a GGUF file"},
-      {"\x89HDF\r\n\x1a\n", "an HDF5 file"},
       {"PYTORCH1....", "TorchScript"},
       {"\x93NUMPY", "a NumPy array"},
       {"\x1f\x8b\x08", "a gzip file"},
@@ -210,7 +209,6 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/e/latest_checkpointed_iteration.txt", "Megatron"},
       {"/f/zero_to_fp32.py", "DeepSpeed"},
       {"/h/x.gguf", "GGUF"},
-      {"/i/x.h5", "HDF5"},
       {"/j/_CHECKPOINT_METADATA", "Orbax"},
       {"/k/manifest.ocdbt", "Orbax"},
       {"/l/saved_model.pb", "TensorFlow"},

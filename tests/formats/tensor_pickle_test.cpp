@@ -150,8 +150,8 @@ std::optional<TensorView> round_trip(Arena& arena, const TensorView& view, std::
   Value* const items[] = {tensor, tensor};
   text = dump(*make_list(arena, ValueKind::kList, items), [&](std::int64_t) { return view; });
   const Value* list = load_text(arena, text);
-  EXPECT_EQ(list->items[0], list->items[1]);  // One Python object, met twice.
-  return as_tensor(arena, *list->items[0]);
+  EXPECT_EQ(list->items()[0], list->items()[1]);  // One Python object, met twice.
+  return as_tensor(arena, *list->items()[0]);
 }
 
 TEST(TensorDump, ReadsBackForEveryPlainDType) {

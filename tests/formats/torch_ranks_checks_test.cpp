@@ -115,8 +115,8 @@ TEST(RankChecks, ExpectedRanksAreComparedWithTheFiles) {
 TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
   RankFolder folder(kSharded);
   folder.edit(sharded(1), [](Arena&, Value& root) {
-    ASSERT_EQ(root.items[0]->text, "embed.weight");
-    root.items = root.items.subspan(2);
+    ASSERT_EQ(root.items()[0]->text(), "embed.weight");
+    root.set_items(root.items().subspan(2));
   });
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
@@ -128,7 +128,7 @@ TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
 
 TEST(RankChecks, ADTensorThatOneRankLacksIsAGap) {
   RankFolder folder(kDTensors);
-  folder.edit(dtensor(2), [](Arena&, Value& root) { root.items = root.items.subspan(2); });
+  folder.edit(dtensor(2), [](Arena&, Value& root) { root.set_items(root.items().subspan(2)); });
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_THAT(error.what(), HasSubstr("rank 2's file lacks the tensor"));
@@ -136,7 +136,7 @@ TEST(RankChecks, ADTensorThatOneRankLacksIsAGap) {
 
 TEST(RankChecks, ShardedHereAndPlainThereIsNoSave) {
   RankFolder folder(kSharded);
-  folder.edit(sharded(3), [](Arena& arena, Value& root) { root.items[1] = make_int(arena, 3); });
+  folder.edit(sharded(3), [](Arena& arena, Value& root) { root.items()[1] = make_int(arena, 3); });
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.kind(), FindingKind::kMixedSave);
   EXPECT_EQ(error.file(), sharded(3));

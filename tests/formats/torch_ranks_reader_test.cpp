@@ -153,8 +153,8 @@ TEST(TorchRanksReader, AnExpandedTensorIsComparedByWhatItLooksInto) {
     folder.put(name, maker);
     folder.edit(name, [](Arena& arena, Value& root) {
       Value* tensor = find_key(root, "p");
-      tensor->items[2] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 1000)});
-      tensor->items[3] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 0)});
+      tensor->items()[2] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 1000)});
+      tensor->items()[3] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 0)});
     });
   }
   EXPECT_EQ(folder.open()->catalog().tensors.size(), 2U);
@@ -219,8 +219,8 @@ TEST(TorchRanksReader, AMeshLayoutsShapeMayBeATorchSize) {
   for (int rank = 0; rank < 4; ++rank) {
     folder.edit("rank_" + std::to_string(rank) + ".pt", [](Arena& arena, Value& root) {
       Value& layout = object_of(root, "_MeshLayout");
-      Value& shape = *find_key(*layout.extra->state, "shape");
-      Value* const sizes[] = {make_list(arena, ValueKind::kTuple, shape.items)};
+      Value& shape = *find_key(*layout.extra()->state, "shape");
+      Value* const sizes[] = {make_list(arena, ValueKind::kTuple, shape.items())};
       shape = *make_call(arena, make_global(arena, "torch", "Size"), sizes);
     });
   }
@@ -262,7 +262,7 @@ TEST(TorchRanksReader, AShardOrderOtherThanSlowestFirstIsFollowed) {
     folder.put(name, maker);
     folder.edit(name, [](Arena& arena, Value& root) {  // Axis 1 is cut first.
       Value& entry = object_of(root, "ShardOrderEntry");
-      entry.items[1] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 1), make_int(arena, 0)});
+      entry.items()[1] = make_list(arena, ValueKind::kTuple, std::vector{make_int(arena, 1), make_int(arena, 0)});
     });
   }
   const auto reader = folder.open();
@@ -324,7 +324,7 @@ TEST(TorchRanksReader, AResultStillUnderWayIsUnwrapped) {
       Value* dict = make_list(arena, ValueKind::kDict, std::vector{make_string(arena, "elem"), local});
       Value* state = make_list(arena, ValueKind::kTuple, std::vector{make_value(arena, ValueKind::kNone), dict});
       Value* cls = make_global(arena, "torch.distributed._functional_collectives", "AsyncCollectiveTensor");
-      local = make_call(arena, dtensor.callee, std::vector{dtensor.items[0], cls, dtensor.items[2], state});
+      local = make_call(arena, dtensor.callee(), std::vector{dtensor.items()[0], cls, dtensor.items()[2], state});
     });
   }
   const auto reader = folder.open();

@@ -232,7 +232,7 @@ TEST_F(TorchRanksWriter, SavesAParameterThatIsCutAsTorchDoes) {
   const std::string name(source->catalog().tensors[0].name);
   const Value& saved = value("rank-00000-of-00002.pt", name);
   ASSERT_TRUE(saved.is_call_of("torch._tensor", "_rebuild_from_type_v2"));
-  EXPECT_NE(find_key(*saved.items[3]->items[0], "_is_param"), nullptr);
+  EXPECT_NE(find_key(*saved.items()[3]->items()[0], "_is_param"), nullptr);
 }
 
 TEST_F(TorchRanksWriter, OneObjectUnderTwoNamesKeepsOneStorageARank) {

@@ -108,8 +108,8 @@ TEST(TorchReader, ZeroDimensionalAndEmptyTensors) {
 TEST(TorchReader, ModuleMetadataStaysInTheTree) {
   const auto file = open_golden("state.pt");
   ASSERT_NE(file->catalog().root, nullptr);
-  ASSERT_NE(file->catalog().root->extra, nullptr);
-  const Value* metadata = find_key(*file->catalog().root->extra->state, "_metadata");
+  ASSERT_NE(file->catalog().root->extra(), nullptr);
+  const Value* metadata = find_key(*file->catalog().root->extra()->state, "_metadata");
   ASSERT_NE(metadata, nullptr);
   EXPECT_NE(find_key(*metadata, "embed"), nullptr);
 }
@@ -127,10 +127,10 @@ TEST(TorchReader, NestedContainersGivePaths) {
   const Tensor* deep = file->catalog().find("mixed.2.deep");
   ASSERT_NE(deep, nullptr);
   ASSERT_EQ(deep->path.size(), 3U);
-  EXPECT_EQ(deep->path[0].key, "mixed");
+  EXPECT_EQ(deep->path[0].key(), "mixed");
   EXPECT_EQ(deep->path[1].index, 2);
   EXPECT_FALSE(deep->path[1].is_int_key);
-  EXPECT_EQ(deep->path[2].key, "deep");
+  EXPECT_EQ(deep->path[2].key(), "deep");
 }
 
 TEST(TorchReader, IntegerKeysAreIntegersInPaths) {
@@ -147,7 +147,7 @@ TEST(TorchReader, ObjectsAreLeaves) {
   ASSERT_NE(find_object(catalog, "step"), nullptr);
   EXPECT_EQ(find_object(catalog, "step")->value->number, 10);
   EXPECT_EQ(find_object(catalog, "huge")->value->kind, ValueKind::kLong);
-  EXPECT_EQ(find_object(catalog, "mixed.1.1")->value->text, "x");
+  EXPECT_EQ(find_object(catalog, "mixed.1.1")->value->text(), "x");
   EXPECT_EQ(find_object(catalog, "optimizer.param_groups.0.lr")->value->real, 0.5);
   EXPECT_EQ(type_name(*find_object(catalog, "dtype")->value), "torch.dtype");
   EXPECT_EQ(type_name(*find_object(catalog, "size")->value), "torch.Size");
@@ -207,7 +207,8 @@ TEST(TorchReader, TensorsThatAreNoPlainArraysAreObjects) {
 TEST(TorchReader, TensorsInAttributesAreAWarning) {
   const auto file = open_golden("namespace.pt");
   ASSERT_EQ(file->catalog().warnings.size(), 1U);
-  EXPECT_THAT(file->catalog().warnings[0], HasSubstr("objects have tensors as attributes, which are not listed: 'args'"));
+  EXPECT_THAT(file->catalog().warnings[0],
+              HasSubstr("objects have tensors as attributes, which are not listed: 'args'"));
 }
 
 TEST(TorchReader, OlderAndUnusualFilesRead) {
@@ -331,9 +332,12 @@ TEST_P(TorchDamage, IsRefusedByName) {
 
 using Records = std::vector<NamedRecord>;
 const Damage kDamage[] = {
-    {"no pickle", [](Records& r) { drop(r, "data.pkl"); }, ErrorCode::kCorruption, "no record data.pkl", FindingKind::kBadHeader},
-    {"pickle cut", [](Records& r) { content(r, "data.pkl").resize(100); }, ErrorCode::kCorruption, "", FindingKind::kBadPickle},
-    {"pickle empty", [](Records& r) { content(r, "data.pkl").clear(); }, ErrorCode::kCorruption, "", FindingKind::kBadPickle},
+    {"no pickle", [](Records& r) { drop(r, "data.pkl"); }, ErrorCode::kCorruption, "no record data.pkl",
+     FindingKind::kBadHeader},
+    {"pickle cut", [](Records& r) { content(r, "data.pkl").resize(100); }, ErrorCode::kCorruption, "",
+     FindingKind::kBadPickle},
+    {"pickle empty", [](Records& r) { content(r, "data.pkl").clear(); }, ErrorCode::kCorruption, "",
+     FindingKind::kBadPickle},
     {"unknown global",
      [](Records& r) { swap_text(content(r, "data.pkl"), "_rebuild_tensor_v2", "_rebuild_tensor_v9"); },
      ErrorCode::kCorruption, "_rebuild_tensor_v9", FindingKind::kForbiddenGlobal},
@@ -363,8 +367,11 @@ const Damage kDamage[] = {
      "no version of torch.save's zips", FindingKind::kBadHeader},
     {"version no number", [](Records& r) { content(r, "version") = "abc"; }, ErrorCode::kCorruption,
      "no version of torch.save's zips", FindingKind::kBadHeader},
-    {"other version record", [](Records& r) { r.push_back({".data/version", "11"}); }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", FindingKind::kBadHeader},
+    {"other version record",
+     [](Records& r) {
+       r.push_back({".data/version", "11"});
+     },
+     ErrorCode::kCorruption, "no version of torch.save's zips", FindingKind::kBadHeader},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchDamage, ::testing::ValuesIn(kDamage), [](const auto& damage) {
   std::string name = damage.param.what;

@@ -13,6 +13,7 @@ class Family:
     make: Callable[[Path, int], Path]  # Makes a member in an empty folder. \returns what to name as SRC.
     options: Callable[[int], list[str]] = field(default=lambda n: [])  # Of every verb; their bytes are input, too.
     members: int = 4  # Doublings and one, in a short run.
+    most: int = 1 << 28  # Of it, in a long run: what shrinks to nothing in a file is large while it is made.
 
     @property
     def name(self) -> str:

@@ -1,10 +1,11 @@
 """Runs shardctl (SHARDCTL) on families of inputs that double: what a run costs must not grow faster than its input.
 
-growth_test.py [--long] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
+growth_test.py [--long] [--table] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
 exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
 below a floor, from which no growth can be told, and below what every byte may cost are not looked at. Exit 4 is an answer;
-it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB. Only Python's standard
-library.
+it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB, options up to the
+megabyte that a command line may have. --table prints what the largest member of each family takes. Only Python's standard
+library, but for HDF5 files, which HDF5_PYTHON makes.
 """
 import argparse
 import math
@@ -20,13 +21,14 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 
 import of_dcp
+import of_hdf5
 import of_ranks
 import of_safetensors
 import of_torch
 from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
-FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES
+FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_hdf5.FAMILIES
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],
@@ -41,8 +43,9 @@ SECONDS_FLOOR = {"digest": 0.5, "diff": 1}  # As long as 1 GiB takes, which tens
 OTHER_SECONDS_FLOOR = 0.4  # Hashing the GiB that any checkpoint may name takes as long.
 KIB_FLOOR = 64 << 10
 SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/budget.h). Growth below that ends there, in
-KIB_A_BYTE = 0.4       # exit 4; it has no room to do harm.
+KIB_A_BYTE = 0.2       # exit 4; it has no room to do harm.
 LONG_BYTES = 16 << 20
+OPTION_BYTES = 1 << 20
 ATTEMPTS = 3  # Before growth is believed: other processes only ever add time, but not as much as
 NOISE_SECONDS = 1
 
@@ -111,12 +114,19 @@ def make_members(family: Family, folder: Path, is_long: bool) -> list[tuple[Path
         here.mkdir()
         source, options = family.make(here, n), family.options(n)
         made.append((source, options, input_bytes(source, options)))
-        if (len(made) >= family.members and not is_long) or made[-1][2] > LONG_BYTES // 2:
+        is_full = made[-1][2] > LONG_BYTES // 2 or 2 * n > family.most or sum(map(len, options)) > OPTION_BYTES // 2
+        if (len(made) >= family.members and not is_long) or is_full:
             return made
         n *= 2
 
 
-def try_verb(runner: Runner, verb: str, inputs, base: Ended) -> list[str]:
+def print_row(name: str, last: Member, base: Ended) -> None:
+    seconds, kib = last.ended.seconds - base.seconds, last.ended.kib - base.kib
+    print(f"| {name} | {last.bytes / 1e6:.1f} | {seconds:.2f} | {kib / 1024:.0f} | {1024 * kib / last.bytes:.0f} | "
+          f"{last.ended.code} |", flush=True)
+
+
+def try_verb(runner: Runner, name: str, verb: str, inputs, base: Ended, has_table: bool) -> list[str]:
     members: list[Member] = []
     for source, options, size in inputs:
         members.append(Member(size, runner.member(verb, source, options)))
@@ -127,18 +137,21 @@ def try_verb(runner: Runner, verb: str, inputs, base: Ended) -> list[str]:
             break
         again = [Member(size, runner.member(verb, source, options)) for source, options, size in inputs]
         members = [min(pair, key=lambda member: member.ended.seconds) for pair in zip(members, again)]
+    if has_table:
+        print_row(name, members[-1], base)
     found = problems(verb, members, base)
     return [f"{', '.join(found)} ({described(members)})"] if found else []
 
 
-def try_family(runner: Runner, family: Family, verbs: list[str], is_long: bool, base: Ended) -> int:
+def try_family(runner: Runner, family: Family, verbs: list[str], base: Ended, is_long: bool, has_table: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="growth-"))
     try:
         inputs = make_members(family, folder, is_long)
         failed = 0
         for verb in verbs:
-            for problem in try_verb(runner, verb, inputs, base):
-                print(f"FAIL {family.name}, {verb}: {problem}", flush=True)
+            name = f"{family.name}, {verb}"
+            for problem in try_verb(runner, name, verb, inputs, base, has_table):
+                print(f"FAIL {name}: {problem}", flush=True)
                 failed += 1
         return failed
     finally:
@@ -148,16 +161,19 @@ def try_family(runner: Runner, family: Family, verbs: list[str], is_long: bool, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", action="store_true", help="double up to 16 MB")
+    parser.add_argument("--table", action="store_true", help="print what the largest inputs take")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only families and verbs whose name contains all of them")
     options = parser.parse_args()
     tried = failed = 0
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         runner = Runner(pool)
         base = min((runner.run(["--version"], Path(tempfile.gettempdir())) for _ in range(3)), key=lambda each: each.seconds)
+        if options.table:
+            print("| family and verb | MB | seconds | MiB | bytes a byte | exit |\n|---|--:|--:|--:|--:|--:|")
         for family in FAMILIES:
             verbs = [verb for verb in VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
             tried += len(verbs)
-            failed += try_family(runner, family, verbs, options.long, base) if verbs else 0
+            failed += try_family(runner, family, verbs, base, options.long, options.table) if verbs else 0
     print(f"{tried} families and verbs, {failed} grow faster than their input; {runner.seconds:.0f} s of processor time")
     return 1 if failed or tried == 0 else 0
 

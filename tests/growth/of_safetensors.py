@@ -1,5 +1,6 @@
 """safetensors files, and folders of them with an index."""
 import json
+from collections.abc import Callable
 
 from build import entry, safetensors
 from family import Family, to_file, to_folder
@@ -25,12 +26,32 @@ def in_files(n: int) -> dict[str, bytes]:
     return {"model.safetensors.index.json": json.dumps({"weight_map": names}).encode(), **files}
 
 
+def by_number(n: int) -> bytes:
+    """n names with nothing in common behind their first part."""
+    return safetensors({f"p{i}.w{i}": entry([1], i, i + 1) for i in range(n)}, bytes(n))
+
+
+def rules(what: str, option: str, rule: Callable[[int], str], begin: tuple[str, ...] = ()) -> Family:
+    """As many rules as names; each matches few."""
+    return Family("safetensors", f"{what} and names", 500, to_file("x.safetensors", by_number),
+                  lambda n: [*begin, *(word for i in range(n) for word in (option, rule(i)))])
+
+
 FAMILIES = [
     Family("safetensors", "names", 2000, to_file("x.safetensors", with_names)),
     Family("safetensors", "rules of --cast", 500, to_file("x.safetensors", lambda n: with_names(20)),
            lambda n: [word for i in range(n) for word in ("--cast", f"*.*.{i % 20}.*=bfloat16")]),
     Family("safetensors", "rules of --rename", 500, to_file("x.safetensors", lambda n: with_names(20)),
            lambda n: [word for i in range(n) for word in ("--rename", f"layers.{i}.w=layer{i}.w")]),
+    rules("rules of --cast", "--cast", lambda i: f"p{i}.*=bfloat16"),
+    rules("rules of --cast that begin alike", "--cast", lambda i: f"*.w{i}=bfloat16"),
+    rules("rules of --cast for single tensors", "--cast", lambda i: f"p{i}.w{i}=bfloat16"),
+    rules("rules of --rename", "--rename", lambda i: f"p{i}\\.=q{i}."),
+    rules("rules of --rename from the end", "--rename", lambda i: f"w{i}$=v{i}"),
+    rules("globs of --include", "--include", lambda i: f"**.w{i}"),
+    rules("globs of --exclude", "--exclude", lambda i: f"p?{i}.*"),
+    rules("prefixes to strip", "--strip-prefix", lambda i: f"p{i}."),
+    rules("rules of --place", "--place", lambda i: f"p{i}.*=R", ("--mesh", "a=2")),
     Family("safetensors", "length of one name", 1 << 16, to_file("x.safetensors", lambda n: safetensors(
         {"n" * n: entry([1], 0, 1)}, b"x"))),
     Family("safetensors", "names and their length", 128, to_file("x.safetensors", lambda n: with_names(n, "p" * n))),

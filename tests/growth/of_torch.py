@@ -94,7 +94,7 @@ FAMILIES = [
     Family("torch", "columns of a transposed tensor, deflated", 1 << 22, to_file("x.pt", lambda n: one_view(
         [n >> 11, 2048], [1, n >> 11], n, zipfile.ZIP_DEFLATED))),
     Family("torch", "rows of an expanded tensor", 1 << 17, to_file("x.pt", lambda n: one_view([n >> 11, n], [0, 1], n))),
-    Family("torch", "views of one deflated storage", 32, to_file("x.pt", lambda n: views(n, n << 15))),
+    Family("torch", "views of one deflated storage", 32, to_file("x.pt", lambda n: views(n, n << 15)), most=1 << 13),
     Family("torch", "tensors of one numpy array", 1 << 16, to_file("x.pt", numpy_tensors)),
     Family("torch", "empty dicts in a deflated pickle", 1 << 17, to_file("x.pt", deflated_dicts)),
     Family("torch", "records that nobody names", 500, to_file("x.pt", lambda n: torch_zip(

@@ -1,4 +1,5 @@
 """Small files that describe much: one node under many names, streams of zeros, holes. And as large ones that are honest."""
+import json
 import struct
 import zipfile
 from pathlib import Path
@@ -134,6 +135,31 @@ def ranks():
         b"](" + kept(remote_device(0), 7_000_000) + items((f"t{i}", each) for i, each in enumerate(tensors)) + b"e")})(folder), 3, 4)
 
 
+def of_ranks(files: list[bytes]) -> dict[str, bytes]:
+    """Files of ranks that hold everything whole."""
+    layout = {"schema": "shardctl.layout/1", "mesh": {"r": len(files)}, "rules": []}
+    return {"layout.json": json.dumps(layout).encode(), **{f"rank_{rank}.pt": file for rank, file in enumerate(files)}}
+
+
+def replicas():
+    expanded = torch_zip(pickled(b"}" + text("w") + tensor([1 << 31], [0], count=1 << 18) + b"s"), {"data/0": bytes(1 << 20)})
+
+    def linked(folder: Path) -> Path:
+        root = files_of(of_ranks([expanded] * 64))(folder)
+        for rank in range(1, 64):
+            (root / f"rank_{rank}.pt").unlink()
+            (root / f"rank_{rank}.pt").hardlink_to(root / "rank_0.pt")
+        return root
+    yield everywhere("ranks: 8 GiB in 64 links of one file", linked, 4)
+    yield everywhere("ranks: honestly 8 GiB in 64 files", files_of(of_ranks([expanded] * 64)), 0)
+
+    def views(names: int, elements: int):
+        pickle = pickled(items((f"t{i}", tensor([elements], [1], i, 1 << 18)) for i in range(names)))
+        return files_of(of_ranks([torch_zip(pickle, {"data/0": bytes(1 << 20)})] * 2))
+    yield everywhere("ranks: 4,000 views of a storage of 1 MiB", lambda folder: views(4000, (1 << 18) - 4000)(folder), 4)
+    yield everywhere("ranks: honestly 4,000 views of a storage of 1 MiB", lambda folder: views(4000, 60)(folder), 0)
+
+
 # torch files
 
 def torch_files():
@@ -183,5 +209,5 @@ def write_stored(path: Path, begin: bytes, size: int) -> Path:
 
 
 def cases():
-    for group in folders, ranks, torch_files, holes:
+    for group in folders, ranks, replicas, torch_files, holes:
         yield from group()

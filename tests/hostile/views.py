@@ -77,7 +77,7 @@ def strides():
         yield free(f"{side} x {side} deflated bytes, transposed", deflated(size, [bytes_view([side, side], [1, side], size)]), 0, verbs)
         yield free(f"{side} x {side} deflated bytes", deflated(size, [bytes_view([side, side], [side, 1], size)]), 0, verbs)
     yield Case("16384 x 16384 deflated bytes, transposed, within 8 MiB", deflated(size, [bytes_view([side, side], [1, side], size)]),
-               {"digest": {6}}, ["--max-memory", "8MiB"], "more than 8 times")
+               {"digest": {0}}, ["--max-memory", "8MiB"])
 
 
 def windows():

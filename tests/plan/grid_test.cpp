@@ -141,6 +141,44 @@ TEST(ChooseTile, IsASlabOfOnePieceInItsOrderWhereThatIsAStream) {
   EXPECT_EQ(numbers(choose_tile(arena, stream_of(arena, {4096, 4096}), columns, to, limits))[1], 3000);
 }
 
+/// A grid of compressed chunks of `side` x `side`, into one row-major target.
+std::vector<Piece> chunk_grid(Arena& arena, std::int64_t rows, std::int64_t columns, std::int64_t side) {
+  std::vector<Piece> pieces;
+  for (std::int64_t row = 0; row < rows; row += side) {
+    for (std::int64_t column = 0; column < columns; column += side) {
+      const Sizes sizes{std::min(side, rows - row), std::min(side, columns - column)};
+      pieces.push_back(make_piece(arena, {row, column}, sizes, {side, 1}));
+    }
+  }
+  return pieces;
+}
+
+TEST(ChooseTile, HoldsWholeChunksWhereThoseAreCompressed) {
+  Arena arena;
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {10000, 10000}, {10000, 1})};
+  const auto tile = [&](std::int64_t side, const TileLimits& limits) {
+    return numbers(
+        choose_tile(arena, stream_of(arena, {10000, 10000}), chunk_grid(arena, 10000, 10000, side), to, limits));
+  };
+  const TileLimits limits{31 * kMiB, kWhole, kMiB};
+  EXPECT_THAT(tile(64, limits), ElementsAre(64, 10000)) << "a row of chunks is written as one run";
+  EXPECT_THAT(tile(1024, limits), ElementsAre(1024, 5120)) << "as many as fit, in equal parts";
+  EXPECT_THAT(tile(64, {kMiB, 4 * kMiB, kMiB}), ElementsAre(64, 3392)) << "a third of one";
+  EXPECT_THAT(tile(1024, {kMiB, 2 * kMiB, kMiB})[0], ::testing::Lt(1024)) << "not one fits";
+}
+
+TEST(ChooseTile, HoldsWholeChunksOfALine) {
+  Arena arena;
+  std::vector<Piece> from;
+  for (std::int64_t begin = 0; begin < 40'000'000; begin += 300'000) {
+    from.push_back(make_piece(arena, {begin}, {std::min<std::int64_t>(300'000, 40'000'000 - begin)}, {1}));
+  }
+  const std::vector<Piece> to = {make_piece(arena, {0}, {40'000'000}, {1})};
+  Unit unit = unit_of(arena, {40'000'000}, DType::kUint8);
+  unit.is_line = unit.is_stream = true;
+  EXPECT_THAT(numbers(choose_tile(arena, unit, from, to, {31 * kMiB, kWhole, kMiB})), ElementsAre(900'000));
+}
+
 TEST(ChooseTile, BalancesItsSidesWhereTheOrdersOfTheTwoSidesDiffer) {
   Arena arena;
   const Unit unit = unit_of(arena, {1 << 14, 1 << 14}, DType::kUint8);

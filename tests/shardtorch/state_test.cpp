@@ -192,7 +192,7 @@ TEST(State, StringsThatAreNoUtf8AreRefused) {
 TEST(State, IntegersPast64BitsAreRefused) {
   Value two_to_the_64;
   two_to_the_64.kind = ValueKind::kLong;
-  two_to_the_64.text = std::string_view("\0\0\0\0\0\0\0\0\1", 9);
+  two_to_the_64.set_text(std::string_view("\0\0\0\0\0\0\0\0\1", 9));
   expect_error(ErrorCode::kUnsupported, "int of more than 64 bits", [&] { to_ivalue(two_to_the_64); });
 }
 

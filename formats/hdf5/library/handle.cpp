@@ -25,6 +25,8 @@ void throw_library_error() {
   Innermost innermost;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_at, &innermost);
   H5Eclear2(H5E_DEFAULT);
+  // A newer layout message, superblock, ...: libhdf5 gives these no code of their own.
+  if (innermost.text.find("version number") != std::string::npos) innermost.is_unsupported = true;
   if (innermost.text.empty()) innermost.text = "libhdf5 gives no reason";
   throw LibraryError(innermost.text, innermost.is_unsupported);
 }

@@ -54,6 +54,8 @@ class Handle {
     if (id_ >= 0) Close(id_);
   }
   hid_t get() const { return id_; }
+  /// Gives up the identifier, for a caller that wants to know whether closing it succeeds.
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:
   hid_t id_ = H5I_INVALID_HID;

@@ -34,13 +34,13 @@ struct Compressed {
 };
 
 /// The decompressed bytes. Reads that go forward stream through one decoder. A read behind its window begins again: for
-/// deflate at the nearest of up to 64 copies that were made of the decoder on the way, for zstd at a frame's begin.
+/// deflate at the nearest of up to 32 copies that were made of the decoder on the way, for zstd at a frame's begin.
 ///
 /// \throws Error kCorruption (kind bad_header)  from read_at: not such a stream, or more or fewer bytes come out, or
 ///   bytes follow it. (kind out_of_bounds)  reads in another order than that of the bytes had it decoded 16 times, and
 ///   256 MiB. kUnsupported  a zstd window above 128 MiB.
 /// \throws Error kResource  the decoder gets no memory.
-/// Threads: safe; readers take turns, those of long ranges by turn(). Memory: up to 8 MiB of output, 40 KiB for each
+/// Threads: safe; readers take turns, those of long ranges by turn(). Memory: up to 8 MiB of output, 90 KiB for each
 /// copy, and what zstd's window takes until the end is decoded.
 /// Cost: linear for reads in order; nothing is read before the first read.
 std::shared_ptr<const RandomReader> decompressed(Compressed from);
@@ -49,8 +49,7 @@ std::shared_ptr<const RandomReader> decompressed(Compressed from);
 /// view i has a decoder that stands at begins[i]. One pass over all of the stream sets them there, and finds what is
 /// wrong with it. \pre `begins` rise and lie within from.bytes; not kZstd.
 /// \throws Error  as read_at of `decompressed`
-/// Memory: of each view 128 KiB to 4 MiB of output, and 64 KiB and 40 KiB for each of up to 18 decoders; of 64 views
-/// together 24 MiB.
+/// Memory: 36 MiB for up to 64 views.
 std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from, std::span<const std::int64_t> begins);
 
 /// Decompresses all of it once, front to back, for streams of which nobody says how much comes out: `from.bytes` is not

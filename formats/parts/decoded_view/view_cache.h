@@ -2,9 +2,9 @@
 /// The decoding views that were made last, so that readers in turn share a decoder.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -13,35 +13,59 @@
 
 namespace shard::decoded_view {
 
-/// What was asked for last is kept: up to kMostViews whose memory (RandomReader::held_bytes) is together at most
-/// kMostHeld, and always the last. Threads: safe; one view is made at a time.
+/// What was asked for last is kept, as long as its memory (RandomReader::held_bytes) is together at most kMostHeld, and
+/// always the last. Threads: safe; one view is made at a time. Cost: constant, on average.
 class ViewCache {
  public:
+  static constexpr std::int64_t kMostHeld = 32 << 20;
+
   /// The view of a storage; `make` makes one that is not kept.
   template <class Make>
   std::shared_ptr<const RandomReader> get(std::uint32_t storage, const Make& make) {
     const std::scoped_lock lock(mutex_);
-    const auto kept = std::ranges::find(views_, storage, &Kept::first);
-    Kept last(storage, kept != views_.end() ? kept->second : make());
-    if (kept != views_.end()) views_.erase(kept);
-    views_.push_back(std::move(last));
-    while (views_.size() > 1 && (views_.size() > kMostViews || held_bytes() > kMostHeld)) views_.pop_front();
-    return views_.back().second;
+    const auto [found, is_new] = places_.try_emplace(storage);
+    try {
+      if (is_new) views_.push_back({storage, make()});
+    } catch (...) {
+      places_.erase(found);
+      throw;
+    }
+    if (!is_new) views_.splice(views_.end(), views_, found->second);
+    found->second = std::prev(views_.end());
+    count(views_.back());
+    if (++uncounted_ > views_.size() / 8) count_all();  // Views grow as they are read.
+    while (views_.size() > 1 && held_bytes_ > kMostHeld) drop_first();
+    return views_.back().view;
   }
 
  private:
-  using Kept = std::pair<std::uint32_t, std::shared_ptr<const RandomReader>>;
-  static constexpr std::size_t kMostViews = 64;
-  static constexpr std::int64_t kMostHeld = 32 << 20;
+  static constexpr std::int64_t kOwnBytes = 4 << 10;  ///< Of any view; so there are a few thousand at most.
 
-  std::int64_t held_bytes() const {
-    std::int64_t bytes = 0;
-    for (const Kept& each : views_) bytes += each.second->held_bytes();
-    return bytes;
+  struct Kept {
+    std::uint32_t storage;
+    std::shared_ptr<const RandomReader> view;
+    std::int64_t counted = 0;  ///< Part of held_bytes_.
+  };
+
+  void count(Kept& kept) {
+    const std::int64_t bytes = kOwnBytes + kept.view->held_bytes();
+    held_bytes_ += bytes - std::exchange(kept.counted, bytes);
+  }
+  void count_all() {
+    for (Kept& each : views_) count(each);
+    uncounted_ = 0;
+  }
+  void drop_first() {
+    held_bytes_ -= views_.front().counted;
+    places_.erase(views_.front().storage);
+    views_.pop_front();
   }
 
   std::mutex mutex_;
-  std::deque<Kept> views_;
+  std::list<Kept> views_;  ///< The last that was asked for is the last.
+  std::map<std::uint32_t, std::list<Kept>::iterator> places_;
+  std::int64_t held_bytes_ = 0;
+  std::size_t uncounted_ = 0;  ///< Calls since all were counted.
 };
 
 }  // namespace shard::decoded_view

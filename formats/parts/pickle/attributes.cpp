@@ -33,11 +33,11 @@ Error named(const Error& error, std::string_view name) {
 }
 
 std::string_view class_name(const Value& value) {
-  if (value.kind != ValueKind::kCall || value.callee == nullptr) return {};
-  const Value& callee = *value.callee;
-  if (callee.kind == ValueKind::kGlobal) return callee.text.substr(callee.text.rfind('.') + 1);
-  const bool is_nested = callee.is_call_of("builtins", "getattr") && callee.items.size() == 2;
-  return is_nested && callee.items[1]->is_string() ? callee.items[1]->text : std::string_view();
+  if (value.kind != ValueKind::kCall || value.callee() == nullptr) return {};
+  const Value& callee = *value.callee();
+  if (callee.kind == ValueKind::kGlobal) return callee.text().substr(callee.text().rfind('.') + 1);
+  const bool is_nested = callee.is_call_of("builtins", "getattr") && callee.items().size() == 2;
+  return is_nested && callee.items()[1]->is_string() ? callee.items()[1]->text() : std::string_view();
 }
 
 Value* entry(const Value& mapping, std::string_view key) {
@@ -48,15 +48,16 @@ Value* entry(const Value& mapping, std::string_view key) {
 
 Value* state_attribute(const Value& state, std::string_view name) {
   if (state.kind != ValueKind::kTuple) return entry(state, name);
-  for (std::size_t i = 0; i < state.items.size() && i < 2; ++i) {  // (dict or None, slots).
-    if (Value* found = entry(*state.items[i], name)) return found;
+  for (std::size_t i = 0; i < state.items().size() && i < 2; ++i) {  // (dict or None, slots).
+    if (Value* found = entry(*state.items()[i], name)) return found;
   }
   return nullptr;
 }
 
 Value* attribute(const Value& object, std::string_view name) {
-  const bool has_state = object.kind == ValueKind::kCall && object.extra != nullptr && object.extra->state != nullptr;
-  return has_state ? state_attribute(*object.extra->state, name) : nullptr;
+  const bool has_state =
+      object.kind == ValueKind::kCall && object.extra() != nullptr && object.extra()->state != nullptr;
+  return has_state ? state_attribute(*object.extra()->state, name) : nullptr;
 }
 
 void need_class(const Value& object, std::string_view name) {
@@ -77,12 +78,12 @@ std::int64_t natural(const Value& value, std::string_view what) {
 
 std::string_view string(const Value& value, std::string_view what) {
   if (!value.is_string()) throw malformed(what, "it is not a string").found(type_name(value));
-  return value.text;
+  return value.text();
 }
 
 bool boolean(const Value& value, std::string_view what) {
   if (value.kind != ValueKind::kBool) throw malformed(what, "it is not a bool").found(type_name(value));
-  return value.boolean;
+  return value.boolean();
 }
 
 std::span<Value*> mapping(const Value& value, std::string_view what) {
@@ -91,10 +92,10 @@ std::span<Value*> mapping(const Value& value, std::string_view what) {
 }
 
 std::span<Value* const> sequence(const Value& value, std::string_view what) {
-  if (value.is_call_of("torch", "Size") && value.items.empty()) return {};
-  const bool is_size = value.is_call_of("torch", "Size") && value.items.size() == 1;
-  const Value& list = is_size ? *value.items[0] : value;
-  if (list.kind == ValueKind::kList || list.kind == ValueKind::kTuple) return list.items;
+  if (value.is_call_of("torch", "Size") && value.items().empty()) return {};
+  const bool is_size = value.is_call_of("torch", "Size") && value.items().size() == 1;
+  const Value& list = is_size ? *value.items()[0] : value;
+  if (list.kind == ValueKind::kList || list.kind == ValueKind::kTuple) return list.items();
   throw malformed(what, "it is not a list or a tuple").found(type_name(list));
 }
 
@@ -116,9 +117,9 @@ DType dtype(const Value& value, std::string_view what) {
   if (value.kind != ValueKind::kGlobal || value.module() != "torch") {
     throw malformed(what, "its dtype is not one of torch's").found(type_name(value));
   }
-  const std::optional<DType> known = dtype_of_name(value.text);
-  if (known && dtype_name(*known) == value.text) return *known;
-  throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text));
+  const std::optional<DType> known = dtype_of_name(value.text());
+  if (known && dtype_name(*known) == value.text()) return *known;
+  throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{} are not supported", value.text()));
 }
 
 }  // namespace shard::pickle

@@ -83,7 +83,6 @@ bool Dumper::Impl::get_known(const Value& value) {
 
 void Dumper::Impl::value(const Value& value) {
   if (++depth > kMaxValueDepth) refuse(fmt::format("cannot write values nested deeper than {}", kMaxValueDepth));
-  if (++visits > kMaxValueVisits) refuse(fmt::format("cannot write more than {} values", kMaxValueVisits));
   write(value);
   --depth;
 }
@@ -91,7 +90,7 @@ void Dumper::Impl::value(const Value& value) {
 void Dumper::Impl::write(const Value& value) {
   switch (value.kind) {
     case ValueKind::kGlobal:
-      return global(value.module(), value.text);
+      return global(value.module(), value.text());
     case ValueKind::kString:
       return text(value);
     case ValueKind::kTuple:
@@ -100,12 +99,12 @@ void Dumper::Impl::write(const Value& value) {
       if (get_known(value)) return;
       op(kOpEmptyList);
       remember(value);  // Before the items, which may hold the list itself.
-      return batches(value.items, kOpAppend, kOpAppends);
+      return batches(value.items(), kOpAppend, kOpAppends);
     case ValueKind::kDict:
       if (get_known(value)) return;
       op(kOpEmptyDict);
       remember(value);
-      return pairs(value.items);
+      return pairs(value.items());
     case ValueKind::kSet:
       return get_known(value) ? void() : set(value);
     case ValueKind::kFrozenSet:
@@ -114,7 +113,7 @@ void Dumper::Impl::write(const Value& value) {
       return get_known(value) ? void() : call(value);
     case ValueKind::kPersid:
       if (get_known(value)) return;
-      this->value(*value.items[0]);
+      this->value(*value.items()[0]);
       op(kOpBinPersid);
       return remember(value);
     case ValueKind::kTensor:
@@ -123,10 +122,10 @@ void Dumper::Impl::write(const Value& value) {
     case ValueKind::kBytes:
     case ValueKind::kByteArray:
       if (get_known(value)) return;
-      value.kind == ValueKind::kBytes ? bytes(value.text) : byte_array(value.text);
+      value.kind == ValueKind::kBytes ? bytes(value.text()) : byte_array(value.text());
       return remember(value);
     case ValueKind::kOpaque:
-      refuse(fmt::format("cannot write an object of {}.{}: it is opaque", value.module(), value.text));
+      refuse(fmt::format("cannot write an object of {}.{}: it is opaque", value.module(), value.text()));
     default:
       return atom(value);
   }
@@ -135,11 +134,11 @@ void Dumper::Impl::write(const Value& value) {
 void Dumper::Impl::atom(const Value& value) {
   switch (value.kind) {
     case ValueKind::kBool:
-      return op(value.boolean ? kOpNewTrue : kOpNewFalse);
+      return op(value.boolean() ? kOpNewTrue : kOpNewFalse);
     case ValueKind::kInt:
       return integer(value.number);
     case ValueKind::kLong:
-      return long_integer(value.text);
+      return long_integer(value.text());
     case ValueKind::kFloat:
       op(kOpBinFloat);
       return fixed(__builtin_bswap64(std::bit_cast<std::uint64_t>(value.real)), 8);
@@ -181,9 +180,9 @@ std::uint32_t Dumper::Impl::string(std::string_view text) {
 /// A long text that is met often is not looked at again each time.
 void Dumper::Impl::text(const Value& value) {
   constexpr std::size_t kShort = 256;
-  if (value.text.size() > kShort && get_known(value)) return;
-  const std::uint32_t place = string(value.text);
-  if (value.text.size() > kShort) values[&value] = place;
+  if (value.text().size() > kShort && get_known(value)) return;
+  const std::uint32_t place = string(value.text());
+  if (value.text().size() > kShort) values[&value] = place;
 }
 
 void Dumper::Impl::global(std::string_view module, std::string_view name) {
@@ -227,9 +226,9 @@ void Dumper::Impl::tuple(std::span<Value* const> items) {
 }
 
 void Dumper::Impl::tuple_value(const Value& value) {
-  if (value.items.empty()) return op(kOpEmptyTuple);
+  if (value.items().empty()) return op(kOpEmptyTuple);
   if (get_known(value)) return;
-  tuple(value.items);
+  tuple(value.items());
   settle(value);
 }
 
@@ -265,7 +264,7 @@ void Dumper::Impl::pairs(std::span<Value* const> items) {
 void Dumper::Impl::list_call(std::string_view name, const Value& value) {
   global("builtins", name);
   op(kOpEmptyList);
-  batches(value.items, kOpAppend, kOpAppends);
+  batches(value.items(), kOpAppend, kOpAppends);
   op(kOpTuple1);
   op(kOpReduce);
   settle(value);
@@ -275,22 +274,22 @@ void Dumper::Impl::set(const Value& value) {
   if (!modern()) return list_call("set", value);
   op(kOpEmptySet);
   remember(value);
-  batches(value.items, 0, kOpAddItems);
+  batches(value.items(), 0, kOpAddItems);
 }
 
 void Dumper::Impl::frozen_set(const Value& value) {
   if (!modern()) return list_call("frozenset", value);
   op(kOpMark);
-  for (const Value* item : value.items) this->value(*item);
+  for (const Value* item : value.items()) this->value(*item);
   op(kOpFrozenSet);
   settle(value);
 }
 
 void Dumper::Impl::call(const Value& value) {
   const CallExtra none;
-  const CallExtra& extra = value.extra != nullptr ? *value.extra : none;
-  this->value(*value.callee);
-  tuple(value.items);
+  const CallExtra& extra = value.extra() != nullptr ? *value.extra() : none;
+  this->value(*value.callee());
+  tuple(value.items());
   if (extra.kwargs != nullptr) {
     if (!modern()) refuse("an object made with keyword arguments needs a newer pickle protocol than 2");
     this->value(*extra.kwargs);

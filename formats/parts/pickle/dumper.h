@@ -80,7 +80,6 @@ struct Dumper::Impl {
   Dumper* self = nullptr;
   std::string out;
   int depth = 0;
-  std::int64_t visits = 0;
   std::uint32_t memo_size = 0;
   HashMap<const Value*, std::uint32_t> values;  ///< Places in the memo by node.
   HashMap<std::string, std::uint32_t> strings, globals;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "libshard/core/hash_table.h"
-#include "libshard/core/visited.h"
 
 namespace shard::pickle {
 
@@ -21,8 +20,7 @@ class Equality::Comparison {
     while (!todo_.empty() && is_same_) {
       const auto [left, right] = todo_.back();
       todo_.pop_back();
-      const std::int64_t text = left->text.size() == right->text.size() ? std::ssize(left->text) : 0;
-      check_walk(0, known_.visits_ += 1 + text / kTextBytesOfVisit);
+      charge(*left, *right);
       compare(*left, *right);
     }
     return is_same_;
@@ -30,6 +28,12 @@ class Equality::Comparison {
 
  private:
   static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< So much text costs about as much as a value.
+
+  void charge(const Value& a, const Value& b) {
+    if (options_.budget == nullptr) return;
+    const std::int64_t text = a.text().size() == b.text().size() ? std::ssize(a.text()) : 0;
+    options_.budget->charge(Charge::kVisits, 1 + text / kTextBytesOfVisit);
+  }
 
   const Value* class_of(const Value* value) {
     const Value** above = known_.classes_.find(value);
@@ -63,18 +67,23 @@ class Equality::Comparison {
     for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
   }
 
+  /// `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
+  static bool has_same_number(const Value& a, const Value& b) {
+    const bool has_number = !a.has_text() && !a.has_elements() && a.kind != ValueKind::kCall;
+    return !has_number || a.number == b.number;
+  }
+
   void compare(const Value& a, const Value& b) {
     if (a.kind == ValueKind::kTensor && b.kind == ValueKind::kTensor && options_.same_tensor) {
       is_same_ = options_.same_tensor(a, b);
       return;
     }
-    // `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
-    is_same_ = a.kind == b.kind && a.boolean == b.boolean && a.number == b.number && a.text == b.text &&
-               a.module() == b.module() && (a.kind != ValueKind::kOpaque || options_.opaque_by_class);
-    push(a.items, b.items);
-    push(a.callee, b.callee);
+    is_same_ = a.kind == b.kind && has_same_number(a, b) && a.text() == b.text() && a.module() == b.module() &&
+               (a.kind != ValueKind::kOpaque || options_.opaque_by_class);
+    push(a.items(), b.items());
+    push(a.callee(), b.callee());
     const CallExtra none;
-    const CallExtra &left = a.extra != nullptr ? *a.extra : none, &right = b.extra != nullptr ? *b.extra : none;
+    const CallExtra &left = a.extra() != nullptr ? *a.extra() : none, &right = b.extra() != nullptr ? *b.extra() : none;
     is_same_ = is_same_ && left.is_new == right.is_new;
     push(left.list_items, right.list_items);
     push(left.dict_items, right.dict_items);

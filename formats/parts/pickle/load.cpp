@@ -76,7 +76,11 @@ Value* Machine::run() {
   if (stack_.size() != 1 || !marks_.empty())
     fail(fmt::format("{} values are left below the result", stack_.size() - 1));
   for (Value* owner : paired_) {
-    drop_repeated_keys(owner->kind == ValueKind::kDict ? owner->items : owner->extra->dict_items);
+    if (owner->kind == ValueKind::kDict) {
+      owner->set_items(without_repeated_keys(owner->items()));
+    } else {
+      owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
+    }
   }
   refuse_tensor_keys(*stack_[0]);
   return stack_[0];

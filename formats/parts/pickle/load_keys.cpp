@@ -15,10 +15,10 @@ bool is_unhashable(const Value& value) {
 /// True for a call that rebuilds a tensor of any kind, or a Parameter, and for a bare storage.
 bool is_tensor(const Value& value) {
   if (value.kind == ValueKind::kPersid) return true;
-  if (value.kind != ValueKind::kCall || value.callee->kind != ValueKind::kGlobal) return false;
-  const std::string_view module = value.callee->module();
+  if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return false;
+  const std::string_view module = value.callee()->module();
   return (module == "torch._utils" || module == "torch._tensor" || module == "torch.tensor") &&
-         value.callee->text.starts_with("_rebuild_");
+         value.callee()->text().starts_with("_rebuild_");
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ void Machine::check_key(const Value& owner, const Value& key) {
     const Value& tuple = *tuples.back();
     tuples.pop_back();
     if (!checked_tuples_.insert(&tuple)) continue;
-    for (const Value* part : tuple.items) {
+    for (const Value* part : tuple.items()) {
       check(*part);
       if (part->kind == ValueKind::kTuple) tuples.push_back(part);
     }

@@ -57,16 +57,18 @@ std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char
   return count;
 }
 
-bool is_latin1(const Value& value) { return value.is_string() && (value.text == "latin1" || value.text == "latin-1"); }
+bool is_latin1(const Value& value) {
+  return value.is_string() && (value.text() == "latin1" || value.text() == "latin-1");
+}
 
 constexpr std::size_t kModuleIdParts = 4;   // ('module', class, file, source), of torch before 1.6.
 constexpr std::size_t kStorageIdParts = 5;  // ('storage', class, key, location, count), and perhaps a view.
 
 /// The class in a persistent id of a module, or null.
 Value* module_class(const Value& id) {
-  if (id.items.size() != kModuleIdParts || id.items[0]->text != "module") return nullptr;
-  const ValueKind kind = id.items[1]->kind;
-  return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items[1] : nullptr;
+  if (id.items().size() != kModuleIdParts || id.items()[0]->text() != "module") return nullptr;
+  const ValueKind kind = id.items()[1]->kind;
+  return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items()[1] : nullptr;
 }
 
 /// True for an object that took or may take items and state: a call, but not one that only looks up a name.
@@ -79,9 +81,9 @@ void Machine::push_collection(ValueKind kind, std::size_t count) {
   if (kind == ValueKind::kDict && count % 2 != 0) fail("a key without a value");
   Value* made = nodes_.make(kind);
   if (kind == ValueKind::kTuple || kind == ValueKind::kFrozenSet) {
-    made->items = nodes_.fixed(last(count));
+    made->set_items(nodes_.fixed(last(count)));
   } else {
-    nodes_.append(made->items, last(count));
+    nodes_.append(*made, last(count));
   }
   if (kind == ValueKind::kDict) {
     paired_.push_back(made);
@@ -96,7 +98,7 @@ void Machine::push_collection(ValueKind kind, std::size_t count) {
 void Machine::append(std::size_t count) {
   Value& target = below(count);
   if (target.kind == ValueKind::kList) {
-    nodes_.append(target.items, last(count));
+    nodes_.append(target, last(count));
   } else if (is_object(target)) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {
@@ -110,9 +112,10 @@ void Machine::set_items(std::size_t count) {
   if (count % 2 != 0) fail("a key without a value");
   if (target.kind != ValueKind::kOpaque) {
     if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of a value that is not a dict");
-    std::span<Value*>& pairs = target.kind == ValueKind::kDict ? target.items : nodes_.extra_of(target).dict_items;
-    if (pairs.empty() && count != 0) paired_.push_back(&target);
-    nodes_.append(pairs, last(count));
+    const bool is_dict = target.kind == ValueKind::kDict;
+    if (count != 0 && (is_dict ? target.items() : nodes_.extra_of(target).dict_items).empty())
+      paired_.push_back(&target);
+    is_dict ? nodes_.append(target, last(count)) : nodes_.append(nodes_.extra_of(target).dict_items, last(count));
     check_keys(target, last(count), 2);
   }
   drop(count);
@@ -121,7 +124,7 @@ void Machine::set_items(std::size_t count) {
 void Machine::add_items(std::size_t count) {
   Value& target = below(count);
   if (target.kind != ValueKind::kSet) fail("adds items to a value that is not a set");
-  nodes_.append(target.items, last(count));
+  nodes_.append(target, last(count));
   check_keys(target, last(count), 1);
   drop(count);
 }
@@ -159,7 +162,7 @@ void Machine::persistent_id() {
     return;
   }
   Value* id = nodes_.make(ValueKind::kPersid);
-  id->items = nodes_.fixed(last(1));
+  id->set_items(nodes_.fixed(last(1)));
   stack_.back() = id;
   if (options_.persistent_ids != nullptr) options_.persistent_ids->push_back(id);
 }
@@ -167,9 +170,9 @@ void Machine::persistent_id() {
 void Machine::check_persistent_id(const Value& id) const {
   if (options_.integer_ids && id.kind == ValueKind::kInt) return;
   if (id.kind != ValueKind::kTuple) fail(fmt::format("a persistent id of type {}, not a tuple", type_name(id)));
-  if (id.items.empty() || !id.items[0]->is_string()) fail("a persistent id that does not begin with its kind");
-  const std::string_view kind = id.items[0]->text;
-  const std::size_t parts = id.items.size();
+  if (id.items().empty() || !id.items()[0]->is_string()) fail("a persistent id that does not begin with its kind");
+  const std::string_view kind = id.items()[0]->text();
+  const std::size_t parts = id.items().size();
   if (kind == "storage" && parts >= kStorageIdParts) return;
   if (kind == "module" && module_class(id) != nullptr) return;
   if (kind != "storage" && kind != "module") fail("a persistent id that is neither of a storage nor of a module");
@@ -186,7 +189,7 @@ void Machine::stack_global() {
   const Value& module = below(1);
   if (!name.is_string() || !module.is_string()) fail("module and name are not strings");
   drop(2);
-  push_global(module.text, name.text);
+  push_global(module.text(), name.text());
 }
 
 void Machine::push_global(std::string_view module, std::string_view name) {
@@ -226,7 +229,7 @@ void Machine::reduce() {
   if (arguments.kind != ValueKind::kTuple) fail("arguments that are not a tuple");
   if (!is_callable(callee)) fail("calls a value that is not a class or function by name");
   if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
-  Value* data = plain_data(callee, arguments.items);
+  Value* data = plain_data(callee, arguments.items());
   if (data == nullptr) return push_call(false, nullptr);
   drop(2);
   push(data);
@@ -238,20 +241,20 @@ Value* Machine::plain_data(const Value& callee, std::span<Value* const> argument
   const std::size_t count = arguments.size();
   const bool is_latin1_text = count == 2 && arguments[0]->is_string() && is_latin1(*arguments[1]);
   if (callee.is_global("_codecs", "encode")) {
-    return is_latin1_text ? latin1_bytes(ValueKind::kBytes, arguments[0]->text) : nullptr;
+    return is_latin1_text ? latin1_bytes(ValueKind::kBytes, arguments[0]->text()) : nullptr;
   }
   if (callee.kind != ValueKind::kGlobal || callee.module() != "builtins" || count > 2) return nullptr;
-  if (callee.text == "bytes" && count == 0) return nodes_.make(ValueKind::kBytes);
-  if (callee.text == "bytearray") {
-    if (is_latin1_text) return latin1_bytes(ValueKind::kByteArray, arguments[0]->text);
+  if (callee.text() == "bytes" && count == 0) return nodes_.make(ValueKind::kBytes);
+  if (callee.text() == "bytearray") {
+    if (is_latin1_text) return latin1_bytes(ValueKind::kByteArray, arguments[0]->text());
     const bool has_bytes = count == 1 && arguments[0]->kind == ValueKind::kBytes;
-    if (has_bytes || count == 0) return nodes_.make_text(ValueKind::kByteArray, has_bytes ? arguments[0]->text : "");
+    if (has_bytes || count == 0) return nodes_.make_text(ValueKind::kByteArray, has_bytes ? arguments[0]->text() : "");
   }
-  const bool is_set = callee.text == "set";
-  if ((!is_set && callee.text != "frozenset") || count != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
+  const bool is_set = callee.text() == "set";
+  if ((!is_set && callee.text() != "frozenset") || count != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
   Value* set = nodes_.make(is_set ? ValueKind::kSet : ValueKind::kFrozenSet);
-  nodes_.append(set->items, arguments[0]->items);
-  check_keys(*set, set->items, 1);
+  nodes_.append(*set, arguments[0]->items());
+  check_keys(*set, set->items(), 1);
   return set;
 }
 
@@ -267,16 +270,16 @@ Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
 /// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else
 /// is accepted: not of values, not of another getattr, no methods. Members of known enums may begin in lower case.
 void Machine::check_getattr(const Value& arguments) const {
-  const bool two = arguments.items.size() == 2 && arguments.items[1]->is_string();
+  const bool two = arguments.items().size() == 2 && arguments.items()[1]->is_string();
   if (!two) fail("getattr without a class and a name");
-  const ValueKind of = arguments.items[0]->kind;
+  const ValueKind of = arguments.items()[0]->kind;
   if (of == ValueKind::kOpaque) return;
   if (of != ValueKind::kGlobal) fail("getattr of a value that is not a class by name");
-  const std::string_view name = arguments.items[1]->text;
+  const std::string_view name = arguments.items()[1]->text();
   const auto is_word = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
   };
-  const bool may_be_lower = is_known_enum(arguments.items[0]->module(), arguments.items[0]->text);
+  const bool may_be_lower = is_known_enum(arguments.items()[0]->module(), arguments.items()[0]->text());
   const auto begins_a_member = [&](char c) { return (c >= 'A' && c <= 'Z') || (may_be_lower && c >= 'a' && c <= 'z'); };
   const bool is_member = !name.empty() && begins_a_member(name[0]) && std::ranges::all_of(name, is_word);
   if (!is_member) fail("getattr of a name that is neither a class nor an enum member");
@@ -299,17 +302,15 @@ void Machine::new_object(Value* kwargs) {
 /// Replaces callee and arguments, the last two values, by the call; an opaque class makes opaque objects.
 void Machine::push_call(bool is_new, Value* kwargs) {
   Value* callee = &below(1);
-  const std::span<Value*> arguments = below(0).items;
+  const std::span<Value*> arguments = below(0).items();
   const Value& made = class_made(*callee, arguments);
   drop(2);
   if (made.kind == ValueKind::kOpaque) {
-    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text);
+    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text());
     opaque->module_bytes = made.module_bytes;
     return push(opaque);
   }
-  Value* call = nodes_.make(ValueKind::kCall);
-  call->callee = callee;
-  call->items = arguments;
+  Value* call = nodes_.make_call(callee, arguments);
   if (is_new) nodes_.extra_of(*call).is_new = true;
   if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
   push(call);

@@ -28,9 +28,7 @@ namespace shard::pickle {
 class Machine {
  public:
   Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
-      : data_(reinterpret_cast<const char*>(data.data()), data.size()),
-        options_(options),
-        nodes_(arena) {}
+      : data_(reinterpret_cast<const char*>(data.data()), data.size()), options_(options), nodes_(arena) {}
 
   Value* run();
   std::size_t position() const { return at_; }

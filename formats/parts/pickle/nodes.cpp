@@ -25,14 +25,14 @@ struct KeyText {
         comparable = true;
         break;
       case ValueKind::kBool:
-        comparable = true, kind = ValueKind::kInt, number = key.boolean ? 1 : 0;
+        comparable = true, kind = ValueKind::kInt, number = key.boolean() ? 1 : 0;
         break;
       case ValueKind::kInt:
         comparable = true, kind = ValueKind::kInt, number = key.number;
         break;
       case ValueKind::kString:
       case ValueKind::kBytes:
-        comparable = true, kind = key.kind, text = key.text;
+        comparable = true, kind = key.kind, text = key.text();
         break;
       default:
         break;
@@ -105,7 +105,7 @@ std::size_t capacity_of(std::size_t size) { return size <= 16 ? size + size % 2 
 Nodes::Nodes(Arena& arena) : arena_(arena) {
   none_ = make(ValueKind::kNone);
   true_ = make(ValueKind::kBool);
-  true_->boolean = true;
+  true_->number = 1;
   false_ = make(ValueKind::kBool);
   empty_tuple_ = make(ValueKind::kTuple);
 }
@@ -125,7 +125,14 @@ Value* Nodes::make(ValueKind kind) {
 
 Value* Nodes::make_text(ValueKind kind, std::string_view text) {
   Value* value = make(kind);
-  value->text = text;
+  value->set_text(text);
+  return value;
+}
+
+Value* Nodes::make_call(Value* callee, std::span<Value*> arguments) {
+  Value* value = make(ValueKind::kCall);
+  value->call = std::construct_at(room_for<CallParts>(1));
+  *value->call = {callee, arguments};
   return value;
 }
 
@@ -148,8 +155,8 @@ Value* Nodes::integer(std::int64_t number) {
 }
 
 CallExtra& Nodes::extra_of(Value& call) {
-  if (call.extra == nullptr) call.extra = std::construct_at(room_for<CallExtra>(1));
-  return *call.extra;
+  if (call.call->extra == nullptr) call.call->extra = std::construct_at(room_for<CallExtra>(1));
+  return *call.call->extra;
 }
 
 std::span<Value*> Nodes::fixed(std::span<Value* const> items) {
@@ -169,9 +176,9 @@ void Nodes::append(std::span<Value*>& array, std::span<Value* const> items) {
   array = {data, size};
 }
 
-void drop_repeated_keys(std::span<Value*>& pairs) {
+std::span<Value*> without_repeated_keys(std::span<Value*> pairs) {
   constexpr std::size_t kFew = 2 * 8;
-  if (pairs.size() <= kFew && few_keys_differ(pairs)) return;
+  if (pairs.size() <= kFew && few_keys_differ(pairs)) return pairs;
   const std::vector<HashedPair> order = by_key(pairs);
   std::vector<bool> repeats(pairs.size() / 2, false);
   for (std::size_t i = 1, first = 0; i < order.size(); ++i) {
@@ -191,7 +198,7 @@ void drop_repeated_keys(std::span<Value*>& pairs) {
     pairs[2 * kept + 1] = pairs[2 * i + 1];
     ++kept;
   }
-  pairs = pairs.first(2 * kept);
+  return pairs.first(2 * kept);
 }
 
 bool is_python_utf8(std::string_view text) {

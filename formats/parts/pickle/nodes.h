@@ -22,6 +22,7 @@ class Nodes {
 
   Value* make(ValueKind kind);
   Value* make_text(ValueKind kind, std::string_view text);  ///< Does not copy the text.
+  Value* make_call(Value* callee, std::span<Value*> arguments);
   Value* make_global(ValueKind kind, std::string_view module, std::string_view name);
   std::span<char> characters(std::size_t count);  ///< Memory for a text.
   Value* none() { return none_; }
@@ -34,6 +35,12 @@ class Nodes {
   std::span<Value*> fixed(std::span<Value* const> items);
   /// Appends to an array that only this function made; an empty span is one.
   void append(std::span<Value*>& array, std::span<Value* const> items);
+  /// The same of the items of a list, dict or set.
+  void append(Value& container, std::span<Value* const> items) {
+    std::span<Value*> array = container.items();
+    append(array, items);
+    container.set_items(array);
+  }
 
  private:
   /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of
@@ -56,9 +63,9 @@ class Nodes {
   std::array<Value*, 1024> recent_ints_{};  ///< By hash.
 };
 
-/// Removes keys that repeat, as assignments to a Python dict do: the first place, the last value. Compares strings,
-/// bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
-void drop_repeated_keys(std::span<Value*>& pairs);
+/// `pairs`, in place, without keys that repeat, as assignments to a Python dict do: the first place, the last value.
+/// Compares strings, bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
+std::span<Value*> without_repeated_keys(std::span<Value*> pairs);
 
 /// True for UTF-8 as Python's "surrogatepass" takes it: also lone surrogates, no other abuse.
 bool is_python_utf8(std::string_view text);

@@ -14,32 +14,33 @@ namespace {
 using Kind = NumpyValue::Kind;
 
 bool is_numpy_call(const Value& value, std::string_view module, std::string_view name) {
-  if (value.kind != ValueKind::kCall || value.callee == nullptr || value.callee->kind != ValueKind::kGlobal)
+  if (value.kind != ValueKind::kCall || value.callee() == nullptr || value.callee()->kind != ValueKind::kGlobal)
     return false;
-  const Value& callee = *value.callee;
-  if (callee.text != name) return false;
+  const Value& callee = *value.callee();
+  if (callee.text() != name) return false;
   const auto is_in = [&](std::string_view package) {
     return callee.module().starts_with(package) && callee.module().substr(package.size()) == module;
   };
   return is_in("numpy.core.") || is_in("numpy._core.");
 }
 
-const Value* state_of(const Value& call) { return call.extra != nullptr ? call.extra->state : nullptr; }
+const Value* state_of(const Value& call) { return call.extra() != nullptr ? call.extra()->state : nullptr; }
 
 /// numpy.dtype('f8', False, True), BUILD (3, '<', ...).
 bool read_dtype(const Value& value, NumpyValue& out) {
-  if (!value.is_call_of("numpy", "dtype") || value.items.empty() || !value.items[0]->is_string()) return false;
-  out.code = value.items[0]->text;
+  if (!value.is_call_of("numpy", "dtype") || value.items().empty() || !value.items()[0]->is_string()) return false;
+  out.code = value.items()[0]->text();
   const Value* state = state_of(value);
   if (state == nullptr) return true;
-  const bool has_order = state->kind == ValueKind::kTuple && state->items.size() >= 2 && state->items[1]->is_string();
-  if (has_order) out.big_endian = state->items[1]->text == ">";
+  const bool has_order =
+      state->kind == ValueKind::kTuple && state->items().size() >= 2 && state->items()[1]->is_string();
+  if (has_order) out.big_endian = state->items()[1]->text() == ">";
   return has_order;
 }
 
 bool read_shape(const Value& value, NumpyValue& out) {
   if (value.kind != ValueKind::kTuple) return false;
-  for (const Value* side : value.items) {
+  for (const Value* side : value.items()) {
     if (side->kind != ValueKind::kInt || side->number < 0) return false;
     out.shape.push_back(side->number);
   }
@@ -47,31 +48,31 @@ bool read_shape(const Value& value, NumpyValue& out) {
 }
 
 bool read_bytes(const Value& value, NumpyValue& out) {
-  if (value.kind == ValueKind::kBytes || value.kind == ValueKind::kByteArray) out.bytes = value.text;
+  if (value.kind == ValueKind::kBytes || value.kind == ValueKind::kByteArray) out.bytes = value.text();
   return out.bytes.has_value() || value.kind == ValueKind::kList;
 }
 
 /// scalar(dtype, bytes)
 bool read_scalar(const Value& call, NumpyValue& out) {
-  if (call.items.size() != 2 || !read_dtype(*call.items[0], out)) return false;
-  read_bytes(*call.items[1], out);
+  if (call.items().size() != 2 || !read_dtype(*call.items()[0], out)) return false;
+  read_bytes(*call.items()[1], out);
   return true;
 }
 
 /// _reconstruct(ndarray, (0,), b'b'), BUILD (1, shape, dtype, is column-major, bytes or list)
 bool read_array(const Value& call, NumpyValue& out) {
   const Value* state = state_of(call);
-  if (state == nullptr || state->kind != ValueKind::kTuple || state->items.size() != 5) return false;
-  const std::span<Value* const> parts = state->items;
-  out.column_major = parts[3]->kind == ValueKind::kBool && parts[3]->boolean;
+  if (state == nullptr || state->kind != ValueKind::kTuple || state->items().size() != 5) return false;
+  const std::span<Value* const> parts = state->items();
+  out.column_major = parts[3]->kind == ValueKind::kBool && parts[3]->boolean();
   return read_shape(*parts[1], out) && read_dtype(*parts[2], out) && read_bytes(*parts[4], out);
 }
 
 /// _frombuffer(bytes, dtype, shape, 'C' or 'F'), as protocol 5 writes arrays
 bool read_buffer(const Value& call, NumpyValue& out) {
-  if (call.items.size() != 4 || !call.items[3]->is_string()) return false;
-  out.column_major = call.items[3]->text == "F";
-  return read_bytes(*call.items[0], out) && read_dtype(*call.items[1], out) && read_shape(*call.items[2], out);
+  if (call.items().size() != 4 || !call.items()[3]->is_string()) return false;
+  out.column_major = call.items()[3]->text() == "F";
+  return read_bytes(*call.items()[0], out) && read_dtype(*call.items()[1], out) && read_shape(*call.items()[2], out);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ struct LoadOptions {
   std::function<bool(std::string_view module, std::string_view name)> allow;
   bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
   bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
-  bool integer_ids = false;     ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
+  bool integer_ids =
+      false;  ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
 };
 

@@ -3,10 +3,10 @@
 ///
 /// Read: the end record at the very end (a comment may follow it), zip64 end record and locator, central directory, and
 /// on demand each local header, which must agree with the directory. Refused: encryption, several disks, counts
-/// that contradict one another, duplicate names, overlapping records, records outside the range, bytes before the first record or between records, names that
-/// are absolute or hold "..", "\\" or NUL.
-/// Written: as torch 2.11 writes (stored records, data at multiples of 64 from the zip's start through an "FB" extra
-/// field, data descriptors, zip64 tail always). Source: APPNOTE.TXT 6.3.10 and torch's caffe2/serialize.
+/// that contradict one another, duplicate names, overlapping records, records outside the range, bytes before the first
+/// record or between records, names that are absolute or hold "..", "\\" or NUL. Written: as torch 2.11 writes (stored
+/// records, data at multiples of 64 from the zip's start through an "FB" extra field, data descriptors, zip64 tail
+/// always). Source: APPNOTE.TXT 6.3.10 and torch's caffe2/serialize.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,127 @@
+#include "formats/hdf5/outline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/hdf5/datatype.h"
+#include "formats/hdf5/link_names.h"
+#include "formats/hdf5/root_notes.h"
+#include "libshard/core/clipped.h"
+#include "libshard/core/error.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+constexpr std::size_t kMaxAttributeName = 65534;  // Its length stands in 16 bits, with a NUL.
+
+std::string text_of(const PathPart& part) {
+  return part.is_index ? std::to_string(part.index) : std::string(part.key());
+}
+
+std::string last_key(const Outline::Keys& keys) {
+  return keys.path.empty() ? std::string(keys.name) : text_of(keys.path.back());
+}
+
+/// An attribute that says something else of a dataset than an object would.
+bool is_reserved(std::string_view attribute) {
+  return attribute.empty() || attribute == kDtypeAttribute || attribute.starts_with(kReserved);
+}
+
+void check_attribute_name(std::string_view attribute, std::string_view of) {
+  if (attribute.size() <= kMaxAttributeName) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write '{}' as an attribute", clipped(of)))
+      .because(fmt::format("its key takes {} bytes, an attribute's name holds {}", attribute.size(), kMaxAttributeName))
+      .suggest(Remedy::kDropObjects);
+}
+
+}  // namespace
+
+std::uint32_t Outline::add_dataset(DType dtype, Dims shape, std::int64_t offset, std::int64_t bytes) {
+  OutgoingDataset dataset{.dtype = dtype, .shape = {}, .offset = offset, .bytes = bytes};
+  if (dtype_block(dtype).elements > 1) {
+    dataset.shape = {bytes};
+    dataset.attributes.emplace_back(kShapeAttribute, integers_content(shape));
+  } else {
+    dataset.shape.assign(shape.begin(), shape.end());
+  }
+  if (is_opaque(dtype)) dataset.attributes.emplace_back(kDtypeAttribute, text_content(dtype_name(dtype)));
+  datasets_.push_back(std::move(dataset));
+  return static_cast<std::uint32_t>(datasets_.size() - 1);
+}
+
+std::uint32_t Outline::add_virtual(DType dtype, Dims shape, std::int64_t bytes, std::vector<OutgoingBox> boxes) {
+  const std::uint32_t number = add_dataset(dtype, shape, -1, bytes);
+  datasets_[number].boxes = std::move(boxes);
+  return number;
+}
+
+std::string Outline::encoded(std::string name, std::string_view key) {
+  has_encoded_names_ = has_encoded_names_ || name != key;
+  return name;
+}
+
+OutgoingNode& Outline::group_of(const Keys& keys) {
+  OutgoingNode* group = &root_;
+  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) {
+    const std::string key = text_of(keys.path[i]);
+    group = &group->members[encoded(link_name(key), key)];
+  }
+  return *group;
+}
+
+std::string Outline::link(const Keys& keys, std::uint32_t dataset, std::string_view suffix) {
+  const std::string key = last_key(keys), name = encoded(link_name(key), key) + std::string(suffix);
+  group_of(keys).members[name].dataset = dataset;
+  ++datasets_[dataset].names;
+  std::string path;
+  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(text_of(keys.path[i]));
+  return path + '/' + name;
+}
+
+/// An object "w.units" beside a dataset "w" is the attribute "units" of that dataset, as other programs expect it.
+/// Datasets with two names would show it under both.
+bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const Value& value) {
+  for (std::size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
+    const auto member = group.members.find(link_name(key.substr(0, dot)));
+    const std::string_view attribute = key.substr(dot + 1);
+    if (member == group.members.end() || member->second.dataset == kNoIndex || is_reserved(attribute)) continue;
+    OutgoingDataset& dataset = datasets_[member->second.dataset];
+    if (dataset.names > 1) continue;
+    dataset.attributes.emplace_back(encoded(attribute_name(attribute), attribute), content_of(value));
+    return true;
+  }
+  return false;
+}
+
+void Outline::add_object(const Keys& keys, const Value& value) {
+  const std::string key = last_key(keys);
+  const bool is_root = keys.path.empty() && keys.name.empty();
+  OutgoingNode& group = group_of(keys);
+  if (value.kind == ValueKind::kDict && value.items().empty() && !is_root)
+    return void(group.members[encoded(link_name(key), key)]);
+  std::string name = encoded(attribute_name(key), key);
+  check_attribute_name(name, keys.name);
+  try {
+    if (!add_to_dataset(group, key, value)) group.attributes.emplace_back(std::move(name), content_of(value));
+  } catch (Error& error) {
+    throw error.of_tensor(keys.name);
+  }
+}
+
+void Outline::add_root_attribute(std::string_view name, OutgoingContent content) {
+  root_.attributes.emplace_back(name, std::move(content));
+}
+
+void Outline::add_text(std::string_view key, std::string_view text) {
+  std::string name = std::string(kMetadataPrefix) + encoded(link_name(key), key);
+  check_attribute_name(name, key);
+  add_root_attribute(name, text_content(text));
+}
+
+void Outline::finish() {
+  if (has_encoded_names_) add_root_attribute(kNamesAttribute, text_content(kPercentEncoded));
+}
+
+}  // namespace shard::hdf5

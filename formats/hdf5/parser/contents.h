@@ -1,0 +1,18 @@
+/// \file
+/// Attributes and strings: contents that libhdf5 itself reads. Inside formats/hdf5/parser only.
+#pragma once
+
+#include "formats/hdf5/library/handle.h"
+#include "formats/hdf5/parser/describe_type.h"
+#include "formats/hdf5/parser/kept.h"
+
+namespace shard::hdf5 {
+
+/// All attributes of an object, by name, bytewise.
+std::vector<Attribute> read_attributes(hid_t object, Kept& kept);
+/// The elements of a dataset of strings.
+std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, Kept& kept);
+/// The elements of a dataset, as they lie in the file. \pre is_plain() of its type
+std::span<const std::byte> read_elements(hid_t dataset, const Space& space, Kept& kept);
+
+}  // namespace shard::hdf5

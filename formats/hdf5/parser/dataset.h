@@ -1,0 +1,20 @@
+/// \file
+/// A dataset as plain data. Inside formats/hdf5/parser only.
+#pragma once
+
+#include "formats/hdf5/library/handle.h"
+#include "formats/hdf5/parser/channel.h"
+#include "formats/hdf5/parser/kept.h"
+
+namespace shard::hdf5 {
+
+struct WholeFile {
+  Channel& channel;
+  FileFacts facts{};
+};
+
+/// Fills all fields of a dataset in `entry` but its names and attributes.
+/// \throws Refusal  external storage, filters that cannot be undone; see read_mappings
+void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& kept);
+
+}  // namespace shard::hdf5

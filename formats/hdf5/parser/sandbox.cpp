@@ -1,0 +1,62 @@
+#include "formats/hdf5/parser/sandbox.h"
+
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <initializer_list>
+
+namespace shard::hdf5 {
+
+namespace {
+
+bool limit(__rlimit_resource resource, std::int64_t most, std::int64_t grace = 0) {
+  const rlimit both{static_cast<rlim_t>(most), static_cast<rlim_t>(most + grace)};
+  return setrlimit(resource, &both) == 0;
+}
+
+bool set_limits(const SandboxLimits& limits) {
+  constexpr int kDescriptors = 1;  // The socket, so that nothing can be opened.
+  constexpr int kGrace = 1;        // Seconds, so that the signal is SIGXCPU.
+  return limit(RLIMIT_AS, limits.memory_bytes) && limit(RLIMIT_CPU, limits.cpu_seconds, kGrace) &&
+         limit(RLIMIT_FSIZE, 0) && limit(RLIMIT_CORE, 0) && limit(RLIMIT_NOFILE, kDescriptors);
+}
+
+/// All other calls fail with EPERM.
+bool add_rules(scmp_filter_ctx filter) {
+  const scmp_arg_cmp of_socket = SCMP_A0(SCMP_CMP_EQ, 0);
+  const scmp_arg_cmp of_memory = SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS);
+  const scmp_arg_cmp not_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
+  bool is_added = true;
+  for (const int call : {SCMP_SYS(read), SCMP_SYS(write)}) {
+    is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, call, 1, of_socket) == 0;
+  }
+  is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, of_memory, not_code) == 0;
+  for (const int call : {SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(brk), SCMP_SYS(exit),
+                         SCMP_SYS(exit_group), SCMP_SYS(futex), SCMP_SYS(rt_sigreturn), SCMP_SYS(restart_syscall),
+                         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday)}) {
+    is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, call, 0) == 0;
+  }
+  return is_added;
+}
+
+void filter_calls() {
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(1));
+  if (filter == nullptr) return;
+  if (add_rules(filter)) seccomp_load(filter);
+  seccomp_release(filter);
+}
+
+}  // namespace
+
+bool enter_sandbox(const SandboxLimits& limits) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_DUMPABLE, 0);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !set_limits(limits)) return false;
+  filter_calls();
+  return true;
+}
+
+}  // namespace shard::hdf5

@@ -1,0 +1,19 @@
+/// \file
+/// Gives up what a parser does not need. Inside formats/hdf5/parser only.
+#pragma once
+
+#include <cstdint>
+
+namespace shard::hdf5 {
+
+struct SandboxLimits {
+  std::int64_t cpu_seconds = 0;
+  std::int64_t memory_bytes = 0;  ///< Of address space.
+};
+
+/// Afterwards this process can read and write descriptor 0, take memory and end. It ends with its parent.
+/// \returns false  a limit cannot be set. Kernels without seccomp are accepted: no descriptor can be opened there
+/// either.
+bool enter_sandbox(const SandboxLimits& limits);
+
+}  // namespace shard::hdf5

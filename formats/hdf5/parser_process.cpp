@@ -1,0 +1,149 @@
+#include "formats/hdf5/parser_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "libshard/core/error.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+[[noreturn]] void throw_not_started(const std::string& program, int error) {
+  throw Error(ErrorCode::kResource, fmt::format("cannot start the parser of HDF5 files: {}", std::strerror(error)))
+      .because(fmt::format("HDF5 files are read by the program '{}'", program));
+}
+
+/// What the new process does before it becomes the program.
+class SpawnPlan {
+ public:
+  explicit SpawnPlan(int socket) {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawn_file_actions_adddup2(&actions_, socket, 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, 1);
+    posix_spawnattr_init(&attributes_);
+    sigset_t signals;
+    sigemptyset(&signals);
+    posix_spawnattr_setsigmask(&attributes_, &signals);
+    sigfillset(&signals);
+    posix_spawnattr_setsigdefault(&attributes_, &signals);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  }
+  ~SpawnPlan() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  int start(pid_t& process, const std::string& program, const std::vector<std::string>& arguments) const {
+    std::vector<char*> argv{const_cast<char*>(program.c_str())};
+    for (const std::string& each : arguments) argv.push_back(const_cast<char*>(each.c_str()));
+    argv.push_back(nullptr);
+    char* environment[] = {nullptr};
+    return posix_spawn(&process, program.c_str(), &actions_, &attributes_, argv.data(), environment);
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_{};
+  posix_spawnattr_t attributes_{};
+};
+
+std::string fate_of(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    if (signal == SIGXCPU || signal == SIGKILL) return "it took more time than a file of this size needs";
+    return fmt::format("it crashed ({})", strsignal(signal));
+  }
+  return "it ended before its answer did";
+}
+
+}  // namespace
+
+ParserProcess::ParserProcess(const std::string& program, const std::vector<std::string>& arguments,
+                             std::chrono::milliseconds silence)
+    : silence_(silence) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_not_started(program, errno);
+  const int error = SpawnPlan(ends[1]).start(process_, program, arguments);
+  close(ends[1]);
+  if (error != 0) {
+    close(ends[0]);
+    throw_not_started(program, error);
+  }
+  socket_ = ends[0];
+}
+
+ParserProcess::~ParserProcess() {
+  close(socket_);
+  if (process_ < 0) return;
+  kill(process_, SIGKILL);
+  reap();
+}
+
+bool ParserProcess::receive(std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t count = recv(socket_, out.data(), out.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      out = out.subspan(static_cast<std::size_t>(count));
+    } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      wait_for(POLLIN);
+    } else if (count == 0 || errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ParserProcess::send(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t count = ::send(socket_, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count > 0) {
+      data = data.subspan(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait_for(POLLOUT);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void ParserProcess::wait_for(short events) {
+  pollfd poll_for{socket_, events, 0};
+  const int ready = poll(&poll_for, 1, static_cast<int>(silence_.count()));
+  if (ready != 0) return;  // A signal as well: the caller tries again.
+  throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser stopped answering")
+      .of_kind(FindingKind::kBadHeader)
+      .because(fmt::format("it was silent for {} s", silence_.count() / 1000));
+}
+
+int ParserProcess::reap() {
+  int status = 0;
+  while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+  }
+  process_ = -1;
+  return status;
+}
+
+std::string ParserProcess::fate() {
+  // Its end of the socket may be closed while it lives on, so it is ended here unless it is about to end by itself.
+  for (int turn = 0; turn < 100; ++turn) {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;
+    poll(nullptr, 0, 10);
+  }
+  kill(process_, SIGKILL);
+  return fate_of(reap());
+}
+
+}  // namespace shard::hdf5

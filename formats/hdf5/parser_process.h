@@ -1,0 +1,46 @@
+/// \file
+/// A process that answers over a socket and has nothing else. Inside formats/hdf5 only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shard::hdf5 {
+
+/// Started with one end of a socket as its only descriptor (number 0), no environment and no signal blocked. Killed and
+/// waited for by the destructor at the latest. Threads: one.
+class ParserProcess {
+ public:
+  /// `silence`: a process that neither sends nor takes anything for so long is ended.
+  /// \throws Error kResource  it cannot be started
+  ParserProcess(const std::string& program, const std::vector<std::string>& arguments,
+                std::chrono::milliseconds silence);
+  ~ParserProcess();
+  ParserProcess(const ParserProcess&) = delete;
+  ParserProcess& operator=(const ParserProcess&) = delete;
+
+  /// Fills `out` with what it sends. \returns false  it ended before
+  /// \throws Error kCorruption  it is silent
+  bool receive(std::span<std::byte> out);
+  /// \returns false  it ended before it took all
+  /// \throws Error kCorruption  it is silent
+  bool send(std::span<const std::byte> data);
+  /// Waits for a process that ended its answer early. \returns what became of it: "it crashed (Segmentation fault)",
+  /// ...
+  std::string fate();
+
+ private:
+  void wait_for(short events);
+  int reap();
+
+  std::chrono::milliseconds silence_;
+  int socket_ = -1;
+  pid_t process_ = -1;
+};
+
+}  // namespace shard::hdf5

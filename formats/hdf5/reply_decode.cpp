@@ -1,0 +1,326 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "formats/hdf5/reply.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+[[noreturn]] void throw_malformed(std::string_view what) {
+  throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser gave a malformed answer")
+      .of_kind(FindingKind::kBadHeader)
+      .because(what);
+}
+
+/// What a file can say that no file may.
+[[noreturn]] void throw_contradiction(std::string_view what) {
+  throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {}", what))
+      .of_kind(FindingKind::kBadHeader);
+}
+
+/// Takes the payload apart. Every count is compared with what is left before anything is made of it.
+class Decoder {
+ public:
+  Decoder(std::span<const std::byte> payload, Arena& arena) : left_(payload), arena_(arena) {}
+
+  template <class Number>
+  Number number() {
+    static_assert(std::is_arithmetic_v<Number>);
+    Number value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  template <class Enum>
+  Enum one_of(Enum last) {
+    const auto value = number<std::underlying_type_t<Enum>>();
+    if (value > static_cast<std::underlying_type_t<Enum>>(last)) throw_malformed("a kind that does not exist");
+    return static_cast<Enum>(value);
+  }
+  bool flag() {
+    const auto value = number<std::uint8_t>();
+    if (value > 1) throw_malformed("a flag is neither 0 nor 1");
+    return value == 1;
+  }
+  std::int64_t natural() {
+    const auto value = number<std::int64_t>();
+    if (value < 0) throw_malformed("a number is negative");
+    return value;
+  }
+  /// How many items follow, each of `least` bytes or more.
+  std::size_t count(std::size_t least) {
+    const auto value = number<std::uint32_t>();
+    if (value > left_.size() / least) throw_malformed("more items than it has bytes for");
+    return value;
+  }
+  std::span<const std::byte> bytes() { return take(count(1)); }
+  std::string_view text() {
+    const std::span<const std::byte> data = bytes();
+    return {reinterpret_cast<const char*>(data.data()), data.size()};
+  }
+  std::vector<std::string_view> texts() {
+    std::vector<std::string_view> result(count(sizeof(std::uint32_t)));
+    for (std::string_view& each : result) each = text();
+    return result;
+  }
+  std::vector<std::int64_t> dims() {
+    std::vector<std::int64_t> result(count(sizeof(std::int64_t)));
+    for (std::int64_t& each : result) each = natural();
+    return result;
+  }
+
+  Type type(int depth = 0);
+  Space space();
+  std::vector<Attribute> attributes();
+  std::vector<Filter> filters();
+  std::vector<ChunkPlace> chunks();
+  std::vector<VirtualMapping> mappings();
+
+  void end() const {
+    if (!left_.empty()) throw_malformed("bytes behind its end");
+  }
+
+ private:
+  std::span<const std::byte> take(std::size_t bytes) {
+    if (bytes > left_.size()) throw_malformed("it ends early");
+    const std::span<const std::byte> taken = left_.first(bytes);
+    left_ = left_.subspan(bytes);
+    return taken;
+  }
+
+  std::span<const std::byte> left_;
+  Arena& arena_;
+};
+
+Type Decoder::type(int depth) {
+  if (depth > kMostTypeDepth) throw_malformed("datatypes nest too deep");
+  Type type;
+  type.kind = one_of(TypeClass::kComplex);
+  type.bytes = number<std::uint32_t>();
+  FloatFields& fields = type.fields;
+  for (bool* each : {&type.big_endian, &type.is_signed, &type.is_variable, &fields.implied_one}) *each = flag();
+  for (std::uint32_t* each : {&type.precision, &type.offset, &fields.precision, &fields.offset, &fields.sign_at,
+                              &fields.exponent_at, &fields.exponent_bits, &fields.mantissa_at, &fields.mantissa_bits})
+    *each = number<std::uint32_t>();
+  fields.bias = number<std::uint64_t>();
+  type.tag = text();
+  type.dims = dims();
+  constexpr std::size_t kLeastMember = 2 * sizeof(std::uint32_t) + sizeof(std::int64_t);
+  type.inner.resize(count(kLeastMember));
+  arena_.charge(Charge::kVisits, static_cast<std::int64_t>(type.inner.size()));
+  for (std::size_t i = 0; i < type.inner.size(); ++i) {
+    Type::Member& member = type.inner[i];
+    member.name = text();
+    member.at = number<std::uint32_t>();
+    member.value = number<std::int64_t>();
+    if (type.kind != TypeClass::kEnum || i == 0) member.type = this->type(depth + 1);
+  }
+  return type;
+}
+
+Space Decoder::space() {
+  Space space;
+  space.kind = one_of(SpaceKind::kSimple);
+  space.shape = dims();
+  if (space.kind != SpaceKind::kSimple && !space.shape.empty()) throw_malformed("a scalar has a shape");
+  checked_numel(space.shape);
+  return space;
+}
+
+std::int64_t elements_of(const Space& space) { return space.kind == SpaceKind::kNull ? 0 : checked_numel(space.shape); }
+
+/// Whether there are as many bytes or strings as elements; none of both: the parser does not read such a type.
+void check_content(const Type& type, const Space& space, std::size_t bytes, std::size_t strings) {
+  const std::int64_t elements = elements_of(space);
+  const auto is = [](std::size_t found, std::int64_t wanted) { return static_cast<std::int64_t>(found) == wanted; };
+  const bool fits = type.kind == TypeClass::kString
+                        ? bytes == 0 && is(strings, elements)
+                        : strings == 0 && (bytes == 0 || is(bytes, checked_mul(elements, type.bytes)));
+  if (!fits) throw_malformed("contents that are not as long as their shape");
+}
+
+std::vector<Attribute> Decoder::attributes() {
+  std::vector<Attribute> result;
+  const std::size_t number = count(sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < number; ++i) {
+    Attribute each;
+    each.name = text();
+    each.content.type = type();
+    each.content.space = space();
+    each.content.data = bytes();
+    each.content.strings = texts();
+    check_content(each.content.type, each.content.space, each.content.data.size(), each.content.strings.size());
+    result.push_back(std::move(each));
+  }
+  return result;
+}
+
+std::vector<Filter> Decoder::filters() {
+  std::vector<Filter> result(count(sizeof(FilterKind) + sizeof(std::uint32_t)));
+  if (result.size() > 32) throw_malformed("more than 32 filters");
+  for (Filter& each : result) {
+    each.kind = one_of(FilterKind::kFletcher32);
+    each.parameter = number<std::uint32_t>();
+  }
+  return result;
+}
+
+std::vector<ChunkPlace> Decoder::chunks() {
+  std::vector<ChunkPlace> result(count(sizeof(ChunkPlace)));
+  arena_.charge(Charge::kChunks, static_cast<std::int64_t>(result.size()));
+  const std::span<const std::byte> data = take(result.size() * sizeof(ChunkPlace));
+  if (!data.empty()) std::memcpy(result.data(), data.data(), data.size());
+  return result;
+}
+
+std::vector<VirtualMapping> Decoder::mappings() {
+  std::vector<VirtualMapping> result(count(3 * sizeof(std::uint32_t)));
+  arena_.charge(Charge::kPlacedBoxes, static_cast<std::int64_t>(result.size()));
+  for (VirtualMapping& mapping : result) {
+    mapping.file = text();
+    mapping.dataset = text();
+    mapping.boxes.resize(count(4 * sizeof(std::uint32_t)));
+    arena_.charge(Charge::kPlacedBoxes, static_cast<std::int64_t>(mapping.boxes.size()));
+    for (VirtualBox& box : mapping.boxes) {
+      for (auto* each : {&box.offsets, &box.sizes, &box.source_offsets, &box.source_sizes}) *each = dims();
+    }
+  }
+  return result;
+}
+
+[[noreturn]] void throw_outside(std::string_view what, std::int64_t end, std::int64_t file_bytes) {
+  throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {} ends behind the file", what))
+      .of_kind(FindingKind::kOutOfBounds)
+      .expected(fmt::format("at most {}", file_bytes))
+      .found(end);
+}
+
+void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
+  if (entry.offset < -1 || entry.stored_bytes < 0) throw_malformed("a negative place");
+  if (entry.offset == -1) return;
+  const std::int64_t wanted = checked_mul(elements_of(entry.space), entry.type.bytes);
+  if (entry.stored_bytes < wanted) {
+    throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: a dataset has less storage than elements")
+        .of_kind(FindingKind::kOutOfBounds)
+        .expected(fmt::format("at least {} bytes", wanted))
+        .found(entry.stored_bytes);
+  }
+  const std::int64_t end = checked_add(entry.offset, entry.stored_bytes);
+  if (end > file_bytes) throw_outside("a dataset", end, file_bytes);
+}
+
+void check_chunks(const Entry& entry, std::int64_t file_bytes) {
+  const std::vector<std::int64_t>& shape = entry.space.shape;
+  if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_malformed("a chunk of another rank");
+  std::int64_t grid = 1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (entry.chunk_shape[i] <= 0) throw_malformed("a chunk without elements");
+    grid = checked_mul(grid, shape[i] / entry.chunk_shape[i] + (shape[i] % entry.chunk_shape[i] != 0));
+  }
+  const std::int64_t chunk_bytes = checked_mul(checked_numel(entry.chunk_shape), entry.type.bytes);
+  std::int64_t last = -1;
+  for (const ChunkPlace& chunk : entry.chunks) {
+    if (chunk.number <= last || chunk.number >= grid) throw_malformed("chunks outside their grid or out of order");
+    if (chunk.offset < 0) throw_malformed("a negative place");
+    if (entry.filters.empty() && chunk.bytes != chunk_bytes)
+      throw_contradiction("a chunk without filters has another size than its shape");
+    const std::int64_t end = checked_add(chunk.offset, chunk.bytes);
+    if (end > file_bytes) throw_outside("a chunk", end, file_bytes);
+    last = chunk.number;
+  }
+}
+
+void check_box(const VirtualBox& box, const std::vector<std::int64_t>& shape) {
+  if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) throw_malformed("a box of another rank");
+  if (box.source_offsets.size() != box.source_sizes.size()) throw_malformed("a source box of two ranks");
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (checked_add(box.offsets[i], box.sizes[i]) > shape[i])
+      throw_contradiction("a virtual dataset maps a box outside its shape");
+  }
+  for (std::size_t i = 0; i < box.source_sizes.size(); ++i) checked_add(box.source_offsets[i], box.source_sizes[i]);
+  if (checked_numel(box.sizes) != checked_numel(box.source_sizes)) throw_malformed("boxes of two sizes");
+}
+
+void check_dataset(const Entry& entry, std::int64_t file_bytes) {
+  if (entry.type.kind == TypeClass::kString) {
+    check_content(entry.type, entry.space, 0, entry.strings.size());
+    return;
+  }
+  checked_mul(elements_of(entry.space), entry.type.bytes);
+  if (!entry.strings.empty()) throw_malformed("strings in a dataset of numbers");
+  if (!entry.fill.empty() && entry.fill.size() != entry.type.bytes) throw_malformed("a fill value of another size");
+  switch (entry.storage) {
+    case StorageKind::kCompact:
+      return check_content(entry.type, entry.space, entry.compact.size(), 0);
+    case StorageKind::kContiguous:
+      return check_contiguous(entry, file_bytes);
+    case StorageKind::kChunked:
+      return check_chunks(entry, file_bytes);
+    case StorageKind::kVirtual:
+      for (const VirtualMapping& mapping : entry.mappings) {
+        for (const VirtualBox& box : mapping.boxes) check_box(box, entry.space.shape);
+      }
+  }
+}
+
+}  // namespace
+
+namespace {
+
+void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
+  entry.object = in.number<std::uint64_t>();
+  entry.attributes = in.attributes();
+  if (entry.kind == EntryKind::kGroup) {
+    entry.members = in.natural();
+    return in.end();
+  }
+  entry.type = in.type();
+  entry.space = in.space();
+  entry.storage = in.one_of(StorageKind::kVirtual);
+  entry.strings = in.texts();
+  entry.compact = in.bytes();
+  entry.offset = in.number<std::int64_t>();
+  entry.stored_bytes = in.number<std::int64_t>();
+  entry.chunk_shape = in.dims();
+  entry.filters = in.filters();
+  entry.chunks = in.chunks();
+  const std::span<const std::byte> fill = in.bytes();
+  entry.fill.assign(fill.begin(), fill.end());
+  entry.mappings = in.mappings();
+  in.end();
+  check_dataset(entry, file_bytes);
+}
+
+}  // namespace
+
+Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, Arena& arena) {
+  arena.charge(Charge::kEntries);
+  Decoder in(payload, arena);
+  Entry entry;
+  entry.kind = in.one_of(EntryKind::kDataset);
+  entry.links = in.texts();
+  try {
+    decode_rest(in, entry, file_bytes);
+  } catch (Error& error) {
+    throw error.of_tensor(fmt::format("{}", fmt::join(entry.links, ".")));
+  }
+  return entry;
+}
+
+void throw_failure(std::span<const std::byte> payload) {
+  if (payload.size() < 2 || payload.size() > kMostFailureBytes + 1 || std::to_integer<int>(payload[0]) > 1) {
+    throw_malformed("a failure of another length or kind");
+  }
+  const bool is_unsupported = payload[0] == std::byte{1};
+  const std::string text(reinterpret_cast<const char*>(payload.data()) + 1, payload.size() - 1);
+  Error error(is_unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruption, "cannot read the HDF5 file: " + text);
+  if (!is_unsupported) error.of_kind(FindingKind::kBadHeader);
+  throw error;
+}
+
+}  // namespace shard::hdf5

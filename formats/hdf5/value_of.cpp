@@ -1,0 +1,180 @@
+// Attributes to objects.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "formats/hdf5/datatype.h"
+#include "formats/hdf5/values.h"
+#include "formats/parts/pickle/nodes.h"
+#include "formats/parts/pickle/pickle.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/cast.h"
+
+namespace shard::hdf5 {
+
+namespace {
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <class Number>
+Number number_at(std::span<const std::byte> element) {
+  Number number{};
+  std::memcpy(&number, element.data(), sizeof(number));
+  return number;
+}
+
+Value* make_real(Arena& arena, double number) {
+  Value* const value = make_value(arena, ValueKind::kFloat);
+  value->real = number;
+  return value;
+}
+
+/// Past 63 bits: as Python's pickles have it, with a byte for the sign.
+Value* make_unsigned(Arena& arena, std::uint64_t number) {
+  if (number <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    return make_int(arena, static_cast<std::int64_t>(number));
+  }
+  char bytes[9] = {};
+  std::memcpy(bytes, &number, sizeof(number));
+  Value* const value = make_value(arena, ValueKind::kLong);
+  value->set_text(arena.copy({bytes, sizeof(bytes)}));
+  return value;
+}
+
+/// An element as one of a wider type that has its value.
+template <class Number>
+Number widened(DType from, std::span<const std::byte> element, DType to) {
+  Number number{};
+  cast(from, element, to, std::as_writable_bytes(std::span(&number, 1)));
+  return number;
+}
+
+Value* make_text(Arena& arena, std::string_view text) {
+  Value* const value = make_value(arena, pickle::is_python_utf8(text) ? ValueKind::kString : ValueKind::kBytes);
+  value->set_text(arena.copy(text));
+  return value;
+}
+
+/// Makes elements of one type, one after the other.
+class ElementMaker {
+ public:
+  ElementMaker(Arena& arena, const ElementType& type, std::span<const std::byte> data)
+      : arena_(arena), type_(type), data_(data), bytes_(static_cast<std::size_t>(element_bytes(type.dtype))) {}
+
+  bool has_next() const { return data_.size() >= bytes_; }
+  Value* next() {
+    element_.assign(data_.begin(), data_.begin() + static_cast<std::ptrdiff_t>(bytes_));
+    data_ = data_.subspan(bytes_);
+    if (!is_complex(type_.dtype)) return make(type_.dtype, element_);
+    const std::span<std::byte> both(element_);
+    const DType part = component_of(type_.dtype);
+    Value* const parts[] = {make(part, both.first(bytes_ / 2)), make(part, both.last(bytes_ / 2))};
+    return make_call(arena_, make_global(arena_, "builtins", "complex"), parts);
+  }
+
+ private:
+  Value* make(DType dtype, std::span<std::byte> element) {
+    if (type_.swap) std::ranges::reverse(element);
+    if (dtype == DType::kBool) return make_bool(arena_, element[0] != std::byte{0});
+    if (dtype == DType::kFloat64) return make_real(arena_, number_at<double>(element));
+    if (is_float(dtype)) return make_real(arena_, widened<double>(dtype, element, DType::kFloat64));
+    if (dtype == DType::kUint64) return make_unsigned(arena_, number_at<std::uint64_t>(element));
+    return make_int(arena_, widened<std::int64_t>(dtype, element, DType::kInt64));
+  }
+
+  Arena& arena_;
+  const ElementType& type_;
+  std::span<const std::byte> data_;
+  std::size_t bytes_;
+  std::vector<std::byte> element_;
+};
+
+/// Lists of lists of what `next` makes, in row-major order. \pre as many elements as the shape says
+template <class Next>
+Value* nested(Arena& arena, std::span<const std::int64_t> shape, Next&& next) {
+  if (shape.empty()) return next();
+  std::vector<Value*> items;
+  for (std::int64_t i = 0; i < shape[0]; ++i) items.push_back(nested(arena, shape.subspan(1), next));
+  return make_list(arena, ValueKind::kList, items);
+}
+
+/// Whether the shape has exactly `count` elements. Dimensions before a 0 may not make more lists than a file pays for.
+bool has_elements(std::span<const std::int64_t> shape, std::size_t count) {
+  constexpr std::int64_t kMaxEmptyLists = 1 << 16;
+  std::int64_t all = 1, lists = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(all, size, &all)) return false;
+    if (size > 0 && __builtin_mul_overflow(lists, size, &lists)) return false;
+  }
+  return static_cast<std::size_t>(all) == count && (all > 0 || lists <= kMaxEmptyLists);
+}
+
+Error malformed(std::string_view why) {
+  return Error(ErrorCode::kCorruption, "cannot read an attribute").of_kind(FindingKind::kBadHeader).because(why);
+}
+
+Value* unknown(Arena& arena, const Type& type, bool opaque_unknown) {
+  if (!opaque_unknown) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read an attribute of type {}", to_string(type)))
+        .suggest(Remedy::kOpaqueGlobals)
+        .suggest(Remedy::kDropObjects);
+  }
+  Value* const global = make_global(arena, "h5py", to_string(type));
+  global->kind = ValueKind::kOpaque;
+  return global;
+}
+
+Value* pickled(Arena& arena, std::span<const std::byte> data, bool opaque_unknown) {
+  const pickle::LoadOptions options{
+      .file = {}, .allow = pickle::is_known_global, .opaque_unknown = opaque_unknown, .suggest_opaque = true};
+  return pickle::load(arena, std::as_bytes(std::span(arena.copy(text_of(data).substr(kPickleMark.size())))), options);
+}
+
+Value* strings_value(Arena& arena, const Content& content) {
+  if (!has_elements(content.space.shape, content.strings.size())) throw malformed("it lacks some of its strings");
+  auto text = content.strings.begin();
+  return nested(arena, content.space.shape, [&] { return make_text(arena, *text++); });
+}
+
+/// Opaque elements are bytes.
+Value* opaque_value(Arena& arena, const Content& content) {
+  const std::size_t bytes = content.type.bytes;
+  std::span<const std::byte> data = content.data;
+  if (bytes == 0 || !has_elements(content.space.shape, data.size() / bytes)) throw malformed("it lacks some elements");
+  return nested(arena, content.space.shape, [&] {
+    Value* const value = make_value(arena, ValueKind::kBytes);
+    value->set_text(arena.copy(text_of(data.first(bytes))));
+    data = data.subspan(bytes);
+    return value;
+  });
+}
+
+Value* numbers_value(Arena& arena, const Content& content, const ElementType& type) {
+  std::vector<std::int64_t> shape = content.space.shape;
+  shape.insert(shape.end(), type.dims.begin(), type.dims.end());
+  const std::size_t bytes = static_cast<std::size_t>(element_bytes(type.dtype));
+  if (!has_elements(shape, content.data.size() / bytes)) throw malformed("it lacks some elements");
+  ElementMaker maker(arena, type, content.data);
+  return nested(arena, shape, [&] { return maker.next(); });
+}
+
+}  // namespace
+
+Value* value_of(Arena& arena, const Content& content, bool opaque_unknown) {
+  if (content.space.kind == SpaceKind::kNull) return make_value(arena, ValueKind::kNone);
+  if (content.type.kind == TypeClass::kString) return strings_value(arena, content);
+  if (content.type.kind == TypeClass::kOpaque) {
+    const bool is_ours = content.space.kind == SpaceKind::kScalar && text_of(content.data).starts_with(kPickleMark);
+    return is_ours ? pickled(arena, content.data, opaque_unknown) : opaque_value(arena, content);
+  }
+  const std::optional<ElementType> type = element_type(content.type, {});
+  const bool is_known = type && (type->dtype == DType::kBool || is_castable(type->dtype));
+  return is_known ? numbers_value(arena, content, *type) : unknown(arena, content.type, opaque_unknown);
+}
+
+}  // namespace shard::hdf5

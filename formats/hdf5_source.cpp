@@ -1,0 +1,59 @@
+#include "formats/hdf5_source.h"
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+
+bool has_signature_at(const RandomReader& file, std::int64_t offset) {
+  std::array<char, kSignature.size()> found{};
+  if (offset + std::ssize(found) > file.size()) return false;
+  file.read_at(offset, std::as_writable_bytes(std::span(found)));
+  return std::string_view(found.data(), found.size()) == kSignature;
+}
+
+/// The specification lets a superblock stand at 0, 512, 1024, ... without an end; blocks of users are small.
+bool is_hdf5_file(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFile) return false;
+  const auto file = store.open(path);
+  if (has_signature_at(*file, 0)) return true;
+  constexpr std::int64_t kFirst = 512, kLast = 1 << 20;
+  for (std::int64_t offset = kFirst; offset <= kLast; offset *= 2) {
+    if (has_signature_at(*file, offset)) return true;
+  }
+  return false;
+}
+
+bool is_hdf5_folder(const SourceStore& store, const std::string& folder) {
+  return std::ranges::any_of(store.list(folder), [&](const std::string& name) {
+    return is_hdf5_name(name) && is_hdf5_file(store, join_path(folder, name));
+  });
+}
+
+}  // namespace
+
+bool is_hdf5_name(std::string_view name) {
+  return (name.ends_with(".h5") || name.ends_with(".hdf5")) && !name.starts_with('.');
+}
+
+bool is_keras_index(const SourceStore& store, const std::string& path) {
+  return path.ends_with(kKerasIndexSuffix) && store.status(path).kind == FileKind::kFile;
+}
+
+bool is_hdf5_source(const Source& source) {
+  const SourceStore& store = *source.store;
+  if (source.paths.size() == 1) {
+    const std::string& path = source.paths.front();
+    if (store.status(path).kind == FileKind::kFolder) return is_hdf5_folder(store, path);
+    return is_hdf5_file(store, path) || is_keras_index(store, path);
+  }
+  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_hdf5_file(store, path); });
+}
+
+}  // namespace shard

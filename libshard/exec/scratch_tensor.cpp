@@ -1,0 +1,104 @@
+#include "libshard/exec/scratch_tensor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/runs.h"
+#include "libshard/io/scratch_file.h"
+
+namespace shard {
+
+namespace {
+
+void check_size(const Catalog& catalog, std::span<const Chunk> chunks, std::int64_t bytes) {
+  std::int64_t most = ScratchTensor::kFreely;
+  for (const Chunk& chunk : chunks) {
+    const File& file = catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file];
+    most = std::max(most, checked_mul(ScratchTensor::kTimes, file.bytes));
+  }
+  if (bytes <= most) return;
+  throw Error(ErrorCode::kResource, fmt::format("cannot put {} bytes into a temporary file", bytes))
+      .expected(fmt::format("at most {}, by the size of the source file", most))
+      .found(bytes);
+}
+
+/// How the elements lie in the file.
+struct Lying {
+  Numbers sizes{};      ///< Of what is written: 1 in dimensions whose elements are repeated.
+  Numbers strides{};    ///< Of what is written.
+  Numbers repeating{};  ///< The strides of the tensor: 0 where elements are repeated.
+};
+
+Lying lie(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Order order) {
+  Lying lying;
+  const auto dims = static_cast<std::size_t>(tensor.shape.size());
+  const bool is_packed = dtype_block(tensor.dtype).elements > 1;  // Elements that share bytes stay beside each other.
+  std::array<bool, kMaxDims> repeats{};
+  for (std::size_t d = 0; d < dims; ++d) {
+    const auto i = static_cast<int>(d);
+    repeats[d] = !is_packed && std::ranges::all_of(chunks, [i](const Chunk& chunk) { return chunk.strides[i] == 0; });
+    lying.sizes[d] = repeats[d] ? 1 : tensor.shape[i];
+  }
+  const std::span<const std::int64_t> sizes = std::span(lying.sizes).first(dims);
+  if (order == ScratchTensor::Order::kRowMajor || is_packed) {
+    row_major_strides(sizes, std::span(lying.strides).first(dims));
+  } else {
+    pack(sizes, chunks.front().strides.span(), lying.strides);
+  }
+  for (std::size_t d = 0; d < dims; ++d) lying.repeating[d] = repeats[d] ? 0 : lying.strides[d];
+  return lying;
+}
+
+/// Adds the tensor, with what is written of it as its only chunk.
+void add_tensor(Catalog& catalog, const Tensor& source, std::uint32_t index, Dims sizes, Dims strides) {
+  StoredTensor stored;
+  stored.shape = sizes;
+  stored.strides = strides;
+  stored.dtype = source.dtype;
+  catalog.stored.push_back(stored);
+  Chunk chunk;
+  chunk.offsets = catalog.arena->zeros(sizes.size());
+  chunk.sizes = sizes;
+  chunk.strides = strides;
+  catalog.chunks.push_back(chunk);
+  Tensor tensor;
+  tensor.name = source.name;
+  tensor.shape = source.shape;
+  tensor.dtype = source.dtype;
+  tensor.chunk_count = 1;
+  tensor.source = index;
+  catalog.tensors.push_back(tensor);
+}
+
+}  // namespace
+
+ScratchTensor::ScratchTensor(const Catalog& source, const Reader& reader, std::uint32_t index, Order order,
+                             const ExecuteOptions& options) {
+  const Tensor& tensor = source.tensors[index];
+  const std::span<const Chunk> chunks = source.chunks_of(tensor);
+  const Lying lying = lie(tensor, chunks, order);
+  const auto dims = static_cast<std::size_t>(tensor.shape.size());
+  const Dims sizes = catalog_.arena->dims(std::span(lying.sizes).first(dims));
+  const std::int64_t bytes = checked_bytes(checked_numel(sizes.span()), tensor.dtype);
+  check_size(source, chunks, bytes);
+  catalog_.files.push_back({"temporary file", bytes});
+  catalog_.storages.push_back({.offset = 0, .bytes = bytes});
+  add_tensor(catalog_, tensor, index, sizes, catalog_.arena->dims(std::span(lying.strides).first(dims)));
+
+  ScratchFile scratch = make_scratch_file(bytes);
+  FileWriter* const files[] = {scratch.writer.get()};
+  const Plan plan =
+      plan_copies(source, catalog_, {.max_memory_bytes = options.max_memory_bytes, .threads = options.threads});
+  Progress progress;
+  execute(plan, source, reader, catalog_, files, options, progress);
+  file_ = std::move(scratch.reader);
+  Chunk& chunk = catalog_.chunks.front();
+  chunk.sizes = tensor.shape;
+  chunk.strides = catalog_.arena->dims(std::span(lying.repeating).first(dims));
+}
+
+}  // namespace shard

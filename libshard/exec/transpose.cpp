@@ -1,0 +1,143 @@
+#include "libshard/exec/transpose.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace shard {
+
+namespace {
+
+constexpr std::size_t kLine = 64;    // Bytes of a cache line.
+constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
+
+template <std::size_t kUnit>
+struct VectorOf;
+template <>
+struct VectorOf<1> {
+  using Type [[gnu::vector_size(16)]] = std::uint8_t;
+};
+template <>
+struct VectorOf<2> {
+  using Type [[gnu::vector_size(16)]] = std::uint16_t;
+};
+template <>
+struct VectorOf<4> {
+  using Type [[gnu::vector_size(16)]] = std::uint32_t;
+};
+template <>
+struct VectorOf<8> {
+  using Type [[gnu::vector_size(16)]] = std::uint64_t;
+};
+
+/// Takes elements of `a` and `b` in turn, from their lower or upper halves.
+template <std::size_t kUnit, bool kUpper, class Vector, std::size_t... kIndex>
+Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
+  constexpr std::size_t kUnits = 16 / kUnit;
+  constexpr std::size_t kFirst = kUpper ? kUnits / 2 : 0;
+  return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...);
+}
+
+/// Transposes kUnits rows of kUnits elements: log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.
+template <std::size_t kUnit>
+void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte* to, std::size_t to_stride) {
+  if constexpr (kUnit == 16) {
+    std::memcpy(to, from, 16);
+  } else {
+    using Vector = typename VectorOf<kUnit>::Type;
+    constexpr std::size_t kUnits = 16 / kUnit;
+    constexpr auto kIndices = std::make_index_sequence<kUnits>();
+    Vector rows[kUnits];
+    for (std::size_t i = 0; i < kUnits; ++i) {
+      std::memcpy(&rows[i], from + static_cast<std::int64_t>(i) * from_stride, 16);
+    }
+    for (std::size_t step = 1; step < kUnits; step *= 2) {
+      Vector next[kUnits];
+      for (std::size_t i = 0; i < kUnits / 2; ++i) {
+        next[2 * i] = interleave<kUnit, false, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
+        next[2 * i + 1] = interleave<kUnit, true, Vector>(rows[i], rows[i + kUnits / 2], kIndices);
+      }
+      std::memcpy(rows, next, sizeof(rows));
+    }
+    for (std::size_t i = 0; i < kUnits; ++i) std::memcpy(to + i * to_stride, &rows[i], 16);
+  }
+}
+
+/// One tile of a line by a line. Whole lines are read and whole lines are written, each once: where strides are powers
+/// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
+template <std::size_t kUnit>
+void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
+  constexpr std::size_t kSide = kLine / kUnit;
+  constexpr std::size_t kSquare = 16 / kUnit;
+  alignas(kLine) std::array<std::byte, kSide * kLine> tile;
+  for (std::size_t i = 0; i < kSide; i += kSquare) {
+    const std::byte* rows = from + static_cast<std::int64_t>(i) * from_stride;
+    for (std::size_t j = 0; j < kSide; j += kSquare) {
+      transpose_square<kUnit>(rows + j * kUnit, from_stride, tile.data() + j * kLine + i * kUnit, kLine);
+    }
+  }
+  for (std::size_t j = 0; j < kSide; ++j) {
+    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kLine, kLine);
+  }
+}
+
+/// What fills no tile: one element at a time, in blocks of columns whose lines in the target stay in the cache.
+template <std::size_t kUnit>
+void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
+                    std::byte* to, std::int64_t to_stride) {
+  constexpr auto kStep = static_cast<std::int64_t>(kUnit), kBlock = static_cast<std::int64_t>(kLine);
+  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, columns);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = begin; j < end; ++j) {
+        std::memcpy(to + j * to_stride + i * kStep, from + i * from_stride + j * kStep, kUnit);
+      }
+    }
+  }
+}
+
+/// Whole tiles, down one column of tiles in a band of rows after another; then the columns at the right and the rows at
+/// the bottom that fill none.
+template <std::size_t kUnit>
+bool transpose_all(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
+                   std::byte* to, std::int64_t to_stride) {
+  constexpr auto kSide = static_cast<std::int64_t>(kLine / kUnit), kStep = static_cast<std::int64_t>(kUnit);
+  const std::int64_t whole_rows = rows - rows % kSide, whole_columns = columns - columns % kSide;
+  for (std::int64_t band = 0; band < whole_rows; band += kBand) {
+    const std::int64_t band_end = std::min(band + kBand, whole_rows);
+    for (std::int64_t j = 0; j < whole_columns; j += kSide) {
+      for (std::int64_t i = band; i < band_end; i += kSide) {
+        transpose_tile<kUnit>(from + i * from_stride + j * kStep, from_stride, to + j * to_stride + i * kStep,
+                              to_stride);
+      }
+    }
+  }
+  transpose_edge<kUnit>(whole_rows, columns - whole_columns, from + whole_columns * kStep, from_stride,
+                        to + whole_columns * to_stride, to_stride);
+  transpose_edge<kUnit>(rows - whole_rows, columns, from + whole_rows * from_stride, from_stride,
+                        to + whole_rows * kStep, to_stride);
+  return true;
+}
+
+}  // namespace
+
+bool transpose(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride, std::byte* to,
+               std::int64_t to_stride, std::size_t unit) {
+  switch (unit) {
+    case 1:
+      return transpose_all<1>(rows, columns, from, from_stride, to, to_stride);
+    case 2:
+      return transpose_all<2>(rows, columns, from, from_stride, to, to_stride);
+    case 4:
+      return transpose_all<4>(rows, columns, from, from_stride, to, to_stride);
+    case 8:
+      return transpose_all<8>(rows, columns, from, from_stride, to, to_stride);
+    case 16:
+      return transpose_all<16>(rows, columns, from, from_stride, to, to_stride);
+    default:
+      return false;
+  }
+}
+
+}  // namespace shard

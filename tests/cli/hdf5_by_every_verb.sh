@@ -1,0 +1,65 @@
+# HDF5 goes through every verb as any other format does: one file, files of ranks under a master, several files.
+. "$(dirname "$0")/common.sh"
+
+source=$SHARD_DATA/golden/2.11.0/plain.pt
+same() { expect 0 diff --equal-nan "$1" "$2"; }
+digest() { "$SHARDCTL" digest -q "$1"; }
+
+expect 0 convert "$source" -o x.h5
+same "$source" x.h5
+expect 0 gather x.h5 -o back.pt
+same "$source" back.pt
+expect 0 inspect x.h5 --json
+holds out '"format": "hdf5"'
+expect 0 convert "$source" -o again.h5 -j 3 --max-memory 1MiB
+cmp x.h5 again.h5 || fail "threads and memory change the bytes"
+expect 0 gather "$source" -o "ranks.h5" --local-ranks 3
+cmp x.h5 ranks.h5 || fail "ranks change the bytes"
+
+model m.safetensors 1048576
+expect 0 split m.safetensors -o cut --to hdf5 --ranks 4
+[ "$(ls cut | tr '\n' ' ')" = "master.h5 rank-00000-of-00004.h5 rank-00001-of-00004.h5 rank-00002-of-00004.h5 rank-00003-of-00004.h5 " ] || fail "other files: $(ls cut)"
+same m.safetensors cut
+same m.safetensors cut/master.h5
+[ "$(digest cut)" = "$(digest m.safetensors)" ] || fail "the digest depends on the format"
+expect 0 inspect cut --json
+holds out '"world_size": 4'
+holds out '"file": "rank-00003-of-00004.h5"'
+expect 0 reshard cut -o recut --ranks 3
+same m.safetensors recut
+ls recut | grep -q rank-00002-of-00003.h5 || fail "reshard keeps the format"
+expect 0 reshard cut -o as_dcp --to dcp --ranks 2
+same m.safetensors as_dcp
+expect 0 split m.safetensors -o alike --to hdf5 --like cut
+same cut alike
+expect 0 reshard cut -o by_ranks --ranks 3 --local-ranks 2
+for file in recut/*; do cmp "$file" "by_ranks/${file#recut/}" || fail "ranks change the bytes of $file"; done
+
+expect 0 split m.safetensors -o parts --to hdf5 --shards 2
+same m.safetensors parts
+ls parts | grep -q master.h5 || fail "several files have a master"
+
+expect 0 cat cut 'w[1023:1024,0:3]'
+holds out 119
+expect 3 cat cut absent
+expect 0 convert cut -o half.h5 --include w --cast 'weight=float16' --rename 'w=weight'
+expect 0 inspect half.h5 --json
+holds out '"dtype": "float16"'
+expect 0 split m.safetensors -o dry --to hdf5 --ranks 4 -n
+[ ! -e dry ] || fail "a dry run writes"
+
+expect 8 inspect cut/rank-00001-of-00004.h5
+holds err "pieces of one rank"
+rm cut/rank-00002-of-00004.h5
+expect 3 gather cut -o lost.safetensors
+holds err rank-00002-of-00004.h5
+[ ! -e lost.safetensors ] || fail "something is left"
+rm alike/master.h5
+expect 3 inspect alike
+holds err master.h5
+expect 2 convert m.safetensors -o x.h5 --to dcp
+head -c 1000 x.h5 >short.h5
+expect 4 inspect short.h5
+expect 5 convert m.safetensors -o x.h5
+expect 0 convert m.safetensors -o x.h5 --force
+same m.safetensors x.h5

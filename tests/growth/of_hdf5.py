@@ -1,0 +1,42 @@
+"""HDF5 files. Only where HDF5_PYTHON names a Python that has h5py."""
+import os
+import subprocess
+from pathlib import Path
+
+from family import Family
+
+PYTHON = os.environ.get("HDF5_PYTHON")
+
+
+def made(what: str):
+    def make(folder: Path, n: int) -> Path:
+        path = folder / "x.h5"
+        subprocess.run([PYTHON, Path(__file__).with_name("make_hdf5.py"), what, str(n), path], check=True)
+        return path
+    return make
+
+
+def has_h5py() -> bool:
+    return PYTHON is not None and subprocess.run([PYTHON, "-c", "import h5py"], capture_output=True).returncode == 0
+
+
+def family(what: str, function: str, first: int) -> Family:
+    return Family("hdf5", what, first, made(function))
+
+
+FAMILIES = [
+    family("datasets", "datasets", 500),
+    family("chunks", "chunks", 2000),
+    family("deflated chunks", "deflated_chunks", 500),
+    family("attributes", "attributes", 1000),
+    family("elements of an attribute", "attribute_elements", 1000),
+    family("strings", "strings", 2000),
+    family("nesting", "nesting", 64),
+    family("hard links", "hard_links", 2000),
+    family("soft links", "soft_links", 2000),
+    family("virtual boxes", "virtual_boxes", 200),
+    family("holes in a virtual dataset", "virtual_holes", 200),
+]
+if not has_h5py():
+    print("hdf5: left out, HDF5_PYTHON names no Python with h5py")
+    FAMILIES = []

@@ -1,0 +1,16 @@
+// describe_file PARSER FILE: prints what the parser says of an HDF5 file. For tests, and for looking.
+#include <fmt/format.h>
+
+#include "libshard/core/error.h"
+#include "libshard/io/local_disk.h"
+#include "tests/hdf5/parsed_file.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  try {
+    fmt::print("{}", shard::hdf5::parsed_text(*shard::posix_disk().open(argv[2]), {argv[1]}));
+  } catch (const shard::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
