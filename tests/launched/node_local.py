@@ -217,6 +217,21 @@ def check_plan(checks: h.Checks, work: Path, launch: h.Launch) -> None:
     check_nothing(checks, work, 3, f"dry run, {launch.name}", result)
 
 
+def check_namespaces(checks: h.Checks, work: Path, ranks: int, source: str) -> None:
+    """Ranks with a network and mounts of their own: the same path is another folder for each."""
+    make_source(work, source, ranks)
+    spread(work, source, ranks)
+    script = [str(Path(__file__).parent / "in_namespaces.sh"), str(ranks), str(work)]
+    result = h.Job(h.Launch(f"{ranks} namespaces", script, []), [h.SHARDCTL, *WRITES[source], *LOCAL], cwd=work).wait()
+    if result.code == 77:
+        print("SKIPPED: namespaces, which this kernel or user does not have")
+        return
+    what = f"{source}, {ranks} namespaces"
+    if checks.that(result.code == 0, f"{what}: exit 0", result):
+        name = WRITES[source][WRITES[source].index("-o") + 1]
+        checks.that(h.same_tree(expected(work, source), join(work, ranks, name)) == "", f"{what}: the same bytes", result)
+
+
 def main() -> None:
     h.require_launchers()
     checks = h.Checks()
@@ -234,6 +249,8 @@ def main() -> None:
         for launch in (h.mpirun(2, "gloo"), h.torchrun(2)) if h.FULL else (h.torchrun(2),):
             check_elements(checks, work, launch)
             check_other_rank(checks, work, launch)
+        for ranks, source in ((2, "sharded"), (4, "dcp")) if h.FULL else ((3, "dcp"),):
+            check_namespaces(checks, work, ranks, source)
         phases = ("catalog", "plan", "begin", "copy", "finish", "commit") if h.FULL else ("copy", "commit")
         for phase in phases:
             check_killed(checks, work, h.torchrun(3), phase)

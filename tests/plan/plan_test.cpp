@@ -383,6 +383,39 @@ TEST(PlanCopies, PlansNothingForARankWithoutBytes) {
   EXPECT_EQ(plan_copies(source, target, {.only_rank = 7}).tile_count, 0);
 }
 
+TEST(PlanCopies, TakesTheRanksThatReadTheFilesInsteadOfThoseThatWroteThem) {
+  const Catalog source = of_ranks(6, 4, 0, 3), target = of_ranks(6, 4, 0, 3);
+  const std::vector<int> readers{1, 0, 1};
+  const Plan plan = plan_copies(source, target, {.only_rank = 1, .readers = readers});
+  EXPECT_EQ(plan.bytes_to_read, 64);
+}
+
+// Rank 1 writes rows 3 to 5, of which each source rank has two columns.
+TEST(PlanCopies, FillsTheFilesOfOneRankFromAllOthers) {
+  const Catalog source = of_ranks(6, 6, 1, 3), target = of_ranks(6, 6, 0, 2);
+  const std::vector<std::uint8_t> own_files{0, 1};
+  const Plan plan = plan_copies(source, target, {.own_files = own_files});
+  ASSERT_EQ(plan.units.size(), 1);
+  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(3, 6));
+  ASSERT_EQ(plan.to_pieces.size(), 1);
+  EXPECT_EQ(target.storages[plan.to_pieces[0].storage].file, 1);
+  EXPECT_EQ(plan.from_pieces.size(), 3);
+  EXPECT_EQ(plan.bytes_to_read, 72);
+  EXPECT_EQ(plan.bytes_to_write, 72);
+}
+
+TEST(PlanCopies, ReadsTheReplicaThatIsChosen) {
+  Catalog source, target;
+  add_tensor(source, "w", DType::kFloat32, {4, 4},
+             {piece(source, 0, {0, 0}, {4, 4}, 4, 0), piece(source, 1, {0, 0}, {4, 4}, 4, 1)});
+  add_matrix(target, 4, 4, 0, 1);
+  const Plan first = plan_copies(source, target, {});
+  const Plan last =
+      plan_copies(source, target, {.choose_replica = [](std::span<const Piece> each) { return each.size() - 1; }});
+  EXPECT_EQ(source.storages[first.from_pieces[0].storage].file, 0);
+  EXPECT_EQ(source.storages[last.from_pieces[0].storage].file, 1);
+}
+
 TEST(PlanCopies, LaysNoTilesWhereAPartialTargetWantsNothing) {
   const Catalog source = of_ranks(4096, 1024, 0, 4);
   Catalog target;

@@ -1,0 +1,67 @@
+"""What it costs that pieces travel: two ranks with a folder each beside two that share one, per backend, and beside a
+copy in memory of the bytes that travel. Environment as in tests/launched/harness.py.
+
+    node_local.py [GIGABYTES]    (default 1; needs six times that in the folder for temporary files)
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "launched"))
+import harness as h  # noqa: E402
+
+RUNS = 3
+RESHARD = ["reshard", "src", "-o", "out", "--ranks", "2", "--dim", "1", "--no-fsync", "-vv"]
+
+
+def best(launch: h.Launch, folders: list[Path], program: list[str], work: Path) -> tuple[float, str]:
+    """Seconds, and what the fastest run said."""
+    found = (float("inf"), "")
+    for _ in range(RUNS):
+        for folder in folders:
+            shutil.rmtree(folder / "out", ignore_errors=True)
+        result = h.Job(launch, program, cwd=work).wait(600)
+        if result.code != 0:
+            raise SystemExit(result.err)
+        found = min(found, (result.seconds, result.err))
+    return found
+
+
+def copied(bytes_sent: float) -> float:
+    """Seconds to copy so many bytes in memory, 64 MiB at a time."""
+    block = bytearray(64 << 20)
+    target = bytearray(len(block))
+    begin = time.monotonic()
+    for _ in range(max(1, round(bytes_sent / len(block)))):
+        target[:] = block
+    return time.monotonic() - begin
+
+
+def main() -> None:
+    gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 1
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        h.make_model(work / "model.safetensors", round(gigabytes * 1024 * 8 / 7))
+        subprocess.run([h.SHARDCTL, "split", "model.safetensors", "-o", "src", "--ranks", "2", "-q", "--exclude", "norm.weight",
+                        "--exclude", "**.bias", "--exclude", "scalar", "--exclude", "empty"], cwd=work, env=h.BASE, check=True)
+        ranks = [work / "rank0", work / "rank1"]
+        for rank, path in enumerate(ranks):
+            (path / "src").mkdir(parents=True)
+            shutil.copy(work / "src" / f"__{rank}_0.distcp", path / "src")
+        shutil.copy(work / "src" / ".metadata", ranks[0] / "src")
+        in_own = h.shell(f"cd rank{h.RANK_HERE} && exec")
+        print("| backend | shared, s | own folders, s | sent | memcpy of that, s |\n|---|--:|--:|--:|--:|")
+        for name, launch in (("mpi", h.mpirun(2, "mpi")), ("gloo", h.mpirun(2, "gloo"))):
+            shared, _ = best(launch, [work], [h.SHARDCTL, *RESHARD], work)
+            own, said = best(launch, ranks, [*in_own, h.SHARDCTL, *RESHARD, "--local-input", "--local-output"], work)
+            sent = re.search(r"([0-9.]+) ([kMG]?)B between ranks", said)
+            amount = float(sent[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[sent[2]] if sent else 0
+            print(f"| {name} | {shared:.2f} | {own:.2f} | {amount / 1e6:.0f} MB | {copied(amount):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
