@@ -261,6 +261,7 @@ Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
     try {
       view = view_of(own_, path);
     } catch (const Error&) {
+      view.is_unknown = true;
       step_->fail(std::current_exception());
     }
     write_view(writer, view);
@@ -278,7 +279,8 @@ void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
     std::vector<const PathView*> pointers;
     views.reserve(readers.size());
     for (WireReader& reader : readers) pointers.push_back(&views.emplace_back(read_view(reader)));
-    paths_.add(path, pointers, alike);
+    // Where a rank could not look the step ends, and nobody goes on with what the others saw.
+    if (std::ranges::none_of(views, &PathView::is_unknown)) paths_.add(path, pointers, alike);
   }
   for (Ask* ask : asks_) {
     const SeenPath* known = ask->out.empty() ? paths_.find(ask->file.path()) : nullptr;

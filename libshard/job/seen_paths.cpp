@@ -32,7 +32,7 @@ std::string seen_text(FileKind kind, std::int64_t bytes) {
 
 PathView view_of(const SourceStore& store, const std::string& path) {
   const FileStatus status = store.status(path);
-  PathView view{status.kind, status.kind == FileKind::kFile ? status.bytes : 0, {}};
+  PathView view{status.kind, status.kind == FileKind::kFile ? status.bytes : 0, {}, false};
   if (status.kind != FileKind::kFolder) return view;
   for (const std::string& name : store.list(path)) {
     const FileStatus entry = store.status(join_path(path, name));
@@ -44,6 +44,7 @@ PathView view_of(const SourceStore& store, const std::string& path) {
 void write_view(WireWriter& to, const PathView& view) {
   to.number(static_cast<std::int64_t>(view.kind));
   to.number(view.bytes);
+  to.number(view.is_unknown ? 1 : 0);
   to.number(std::ssize(view.entries));
   for (const PathView::Entry& entry : view.entries) {
     to.text(entry.name);
@@ -56,6 +57,7 @@ PathView read_view(WireReader& from) {
   PathView view;
   view.kind = static_cast<FileKind>(from.number_below(kKinds));
   view.bytes = from.number();
+  view.is_unknown = from.number_below(2) == 1;
   for (std::int64_t left = from.number(); left > 0; --left) {
     PathView::Entry& entry = view.entries.emplace_back();
     entry.name = from.text();

@@ -25,6 +25,7 @@ struct PathView {
   FileKind kind = FileKind::kAbsent;
   std::int64_t bytes = 0;
   std::vector<Entry> entries;  ///< Of a folder, by name.
+  bool is_unknown = false;     ///< The rank could not look.
 };
 
 /// \throws Error kNotFound  the path is there and cannot be looked at.

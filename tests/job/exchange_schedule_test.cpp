@@ -148,6 +148,16 @@ class Simulation {
     }
   }
 
+  /// The figures that tests/RESULTS.md has; --gtest_output=xml shows them.
+  void record() const {
+    ::testing::Test::RecordProperty("rounds", std::to_string(rounds));
+    ::testing::Test::RecordProperty("bytes", std::to_string(delivered_bytes));
+    ::testing::Test::RecordProperty("most_messages", std::to_string(most_messages));
+    ::testing::Test::RecordProperty("most_sent", std::to_string(most_sent));
+    ::testing::Test::RecordProperty("most_in_batches", std::to_string(most_in_batches));
+    ::testing::Test::RecordProperty("most_waiting_boxes", std::to_string(most_waiting_boxes));
+  }
+
   std::int64_t rounds = 0, wanted_bytes = 0, delivered_bytes = 0;
   std::int64_t most_in_batches = 0, most_sent = 0, most_messages = 0, most_waiting_boxes = 0;
 
@@ -328,6 +338,7 @@ TEST(ExchangeSimulation, AThousandRanksNeedNoMoreRoundsThanTwoHundred) {
   few.run();
   many.run();
   EXPECT_EQ(many.delivered_bytes, many.wanted_bytes);
+  many.record();
   EXPECT_EQ(many.rounds, few.rounds);
   EXPECT_LE(many.rounds, 8);
   EXPECT_EQ(many.most_messages, few.most_messages);
@@ -337,6 +348,7 @@ TEST(ExchangeSimulation, AThousandRanksNeedNoMoreRoundsThanTwoHundred) {
 TEST(ExchangeSimulation, RanksThatAllNeedAllMeetAFewAtATime) {
   Simulation many(of_all(256));
   many.run();
+  many.record();
   EXPECT_EQ(many.delivered_bytes, many.wanted_bytes);
   EXPECT_LE(many.most_messages, 2 * 64 + 8);
   EXPECT_LE(many.most_in_batches, 3 * kUnit);
@@ -346,6 +358,7 @@ TEST(ExchangeSimulation, RanksThatAllNeedAllMeetAFewAtATime) {
 TEST(ExchangeSimulation, ARankThatHoldsEverythingSendsAFullBufferInNearlyEveryRound) {
   Simulation simulation(of_one(1000));
   simulation.run();
+  simulation.record();
   const std::int64_t least = simulation.wanted_bytes / kUnit;
   EXPECT_LE(simulation.rounds, least + least / 4 + 32);
   EXPECT_LE(simulation.most_sent, kUnit);
