@@ -62,7 +62,7 @@ inline constexpr std::int64_t kShortName = 256;
 inline constexpr std::int64_t kBudgetFloor = 16 << 20;
 /// For each of the first kSmallBytes that were read to learn about the checkpoint. A list of small integers, two bytes
 /// each, costs 65, and 88 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may.
-inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 2 << 20;
+inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 4 << 20;
 /// For each further one: metadata that is larger describes tensors and chunks, which take 10 at most.
 inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
 /// For each byte that its data files hold: long lists of numbers, and pickles that are compressed as a whole, are small

@@ -65,8 +65,8 @@ struct CallParts {
 /// from `kind`; text(), items(), callee() and extra() know which, and are empty of kinds that have none.
 struct Value {
   ValueKind kind = ValueKind::kNone;
-  std::uint64_t module_bytes : 16 =
-      0;                        ///< kGlobal, kOpaque: the module stands before the text, with a dot between them.
+  /// kGlobal, kOpaque: the module stands before the text, with a dot between them.
+  std::uint64_t module_bytes : 16 = 0;
   std::uint64_t size : 40 = 0;  ///< Of `characters` or `elements`.
   union {
     std::int64_t number = 0;  ///< kInt; kBool: 0 or 1; index of kTensor.

@@ -364,7 +364,7 @@ TEST(DecompressDeflate, EveryKindOfBlockGivesItsContent) {
   }
 }
 
-/// The decoder takes some incomplete sets of codes that zlib refuses; the CRC-32 of the record tells.
+/// The decoder takes a few damaged streams that zlib refuses; the CRC-32 of the record tells.
 TEST(DecompressDeflate, DamagedBytesGiveWhatZlibMakesOfThemOrAnError) {
   std::mt19937 random(4);
   int accepted = 0, refused = 0, tolerated = 0;

@@ -41,6 +41,7 @@ CODES = {0, 2, 3, 4, 8}  # 2: a layout document beside the files.
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
 SECONDS_FLOOR = {"digest": 0.5, "diff": 1}  # As long as 1 GiB takes, which tensors may name and files not hold.
 OTHER_SECONDS_FLOOR = 0.4  # Hashing the GiB that any checkpoint may name takes as long.
+NAMED_BYTES = 1 << 20  # Of an input; larger ones may name 1032 times their bytes, which take as long to hash.
 KIB_FLOOR = 64 << 10
 SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/budget.h). Growth below that ends there, in
 KIB_A_BYTE = 0.2       # exit 4; it has no room to do harm.
@@ -79,7 +80,7 @@ def problems(verb: str, members: list[Member], base: Ended) -> list[str]:
     kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
     for what, points, floor, a_byte in (
             ("time", seconds, seconds_floor, SECONDS_A_BYTE), ("memory", kib, KIB_FLOOR, KIB_A_BYTE)):
-        is_dear = any(cost > floor + a_byte * size for size, cost in points)
+        is_dear = any(cost > floor * max(1, size / NAMED_BYTES) + a_byte * size for size, cost in points)
         if is_dear and (slope := exponent(points, floor)) > STEEPEST:
             found.append(f"{what} grows with bytes^{slope:.1f}")
     return found
