@@ -184,18 +184,19 @@ def held(work: Path, launch: h.Launch, phase: str, rank: int, arguments: list[st
     raise RuntimeError(f"the rank never came to {phase}: {job.wait(1).err}")
 
 
-def check_killed(checks: h.Checks, work: Path, launch: h.Launch, phase: str) -> None:
-    """A rank that is killed before all are prepared: the destination is on every rank as it was."""
+def check_lost(checks: h.Checks, work: Path, launch: h.Launch, phase: str, how: signal.Signals = signal.SIGKILL) -> None:
+    """A rank that is killed or stopped before all are prepared: the destination is on every rank as it was."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
     for rank in range(3):
         (work / f"rank{rank}" / "out").mkdir()
         (work / f"rank{rank}" / "out" / "old").write_text(str(rank))
     job, pid = held(work, launch, phase, 1, [*WRITES["dcp"], *LOCAL, "--force"])
-    os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    os.kill(pid, how)
     result = job.wait(40)
-    what = f"killed at {phase}, {launch.name}"
-    checks.that(result.code != 0, f"{what}: fails", result)
+    what = f"{how.name} at {phase}, {launch.name}"
+    checks.that(result.code != 0 and time.monotonic() - begin < 20, f"{what}: fails in time", result)
     old = [(work / f"rank{rank}" / "out" / "old").exists() for rank in range(3)]
     checks.that(old == [True] * 3, f"{what}: every rank has what it had, not {old}", result)
     for rank in (0, 2):
@@ -253,9 +254,11 @@ def main() -> None:
             check_namespaces(checks, work, ranks, source)
         phases = ("catalog", "plan", "begin", "copy", "finish", "commit") if h.FULL else ("copy", "commit")
         for phase in phases:
-            check_killed(checks, work, h.torchrun(3), phase)
+            check_lost(checks, work, h.torchrun(3), phase)
             if h.FULL:
-                check_killed(checks, work, h.mpirun(3, "mpi"), phase)
+                check_lost(checks, work, h.mpirun(3, "mpi"), phase)
+        for launch in (h.mpirun(3, "mpi"), h.mpirun(3, "gloo")):
+            check_lost(checks, work, launch, "copy", signal.SIGSTOP)
         h.check_nothing_left(checks, work)
     checks.end()
 
