@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace shard {
 
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {
