@@ -9,6 +9,7 @@
 #include "apps/shardctl/target_choice.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "apps/shardctl/versions.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
@@ -37,6 +38,8 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
   job.dry_run = options.target.dry_run;
+  job.version = own_version();
+  job.resume = options.target.resume;
   job.stop = session.stop;
   job.parts = session.parts;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
@@ -91,7 +94,7 @@ Error of_destination(Error error, const std::string& destination) {
 CopyResult run_job(Session& session, const Options& options, OutputStore& output, const CopyJob& job,
                    Progress& progress, Log& log) {
   ProgressMeter meter(session, std::string(options.verb->name),
-                      [&] { return progress.bytes_written.load() + progress.others_bytes.load(); });
+                      [&] { return progress.done_bytes() + progress.others_bytes.load(); });
   const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
@@ -142,6 +145,9 @@ int run_copy(Session& session, const Options& options) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   log->debug(fmt::format("{} reads, {} writes, {} between ranks", progress.read_calls.load(),
                          progress.write_calls.load(), human_bytes(progress.bytes_sent.load())));
+  if (options.target.resume) {
+    log->info(fmt::format("resumed: {} were in place", human_bytes(progress.bytes_kept.load())));
+  }
   render_result(session, options, work.source.label, result, progress, taken.count());
   return 0;
 }

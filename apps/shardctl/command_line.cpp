@@ -17,7 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
-constexpr std::array<std::string_view, 1> kAbsentOptions{"--resume"};
 
 // ---- Finding the verb.
 
@@ -76,12 +75,6 @@ Scan scan(const std::vector<std::string>& arguments) {
 
 std::string near_to(std::string_view typed, const std::vector<std::string>& words) {
   return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
-}
-
-Error absent_option(const std::string& name) {
-  const std::string near = near_to(name, all_long_names());
-  Error error = absent(name);
-  return edit_distance(name, near, 1) == 1 ? error.hint(fmt::format("did you mean {}?", near)) : error;
 }
 
 [[noreturn]] void refuse_verb(const std::string& verb) {
@@ -143,14 +136,6 @@ bool is_set(const Session& session, const std::string& name) {
   return value && !value->empty() && *value != "0" && *value != "false";
 }
 
-/// What the environment asks for counts like what the command line asks for; "0" and "false" ask for nothing.
-void refuse_absent_settings(const Session& session) {
-  for (const std::string_view option : kAbsentOptions) {
-    const std::string name = environment_name(option.substr(2));
-    if (is_set(session, name)) throw absent(name);
-  }
-}
-
 /// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
 void parse_options(std::vector<std::string> arguments, Session& session, Options& options) {
   CLI::App app;
@@ -167,7 +152,6 @@ void parse_options(std::vector<std::string> arguments, Session& session, Options
   } catch (const CLI::ParseError& error) {
     throw usage(lower_first(error.what())).hint(see_help(options));
   }
-  if (options.verb != nullptr && options.verb->uses.target) refuse_absent_settings(session);
   apply_environment(app, session);
   apply_configuration(app, session, options.verb);
   if (options.verb != nullptr) check_layout(app, options.target.layout);
@@ -184,9 +168,6 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   if (first.words.size() > verb_word) options.verb_name = first.words[verb_word];
   options.help = asks_help || contains(first.options, "-h") || contains(first.options, "--help");
   options.version = contains(first.options, "--version");
-  for (const std::string& name : first.options) {
-    if (contains(kAbsentOptions, name)) throw absent_option(name);
-  }
   options.verb = find_verb(options.verb_name);
   if (!options.verb_name.empty() && options.verb == nullptr) refuse_verb(options.verb_name);
   if (options.help || options.version) return;

@@ -112,6 +112,8 @@ void add_target(CLI::App& app, TargetOptions& target) {
   group.single("--to", target.to, "FORMAT", "format to write");
   group.flag("-n,--dry-run", target.dry_run, "print the plan with its numbers; write nothing");
   group.flag("-f,--force", target.force, "replace an existing DST as a whole");
+  group.flag("--resume", target.resume,
+             "go on where a killed run of the same job stopped; what it wrote is read back and checked");
   group.flag("--no-fsync", target.no_fsync, "do not fsync the output");
 }
 

@@ -52,7 +52,7 @@ struct TargetOptions {
   std::string to;
   std::optional<RankFiles> rank_files;  ///< --as.
   LayoutOptions layout;
-  bool dry_run = false, force = false, no_fsync = false;
+  bool dry_run = false, force = false, no_fsync = false, resume = false;
 };
 
 /// How the ranks of this job find one another; see libshard/ranks/launch.h.

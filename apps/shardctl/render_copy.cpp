@@ -78,6 +78,7 @@ void render_result(const Session& session, const Options& options, const std::st
   json.key("bytes_read"), json.number(progress.bytes_read.load());
   json.key("bytes_written"), json.number(progress.bytes_written.load());
   json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+  json.key("bytes_kept"), json.number(progress.bytes_kept.load());
   json.key("cast_overflows"), json.number(progress.cast_overflows.load());
   json.key("seconds"), json.real(seconds);
   write_texts(json, "warnings", result.warnings);

@@ -53,13 +53,17 @@ class Worker {
         buffer_(work.pool),
         staging_bytes_(staging_bytes(work.options.max_memory_bytes)) {
     if (work.options.framing != nullptr) framed_.emplace(*work.options.framing, work.files);
+    if (work.options.log != nullptr) piece_reader_.set_summed(&record_.sources);
   }
 
   void copy_tile(std::int64_t tile) {
     const Unit& unit = work_.plan.unit_of(tile);
     const Box box = tile_box(unit, tile - unit.first_tile);
     tile_ = tile;
+    if (work_.options.log != nullptr && is_written(unit, box)) return;
+    begin_record(tile);
     work_.clones.for_each_rest(unit, box, [&](const Box& rest) { copy(unit, rest); });
+    if (work_.options.log != nullptr) work_.options.log->add(std::move(record_));
   }
   /// Until the next tile.
   void release_memory() { buffer_.release(); }
@@ -158,16 +162,74 @@ class Worker {
     return true;
   }
 
-  void write(const Unit& unit, const Piece& piece, const BufferBox& box) {
+  /// Calls `each` with every run of a target piece that takes a box: where it begins in the storage, in bytes, and in
+  /// the buffer, and its elements.
+  template <class Each>
+  void for_each_run(const Unit& unit, const Piece& piece, const BufferBox& box, const Each& each) const {
     const std::int64_t to_bytes = element_bytes(unit.to);
     const std::int64_t first = piece.first + distance(piece.offsets.begin(), box.offsets.data(), piece.strides.span());
     walk_runs(box.sizes, piece.strides.span(), box.strides,
               [&](std::int64_t in_file, std::int64_t in_buffer, std::int64_t elements) {
-                const std::byte* data = box.data + in_buffer * element_bytes_;
-                const std::int64_t offset = (first + in_file) * to_bytes;
-                if (unit.from == unit.to) return put(piece.storage, offset, data, elements * element_bytes_);
-                put_cast(unit, piece.storage, offset, data, elements);
+                each((first + in_file) * to_bytes, box.data + in_buffer * element_bytes_, elements);
               });
+  }
+
+  void write(const Unit& unit, const Piece& piece, const BufferBox& box) {
+    for_each_run(unit, piece, box, [&](std::int64_t offset, const std::byte* data, std::int64_t elements) {
+      if (unit.from == unit.to) return put(piece.storage, offset, data, elements * element_bytes_);
+      put_cast(unit, piece.storage, offset, data, elements);
+    });
+  }
+
+  /// Whether an earlier run wrote the tile and its bytes are still there. Its checksums then count as if it were copied
+  /// now; frames of its storages are written with the rest.
+  bool is_written(const Unit& unit, const Box& box) {
+    const TileRecord* const before = work_.options.log->written_before(tile_);
+    if (before == nullptr) return false;
+    begin_record(tile_);
+    std::vector<CrcRun> runs;
+    element_bytes_ = element_bytes(unit.from);
+    work_.clones.for_each_rest(unit, box, [&](const Box& rest) {
+      const std::span<const Piece> to = work_.plan.to(unit);
+      lay_out(to, rest);
+      for (const Wanted& each : wanted_) {
+        const Piece& piece = to[each.piece];
+        for_each_run(unit, piece, boxes_[each.box], [&](std::int64_t offset, const std::byte*, std::int64_t elements) {
+          read_back(piece.storage, offset, elements * element_bytes(unit.to), runs);
+        });
+      }
+    });
+    if (record_.bytes != before->bytes || record_.crc != before->crc) return false;
+    work_.source_checks.add_all(before->sources);
+    if (work_.checksums != nullptr) {
+      for (const CrcRun& run : runs) work_.checksums->record(run.storage, run.offset_bytes, run.bytes, run.crc);
+    }
+    work_.progress.bytes_kept.fetch_add(record_.bytes, std::memory_order_relaxed);
+    work_.progress.cast_overflows += before->cast_overflows;
+    return true;
+  }
+
+  void read_back(std::uint32_t storage, std::int64_t offset, std::int64_t bytes, std::vector<CrcRun>& runs) {
+    const Storage& written = work_.target.storages[storage];
+    for (std::int64_t done = 0; done < bytes; done += std::ssize(staging_)) {
+      check_stop(work_.options.stop);
+      const std::span block = staging_.first(static_cast<std::size_t>(std::min(std::ssize(staging_), bytes - done)));
+      work_.files[written.file]->read_back(written.offset + offset + done, block);
+      const CrcRun run{offset + done, std::ssize(block), storage, crc32(block)};
+      count(run);
+      if (work_.checksums != nullptr) runs.push_back(run);
+    }
+  }
+
+  void begin_record(std::int64_t tile) {
+    record_ = {};
+    record_.tile = tile;
+  }
+
+  /// Adds what is written, or read back, to the tile's record.
+  void count(const CrcRun& run) {
+    record_.crc = crc32_combine(record_.crc, run.crc, run.bytes);
+    record_.bytes += run.bytes;
   }
 
   void put_cast(const Unit& unit, std::uint32_t storage, std::int64_t offset, const std::byte* data,
@@ -177,7 +239,9 @@ class Worker {
       const std::int64_t count = std::min(most, elements - done);
       const std::span<std::byte> out = staging_.first(static_cast<std::size_t>(count * to_bytes));
       const std::span in(data + done * element_bytes_, static_cast<std::size_t>(count * element_bytes_));
-      work_.progress.cast_overflows += cast(unit.from, in, unit.to, out);
+      const std::int64_t overflows = cast(unit.from, in, unit.to, out);
+      work_.progress.cast_overflows += overflows;
+      record_.cast_overflows += overflows;
       put(storage, offset + done * to_bytes, out.data(), count * to_bytes);
     }
   }
@@ -192,14 +256,17 @@ class Worker {
       work_.files[written.file]->write_at(written.offset + offset + done, block);
       work_.progress.write_calls.fetch_add(1, std::memory_order_relaxed);
       work_.progress.bytes_written.fetch_add(static_cast<std::int64_t>(block.size()), std::memory_order_relaxed);
-      if (work_.checksums == nullptr) continue;
-      work_.checksums->record(storage, offset + done, static_cast<std::int64_t>(block.size()), crc32(block));
+      if (work_.checksums == nullptr && work_.options.log == nullptr) continue;
+      const CrcRun run{offset + done, std::ssize(block), storage, crc32(block)};
+      if (work_.options.log != nullptr) count(run);
+      if (work_.checksums != nullptr) work_.checksums->record(storage, run.offset_bytes, run.bytes, run.crc);
     }
   }
 
   /// A whole storage: its frame is written with it.
   void put_framed(std::uint32_t storage, std::span<const std::byte> bytes) {
     const std::uint32_t crc = crc32(bytes);
+    if (work_.options.log != nullptr) count({0, std::ssize(bytes), storage, crc});
     work_.progress.write_calls += framed_->add(storage, bytes, crc);
     work_.progress.bytes_written.fetch_add(static_cast<std::int64_t>(bytes.size()), std::memory_order_relaxed);
     work_.checksums->record(storage, 0, static_cast<std::int64_t>(bytes.size()), crc);
@@ -223,6 +290,7 @@ class Worker {
   std::vector<std::int64_t> begins_;   ///< Where each box begins in the buffer, in elements.
   std::vector<std::int64_t> numbers_;  ///< Offsets, sizes and strides of the boxes.
   std::vector<Wanted> wanted_;
+  TileRecord record_;  ///< Of the tile so far, with a log.
 };
 
 /// Copies tiles as they become ready.

@@ -14,6 +14,7 @@
 #include "libshard/exec/framing.h"
 #include "libshard/exec/source_checks.h"
 #include "libshard/exec/tile_feed.h"
+#include "libshard/exec/tile_log.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/plan/plan.h"
@@ -24,8 +25,12 @@ namespace shard {
 struct Progress {
   std::atomic<std::int64_t> bytes_read{0}, bytes_written{0}, bytes_cloned{0}, cast_overflows{0};
   std::atomic<std::int64_t> read_calls{0}, write_calls{0};
+  std::atomic<std::int64_t> bytes_kept{0};    ///< Written by an earlier run, and read back.
   std::atomic<std::int64_t> bytes_sent{0};    ///< To other ranks.
   std::atomic<std::int64_t> others_bytes{0};  ///< What other ranks did so far, for progress.
+
+  /// What is in place so far, by this rank.
+  std::int64_t done_bytes() const { return bytes_written + bytes_kept; }
 };
 
 struct ExecuteOptions {
@@ -37,6 +42,7 @@ struct ExecuteOptions {
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
   BufferPool* pool = nullptr;             ///< Where buffers come from; null: one of the call's own.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
+  TileLog* log = nullptr;                 ///< Is told of each tile, and says which need no copy; null: none.
   Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.
   std::stop_token stop{};                 ///< Asked between pieces; a stop ends in Error kInterrupted.
 };

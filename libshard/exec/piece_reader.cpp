@@ -138,7 +138,7 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
   bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
-  if (request.may_complete) checks_.add(request.piece.storage, offset, out);
+  if (request.may_complete) checks_.add(request.piece.storage, offset, out, summed_);
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <vector>
 
 #include "libshard/exec/execute.h"
 
@@ -27,6 +28,9 @@ class PieceReader {
               std::stop_token stop)
       : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
 
+  /// Where checksums of what is read go to as well; null: nowhere.
+  void set_summed(std::vector<CrcRun>* summed) { summed_ = summed; }
+
   /// Reads `box`, which lies within `piece`, into the parts of `boxes` that lie in it. `boxes` do not overlap.
   /// One read where the box is one run in its storage and in the buffer and `boxes` cover it; else reads of up to
   /// `staging`, from where elements are scattered.
@@ -45,6 +49,7 @@ class PieceReader {
   SourceChecks& checks_;
   Progress& progress_;
   std::stop_token stop_;
+  std::vector<CrcRun>* summed_ = nullptr;
   std::uint32_t open_storage_ = kNoIndex;
   std::shared_ptr<const RandomReader> open_file_;  ///< Where `open_storage_` is read.
 };

@@ -7,12 +7,15 @@
 
 namespace shard {
 
-void SourceChecks::add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes) {
+void SourceChecks::add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes,
+                       std::vector<CrcRun>* summed) {
   if (bytes.empty() || !source_.storages[storage].crc32) return;
   const std::int64_t end = offset_bytes + static_cast<std::int64_t>(bytes.size());
   for (const auto& [from, to] : missing(storage, offset_bytes, end)) {
     const auto part = bytes.subspan(static_cast<std::size_t>(from - offset_bytes), static_cast<std::size_t>(to - from));
-    add_run({from, to - from, storage, crc32(part)});
+    const CrcRun run{from, to - from, storage, crc32(part)};
+    add_run(run);
+    if (summed != nullptr) summed->push_back(run);
   }
 }
 

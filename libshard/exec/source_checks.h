@@ -27,12 +27,13 @@ class SourceChecks {
       : source_(source), findings_(findings) {}
 
   /// Bytes of a storage, as they were read. Reports (kCorruption of kind crc_mismatch) a storage that is complete and
-  /// differs. Cost: their CRC-32, where the storage has one.
-  void add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes);
+  /// differs. Appends to `summed`, unless null, what it made the CRC-32 of. Cost: that, where the storage has one.
+  void add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes,
+           std::vector<CrcRun>* summed = nullptr);
 
   /// What was read of storages that are not complete, for another rank's add_all.
   std::vector<CrcRun> incomplete() const;
-  /// Reports as `add`. \throws Error kPeer  a run that cannot be.
+  /// What another rank, or an earlier run, has read. Reports as `add`. \throws Error kPeer  a run that cannot be.
   void add_all(std::span<const CrcRun> runs);
 
  private:

@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <span>
 
+#include "libshard/core/error.h"
+
 namespace shard {
+
+/// What read_back throws where there are no such bytes.
+inline Error cannot_read_back() { return {ErrorCode::kResource, "cannot read back what was written"}; }
 
 /// Threads: write_at may be called by several at once on disjoint ranges.
 /// \throws Error kResource  from every member: the file cannot be written.
@@ -14,6 +19,9 @@ class FileWriter {
  public:
   virtual ~FileWriter() = default;  ///< Releases; does not sync.
   virtual void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) = 0;
+  /// Fills `out` with what lies there, from this run or an earlier one. \throws Error kResource  here also: the file ends
+  /// before, or this kind of file cannot be read back
+  virtual void read_back(std::int64_t /*offset_bytes*/, std::span<std::byte> /*out*/) { throw cannot_read_back(); }
   /// Reserves space so that later writes cannot run out of it; falls back to setting the size where not supported.
   virtual void allocate(std::int64_t bytes) = 0;
   /// Forces data and metadata to disk. A failed sync must never be retried on the same file.

@@ -24,6 +24,7 @@ class LocalFolder {
   const std::string& path() const { return path_; }  ///< The one that it was opened by, for messages.
 
   virtual FileStatus status() const = 0;                            ///< Of the folder itself.
+  virtual bool is_private() const = 0;                              ///< Only this process's user may enter it.
   virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther; nothing is kAbsent.
   virtual std::vector<std::string> list() const = 0;                ///< Sorted bytewise, without "." and "..".
   virtual std::int64_t free_bytes() const = 0;                      ///< Of the file system.

@@ -1,137 +1,37 @@
 #include "libshard/io/local_output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <functional>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/destination.h"
-#include "libshard/io/file_writer.h"
+#include "libshard/io/local_left.h"
+#include "libshard/io/local_part.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
 
 namespace {
 
-/// Best effort: what cannot be listed or removed harms nobody.
-void remove_left_siblings(LocalFolder& parent, const Destination& to) {
-  std::vector<std::string> names;
-  try {
-    names = parent.list();
-  } catch (const Error&) {
-  }
-  for (const std::string& name : names) {
-    if (!to.is_sibling(name)) continue;
-    try {
-      const auto left = parent.open_folder(name);
-      if (left->try_lock()) parent.remove_folder(name, *left);
-    } catch (const Error&) {
-    }
-  }
-}
-
-/// Never empty.
-std::string this_host() {
-  std::array<char, 256> name{"@"};
-  ::gethostname(name.data() + 1, name.size() - 2);
-  return name.data();
-}
-
-/// What a token says: which folder the sibling is, and whether what is staged in it is a folder.
-struct Staged {
-  std::string sibling;  ///< Its name beside DST.
-  FileStatus status;
-  bool is_folder = true;
-
-  std::vector<std::byte> token() const {
-    const std::string text =
-        fmt::format("{} {} {} {}\n{}", int{is_folder}, status.device, status.inode, this_host(), sibling);
-    const auto bytes = std::as_bytes(std::span(text));
-    return {bytes.begin(), bytes.end()};
-  }
-
-  /// One folder has other device numbers on other hosts.
-  static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {
-    std::istringstream text(std::string(reinterpret_cast<const char*>(token.data()), token.size()));
-    Staged staged;
-    std::string host;
-    text >> staged.is_folder >> staged.status.device >> staged.status.inode >> host;
-    text.ignore();
-    std::getline(text, staged.sibling, '\0');
-    if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find another rank's output: it has no place");
-    if (host != this_host()) staged.status.device = device_of_parent;
-    staged.status.kind = FileKind::kFolder;
-    return staged;
-  }
-};
-
-[[noreturn]] void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
-  throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
-      .in_file(join_path(parent.path(), sibling))
-      .because("who may rename in the folder above it did so while the output was written");
-}
-
-class LocalPart final : public OutputPart {
- public:
-  LocalPart(std::unique_ptr<LocalFolder> sibling, std::string name, bool is_folder, bool sync)
-      : sibling_(std::move(sibling)), name_(std::move(name)), is_folder_(is_folder), sync_(sync) {}
-
-  FileWriter& create(const OutputFile& file) override {
-    writers_.push_back(at(file.path, [](LocalFolder& folder, const std::string& name) { return folder.create(name); }));
-    writers_.back()->allocate(file.bytes);
-    return *writers_.back();
-  }
-
-  FileWriter& open(const std::string& path) override {
-    writers_.push_back(
-        at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
-    return *writers_.back();
-  }
-
-  void finish() override {
-    for (const auto& writer : writers_) {
-      if (sync_) writer->sync();
-      writer->close();
-    }
-    writers_.clear();
-  }
-
- private:
-  /// Calls `open` with the folder of that file and its name there.
-  template <class Open>
-  std::unique_ptr<FileWriter> at(const std::string& path, const Open& open) {
-    if (!is_folder_) return open(*sibling_, name_);
-    std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
-    std::size_t begin = 0;
-    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
-      folder = folder->open_folder(path.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return open(*folder, path.substr(begin));
-  }
-
-  const std::unique_ptr<LocalFolder> sibling_;
-  const std::string name_;
-  const bool is_folder_, sync_;
-  std::vector<std::unique_ptr<FileWriter>> writers_;
-};
-
 /// Everything is done through two folders that are held open: the sibling and the one that holds it and DST.
 class LocalOutput final : public Output {
  public:
   LocalOutput(std::shared_ptr<LocalFolder> parent, const Destination& to, const LocalOutputOptions& options,
-              std::span<const OutputFile> files, bool is_folder)
-      : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder) {
+              std::span<const OutputFile> files, bool is_folder, LocalLeft* left)
+      : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder), is_taken_up_(left != nullptr) {
     try {
-      make_sibling();
+      if (left != nullptr) {
+        sibling_name_ = left->name();
+        sibling_ = left->take_folder();
+      } else {
+        make_sibling();
+      }
       staged_ = sibling_->status();
       if (is_folder) make_folders(files);
     } catch (...) {
@@ -141,15 +41,19 @@ class LocalOutput final : public Output {
   }
   ~LocalOutput() override { abort(); }
 
-  std::vector<std::byte> token() const override { return Staged{sibling_name_, staged_, is_folder_}.token(); }
+  std::vector<std::byte> token() const override {
+    return Staged{sibling_name_, staged_, is_folder_, is_taken_up_}.token();
+  }
 
   void prepare() override {
     if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
     finish_modes(old);
+    remove_notes(*sibling_, to_.name);  // Of what is there from now on, nobody goes on with a part.
     if (options_.sync) {
       for (const auto& [path, folder] : folders_) folder->sync();
+      sibling_->sync();
     }
     is_prepared_ = true;
   }
@@ -164,6 +68,11 @@ class LocalOutput final : public Output {
     aside_.clear();
     abort();
     if (options_.sync) parent_->sync();
+  }
+
+  void leave() noexcept override {
+    folders_.clear();
+    sibling_.reset();
   }
 
   /// After a commit this removes what is left of the sibling, and the old DST. Failing to do so undoes nothing.
@@ -196,7 +105,8 @@ class LocalOutput final : public Output {
 
   /// Makes the folder `name` of `above`, known as `path` below DST.
   LocalFolder& make_folder(LocalFolder& above, const std::string& name, const std::string& path) {
-    std::unique_ptr<LocalFolder> made = above.make_folder(name);
+    const bool is_there = is_taken_up_ && above.status_of(name).kind == FileKind::kFolder;
+    std::unique_ptr<LocalFolder> made = is_there ? above.open_folder(name) : above.make_folder(name);
     if (made == nullptr) fail_swapped(*parent_, sibling_name_);
     return *(folders_[path] = std::move(made));
   }
@@ -295,7 +205,7 @@ class LocalOutput final : public Output {
   const std::shared_ptr<LocalFolder> parent_;
   const Destination to_;
   const LocalOutputOptions options_;
-  const bool is_folder_;
+  const bool is_folder_, is_taken_up_;
   std::string sibling_name_;
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
@@ -330,17 +240,20 @@ class LocalStore final : public OutputStore {
     return fmt::format("{} {} {} {}", this_host(), folder.device, folder.inode, to_.name);
   }
 
-  std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) override {
+  std::unique_ptr<LeftOutput> find_left() override { return find_left_sibling(*parent_, to_); }
+
+  std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,
+                                std::unique_ptr<LeftOutput> left) override {
     remove_left_siblings(*parent_, to_);
-    check_space(files);
-    return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder);
+    if (left == nullptr) check_space(files);
+    return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder, static_cast<LocalLeft*>(left.get()));
   }
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
     const Staged staged = Staged::of_token(token, parent_->status().device);
     std::unique_ptr<LocalFolder> sibling = parent_->open_folder(staged.sibling);
     if (!is_same(sibling->status(), staged.status)) fail_swapped(*parent_, staged.sibling);
-    return std::make_unique<LocalPart>(std::move(sibling), to_.name, staged.is_folder, options_.sync);
+    return make_local_part(std::move(sibling), to_.name, staged, options_.sync);
   }
 
  private:

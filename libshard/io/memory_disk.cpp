@@ -130,6 +130,13 @@ class MemoryWriter final : public FileWriter {
     if (content.size() < end) content.resize(end);
     std::copy(data.begin(), data.end(), content.begin() + offset_bytes);
   }
+  void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    tick(fmt::format("read_back {} {} {}", handle_.path(), offset_bytes, out.size()));
+    const std::vector<std::byte>& content = handle_.node().content;
+    if (offset_bytes + std::ssize(out) > std::ssize(content)) throw cannot_read_back().in_file(handle_.path());
+    std::copy_n(content.begin() + offset_bytes, out.size(), out.begin());
+  }
   void allocate(std::int64_t bytes) override {
     const std::scoped_lock lock(handle_.impl().mutex);
     tick(fmt::format("allocate {} {}", handle_.path(), bytes));
@@ -158,6 +165,7 @@ class MemoryFolder final : public LocalFolder {
     const auto lock = begin("status", path());
     return status_from(node_);
   }
+  bool is_private() const override { return true; }
   FileStatus status_of(const std::string& name) const override {
     const auto lock = begin("status", path_of(name));
     return status_from(entry(name));

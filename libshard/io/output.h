@@ -23,17 +23,36 @@ struct OutputFile {
   std::int64_t bytes = 0;
 };
 
+/// A small file beside what is written, which a commit leaves out: what a later run needs to go on where this one was
+/// killed.
+struct OutputNote {
+  std::string name;
+  std::vector<std::byte> content;
+};
+
 /// One rank's way to the files. Destroying it closes them and removes nothing.
 /// Threads: `create` and `open` by one; the writers' write_at by several. Ownership: the part owns its writers.
 class OutputPart {
  public:
   virtual ~OutputPart() = default;
   /// A new file of exactly `file.bytes`, one of those that the output was begun with. \throws Error kResource
+  /// In an output that was taken up it may be there already, and keeps its bytes.
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// A file that another rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
   /// Makes durable what was written through this part, and closes its files. \throws Error kResource
   virtual void finish() = 0;
+  /// Begins a note. Null where outputs cannot be taken up. \throws Error kResource, kExists
+  virtual std::unique_ptr<FileWriter> create_note(const std::string& /*name*/) { return nullptr; }
+  /// The notes of the runs that this output was taken up from, sorted by name. \throws Error kResource
+  virtual std::vector<OutputNote> notes() { return {}; }
+};
+
+/// An output that a killed run left unfinished. Kept from others until it goes.
+class LeftOutput {
+ public:
+  virtual ~LeftOutput() = default;
+  virtual const std::vector<OutputNote>& notes() const = 0;  ///< At least one; sorted by name.
 };
 
 /// The root's handle on a begun output. Threads: one.
@@ -42,7 +61,7 @@ class Output {
   virtual ~Output() = default;  ///< Aborts unless committed; a commit is final from then on.
   /// What OutputStore::part of any rank finds this output by.
   virtual std::vector<std::byte> token() const = 0;
-  /// Does all of the commit that nobody sees yet. \pre every part has finished. \throws Error kResource, kExists
+  /// Does all of the commit that nobody sees yet, and removes the notes. \pre every part has finished. \throws Error kResource, kExists
   virtual void prepare() = 0;
   /// Makes all files visible at once; prepares first where nobody did. \throws Error kResource, kExists
   virtual void commit() = 0;
@@ -51,6 +70,8 @@ class Output {
   virtual void take_back() = 0;
   /// Removes what was written. What stood at the destination before stays.
   virtual void abort() noexcept = 0;
+  /// Lets go of what was written without removing it, for a later run to take up. As `abort` where none can.
+  virtual void leave() noexcept { abort(); }
 };
 
 /// A place for one output. Every rank has one for the same destination.
@@ -63,7 +84,11 @@ class OutputStore {
   virtual std::string place() const = 0;
   /// Called by the root. `is_folder`: the destination is a folder of these files, else it is the one file itself.
   /// \throws Error kResource (too little space, ...), kExists; kInvalidArgument  a path is absolute or holds "..".
-  virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) = 0;
+  /// `left`: of find_left; the output is taken up where it was left, instead of a new one. \pre it has the same files
+  virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,
+                                        std::unique_ptr<LeftOutput> left = nullptr) = 0;
+  /// What a killed run left behind, with notes; null: nothing, or this kind of store leaves nothing.
+  virtual std::unique_ptr<LeftOutput> find_left() { return nullptr; }
   /// Called by every rank once the root has begun. `token` is Output::token() of the root.
   virtual std::unique_ptr<OutputPart> part(std::span<const std::byte> token) = 0;
 };

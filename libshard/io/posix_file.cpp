@@ -22,7 +22,10 @@ std::string text_of(int error_number) { return std::generic_category().message(e
 class PosixReader final : public RandomReader {
  public:
   PosixReader(Descriptor descriptor, const std::string& path, const struct stat& info)
-      : descriptor_(std::move(descriptor)), size_(info.st_size), identity_{info.st_dev, info.st_ino} {
+      : descriptor_(std::move(descriptor)),
+        size_(info.st_size),
+        identity_{info.st_dev, info.st_ino},
+        changed_ns_(info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec) {
     name_ = path;
   }
 
@@ -39,6 +42,7 @@ class PosixReader final : public RandomReader {
 
   std::int64_t size() const override { return size_; }
   FileIdentity identity() const override { return identity_; }
+  std::int64_t changed_ns() const override { return changed_ns_; }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
     std::int64_t held = 0;
@@ -66,6 +70,7 @@ class PosixReader final : public RandomReader {
   Descriptor descriptor_;
   std::int64_t size_;
   FileIdentity identity_;
+  std::int64_t changed_ns_;
 };
 
 class PosixWriter final : public FileWriter {
@@ -80,6 +85,16 @@ class PosixWriter final : public FileWriter {
           retry([&] { return ::pwrite(descriptor_.get(), data.data() + done, data.size() - done, to); });
       if (put < 0) fail_writing(path_, "cannot write", errno);
       done += static_cast<std::size_t>(put);
+    }
+  }
+
+  void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
+    for (std::size_t done = 0; done < out.size();) {
+      const std::int64_t from = offset_bytes + static_cast<std::int64_t>(done);
+      const ssize_t got = retry([&] { return ::pread(descriptor_.get(), out.data() + done, out.size() - done, from); });
+      if (got < 0) fail_writing(path_, "cannot read back", errno);
+      if (got == 0) throw cannot_read_back().in_file(path_);
+      done += static_cast<std::size_t>(got);
     }
   }
 

@@ -90,6 +90,11 @@ class PosixFolder final : public LocalFolder {
     return status_from(info);
   }
 
+  bool is_private() const override {
+    struct stat info {};
+    return ::fstat(fd(), &info) == 0 && info.st_uid == ::geteuid() && (info.st_mode & 0777) == 0700;
+  }
+
   FileStatus status_of(const std::string& name) const override {
     struct stat info {};
     if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return status_from(info);

@@ -77,10 +77,11 @@ std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog&
 }
 
 /// Which copies are this rank's to plan. \pre all but the plan is prepared
-Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, int threads) {
+Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
-  PlanOptions options{
-      .max_memory_bytes = job.max_memory_bytes, .threads = threads, .checksums = prepared.writer->needs_checksums()};
+  PlanOptions options{.max_memory_bytes = grid.max_memory_bytes,
+                      .threads = grid.threads,
+                      .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
   std::vector<std::uint8_t> own_files;
   if (job.own_places) {
@@ -100,7 +101,7 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, int th
   return plan_copies(source, prepared.target, options);
 }
 
-PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
+PreparedCopy prepare(const CopyJob& job, const Group& group, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
@@ -109,7 +110,7 @@ PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
   prepared.owners = file_owners(prepared.target, group.size());
   job.reader->locate(needed_tensors(prepared.target));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
-  prepared.plan = plan_for(job, prepared, group.rank(), threads);
+  prepared.plan = plan_for(job, prepared, group.rank(), grid);
   return prepared;
 }
 
@@ -134,6 +135,83 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
   add(plan.units.size(), plan.tile_count, plan.bytes_to_read, plan.bytes_to_write, plan.copies);
   for (const Unit& unit : plan.units) add(unit.first_tile, unit.from, unit.to);
   return hasher.finish_hex();
+}
+
+/// Over every copy, and what it is made for.
+std::string hash_of_plan(const PreparedCopy& prepared, const Catalog& source, const CopyJob& job, const Group& group) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(fingerprint(prepared, source, true));
+  if (plans_differ(job)) {
+    hasher.update(fmt::format("{} {} {} {}", group.size(), job.by_owner, job.parts != nullptr, job.own_places));
+    return hasher.finish_hex();
+  }
+  std::vector<std::int64_t> numbers;
+  const auto add = [&](const auto&... all) { (numbers.push_back(static_cast<std::int64_t>(all)), ...); };
+  for (const Unit& unit : prepared.plan.units) {
+    add(unit.from, unit.to, unit.first_tile, unit.from_count, unit.to_count);
+    numbers.insert(numbers.end(), unit.tile.begin(), unit.tile.end());
+  }
+  for (const std::vector<Piece>* pieces : {&prepared.plan.from_pieces, &prepared.plan.to_pieces}) {
+    for (const Piece& piece : *pieces) {
+      add(piece.storage, piece.first);
+      for (const Dims* dims : {&piece.offsets, &piece.sizes, &piece.strides}) {
+        numbers.insert(numbers.end(), dims->begin(), dims->end());
+      }
+      if (numbers.size() < 4096) continue;
+      hasher.update(std::as_bytes(std::span(numbers)));
+      numbers.clear();
+    }
+  }
+  hasher.update(std::as_bytes(std::span(numbers)));
+  return hasher.finish_hex();
+}
+
+bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan) {
+  return !job.version.empty() && !job.dry_run && !exchanges(job, group) && plan.bytes_to_write >= kLeastJournaledBytes;
+}
+
+JournalHead make_head(const PreparedCopy& prepared, const CopyJob& job, const Group& group, const PlanGrid& grid) {
+  return {grid,
+          {job.version, identify_source(*job.reader),
+           fmt::format("{}, {} files, {} bytes", prepared.target.format, prepared.target.files.size(),
+                       bytes_of(prepared.target.files)),
+           hash_of_plan(prepared, job.reader->catalog(), job, group)}};
+}
+
+/// What a rank found of the run that it resumes.
+struct Left {
+  std::unique_ptr<LeftOutput> output;  ///< A root's.
+  JournalHeads heads;                  ///< Of all ranks, on all.
+};
+
+Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places) {
+  Left left;
+  if (!job.resume || job.dry_run) return left;
+  Bytes own;
+  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
+    if (exchanges(job, group)) {
+      throw Error(ErrorCode::kUnsupported, "cannot resume: ranks that read for one another keep no journal");
+    }
+    if (places.is_root(group.rank())) left.output = store.find_left();
+    if (left.output != nullptr) own = heads_of(left.output->notes());
+  });
+  left.heads = read_heads(all_gather(group, own));
+  if (left.heads.empty()) left.output.reset();  // It says nothing that can be gone on with.
+  return left;
+}
+
+/// \throws Error kInvalidArgument  this rank's job is not the one that was interrupted
+void check_resumed(const JournalHeads& heads, const PreparedCopy& prepared, const CopyJob& job, int rank) {
+  if (heads.empty()) return;
+  const auto own = heads.find(rank);
+  if (own == heads.end() && plans_differ(job)) return;
+  const JournalHead& head = own != heads.end() ? own->second : heads.begin()->second;
+  expect_same_job(head.job, prepared.journal->job);
+  if (head.grid.max_memory_bytes > job.max_memory_bytes) {
+    throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run was given more memory")
+        .expected(head.grid.max_memory_bytes)
+        .found(job.max_memory_bytes);
+  }
 }
 
 /// The plans of all ranks as one.
@@ -174,11 +252,17 @@ int from_rank_zero(Group& group, int number) {
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
+  const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
+  Left left = find_left(output, group, job, places);
+  const PlanGrid grid = left.heads.empty() ? PlanGrid{threads, job.max_memory_bytes} : left.heads.begin()->second.grid;
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
   collective_step(group, {.stop = job.stop, .traffic = job.parts}, [&](const std::stop_token&) {
     tell_step(job, "plan");
-    prepared = prepare(job, group, threads);
+    prepared = prepare(job, group, grid);
+    if (!left.heads.empty() || keeps_journal(job, group, prepared.plan))
+      prepared.journal = make_head(prepared, job, group, grid);
+    check_resumed(left.heads, prepared, job, group.rank());
     free_bytes = output.free_bytes();
   });
   const Catalog& source = job.reader->catalog();
@@ -188,7 +272,6 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
                             fingerprint(prepared, source, plans_differ(job))),
                 ErrorCode::kInvalidArgument, "they would copy different things");
   }
-  const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (job.dry_run) {
@@ -197,7 +280,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
     return result;
   }
   if (on_plan) on_plan(result);
-  CopyRun(output, group, job, prepared, places, progress).run();
+  CopyRun(output, group, job, prepared, places, std::move(left.output), progress).run();
   return result;
 }
 

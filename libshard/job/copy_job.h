@@ -39,6 +39,12 @@ struct CopyJob {
   /// `parts` too, what a rank reads for another travels to it.
   bool own_places = false;
   bool dry_run = false;
+  /// Of the program. Not empty: a journal is kept beside the output, by which a later run can go on where this one is
+  /// killed.
+  std::string version;
+  /// Goes on where a run of the same job was killed; begins anew where none was left. Threads and the number of ranks
+  /// may be others. An interruption or a lost rank leaves what was written for a further run.
+  bool resume = false;
   std::stop_token stop;
   /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
@@ -63,7 +69,8 @@ struct CopyResult {
 /// one place is whole: a rank that is lost after that harms it no more, and rank 0 returns. With several places all are
 /// committed, or none; a rank that is lost between is an error that says where the output stands.
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
-///   kInvalidArgument  ranks have other options or see other files than rank 0.
+///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
+///   what it left behind then stays. kUnsupported  ranks that read for one another are to resume.
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 

@@ -32,14 +32,15 @@ void tell_step(const CopyJob& job, std::string_view step) {
 }
 
 CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared,
-                 const OutputPlaces& places, Progress& progress)
+                 const OutputPlaces& places, std::unique_ptr<LeftOutput> left, Progress& progress)
     : store_(store),
       group_(group),
       job_(job),
       prepared_(prepared),
       places_(places),
       source_checks_(job.reader->catalog()),
-      progress_(progress) {}
+      progress_(progress),
+      left_(std::move(left)) {}
 
 void CopyRun::run() {
   try {
@@ -53,7 +54,10 @@ void CopyRun::run() {
       if (output_ != nullptr) output_->prepare();
     });  // All are here and well. From now on nobody can stop it.
     job_.own_places ? commit_everywhere() : commit();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    const bool is_cut_short = error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer;
+    journal_.reset();  // Writes down the last tiles.
+    if (job_.resume && is_cut_short && output_ != nullptr && !is_committed_) output_->leave();
     clean_up();
     throw;
   }
@@ -93,12 +97,13 @@ void CopyRun::begin() {
     }
     // A folder is made at every place, a single file at its owner's.
     if (prepared_.writer->is_folder() || !files.empty()) {
-      output_ = store_.begin(files, prepared_.writer->is_folder());
+      output_ = store_.begin(files, prepared_.writer->is_folder(), std::move(left_));
     }
   });
   const Bytes token = exchange_tokens();
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
     if (!token.empty()) part_ = store_.part(token);
+    if (part_ != nullptr && prepared_.journal) open_journal();
     begin_own_files(stop);
   });
   if (group_.size() == 1 || job_.own_places) return;
@@ -110,6 +115,22 @@ Bytes CopyRun::exchange_tokens() {
   const Bytes own = output_ == nullptr ? Bytes() : output_->token();
   if (!job_.own_places) return broadcast(group_, own, 0);
   return all_gather(group_, own)[static_cast<std::size_t>(places_.root(group_.rank()))];
+}
+
+/// A journal of this rank and run, which knows what earlier runs wrote.
+void CopyRun::open_journal() {
+  const int rank = group_.rank();
+  const std::vector<OutputNote> notes = part_->notes();
+  const auto is_taken = [&](const std::string& name) { return std::ranges::count(notes, name, &OutputNote::name) > 0; };
+  std::size_t run = 0;
+  while (is_taken(journal_name(run, rank))) ++run;
+  journal_ = std::make_unique<Journal>(*prepared_.journal,
+                                       [this, run, rank] { return part_->create_note(journal_name(run, rank)); });
+  for (const OutputNote& note : notes) {
+    // Where plans differ, the numbers of tiles mean something to their own rank only.
+    if (plans_differ(job_) && rank_of_journal(note.name) != rank) continue;
+    journal_->read(note.content, own_tiles(), job_.reader->catalog().storages);
+  }
 }
 
 void CopyRun::begin_own_files(const std::stop_token& stop) {
@@ -165,8 +186,8 @@ void CopyRun::copy() {
   framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, files_of(prepared_.owners, group_.rank()));
   if (exchanges()) prepare_exchange();
   CollectiveStepOptions options{.stop = job_.stop};
-  options.done_bytes = [this] { return progress_.bytes_written.load(); };
-  options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.bytes_written.load(); };
+  options.done_bytes = [this] { return progress_.done_bytes(); };
+  options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.done_bytes(); };
   options.traffic = exchange_.get();
   collective_step(group_, options, [&](const std::stop_token& stop) {
     tell_step(job_, "copy");
@@ -178,6 +199,7 @@ void CopyRun::copy() {
                              .feed = exchange_.get(),
                              .cloner = job_.cloner,
                              .source_checks = &source_checks_,
+                             .log = journal_.get(),
                              .framing = framing_.get(),
                              .stop = stop};
     const auto run = [&] {
@@ -207,7 +229,7 @@ void CopyRun::sum_progress() {
   if (group_.size() == 1) return;
   const std::array counters{&progress_.bytes_read,     &progress_.bytes_written, &progress_.bytes_cloned,
                             &progress_.cast_overflows, &progress_.read_calls,    &progress_.write_calls,
-                            &progress_.bytes_sent};
+                            &progress_.bytes_sent,     &progress_.bytes_kept};
   std::array<std::int64_t, counters.size()> own{};
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = counters[i]->load();
   std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));

@@ -17,6 +17,7 @@
 #include "libshard/job/copy_job.h"
 #include "libshard/job/exchange.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/job/journal.h"
 #include "libshard/job/output_places.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
@@ -29,30 +30,37 @@ struct PreparedCopy {
   std::unique_ptr<Writer> writer;
   std::vector<int> owners;               ///< By file of the target.
   std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
+  std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
   Plan plan;                             ///< All ranks' together, or what this rank alone copies.
 };
 
 /// Whether a plan holds one rank's copies only.
 inline bool plans_differ(const CopyJob& job) { return job.by_owner || job.parts != nullptr || job.own_places; }
+/// Whether ranks read for one another.
+inline bool exchanges(const CopyJob& job, const Group& group) {
+  return job.parts != nullptr && job.own_places && group.size() > 1;
+}
 
 void tell_step(const CopyJob& job, std::string_view step);
 
 /// Ownership: all that it is made of must outlive it.
 class CopyRun {
  public:
+  /// \param left  what this rank's place is to be taken up from, or null.
   CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, const OutputPlaces& places,
-          Progress& progress);
+          std::unique_ptr<LeftOutput> left, Progress& progress);
   /// \throws Error  of any step, the same on all ranks; the output was aborted then.
   void run();
 
  private:
   void begin();
   Bytes exchange_tokens();
+  void open_journal();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
   void copy();
   void prepare_exchange();
-  bool exchanges() const { return job_.parts != nullptr && job_.own_places && group_.size() > 1; }
+  bool exchanges() const { return shard::exchanges(job_, group_); }
   void exchange_source_checks();
   void exchange_checksums();
   void sum_progress();
@@ -77,9 +85,11 @@ class CopyRun {
   const OutputPlaces& places_;
   SourceChecks source_checks_;
   Progress& progress_;
+  std::unique_ptr<LeftOutput> left_;
   std::unique_ptr<Output> output_;  ///< A root's, where files go to its place.
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
+  std::unique_ptr<Journal> journal_;
   std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;

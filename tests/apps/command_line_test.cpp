@@ -93,9 +93,6 @@ TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 gi
 TEST_F(CommandLine, KnowsVerbsOfOtherBuilds) {
   refuses({"verify", "a"}, "verify is not part of this build", ErrorCode::kUnsupported);
 }
-TEST_F(CommandLine, KnowsOptionsOfOtherBuilds) {
-  refuses({"gather", "a", "-o", "b", "--resume"}, "--resume is not part of this build", ErrorCode::kUnsupported);
-}
 TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
   refuses({"gather", "a", "-o", "b", "--checksum", "xxh3"}, "--checksum xxh3", ErrorCode::kUnsupported);
 }

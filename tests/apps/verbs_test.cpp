@@ -503,14 +503,6 @@ TEST_F(Verbs, ASuffixOfAnotherFormatContradictsTo) {
   EXPECT_EQ(world.run({"convert", "/m.safetensors", "-o", "/x.h5", "--to", "safetensors"}), 2);
 }
 
-TEST_F(Verbs, WhatThisBuildLacksIsRefusedFromTheEnvironmentToo) {
-  world.env["SHARDCTL_RESUME"] = "1";
-  EXPECT_EQ(world.run({"gather", "/m.safetensors", "-o", "/out"}), 8);
-  EXPECT_EQ(world.run({"inspect", "/m.safetensors"}), 0);
-  world.env["SHARDCTL_RESUME"] = "0";
-  EXPECT_EQ(world.run({"gather", "/m.safetensors", "-o", "/out"}), 0);
-}
-
 TEST_F(Verbs, ARuleWithoutATensorIsCitedAsItWasGiven) {
   EXPECT_EQ(world.run({"split", "/m.safetensors", "-o", "/out", "--mesh", "a=2", "--place", "zz=S(0)"}), 2);
   EXPECT_EQ(world.err, "shardctl: error: '--place zz=S(0)' matches no tensor\n");

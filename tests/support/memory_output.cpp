@@ -79,7 +79,7 @@ class ObjectStore final : public OutputStore {
   ObjectStore(std::shared_ptr<MemoryObjects> objects, int rank) : objects_(std::move(objects)), rank_(rank) {}
   std::int64_t free_bytes() const override { return INT64_MAX; }
   std::string place() const override { return "memory"; }
-  std::unique_ptr<Output> begin(std::span<const OutputFile>, bool) override {
+  std::unique_ptr<Output> begin(std::span<const OutputFile>, bool, std::unique_ptr<LeftOutput>) override {
     return std::make_unique<ObjectOutput>(*objects_);
   }
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {

@@ -1,0 +1,78 @@
+#include "libshard/io/local_left.h"
+
+#include <functional>
+
+#include "libshard/core/error.h"
+#include "libshard/io/file_writer.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kLargestNote = 256 << 20;
+
+/// Calls `each` with the siblings that nobody holds, locked, until it says that it is enough. What cannot be listed,
+/// opened or locked is passed over.
+void for_each_left(LocalFolder& parent, const Destination& to,
+                   const std::function<bool(const std::string& name, std::unique_ptr<LocalFolder>& folder)>& each) {
+  std::vector<std::string> names;
+  try {
+    names = parent.list();
+  } catch (const Error&) {
+  }
+  for (const std::string& name : names) {
+    if (!to.is_sibling(name)) continue;
+    try {
+      auto left = parent.open_folder(name);
+      if (left->try_lock() && each(name, left)) return;
+    } catch (const Error&) {
+    }
+  }
+}
+
+bool is_note(std::string_view entry, const std::string& destination) {
+  return entry.size() > destination.size() + 1 && entry.starts_with(destination + ".");
+}
+
+}  // namespace
+
+std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination) {
+  std::vector<OutputNote> notes;
+  for (const std::string& name : sibling.list()) {
+    if (!is_note(name, destination)) continue;
+    const FileStatus status = sibling.status_of(name);
+    if (status.kind != FileKind::kFile || status.bytes > kLargestNote) continue;
+    OutputNote note{name.substr(destination.size() + 1),
+                    std::vector<std::byte>(static_cast<std::size_t>(status.bytes))};
+    sibling.open_existing(name)->read_back(0, note.content);
+    notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+void remove_notes(LocalFolder& sibling, const std::string& destination) {
+  for (const std::string& name : sibling.list()) {
+    if (is_note(name, destination)) sibling.remove_all(name);
+  }
+}
+
+std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to) {
+  std::unique_ptr<LocalLeft> found;
+  for_each_left(parent, to, [&](const std::string& name, std::unique_ptr<LocalFolder>& folder) {
+    if (!folder->is_private()) return false;
+    std::vector<OutputNote> notes = read_notes(*folder, to.name);
+    if (notes.empty()) return false;
+    found = std::make_unique<LocalLeft>(name, std::move(folder), std::move(notes));
+    return true;
+  });
+  return found;
+}
+
+void remove_left_siblings(LocalFolder& parent, const Destination& to) {
+  for_each_left(parent, to, [&](const std::string& name, std::unique_ptr<LocalFolder>& folder) {
+    parent.remove_folder(name, *folder);
+    return false;
+  });
+}
+
+}  // namespace shard

@@ -1,0 +1,46 @@
+/// \file
+/// What killed runs left behind beside a local output's destination: siblings, and the notes in them. Inside
+/// libshard/io only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/io/destination.h"
+#include "libshard/io/local_folder.h"
+#include "libshard/io/output.h"
+
+namespace shard {
+
+/// Notes lie in the sibling, beside what will be DST.
+inline std::string note_file(const std::string& destination, std::string_view note) {
+  return destination + "." + std::string(note);
+}
+/// Sorted by name. Larger ones than a job makes are left out. \throws Error kResource
+std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination);
+/// \throws Error kResource
+void remove_notes(LocalFolder& sibling, const std::string& destination);
+
+/// A sibling, locked.
+class LocalLeft final : public LeftOutput {
+ public:
+  LocalLeft(std::string name, std::unique_ptr<LocalFolder> sibling, std::vector<OutputNote> notes)
+      : name_(std::move(name)), sibling_(std::move(sibling)), notes_(std::move(notes)) {}
+  const std::vector<OutputNote>& notes() const override { return notes_; }
+  const std::string& name() const { return name_; }
+  std::unique_ptr<LocalFolder> take_folder() { return std::move(sibling_); }
+
+ private:
+  const std::string name_;
+  std::unique_ptr<LocalFolder> sibling_;
+  const std::vector<OutputNote> notes_;
+};
+/// The first sibling of DST that has notes, that only this user may enter and that nobody holds; or null.
+std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to);
+
+/// Removes all that nobody holds. Best effort: what cannot be listed or removed harms nobody.
+void remove_left_siblings(LocalFolder& parent, const Destination& to);
+
+}  // namespace shard

@@ -1,0 +1,252 @@
+#include "libshard/job/journal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kMagic = "shardctl.journal/1";
+/// Tiles of so many bytes are written down together: a kill loses no more than that.
+constexpr std::int64_t kBatchBytes = kLeastJournaledBytes;
+constexpr std::size_t kHeadOfFile = 4096;
+
+/// A block's length and CRC-32, then the block.
+Bytes framed(const Bytes& block) {
+  WireWriter frame;
+  frame.number(std::ssize(block));
+  frame.number(crc32(block));
+  Bytes all = frame.take();
+  all.insert(all.end(), block.begin(), block.end());
+  return all;
+}
+
+/// Takes a framed block off the front; nothing where it is cut short or damaged.
+std::optional<std::span<const std::byte>> take_block(std::span<const std::byte>& rest) {
+  constexpr std::size_t kFrame = 2 * sizeof(std::int64_t);
+  if (rest.size() < kFrame) return std::nullopt;
+  WireReader frame(rest.first(kFrame));
+  const std::int64_t bytes = frame.number(), crc = frame.number();
+  rest = rest.subspan(kFrame);
+  if (bytes < 0 || bytes > std::ssize(rest)) return std::nullopt;
+  const auto block = rest.first(static_cast<std::size_t>(bytes));
+  if (crc32(block) != crc) return std::nullopt;
+  rest = rest.subspan(block.size());
+  return block;
+}
+
+Bytes written_head(const JournalHead& head) {
+  WireWriter out;
+  out.text(kMagic);
+  out.number(head.grid.threads);
+  out.number(head.grid.max_memory_bytes);
+  out.text(head.job.version);
+  out.text(head.job.target);
+  out.text(head.job.plan);
+  out.number(std::ssize(head.job.source));
+  for (const std::string& line : head.job.source) out.text(line);
+  return out.take();
+}
+
+Bytes written_records(std::span<const TileRecord> records) {
+  WireWriter out;
+  for (const TileRecord& record : records) {
+    out.number(record.tile);
+    out.number(record.bytes);
+    out.number(record.crc);
+    out.number(record.cast_overflows);
+    out.number(std::ssize(record.sources));
+    for (const CrcRun& run : record.sources) {
+      out.number(run.storage);
+      out.number(run.offset_bytes);
+      out.number(run.bytes);
+      out.number(run.crc);
+    }
+  }
+  return out.take();
+}
+
+std::uint32_t read_word(WireReader& in) { return static_cast<std::uint32_t>(in.number_below(std::int64_t{1} << 32)); }
+
+TileRecord read_record(WireReader& in) {
+  TileRecord record;
+  record.tile = in.number();
+  record.bytes = in.number();
+  record.crc = read_word(in);
+  record.cast_overflows = in.number();
+  for (std::int64_t left = in.number(); left > 0; --left) {
+    CrcRun run{};
+    run.storage = read_word(in);
+    run.offset_bytes = in.number();
+    run.bytes = in.number();
+    run.crc = read_word(in);
+    record.sources.push_back(run);
+  }
+  return record;
+}
+
+Error differs(std::string_view what, std::string_view interrupted, std::string_view now) {
+  return Error(ErrorCode::kInvalidArgument, fmt::format("cannot resume: {}", what))
+      .expected(interrupted)
+      .found(now)
+      .hint("start over without resuming, which removes what the interrupted run left behind");
+}
+
+}  // namespace
+
+void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
+  if (interrupted.version != now.version) {
+    throw differs("another version began the job", interrupted.version, now.version);
+  }
+  const auto [was, is] = std::ranges::mismatch(interrupted.source, now.source);
+  if (was != interrupted.source.end() || is != now.source.end()) {
+    throw differs("the source is not what it was", was != interrupted.source.end() ? *was : "no further file",
+                  is != now.source.end() ? *is : "no further file");
+  }
+  if (interrupted.target != now.target) {
+    throw differs("the interrupted run wrote something else", interrupted.target, now.target);
+  }
+  if (interrupted.plan != now.plan) {
+    throw differs("the interrupted run selected, cut, cast or shared the tensors in another way", interrupted.plan,
+                  now.plan);
+  }
+}
+
+std::vector<std::string> identify_source(const Reader& reader) {
+  const std::vector<File>& files = reader.catalog().files;
+  std::vector<std::string> lines;
+  std::array<std::byte, kHeadOfFile> memory{};
+  for (std::uint32_t i = 0; i < files.size(); ++i) {
+    const std::shared_ptr<const RandomReader> file = reader.file(i);
+    const std::span head = std::span(memory).first(
+        static_cast<std::size_t>(std::clamp<std::int64_t>(file->size(), 0, static_cast<std::int64_t>(memory.size()))));
+    file->read_at(0, head);
+    Hasher hasher(HashAlgorithm::kXxh3_128);
+    hasher.update(head);
+    lines.push_back(fmt::format("{}: {} bytes, changed at {} ns, begins with {}", files[i].path, file->size(),
+                                file->changed_ns(), hasher.finish_hex()));
+  }
+  return lines;
+}
+
+std::optional<JournalHead> read_journal_head(std::span<const std::byte> note) {
+  const auto block = take_block(note);
+  if (!block) return std::nullopt;
+  try {
+    WireReader in(*block);
+    if (in.text() != kMagic) return std::nullopt;
+    JournalHead head;
+    head.grid.threads = static_cast<int>(in.number_below(std::int64_t{1} << 31));
+    head.grid.max_memory_bytes = in.number();
+    head.job.version = in.text();
+    head.job.target = in.text();
+    head.job.plan = in.text();
+    for (std::int64_t left = in.number(); left > 0; --left) head.job.source.push_back(in.text());
+    return head;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+Bytes heads_of(std::span<const OutputNote> notes) {
+  std::set<int> known;
+  WireWriter out;
+  for (const OutputNote& note : notes) {
+    const std::optional<int> rank = rank_of_journal(note.name);
+    std::span<const std::byte> rest = note.content;
+    if (!rank || !read_journal_head(rest) || !known.insert(*rank).second) continue;
+    out.number(*rank);
+    take_block(rest);
+    out.text(as_text(std::span(note.content).first(note.content.size() - rest.size())));
+  }
+  return out.take();
+}
+
+JournalHeads read_heads(std::span<const Bytes> all) {
+  JournalHeads heads;
+  for (const Bytes& each : all) {
+    WireReader in(each);
+    while (!in.at_end()) {
+      const auto rank = static_cast<int>(in.number_below(std::int64_t{1} << 31));
+      if (auto head = read_journal_head(to_bytes(in.text()))) heads.emplace(rank, *std::move(head));
+    }
+  }
+  return heads;
+}
+
+std::string journal_name(std::size_t run, int rank) { return fmt::format("journal.{:06}.{}", run, rank); }
+
+std::optional<int> rank_of_journal(std::string_view name) {
+  if (!name.starts_with("journal.")) return std::nullopt;
+  const std::string_view digits = name.substr(name.rfind('.') + 1);
+  int rank = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
+  return rank;
+}
+
+Journal::~Journal() {
+  try {
+    if (!records_.empty()) flush();
+    if (note_ != nullptr) note_->close();
+  } catch (const Error&) {  // Only an output that is taken up again misses it.
+  }
+}
+
+void Journal::read(std::span<const std::byte> note, TileRange tiles, std::span<const Storage> sources) {
+  if (!take_block(note)) return;  // The head.
+  try {
+    while (const auto block = take_block(note)) {
+      WireReader in(*block);
+      while (!in.at_end()) {
+        TileRecord record = read_record(in);
+        const bool is_possible = std::ranges::all_of(
+            record.sources, [&](const CrcRun& run) { return fits(run, sources) && sources[run.storage].crc32; });
+        if (is_possible && record.tile >= tiles.begin && record.tile < tiles.end) {
+          before_.insert_or_assign(record.tile, std::move(record));
+        }
+      }
+    }
+  } catch (const Error&) {  // The rest is not of this version.
+  }
+}
+
+const TileRecord* Journal::written_before(std::int64_t tile) const {
+  const auto found = before_.find(tile);
+  return found == before_.end() ? nullptr : &found->second;
+}
+
+void Journal::add(TileRecord record) {
+  const std::scoped_lock lock(mutex_);
+  recorded_bytes_ += record.bytes;
+  records_.push_back(std::move(record));
+  if (recorded_bytes_ >= kBatchBytes) flush();
+}
+
+void Journal::flush() {
+  Bytes text;
+  if (!is_begun_) {
+    note_ = make_note_();
+    is_begun_ = true;
+    text = framed(written_head(head_));
+  }
+  if (note_ != nullptr) {
+    const Bytes block = framed(written_records(records_));
+    text.insert(text.end(), block.begin(), block.end());
+    note_->write_at(end_, text);
+    end_ += std::ssize(text);
+  }
+  records_.clear();
+  recorded_bytes_ = 0;
+}
+
+}  // namespace shard
