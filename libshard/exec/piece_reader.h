@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "libshard/exec/execute.h"
+#include "libshard/plan/order.h"
 
 namespace shard {
 
@@ -19,6 +20,9 @@ struct BufferBox {
 
   Box box() const { return Box(offsets, sizes); }
 };
+
+/// All of `box`, row-major without gaps at `data`. Ownership: a view of `box` and of `strides`, which it fills.
+BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides);
 
 /// Threads: one each; the reader and the counters are shared.
 class PieceReader {

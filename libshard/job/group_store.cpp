@@ -168,23 +168,6 @@ void GroupStore::read_blocks(const FileName& file, std::int64_t file_bytes, std:
 
 // ---- The group's side.
 
-void GroupStore::begin(StepHandle& step) {
-  const std::scoped_lock lock(mutex_);
-  step_ = &step;
-  is_stopped_ = false;
-}
-
-void GroupStore::end() {
-  const std::scoped_lock lock(mutex_);
-  step_ = nullptr;
-}
-
-void GroupStore::stop() {
-  const std::scoped_lock lock(mutex_);
-  is_stopped_ = true;
-  changed_.notify_all();
-}
-
 std::int64_t GroupStore::word() {
   const std::scoped_lock lock(mutex_);
   batch_.clear();

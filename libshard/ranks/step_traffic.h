@@ -6,8 +6,10 @@
 /// each meeting every rank says one word, and all see the same words, so that all decide alike what to move.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #include <span>
 
 #include "libshard/core/error.h"
@@ -41,6 +43,20 @@ class StepTraffic {
   virtual bool move(Group& group, std::span<const std::int64_t> words) = 0;
   /// Names the rank that a failure of this rank's work belongs to, where that is another one.
   virtual void attribute(Error& /*failure*/) const {}
+};
+
+/// A traffic that the work's threads wait for, under its mutex: what it knows of its step.
+class AwaitedTraffic : public StepTraffic {
+ public:
+  void begin(StepHandle& step) final;
+  void end() final;
+  void stop() final;
+
+ protected:
+  mutable std::mutex mutex_;  ///< Guards all below.
+  mutable std::condition_variable changed_;
+  StepHandle* step_ = nullptr;  ///< Null: no step goes on.
+  bool is_stopped_ = false;
 };
 
 }  // namespace shard
