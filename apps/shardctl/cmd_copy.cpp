@@ -38,6 +38,7 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.max_memory_bytes = max_memory_bytes(session);
   job.dry_run = options.target.dry_run;
   job.stop = session.stop;
+  job.awaited = session.awaited;
   job.parts = session.parts;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
   return job;

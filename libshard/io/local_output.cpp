@@ -15,6 +15,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
+#include "libshard/io/local_removal.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -334,6 +335,14 @@ class LocalStore final : public OutputStore {
     remove_left_siblings(*parent_, to_);
     check_space(files);
     return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder);
+  }
+
+  std::unique_ptr<Output> begin_removal() override {
+    remove_left_siblings(*parent_, to_);
+    const FileStatus old = parent_->status_of(to_.name);
+    if (!options_.force) check_absent(old, to_);
+    if (old.kind == FileKind::kAbsent) return nullptr;
+    return std::make_unique<LocalRemoval>(parent_, to_, options_.sync);
   }
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {

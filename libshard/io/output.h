@@ -64,6 +64,9 @@ class OutputStore {
   /// Called by the root. `is_folder`: the destination is a folder of these files, else it is the one file itself.
   /// \throws Error kResource (too little space, ...), kExists; kInvalidArgument  a path is absolute or holds "..".
   virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder) = 0;
+  /// Called by the root of a place that gets none of the files: what stands at the destination goes with the commit.
+  /// Null where nothing stands there. \throws Error kResource, kExists
+  virtual std::unique_ptr<Output> begin_removal() = 0;
   /// Called by every rank once the root has begun. `token` is Output::token() of the root.
   virtual std::unique_ptr<OutputPart> part(std::span<const std::byte> token) = 0;
 };

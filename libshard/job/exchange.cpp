@@ -57,6 +57,7 @@ void Exchange::run(const std::function<void()>& copy, const std::stop_token& sto
       }
       copy();
       std::unique_lock lock(mutex_);
+      is_copied_ = true;
       changed_.wait(lock, [this] { return to_send_ == 0 || must_end(); });
     } catch (...) {
       fail();
@@ -91,7 +92,9 @@ std::optional<std::int64_t> Exchange::next(const std::function<void()>& before_w
       lock.lock();
       continue;
     }
+    ++idle_;
     changed_.wait(lock);
+    --idle_;
   }
 }
 
@@ -121,6 +124,11 @@ void Exchange::abort() {
   const std::scoped_lock lock(mutex_);
   is_aborted_ = true;
   changed_.notify_all();
+}
+
+bool Exchange::waits() const {
+  const std::scoped_lock lock(mutex_);
+  return (is_copied_ || idle_ == std::max(1, of_.threads)) && shipment_.is_packed();
 }
 
 /// Reads what goes out next.

@@ -56,6 +56,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   void abort() override;
 
   std::int64_t word() override;
+  bool waits() const override;
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
@@ -99,7 +100,8 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
 
   // mutex_ guards all below.
-  bool is_aborted_ = false, is_over_ = false;
+  bool is_aborted_ = false, is_copied_ = false, is_over_ = false;
+  int idle_ = 0;  ///< Threads that wait in `next`.
   std::exception_ptr failure_;
   std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Tiles.
   std::size_t remote_left_ = 0;                    ///< Tiles with boxes of other ranks that `next` has not given out.

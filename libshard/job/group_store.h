@@ -7,7 +7,7 @@
 /// know, and need not run in step; where they do, as when a checkpoint is opened, all ask for the same at once.
 ///
 /// Looks: a path that nobody has looked at is looked at by all ranks; ranks that see the same say it once. Reads: up to
-/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 256 are kept.
+/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 128 are kept until the step ends.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,10 @@ namespace shard {
 /// Cost: of a look 3 exchanges between all ranks, of reads 2; an ask waits for the next meeting.
 class GroupStore final : public SourceStore, public AwaitedTraffic {
  public:
+  /// What it holds at most of files' bytes while a step goes on, a third each for blocks that are kept, what is sent,
+  /// and what is received; nothing between steps.
+  static constexpr std::int64_t kMemoryBytes = 6 << 20;
+
   GroupStore(const SourceStore& own, int rank) : own_(own), rank_(rank) {}
 
   /// \throws Error kInterrupted  from all that reads: the step has failed, or no step with this traffic goes on;
@@ -42,7 +46,9 @@ class GroupStore final : public SourceStore, public AwaitedTraffic {
   /// The ranks that hold an opened file, by RandomReader::name; rising.
   std::vector<int> holders(const std::string& name) const;
 
+  void end() override;
   std::int64_t word() override;
+  bool waits() const override;
   bool move(Group& group, std::span<const std::int64_t> words) override;
   void attribute(Error& failure) const override;
 

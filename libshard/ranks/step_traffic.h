@@ -41,6 +41,8 @@ class StepTraffic {
   /// Moves what the words of all ranks say, if anything. Called on all ranks with the same words, by the group's
   /// thread. \returns whether something was moved. \throws Error kPeer  what the group throws
   virtual bool move(Group& group, std::span<const std::int64_t> words) = 0;
+  /// Whether this rank's work can do nothing until other ranks have done something. Threads: any.
+  virtual bool waits() const { return false; }
   /// Names the rank that a failure of this rank's work belongs to, where that is another one.
   virtual void attribute(Error& /*failure*/) const {}
 };
@@ -49,7 +51,7 @@ class StepTraffic {
 class AwaitedTraffic : public StepTraffic {
  public:
   void begin(StepHandle& step) final;
-  void end() final;
+  void end() override;
   void stop() final;
 
  protected:
