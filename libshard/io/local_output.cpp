@@ -339,9 +339,9 @@ class LocalStore final : public OutputStore {
 
   std::unique_ptr<Output> begin_removal() override {
     remove_left_siblings(*parent_, to_);
-    const FileStatus old = parent_->status_of(to_.name);
-    if (!options_.force) check_absent(old, to_);
-    if (old.kind == FileKind::kAbsent) return nullptr;
+    const FileStatus there = parent_->status_of(to_.name);
+    if (!options_.force) check_absent(there, to_);
+    if (there.kind == FileKind::kAbsent) return nullptr;
     return std::make_unique<LocalRemoval>(parent_, to_, options_.sync);
   }
 

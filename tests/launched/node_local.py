@@ -321,19 +321,38 @@ def check_plan(checks: h.Checks, work: Path, launch: h.Launch) -> None:
     check_nothing(checks, work, 3, f"dry run, {launch.name}", result)
 
 
-def check_namespaces(checks: h.Checks, work: Path, ranks: int, source: str) -> None:
-    """Ranks with a network and mounts of their own: the same path is another folder for each."""
-    make_source(work, source, ranks)
-    spread(work, source, ranks)
-    script = [str(Path(__file__).parent / "in_namespaces.sh"), str(ranks), str(work)]
-    result = h.Job(h.Launch(f"{ranks} namespaces", script, []), [h.SHARDCTL, *WRITES[source], *LOCAL], cwd=work).wait()
+NAMESPACES = str(Path(__file__).parent / "in_namespaces.sh")
+
+
+def on_hosts(hosts: int) -> dict[str, list[str]]:
+    """Words before the program that start it on hosts n01, n02, ... with the lines of docs/ranks.md: run on each of them."""
+    slots, at = ",".join(f"n{i + 1:02}:2" for i in range(hosts)), "n01:29400"
+    mpirun = f"mpirun -n {2 * hosts} -H {slots} --mca plm_rsh_agent '{NAMESPACES} --ssh'"
+    slurm = (f"SLURM_PROCID=$HOST SLURM_NTASKS={hosts} SLURM_STEP_NUM_TASKS={hosts} SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE='1(x{hosts})' "
+             f"SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_NODEID=$HOST SLURM_STEP_NODELIST='n[01-{hosts:02}]'")
+    return {
+        "by hand": h.shell(f'exec "$@" --backend gloo --rank $HOST --world-size {hosts} --rdzv {at}; :'),
+        "mpirun": h.shell(f"[ $HOST != 0 ] || exec {mpirun}"),
+        "mpirun, gloo": h.shell(f'[ $HOST != 0 ] || exec {mpirun} "$@" --backend gloo --rdzv {at}; :'),
+        "torchrun": [h.PYTHON, "-m", "torch.distributed.run", "--nnodes", str(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", at,
+                     "--no-python", "--nproc-per-node", "2"],
+        "srun's variables": h.shell(f"{slurm} exec"),
+    }
+
+
+def check_namespaces(checks: h.Checks, work: Path, hosts: int, source: str, how: str) -> None:
+    """Hosts with a network and mounts of their own: the same path is another folder on each."""
+    make_source(work, source, hosts)
+    spread(work, source, hosts)
+    launch = h.Launch(how, [NAMESPACES, str(hosts), str(work), *on_hosts(hosts)[how]], [])
+    result = h.Job(launch, [h.SHARDCTL, *WRITES[source], *LOCAL], cwd=work).wait()
     if result.code == 77:
         print("SKIPPED: namespaces, which this kernel or user does not have")
         return
-    what = f"{source}, {ranks} namespaces"
+    what = f"{source}, {hosts} hosts, {how}"
     if checks.that(result.code == 0, f"{what}: exit 0", result):
         name = WRITES[source][WRITES[source].index("-o") + 1]
-        checks.that(h.same_tree(expected(work, source), join(work, ranks, name)) == "", f"{what}: the same bytes", result)
+        checks.that(h.same_tree(expected(work, source), join(work, hosts, name)) == "", f"{what}: the same bytes", result)
 
 
 def check_all_bytes(checks: h.Checks, work: Path) -> None:
@@ -349,8 +368,9 @@ def check_all_bytes(checks: h.Checks, work: Path) -> None:
         check_elements(checks, work, launch)
         check_other_rank(checks, work, launch)
         check_old_file(checks, work, launch)
-    for ranks, source in ((2, "sharded"), (4, "dcp")) if h.FULL else ((3, "dcp"),):
-        check_namespaces(checks, work, ranks, source)
+    hosts = [(2, "dcp", how) for how in on_hosts(2)] + [(2, "sharded", "by hand"), (4, "dcp", "by hand")]
+    for case in hosts if h.FULL else ((3, "dcp", "by hand"), (2, "dcp", "mpirun")):
+        check_namespaces(checks, work, *case)
     check_nccl(checks, work)
 
 
