@@ -325,12 +325,12 @@ NAMESPACES = str(Path(__file__).parent / "in_namespaces.sh")
 
 
 def on_hosts(hosts: int) -> dict[str, list[str]]:
-    """Words before the program that start it on hosts n01, n02, ... with the lines of docs/ranks.md: run on each of them."""
+    """Words before the program that start it on hosts n01, n02, ... with the lines of docs/ranks.md; each host runs them."""
     slots, at = ",".join(f"n{i + 1:02}:2" for i in range(hosts)), "n01:29400"
     mpirun = f"mpirun -n {2 * hosts} -H {slots} --mca plm_rsh_agent '{NAMESPACES} --ssh'"
     slurm = (f"SLURM_PROCID=$HOST SLURM_NTASKS={hosts} SLURM_STEP_NUM_TASKS={hosts} SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE='1(x{hosts})' "
              f"SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_NODEID=$HOST SLURM_STEP_NODELIST='n[01-{hosts:02}]'")
-    return {
+    lines = {
         "by hand": h.shell(f'exec "$@" --backend gloo --rank $HOST --world-size {hosts} --rdzv {at}; :'),
         "mpirun": h.shell(f"[ $HOST != 0 ] || exec {mpirun}"),
         "mpirun, gloo": h.shell(f'[ $HOST != 0 ] || exec {mpirun} "$@" --backend gloo --rdzv {at}; :'),
@@ -338,6 +338,9 @@ def on_hosts(hosts: int) -> dict[str, list[str]]:
                      "--no-python", "--nproc-per-node", "2"],
         "srun's variables": h.shell(f"{slurm} exec"),
     }
+    if unpacked := os.environ.get("SHARD_SLURM"):  # See under_slurm.sh.
+        lines["srun"] = [str(Path(__file__).parent / "under_slurm.sh"), unpacked, str(hosts)]
+    return lines
 
 
 def check_namespaces(checks: h.Checks, work: Path, hosts: int, source: str, how: str) -> None:
