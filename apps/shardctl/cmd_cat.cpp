@@ -157,7 +157,7 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
   SelectedTensor part = tensor;
   part.source = 0;
   Progress progress;
-  BufferPool pool(max_memory_bytes(session));
+  BufferPool pool(reading_memory_bytes(session));
   BlockReader elements(view, *source.reader, part, progress, pool, worker_count(session));
   const Printed printed{tensor.name, tensor.dtype, slice.shape, elements};
   if (session.common.json) {

@@ -41,6 +41,7 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.version = own_version();
   job.resume = options.target.resume;
   job.stop = session.stop;
+  job.awaited = session.awaited;
   job.parts = session.parts;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
   return job;

@@ -167,7 +167,7 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
     const std::vector<std::vector<std::size_t>> groups = reading_groups(a.catalog(), in_a);
     const int threads = worker_count(session);
     const int workers = static_cast<int>(std::clamp(groups.size(), std::size_t{1}, static_cast<std::size_t>(threads)));
-    const std::int64_t bytes_a_side = max_memory_bytes(session) / 2 / workers;
+    const std::int64_t bytes_a_side = reading_memory_bytes(session) / 2 / workers;
     for_each_index(groups.size(), workers, stop, [&]() -> IndexWorker {
       return [&, share = std::make_shared<WorkerShare>(bytes_a_side, threads / workers)](std::size_t group) {
         for (const std::size_t i : groups[group]) {

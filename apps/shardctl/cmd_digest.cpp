@@ -55,7 +55,7 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
   const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
-  BufferPool pool(max_memory_bytes(session));
+  BufferPool pool(reading_memory_bytes(session));
   ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {

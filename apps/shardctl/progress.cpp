@@ -17,6 +17,25 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// The ranks that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
+std::vector<int> awaited_ranks(const Session& session) {
+  constexpr std::chrono::milliseconds kLong{1000};
+  const std::optional<Group::Wait> silent = session.group->waits_for();
+  if (silent && silent->lasts >= kLong) return {silent->rank};
+  return session.awaited == nullptr ? std::vector<int>() : session.awaited->for_at_least(kLong);
+}
+
+/// ", waiting for ranks 1, 2, 3 and 5 more"; empty for none.
+std::string awaited_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kNamed = 3;
+  if (ranks.empty()) return {};
+  const std::size_t named = std::min(ranks.size(), kNamed);
+  std::string text = fmt::format(", waiting for rank{} {}", ranks.size() == 1 ? "" : "s",
+                                 fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "));
+  if (ranks.size() > named) text += fmt::format(" and {} more", ranks.size() - named);
+  return text;
+}
+
 }  // namespace
 
 ProgressMeter::Style ProgressMeter::style_of(const Session& session) {
@@ -74,6 +93,7 @@ void ProgressMeter::draw() {
   drawn_ = true;
   const std::int64_t done = done_();
   const double seconds = seconds_since(start_);
+  const std::vector<int> awaited = awaited_ranks(session_);
   if (style_ == Style::kJson) {
     JsonWriter json(session_.err);
     json.begin_object();
@@ -82,6 +102,10 @@ void ProgressMeter::draw() {
     json.key("bytes_done"), json.number(done);
     json.key("bytes_total"), json.number(total_);
     json.key("seconds"), json.literal(fmt::format("{:.3f}", seconds));
+    json.key("waiting_for");
+    json.begin_array();
+    for (const int rank : awaited) json.number(rank);
+    json.end_array();
     json.end_object();
     json.end_line();
     return;
@@ -93,6 +117,7 @@ void ProgressMeter::draw() {
     if (share > 0.02 && share < 1) text += fmt::format(", {:.0f} s left", seconds / share - seconds);
   }
   text += fmt::format(", {}/s", human_bytes(static_cast<std::int64_t>(static_cast<double>(done) / seconds)));
+  text += awaited_text(awaited);
   TextSink sink(session_.err);
   if (style_ == Style::kLines) return sink.line("shardctl: " + text);
   sink.erase_line();

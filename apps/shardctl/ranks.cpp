@@ -89,6 +89,7 @@ void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, 
                   const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
   options.traffic = session.parts;
+  options.awaited = session.awaited;
   options.done_bytes = [&own] { return own.load(); };
   options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };
   collective_step(*session.group, options, work);

@@ -6,6 +6,7 @@
 
 #include "apps/shardctl/text_sink.h"
 #include "libshard/core/clipped.h"
+#include "libshard/core/error.h"
 
 namespace shard::app {
 
@@ -21,6 +22,18 @@ std::string rank_label(const Session& session) {
 }
 
 std::int64_t max_memory_bytes(const Session& session) { return parse_size(session.common.max_memory, "--max-memory"); }
+
+std::int64_t reading_memory_bytes(const Session& session) {
+  constexpr std::int64_t kLeast = 8 << 20;
+  const std::int64_t all = max_memory_bytes(session);
+  if (session.parts == nullptr) return all;
+  if (all >= kLeast) return all - GroupStore::kMemoryBytes;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cannot read the files of other ranks within {} bytes of memory", all))
+      .expected("at least 8MiB")
+      .found(all)
+      .suggest(Remedy::kMoreMemory);
+}
 
 int worker_count(const Session& session) {
   return session.common.threads > 0 ? session.common.threads : std::max(1, usable_cpus() / session.ranks_here);

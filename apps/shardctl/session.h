@@ -13,6 +13,7 @@
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/job/group_store.h"
+#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 
 namespace shard::app {
@@ -38,6 +39,8 @@ struct Session {
   Group* group = &solo_group();
   /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
   GroupStore* parts = nullptr;
+  /// Whom the other ranks wait for, for progress. Null where this process is alone.
+  AwaitedRanks* awaited = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
@@ -55,6 +58,9 @@ std::string rank_label(const Session& session);
 int worker_count(const Session& session);
 /// --max-memory. \throws Error kInvalidArgument  not a size.
 std::int64_t max_memory_bytes(const Session& session);
+/// What a reading verb may take of it: with --local-input the store of all ranks' files takes a part.
+/// \throws Error kInvalidArgument  also where too little is left.
+std::int64_t reading_memory_bytes(const Session& session);
 
 /// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
 bool colours_errors(const Session& session);

@@ -52,7 +52,7 @@ std::int64_t world_size_of(const Catalog& target) {
 void name_files(Catalog& target, const Parts& parts) {
   for (std::uint32_t i = 0; i < parts.master; ++i) {
     File& file = target.files[i];
-    file.path = parts.world_size > 0 ? fmt::format("rank-{:05}-of-{:05}.h5", file.rank, parts.world_size)
+    file.path = parts.world_size > 0 ? rank_file_name(file.rank, parts.world_size)
                                      : fmt::format("model-{:05}-of-{:05}.h5", i + 1, parts.master);
   }
   target.files[parts.master].path = kMasterName;

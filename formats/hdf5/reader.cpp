@@ -238,10 +238,32 @@ class Hdf5Reader final : public Reader {
     if (name != kOwnFile) file = add_sibling(std::string(name));
     std::int32_t rank = -1;
     parse(file, [&](const Entry& entry) {
-      if (entry.links.empty()) rank = static_cast<std::int32_t>(root_notes(*catalog_.arena, entry).rank.value_or(-1));
+      if (entry.links.empty()) rank = rank_of(name, root_notes(*catalog_.arena, entry));
       if (file > 0) catalog_.files[file].rank = rank;
       take(entry, file, rank);
     });
+  }
+
+  /// The rank that a file states, which must be the one in its name, of as many ranks as the master states; -1: none.
+  std::int32_t rank_of(std::string_view name, const RootNotes& notes) const {
+    if (!notes.rank) return -1;
+    if (notes.world_size != catalog_.world_size) {
+      const auto text = [](std::optional<std::int64_t> size) { return size ? fmt::format("{}", *size) : "nothing"; };
+      throw Error(ErrorCode::kCorruption, "the file states another number of ranks than the one that takes parts of it")
+          .in_file(std::string(name))
+          .of_kind(FindingKind::kWorldSizeMismatch)
+          .expected(text(catalog_.world_size))
+          .found(text(notes.world_size));
+    }
+    const std::string own = rank_file_name(*notes.rank, notes.world_size.value_or(0));
+    if (name.starts_with("rank-") && name != own) {
+      throw Error(ErrorCode::kCorruption, "the file states another rank than its name")
+          .in_file(std::string(name))
+          .of_kind(FindingKind::kRankMismatch)
+          .expected(name)
+          .found(own);
+    }
+    return static_cast<std::int32_t>(*notes.rank);
   }
 
   std::uint32_t add_sibling(std::string name) {

@@ -47,6 +47,10 @@ std::span<const std::byte> bytes_of(Arena& arena, const Attribute& attribute) {
 
 }  // namespace
 
+std::string rank_file_name(std::int64_t rank, std::int64_t world_size) {
+  return fmt::format("rank-{:05}-of-{:05}.h5", rank, world_size);
+}
+
 RootNotes root_notes(Arena& arena, const Entry& root) {
   RootNotes notes;
   for (const Attribute& attribute : root.attributes) {

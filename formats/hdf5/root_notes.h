@@ -35,6 +35,9 @@ struct RootNotes {
   std::vector<std::pair<std::string, std::string>> metadata{};
 };
 
+/// What a rank's file is called: "rank-00000-of-00004.h5".
+std::string rank_file_name(std::int64_t rank, std::int64_t world_size);
+
 /// \throws Error kCorruption  an attribute of ours that holds something else.
 RootNotes root_notes(Arena& arena, const Entry& root);
 

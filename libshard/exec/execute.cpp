@@ -147,16 +147,15 @@ class Worker {
   bool take_received(std::uint32_t piece) {
     const auto arrived = work_.options.feed == nullptr ? std::nullopt : work_.options.feed->received(tile_, piece);
     if (!arrived) return false;
-    const std::size_t dims = arrived->sizes.size();
+    const Box all(arrived->offsets, arrived->sizes);
     Numbers strides;
-    const std::span<const std::int64_t> steps = std::span(strides).first(dims);
-    row_major_strides(arrived->sizes, std::span(strides).first(dims));
+    const BufferBox whole = row_major_box(all, arrived->data, strides);
     for (const BufferBox& box : boxes_) {
-      const Box common = intersect(Box(arrived->offsets, arrived->sizes), box.box());
+      const Box common = intersect(all, box.box());
       if (common.empty()) continue;
-      const std::int64_t from = distance(arrived->offsets.data(), common.offset.data(), steps);
+      const std::int64_t from = distance(whole.offsets.data(), common.offset.data(), whole.strides);
       const std::int64_t to = distance(box.offsets.data(), common.offset.data(), box.strides);
-      strided_copy(std::span(common.size).first(dims), arrived->data + from * element_bytes_, steps,
+      strided_copy(std::span(common.size).first(whole.sizes.size()), whole.data + from * element_bytes_, whole.strides,
                    box.data + to * element_bytes_, box.strides, static_cast<std::size_t>(element_bytes_));
     }
     return true;

@@ -104,6 +104,13 @@ void for_each_block(const Box& box, std::span<const std::int64_t> strides, const
 
 }  // namespace
 
+BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides) {
+  const std::span<const std::int64_t> sizes = sizes_of(box);
+  const std::span<std::int64_t> steps = std::span(strides).first(sizes.size());
+  row_major_strides(sizes, steps);
+  return {std::span(box.offset).first(sizes.size()), sizes, steps, data};
+}
+
 struct PieceReader::Request {
   const Piece& piece;
   const Box& box;

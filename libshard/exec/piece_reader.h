@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "libshard/exec/execute.h"
+#include "libshard/plan/order.h"
 
 namespace shard {
 
@@ -20,6 +21,9 @@ struct BufferBox {
 
   Box box() const { return Box(offsets, sizes); }
 };
+
+/// All of `box`, row-major without gaps at `data`. Ownership: a view of `box` and of `strides`, which it fills.
+BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides);
 
 /// Threads: one each; the reader and the counters are shared.
 class PieceReader {

@@ -308,10 +308,7 @@ struct TensorReader::Impl {
   void read_pieces(PieceReader& from, const Box& box, const Box& part, std::span<const Piece> some, std::byte* out,
                    std::span<std::byte> memory) try {
     Numbers strides;
-    const auto dims = static_cast<std::size_t>(box.dims);
-    const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
-    row_major_strides(sizes, std::span(strides).first(dims));
-    const BufferBox whole{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out};
+    const BufferBox whole = row_major_box(box, out, strides);
     for (const Piece& piece : some) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));
       if (common.empty()) continue;

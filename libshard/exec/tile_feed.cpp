@@ -58,11 +58,8 @@ BoxReader::BoxReader(const Catalog& source, const Reader& reader, SourceChecks& 
 BoxReader::~BoxReader() = default;
 
 void BoxReader::read(const Piece& piece, const Box& box, std::int64_t element_bytes, std::span<std::byte> out) {
-  const auto dims = static_cast<std::size_t>(box.dims);
   Numbers strides;
-  const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
-  row_major_strides(sizes, std::span(strides).first(dims));
-  const BufferBox packed{std::span(box.offset).first(dims), sizes, std::span(strides).first(dims), out.data()};
+  const BufferBox packed = row_major_box(box, out.data(), strides);
   impl_->reader.read(piece, box, static_cast<std::size_t>(element_bytes), std::span(&packed, 1), impl_->staging);
 }
 

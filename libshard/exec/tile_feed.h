@@ -24,7 +24,7 @@ struct Progress;
 /// A box of a unit in memory, packed row-major. Ownership: a view.
 struct ReceivedBox {
   std::span<const std::int64_t> offsets, sizes;
-  const std::byte* data = nullptr;
+  std::byte* data = nullptr;
 };
 
 /// Threads: any.

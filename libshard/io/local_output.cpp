@@ -13,6 +13,7 @@
 #include "libshard/io/destination.h"
 #include "libshard/io/local_left.h"
 #include "libshard/io/local_part.h"
+#include "libshard/io/local_removal.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -247,6 +248,14 @@ class LocalStore final : public OutputStore {
     remove_left_siblings(*parent_, to_);
     if (left == nullptr) check_space(files);
     return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder, static_cast<LocalLeft*>(left.get()));
+  }
+
+  std::unique_ptr<Output> begin_removal() override {
+    remove_left_siblings(*parent_, to_);
+    const FileStatus there = parent_->status_of(to_.name);
+    if (!options_.force) check_absent(there, to_);
+    if (there.kind == FileKind::kAbsent) return nullptr;
+    return std::make_unique<LocalRemoval>(parent_, to_, options_.sync);
   }
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {

@@ -89,6 +89,9 @@ class OutputStore {
                                         std::unique_ptr<LeftOutput> left = nullptr) = 0;
   /// What a killed run left behind, with notes; null: nothing, or this kind of store leaves nothing.
   virtual std::unique_ptr<LeftOutput> find_left() { return nullptr; }
+  /// Called by the root of a place that gets none of the files: what stands at the destination goes with the commit.
+  /// Null where nothing stands there. \throws Error kResource, kExists
+  virtual std::unique_ptr<Output> begin_removal() = 0;
   /// Called by every rank once the root has begun. `token` is Output::token() of the root.
   virtual std::unique_ptr<OutputPart> part(std::span<const std::byte> token) = 0;
 };

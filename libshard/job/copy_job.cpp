@@ -257,7 +257,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
   const PlanGrid grid = left.heads.empty() ? PlanGrid{threads, job.max_memory_bytes} : left.heads.begin()->second.grid;
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
-  collective_step(group, {.stop = job.stop, .traffic = job.parts}, [&](const std::stop_token&) {
+  collective_step(group, {.stop = job.stop, .traffic = job.parts, .awaited = job.awaited}, [&](const std::stop_token&) {
     tell_step(job, "plan");
     prepared = prepare(job, group, grid);
     if (!left.heads.empty() || keeps_journal(job, group, prepared.plan))
@@ -274,6 +274,10 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
+  if (prepared.holders) {
+    std::string warning = warning_of_file_ranks(source, *prepared.holders, group.size());
+    if (!warning.empty()) result.warnings.push_back(std::move(warning));
+  }
   if (job.dry_run) {
     describe_space(find_space(group, places, prepared.target.files, prepared.owners, free_bytes), job.own_places,
                    result);

@@ -16,6 +16,7 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
 #include "libshard/job/group_store.h"
+#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
@@ -46,7 +47,9 @@ struct CopyJob {
   /// may be others. An interruption or a lost rank leaves what was written for a further run.
   bool resume = false;
   std::stop_token stop;
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
+  AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit", and with own_places, once
+  /// all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 

@@ -80,7 +80,7 @@ void CopyRun::clean_up() noexcept {
 }
 
 void CopyRun::step(std::string_view name, const std::function<void(const std::stop_token&)>& work) {
-  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
+  collective_step(group_, {.stop = job_.stop, .awaited = job_.awaited}, [&](const std::stop_token& stop) {
     tell_step(job_, name);
     check_stop(stop);
     work(stop);
@@ -95,10 +95,9 @@ void CopyRun::begin() {
       const File& file = prepared_.target.files[i];
       if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
     }
-    // A folder is made at every place, a single file at its owner's.
-    if (prepared_.writer->is_folder() || !files.empty()) {
-      output_ = store_.begin(files, prepared_.writer->is_folder(), std::move(left_));
-    }
+    // A folder is made at every place. A single file lies with its owner alone: elsewhere an old one must not stay.
+    const bool is_folder = prepared_.writer->is_folder();
+    output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
   });
   const Bytes token = exchange_tokens();
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
@@ -189,6 +188,7 @@ void CopyRun::copy() {
   options.done_bytes = [this] { return progress_.done_bytes(); };
   options.on_sum = [this](std::int64_t sum) { progress_.others_bytes = sum - progress_.done_bytes(); };
   options.traffic = exchange_.get();
+  options.awaited = job_.awaited;
   collective_step(group_, options, [&](const std::stop_token& stop) {
     tell_step(job_, "copy");
     const std::int64_t memory_bytes = exchanges() ? exchange_unit(job_.max_memory_bytes) : job_.max_memory_bytes;
@@ -269,7 +269,8 @@ void CopyRun::commit() {
 void CopyRun::commit_everywhere() {
   CommitWatch watch(group_.size());
   try {
-    collective_step(group_, {.traffic = &watch}, [&](const std::stop_token&) {
+    collective_step(group_, {.traffic = &watch, .awaited = job_.awaited}, [&](const std::stop_token&) {
+      tell_step(job_, "publish");
       if (output_ != nullptr) output_->commit();
       is_committed_ = true;
       watch.set_committed();

@@ -10,14 +10,12 @@
 /// A round is up to three exchanges between ranks that still have boxes for each other: counts, requests, boxes.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -42,7 +40,7 @@ struct ExchangeOf {
   int threads;
 };
 
-class Exchange final : public StepTraffic, public TileFeed {
+class Exchange final : public AwaitedTraffic, public TileFeed {
  public:
   /// Looks through the whole plan. Cost: linear in tiles and the boxes that they need.
   Exchange(const ExchangeOf& of, int rank, int ranks);
@@ -57,10 +55,8 @@ class Exchange final : public StepTraffic, public TileFeed {
   void done(std::int64_t tile) override;
   void abort() override;
 
-  void begin(StepHandle& step) override;
-  void end() override;
-  void stop() override;
   std::int64_t word() override;
+  bool waits() const override;
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
@@ -103,10 +99,9 @@ class Exchange final : public StepTraffic, public TileFeed {
   std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, not yet sent to it.
   std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
 
-  std::mutex mutex_;  ///< Guards all below.
-  std::condition_variable changed_;
-  StepHandle* step_ = nullptr;
-  bool is_stopped_ = false, is_aborted_ = false, is_over_ = false;
+  // mutex_ guards all below.
+  bool is_aborted_ = false, is_copied_ = false, is_over_ = false;
+  int idle_ = 0;  ///< Threads that wait in `next`.
   std::exception_ptr failure_;
   std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Tiles.
   std::size_t remote_left_ = 0;                    ///< Tiles with boxes of other ranks that `next` has not given out.

@@ -32,7 +32,7 @@ struct AwaitedTile {
     int dims, sender;
     std::size_t numbers;  ///< Where its offsets and sizes begin in the batch's numbers.
     std::int64_t bytes;
-    const std::byte* data = nullptr;
+    std::byte* data = nullptr;
   };
   std::int64_t tile = 0;
   std::vector<Box> boxes;   ///< By piece.

@@ -8,6 +8,15 @@
 
 namespace shard {
 
+namespace {
+
+/// Whether ranks hold a file that names a rank, and that one does not.
+bool lies_with_another(const File& file, std::uint32_t index, const FileHolders& holders) {
+  return file.rank >= 0 && !holders.of(index).empty() && !holders.holds(file.rank, index);
+}
+
+}  // namespace
+
 bool FileHolders::holds(int rank, std::uint32_t file) const { return std::ranges::binary_search(ranks_[file], rank); }
 
 int FileHolders::reader(std::uint32_t file) const {
@@ -50,7 +59,7 @@ void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ra
           .expected(ranks)
           .found(*catalog.world_size);
     }
-    if (holders.holds(each.rank, file) || holders.of(file).empty()) continue;
+    if (!lies_with_another(each, file, holders)) continue;
     const int holder = holders.of(file).front();
     throw Error(ErrorCode::kCorruption, fmt::format("the file on rank {} is another rank's", holder))
         .in_file(each.path)
@@ -58,6 +67,22 @@ void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ra
         .expected(fmt::format("rank {}", holder))
         .found(fmt::format("rank {}", each.rank));
   }
+}
+
+std::string warning_of_file_ranks(const Catalog& catalog, const FileHolders& holders, int ranks) {
+  constexpr int kNamed = 3;
+  if (catalog.rank_files || catalog.world_size != ranks) return {};
+  std::string text;
+  int count = 0;
+  for (std::uint32_t file = 0; file < catalog.files.size(); ++file) {
+    const File& each = catalog.files[file];
+    if (!lies_with_another(each, file, holders) || ++count > kNamed) continue;
+    text += fmt::format("{}'{}' of rank {} with rank {}", count == 1 ? "" : ", ", each.path, each.rank,
+                        holders.of(file).front());
+  }
+  if (count == 0) return {};
+  if (count > kNamed) text += fmt::format(" and {} more", count - kNamed);
+  return "files lie with other ranks than those that they name, so their content travels: " + text;
 }
 
 }  // namespace shard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "libshard/checkpoint/reader.h"
@@ -35,5 +36,10 @@ FileHolders find_holders(const Reader& reader, const GroupStore& store);
 /// Holds the ranks and the number of ranks that the files of ranks state against the group's.
 /// \throws Error kCorruption  naming the file, what it states, and what was expected.
 void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ranks);
+
+/// Files of formats that any number of ranks may read name ranks too. Where as many ranks wrote them as this job has,
+/// one that lies with another rank is worth a word: what it holds travels. \returns a warning; empty where all lie with
+/// their ranks.
+std::string warning_of_file_ranks(const Catalog& catalog, const FileHolders& holders, int ranks);
 
 }  // namespace shard

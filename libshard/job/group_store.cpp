@@ -14,8 +14,8 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kBlock = 16 << 10, kSmallRead = 64 << 10, kLongestAsk = 1 << 20;
-constexpr std::int64_t kMostReplies = 4 << 20;  ///< Of one rank at one meeting, each range counted once.
-constexpr std::size_t kBlocksKept = 256, kAsksAtOnce = 64, kFilesServed = 64;
+constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< Sent, and received, at one meeting.
+constexpr std::size_t kBlocksKept = GroupStore::kMemoryBytes / 3 / kBlock, kAsksAtOnce = 64, kFilesServed = 64;
 
 /// Whether a name below a folder is one that every store refuses.
 bool is_unsafe(const std::string& relative) {
@@ -168,21 +168,11 @@ void GroupStore::read_blocks(const FileName& file, std::int64_t file_bytes, std:
 
 // ---- The group's side.
 
-void GroupStore::begin(StepHandle& step) {
-  const std::scoped_lock lock(mutex_);
-  step_ = &step;
-  is_stopped_ = false;
-}
-
 void GroupStore::end() {
+  AwaitedTraffic::end();
   const std::scoped_lock lock(mutex_);
-  step_ = nullptr;
-}
-
-void GroupStore::stop() {
-  const std::scoped_lock lock(mutex_);
-  is_stopped_ = true;
-  changed_.notify_all();
+  blocks_.clear();
+  block_order_.clear();
 }
 
 std::int64_t GroupStore::word() {
@@ -200,6 +190,11 @@ std::int64_t GroupStore::word() {
   }
   batch_ = writer.take();
   return std::ssize(batch_);
+}
+
+bool GroupStore::waits() const {
+  const std::scoped_lock lock(mutex_);
+  return !asks_.empty();
 }
 
 bool GroupStore::move(Group& group, std::span<const std::int64_t> words) {
@@ -289,8 +284,8 @@ struct GroupStore::Reply {
   int holder;
 };
 
-/// The same on all ranks. At one meeting a rank sends each other one range, and in all as much as it may hold; who has
-/// to wait differs from meeting to meeting.
+/// The same on all ranks. At one meeting a rank sends each other one range, and sends and receives in all as much as it
+/// may hold; who has to wait differs from meeting to meeting.
 std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> wishes, int ranks) {
   const int first = static_cast<int>(meeting_ % static_cast<std::uint64_t>(ranks));
   const auto middle = std::ranges::lower_bound(wishes, first, {}, &Wish::asker);
@@ -300,7 +295,10 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
 
   std::set<std::pair<int, int>> pairs;
   std::set<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> ranges;
-  std::map<int, std::int64_t> held;
+  std::map<int, std::int64_t> sent, received;
+  const auto is_too_much = [](std::int64_t bytes, std::int64_t more) {
+    return bytes != 0 && bytes + more > kMostReplies;
+  };
   std::vector<Reply> replies;
   const std::scoped_lock lock(mutex_);
   for (const Wish* wish : in_turn) {
@@ -314,10 +312,12 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
     const int holder = holders[static_cast<std::size_t>(wish->asker) % holders.size()];
     const auto range = std::pair(path, std::pair(wish->offset_bytes, wish->bytes));
     const std::int64_t more = ranges.contains(range) ? 0 : wish->bytes;
-    if (pairs.contains({holder, wish->asker}) || (held[holder] != 0 && held[holder] + more > kMostReplies)) continue;
+    if (pairs.contains({holder, wish->asker}) || is_too_much(sent[holder], more)) continue;
+    if (is_too_much(received[wish->asker], wish->bytes)) continue;
     pairs.emplace(holder, wish->asker);
     ranges.insert(range);
-    held[holder] += more;
+    sent[holder] += more;
+    received[wish->asker] += wish->bytes;
     replies.push_back({wish, holder});
   }
   return replies;

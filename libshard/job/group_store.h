@@ -7,16 +7,14 @@
 /// know, and need not run in step; where they do, as when a checkpoint is opened, all ask for the same at once.
 ///
 /// Looks: a path that nobody has looked at is looked at by all ranks; ranks that see the same say it once. Reads: up to
-/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 256 are kept.
+/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 128 are kept until the step ends.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,8 +28,12 @@ namespace shard {
 
 /// Threads: safe. Ownership: the rank's own store must outlive it, and it what it opens.
 /// Cost: of a look 3 exchanges between all ranks, of reads 2; an ask waits for the next meeting.
-class GroupStore final : public SourceStore, public StepTraffic {
+class GroupStore final : public SourceStore, public AwaitedTraffic {
  public:
+  /// What it holds at most of files' bytes while a step goes on, a third each for blocks that are kept, what is sent,
+  /// and what is received; nothing between steps.
+  static constexpr std::int64_t kMemoryBytes = 6 << 20;
+
   GroupStore(const SourceStore& own, int rank) : own_(own), rank_(rank) {}
 
   /// \throws Error kInterrupted  from all that reads: the step has failed, or no step with this traffic goes on;
@@ -44,10 +46,9 @@ class GroupStore final : public SourceStore, public StepTraffic {
   /// The ranks that hold an opened file, by RandomReader::name; rising.
   std::vector<int> holders(const std::string& name) const;
 
-  void begin(StepHandle& step) override;
   void end() override;
-  void stop() override;
   std::int64_t word() override;
+  bool waits() const override;
   bool move(Group& group, std::span<const std::int64_t> words) override;
   void attribute(Error& failure) const override;
 
@@ -90,11 +91,7 @@ class GroupStore final : public SourceStore, public StepTraffic {
 
   const SourceStore& own_;
   const int rank_;
-  mutable std::mutex mutex_;  ///< Guards all up to served_.
-  mutable std::condition_variable changed_;
-  mutable std::list<Ask*> asks_;
-  StepHandle* step_ = nullptr;
-  bool is_stopped_ = false;
+  mutable std::list<Ask*> asks_;  ///< mutex_ guards it, and all up to block_order_.
   SeenPaths paths_;
   using BlockName = std::pair<std::string, std::int64_t>;
   mutable std::map<BlockName, Bytes> blocks_;

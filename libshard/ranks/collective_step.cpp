@@ -29,7 +29,8 @@ enum State : std::int64_t { kWorking, kDone, kFailed };
 struct Tick {
   std::int64_t state = kWorking;
   std::int64_t done_bytes = 0;
-  std::int64_t word = 0;  ///< The traffic's.
+  std::int64_t word = 0;   ///< The traffic's.
+  std::int64_t waits = 0;  ///< 1: the rank is done, or its work waits for others.
 };
 
 /// What went wrong on this rank, whoever found it; a rank that a file names says its message.
@@ -110,9 +111,18 @@ class Worker final : public StepHandle {
   std::thread thread_;
 };
 
+/// Through rank 0, which thus knows whose tick it lacks (Group::waits_for).
 std::vector<Tick> exchange_ticks(Group& group, const Tick& own) {
-  std::vector<Tick> ticks(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ticks)));
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<Tick> ticks(ranks);
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  to.front() = std::as_bytes(std::span(&own, 1));
+  for (std::size_t rank = 0; group.rank() == 0 && rank < ranks; ++rank) {
+    from[rank] = std::as_writable_bytes(std::span(ticks).subspan(rank, 1));
+  }
+  group.exchange(to, from);
+  group.broadcast(std::as_writable_bytes(std::span(ticks)), 0);
   return ticks;
 }
 
@@ -184,6 +194,23 @@ class Pace {
   milliseconds in_traffic_{0};
 };
 
+/// Rank 0's share of what the ranks said: it tells others of this process.
+void tell(const CollectiveStepOptions& options, const std::vector<Tick>& ticks) {
+  if (options.on_sum) {
+    options.on_sum(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0},
+                                   [](std::int64_t sum, const Tick& tick) { return sum + tick.done_bytes; }));
+  }
+  if (options.awaited == nullptr) return;
+  std::vector<bool> waits;
+  for (const Tick& tick : ticks) waits.push_back(tick.waits != 0);
+  options.awaited->see(waits);
+}
+
+Tick own_tick(const CollectiveStepOptions& options, State state, std::int64_t word) {
+  const bool waits = state == kDone || (options.traffic != nullptr && options.traffic->waits());
+  return {state, options.done_bytes ? options.done_bytes() : 0, word, waits ? 1 : 0};
+}
+
 /// Moves the traffic that the ranks spoke of.
 void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& ticks, Pace& pace) {
   if (traffic == nullptr) return;
@@ -204,12 +231,8 @@ std::optional<Error> run_together(Group& group, const CollectiveStepOptions& opt
     const milliseconds most = after_failure != 0 ? kLongest : word > 0 ? milliseconds(0) : pace.next(begin);
     const State state = state_of(worker, most, options.stop);
     if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // What it was woken for.
-    const std::vector<Tick> ticks =
-        exchange_ticks(group, {state, options.done_bytes ? options.done_bytes() : std::int64_t{0}, word});
-    if (group.rank() == 0 && options.on_sum) {
-      options.on_sum(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0},
-                                     [](std::int64_t sum, const Tick& tick) { return sum + tick.done_bytes; }));
-    }
+    const std::vector<Tick> ticks = exchange_ticks(group, own_tick(options, state, word));
+    if (group.rank() == 0) tell(options, ticks);
     if (any_is(ticks, kFailed)) {
       if (after_failure == 0) is_of_the_first = state == kFailed;
       worker.request_stop();
@@ -243,6 +266,7 @@ void collective_step(Group& group, const CollectiveStepOptions& options,
     group.abort();
     throw;
   }
+  if (options.awaited != nullptr) options.awaited->clear();
   if (cause) throw Error(*cause);
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "libshard/core/error.h"
+#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/step_traffic.h"
 
@@ -25,7 +26,8 @@ struct CollectiveStepOptions {
   /// How long a rank that was told to stop waits for the others (launchers send SIGKILL soon after SIGTERM), and how
   /// long all wait for work to stop after a failure. The same on all ranks.
   std::chrono::milliseconds patience{300};
-  StepTraffic* traffic = nullptr;  ///< What the work sends and asks for; on all ranks or on none.
+  StepTraffic* traffic = nullptr;   ///< What the work sends and asks for; on all ranks or on none.
+  AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
 };
 
 /// Runs `work` on every rank and returns when all have finished. `work` receives a token that asks it to stop when
@@ -35,9 +37,10 @@ struct CollectiveStepOptions {
 ///   (if several ranks fail alike, the lowest reports it, provided its work stops in time); kPeer when a rank is lost
 ///   or silent, unless this rank has a failure of its own. kInterrupted without a rank when this rank was told to stop
 ///   and the others did not answer. After a loss the group is aborted.
-/// Cost: one all_gather of 24 bytes after 1 ms, then at intervals that grow with the work (a twentieth of its time, at
-/// most 100 ms); a step thus ends at most 5 % late. While a traffic has something to move, ranks meet at once, and
-/// those that have nothing themselves after 1 ms to 16 ms.
+/// Cost: a meeting after 1 ms, then at intervals that grow with the work (a twentieth of its time, at most 100 ms); a
+/// step thus ends at most 5 % late. At a meeting each rank sends rank 0 32 bytes, and rank 0 sends all of them to all.
+/// While a traffic has something to move, ranks meet at once, and those that have nothing themselves after 1 ms to 16
+/// ms.
 void collective_step(Group& group, const CollectiveStepOptions& options,
                      const std::function<void(std::stop_token)>& work);
 

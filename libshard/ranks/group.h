@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,15 @@ class Group {
   /// Sends to[i] to rank i, which receives it in its from[own rank]. Empty pieces send nothing.
   /// \pre size() spans each; both sides agree on each piece's bytes. Pieces may be larger than 2 GiB.
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
+
+  /// A rank that the present operation of this rank lacks something of, and since when.
+  struct Wait {
+    int rank = 0;
+    std::chrono::milliseconds lasts{0};
+  };
+  /// Nothing where no operation waits, and where the transport does not tell (NCCL; all_gather and barrier of all but
+  /// threads). Threads: any.
+  virtual std::optional<Wait> waits_for() const { return std::nullopt; }
 
   /// Applies to later operations, and to pending ones where the transport can (MPI). Threads: any.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;

@@ -6,8 +6,10 @@
 /// each meeting every rank says one word, and all see the same words, so that all decide alike what to move.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #include <span>
 
 #include "libshard/core/error.h"
@@ -39,8 +41,24 @@ class StepTraffic {
   /// Moves what the words of all ranks say, if anything. Called on all ranks with the same words, by the group's
   /// thread. \returns whether something was moved. \throws Error kPeer  what the group throws
   virtual bool move(Group& group, std::span<const std::int64_t> words) = 0;
+  /// Whether this rank's work can do nothing until other ranks have done something. Threads: any.
+  virtual bool waits() const { return false; }
   /// Names the rank that a failure of this rank's work belongs to, where that is another one.
   virtual void attribute(Error& /*failure*/) const {}
+};
+
+/// A traffic that the work's threads wait for, under its mutex: what it knows of its step.
+class AwaitedTraffic : public StepTraffic {
+ public:
+  void begin(StepHandle& step) final;
+  void end() override;
+  void stop() final;
+
+ protected:
+  mutable std::mutex mutex_;  ///< Guards all below.
+  mutable std::condition_variable changed_;
+  StepHandle* step_ = nullptr;  ///< Null: no step goes on.
+  bool is_stopped_ = false;
 };
 
 }  // namespace shard

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "libshard/core/error.h"
@@ -93,6 +95,14 @@ class ThreadGroup final : public Group {
     meet();
   }
 
+  std::optional<Wait> waits_for() const override {
+    const std::scoped_lock lock(meeting_->mutex);
+    const auto absent = std::ranges::find(meeting_->arrived, 0);
+    if (!waits_since_ || absent == meeting_->arrived.end()) return std::nullopt;
+    return Wait{static_cast<int>(absent - meeting_->arrived.begin()),
+                std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *waits_since_)};
+  }
+
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void abort() noexcept override { meeting_->break_up(fmt::format("rank {} gave up", rank_)); }
 
@@ -122,7 +132,9 @@ class ThreadGroup final : public Group {
     }
     const std::chrono::milliseconds timeout = timeout_;
     const auto over = [&] { return all.number != number || !all.broken.empty(); };
-    const bool in_time = all.changed.wait_until(lock, Clock::now() + timeout, over);
+    waits_since_ = Clock::now();
+    const bool in_time = all.changed.wait_until(lock, *waits_since_ + timeout, over);
+    waits_since_.reset();
     if (all.number != number) return;
     if (!in_time) {
       all.broken = fmt::format("no word from {} within {:.1f} s", absent_ranks(),
@@ -142,6 +154,7 @@ class ThreadGroup final : public Group {
 
   std::shared_ptr<Meeting> meeting_;
   std::size_t rank_;
+  std::optional<Clock::time_point> waits_since_;  ///< The meeting's mutex guards it.
   std::atomic<std::chrono::milliseconds> timeout_{std::chrono::milliseconds(300'000)};
 };
 

@@ -68,6 +68,16 @@ void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const
 
 void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) const { work->wait(timeout_); }
 
+void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    if (works[i] == nullptr) continue;
+    present_wait_.set(peers[i], begin);
+    finish(works[i]);
+  }
+  present_wait_.clear();
+}
+
 void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   const std::scoped_lock lock(mutex_);
   if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
@@ -121,6 +131,7 @@ void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::sp
     };
     std::vector<Landing> landings;
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    std::vector<int> peers;  // By work.
     // NCCL needs one group around sends and receives that wait for one another.
     if (backend_->supportsCoalescing()) backend_->startCoalescing();
     for (int i = 1; i < size(); ++i) {
@@ -129,16 +140,16 @@ void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::sp
         landings.push_back({incoming(message), message});
         std::vector<at::Tensor> tensors{landings.back().tensor};
         works.push_back(backend_->recv(tensors, sender, 0));
+        peers.push_back(sender);
       });
       for_each_message(to[static_cast<std::size_t>(receiver)], [&](std::span<const std::byte> message) {
         std::vector<at::Tensor> tensors{outgoing(message)};
         works.push_back(backend_->send(tensors, receiver, 0));
+        peers.push_back(receiver);
       });
     }
-    if (backend_->supportsCoalescing()) works = {backend_->endCoalescing()};
-    for (const auto& work : works) {
-      if (work != nullptr) finish(work);
-    }
+    if (backend_->supportsCoalescing()) works = {backend_->endCoalescing()}, peers = {-1};
+    finish_all(works, peers);
     for (const Landing& landing : landings) land(landing.tensor, landing.bytes);
   });
 }

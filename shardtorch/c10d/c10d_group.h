@@ -13,6 +13,7 @@
 
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
+#include "libshard/ranks/present_wait.h"
 
 namespace shard {
 
@@ -30,6 +31,7 @@ class C10dGroup final : public Group {
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override;
   void exchange(std::span<const std::span<const std::byte>> to,
                 std::span<const std::span<std::byte>> from) override;
+  std::optional<Wait> waits_for() const override { return present_wait_.get(); }
   void set_timeout(std::chrono::milliseconds timeout) override;
   /// Waits for a pending operation of this rank.
   void abort() noexcept override;
@@ -43,7 +45,10 @@ class C10dGroup final : public Group {
   at::Tensor incoming(std::span<std::byte> bytes) const;
   void land(const at::Tensor& tensor, std::span<std::byte> bytes) const;
   void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
+  /// Several, of which each is waited for because of one rank; -1: of all.
+  void finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers);
 
+  PresentWait present_wait_;
   std::mutex mutex_;                           ///< Held by operations.
   c10::intrusive_ptr<c10d::Backend> backend_;  ///< Null once the group is broken.
   int rank_, size_;

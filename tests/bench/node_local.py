@@ -1,5 +1,5 @@
 """What it costs that pieces travel: two ranks with a folder each beside two that share one, per backend, and beside a
-copy in memory of the bytes that travel. Environment as in tests/launched/harness.py.
+copy in memory of the bytes that travel; medians of 5 runs that alternate. Environment as in tests/launched/harness.py.
 
     node_local.py [GIGABYTES]    (default 1; needs six times that in the folder for temporary files)
 """
@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,21 +17,27 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "launched"))
 import harness as h  # noqa: E402
 
-RUNS = 3
+RUNS = 5
 RESHARD = ["reshard", "src", "-o", "out", "--ranks", "2", "--dim", "1", "--no-fsync", "-vv"]
 
 
-def best(launch: h.Launch, folders: list[Path], program: list[str], work: Path) -> tuple[float, str]:
-    """Seconds, and what the fastest run said."""
-    found = (float("inf"), "")
-    for _ in range(RUNS):
-        for folder in folders:
-            shutil.rmtree(folder / "out", ignore_errors=True)
-        result = h.Job(launch, program, cwd=work).wait(600)
-        if result.code != 0:
-            raise SystemExit(result.err)
-        found = min(found, (result.seconds, result.err))
-    return found
+def timed(launch: h.Launch, folders: list[Path], program: list[str], work: Path) -> tuple[float, str]:
+    """Seconds, and what the run said."""
+    for folder in folders:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+    result = h.Job(launch, program, cwd=work).wait(600)
+    if result.code != 0:
+        raise SystemExit(result.err)
+    return result.seconds, result.err
+
+
+def bytes_sent(said: str) -> float:
+    found = re.search(r"([0-9.]+) ([kMG]?)B between ranks", said)
+    return float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else 0
+
+
+def spread(numbers: list[float]) -> str:
+    return f"{statistics.median(numbers):.2f} ({min(numbers):.2f} to {max(numbers):.2f})"
 
 
 def copied(bytes_sent: float) -> float:
@@ -71,13 +78,18 @@ def main() -> None:
             shutil.copy(work / "src" / f"__{rank}_0.distcp", path / "src")
         shutil.copy(work / "src" / ".metadata", ranks[0] / "src")
         in_own = h.shell(f"cd rank{h.RANK_HERE} && exec")
-        print("| backend | shared, s | own folders, s | sent | memcpy of that, s |\n|---|--:|--:|--:|--:|")
+        print("| backend | shared, s | own folders, s | own / shared | sent | memcpy of that, s | own - shared, of memcpy |")
+        print("|---|--:|--:|--:|--:|--:|--:|")
         for name, launch in (("mpi", h.mpirun(2, "mpi")), ("gloo", h.mpirun(2, "gloo"))):
-            shared, _ = best(launch, [work], [h.SHARDCTL, *RESHARD], work)
-            own, said = best(launch, ranks, [*in_own, h.SHARDCTL, *RESHARD, "--local-input", "--local-output"], work)
-            sent = re.search(r"([0-9.]+) ([kMG]?)B between ranks", said)
-            amount = float(sent[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[sent[2]] if sent else 0
-            print(f"| {name} | {shared:.2f} | {own:.2f} | {amount / 1e6:.0f} MB | {copied(amount):.2f} |", flush=True)
+            rows = []
+            for _ in range(RUNS):  # One after the other, so that what else the machine does hits all of them.
+                shared, _ = timed(launch, [work], [h.SHARDCTL, *RESHARD], work)
+                own, said = timed(launch, ranks, [*in_own, h.SHARDCTL, *RESHARD, "--local-input", "--local-output"], work)
+                rows.append((shared, own, copied(bytes_sent(said))))
+            columns = [spread(numbers) for numbers in ([row[0] for row in rows], [row[1] for row in rows],
+                       [row[1] / row[0] for row in rows], [row[2] for row in rows], [(row[1] - row[0]) / row[2] for row in rows])]
+            columns.insert(3, f"{bytes_sent(said) / 1e6:.0f} MB")
+            print(f"| {name} | {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Nodes {
     bool own_input = true, own_output = true;
     int threads = 2;
     std::int64_t max_memory_bytes = 64 << 20;
-    bool force = false, dry_run = false;
+    bool force = false, dry_run = false, single_file = false;
   };
 
   /// Runs the job of one rank. \returns rank 0's result.
@@ -117,6 +117,7 @@ class Nodes {
     what.parts = how.own_input ? &store : nullptr;
     what.own_places = how.own_output;
     what.dry_run = how.dry_run;
+    what.single_file = how.single_file;
     return write_checkpoint(*output, group, *reader, what);
   }
   void run(const Kind& to, int parts, const How& how) {
@@ -235,6 +236,38 @@ TEST(NodeLocalFiles, ThatNobodyHoldsAreNotFound) {
   EXPECT_EQ(error_of([&] { nodes.run(kSafetensors, 2, {}); }).code(), ErrorCode::kNotFound);
 }
 
+class NodeLocalRanks : public ::testing::TestWithParam<Kind> {};
+
+TEST_P(NodeLocalRanks, ThatHoldEachOthersFilesAreToldAndWriteTheSame) {
+  Nodes nodes(2);
+  nodes.spread(content_of(1, true), GetParam(), 2);
+  std::string warnings;
+  const auto run = [&](const Kind& to) {
+    run_as_threads(2, [&](Group& group) {
+      const CopyResult result = nodes.copy(group, to, 2, {.force = true});
+      if (group.rank() == 0) warnings = ::testing::PrintToString(result.warnings);
+    });
+  };
+  run(kDcp);
+  EXPECT_THAT(warnings, ::testing::Not(::testing::HasSubstr("of rank")));
+  std::swap(nodes.disks[0], nodes.disks[1]);
+  run(kDcp);
+  EXPECT_THAT(warnings, ::testing::HasSubstr("' of rank 1 with rank 0"));
+  EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 2));
+}
+
+std::vector<Kind> kinds_that_name_ranks() {
+  std::vector<Kind> all = kinds();
+  std::erase_if(all, [](const Kind& kind) { return kind.in_files || std::string_view(kind.format) == "torch-ranks"; });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sources, NodeLocalRanks, ::testing::ValuesIn(kinds_that_name_ranks()), [](const auto& each) {
+  std::string name(each.param.format);
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
 TEST(NodeLocalPlan, SaysTheSumsOfAllRanks) {
   Nodes nodes(3);
   nodes.spread(content_of(1, true), kDcp, 3);
@@ -283,6 +316,42 @@ TEST(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
     if (!was_reached) break;
   }
   EXPECT_GT(failures, 20);
+}
+
+/// A destination that is one file lies with rank 0; what stands elsewhere goes in the same commit, or stays with all.
+TEST(NodeLocalFailures, LeaveAnOldFileOnEveryRankWhereTheNewOneIsNotWritten) {
+  std::mt19937_64 random(1);
+  const Content content = {{"a", random_tensor(random, DType::kUint8, {4, 3})},
+                           {"b", random_tensor(random, DType::kFloat32, {5})}};
+  int failures = 0;
+  for (std::int64_t call = 0;; ++call) {
+    Nodes nodes(2);
+    nodes.spread(content, kDcp, 2);
+    const auto old = std::as_bytes(std::span("old"));
+    for (Disk& disk : nodes.disks) disk.state->put("/d/dst", old);
+    const std::int64_t before = nodes.disks[1].state->calls();
+    nodes.disks[1].state->fail_at(before + call);
+    bool has_failed = false;
+    try {
+      nodes.run({"safetensors", true}, 1, {.threads = 1, .force = true, .single_file = true});
+    } catch (const Error&) {
+      has_failed = true;
+      ++failures;
+    }
+    const bool was_reached = nodes.disks[1].state->calls() > before + call;
+    nodes.disks[1].state->fail_at(-1);
+    const auto is_old = [&](const Disk& disk) {
+      return disk.disk->status("/d/dst").kind == FileKind::kFile &&
+             std::ranges::equal(disk.state->content("/d/dst"), old);
+    };
+    EXPECT_EQ(is_old(nodes.disks[0]), has_failed) << "call " << call;
+    EXPECT_EQ(is_old(nodes.disks[1]), has_failed) << "call " << call;
+    if (has_failed) continue;
+    EXPECT_EQ(nodes.disks[0].disk->status("/d/dst").kind, FileKind::kFile);
+    EXPECT_EQ(nodes.disks[1].disk->status("/d/dst").kind, FileKind::kAbsent);
+    if (!was_reached) break;
+  }
+  EXPECT_GT(failures, 10);
 }
 
 TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {

@@ -146,6 +146,26 @@ TEST_F(Hdf5Writer, RanksThatHoldNothingHaveNoFile) {
   EXPECT_THAT(master.sources("x"), ElementsAre("rank-00000-of-00004.h5:/x"));
 }
 
+TEST_F(Hdf5Writer, FilesOfRanksThatStateAnotherRankOrNumberOfRanksAreRefusedWhenRead) {
+  const std::string first = "/d/out/rank-00000-of-00002.h5", second = "/d/out/rank-00001-of-00002.h5";
+  write({{"w", floats({4, 3})}}, RanksLayout{2, 0});
+  const auto one = state->content(first), two = state->content(second);
+  state->put(first, two);
+  state->put(second, one);
+  EXPECT_EQ(test::error_of([&] { testing::open_checkpoint(*fs, "/d/out"); }).kind(), FindingKind::kRankMismatch);
+  fs->remove_all("/d/out");
+  write({{"w", floats({8, 3})}}, RanksLayout{4, 0});
+  const auto of_four = state->content("/d/out/rank-00001-of-00004.h5");
+  fs->remove_all("/d/out");
+  write({{"w", floats({4, 3})}}, RanksLayout{2, 0});
+  state->put(second, of_four);
+  const Error error = test::error_of([&] { testing::open_checkpoint(*fs, "/d/out"); });
+  EXPECT_EQ(error.kind(), FindingKind::kWorldSizeMismatch);
+  EXPECT_EQ(error.file(), "rank-00001-of-00002.h5");
+  EXPECT_EQ(error.expected(), "2");
+  EXPECT_EQ(error.found(), "4");
+}
+
 TEST_F(Hdf5Writer, TheMasterHoldsWhatCannotBeVirtual) {
   const Content content = {{"e", floats({0, 3})}, {"s", floats({})}};
   write(content, RanksLayout{2, 0});

@@ -88,6 +88,71 @@ INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputSteps,
                          testing::Values(std::pair{true, true}, std::pair{true, false}, std::pair{false, true},
                                          std::pair{false, false}));
 
+/// An old destination where no file goes.
+class OutputRemoval : public testing::TestWithParam<std::string> {
+ protected:
+  OutputRemoval() { state_->put(GetParam(), as_span("old")); }
+  std::unique_ptr<Output> begin() const { return local_output(*disk_, "/out", {}, {.force = true})->begin_removal(); }
+  bool is_there() const { return disk_->status("/out").kind != FileKind::kAbsent; }
+
+  std::shared_ptr<MemoryState> state_ = std::make_shared<MemoryState>();
+  std::unique_ptr<LocalDisk> disk_ = make_memory_disk(state_);
+};
+
+TEST_P(OutputRemoval, HappensWithTheCommitAndIsFinalOnceTheOutputIsGone) {
+  const auto output = begin();
+  output->prepare();
+  EXPECT_TRUE(is_there());
+  output->commit();
+  EXPECT_FALSE(is_there());
+  output->abort();
+  EXPECT_THAT(state_->paths(), ElementsAre());
+}
+
+TEST_P(OutputRemoval, IsTakenBack) {
+  auto output = begin();
+  output->commit();
+  output->take_back();
+  output.reset();
+  EXPECT_EQ(as_text(state_->content(GetParam())), "old");
+  EXPECT_TRUE(is_there());
+}
+
+TEST_P(OutputRemoval, OfAnOutputThatIsNotCommittedDoesNotHappen) {
+  begin()->prepare();
+  EXPECT_EQ(as_text(state_->content(GetParam())), "old");
+}
+
+TEST_P(OutputRemoval, EndsInAnErrorAndTheOldDestinationWhereACallFails) {
+  int failures = 0;
+  for (std::int64_t call = 0;; ++call) {
+    const auto output = begin();
+    const std::int64_t first = state_->calls();
+    state_->fail_at(first + call);
+    try {
+      output->commit();
+    } catch (const Error&) {
+      ++failures;
+      EXPECT_TRUE(is_there()) << "call " << call;
+    }
+    const bool was_reached = state_->calls() > first + call;
+    state_->fail_at(-1);
+    if (!was_reached) break;
+  }
+  EXPECT_EQ(failures, 3);  // To look, to rename, to sync.
+}
+
+INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputRemoval, testing::Values("/out", "/out/a"));
+
+TEST(OutputRemovals, AreNothingWhereNothingStandsAndRefusedWithoutForce) {
+  const auto state = std::make_shared<MemoryState>();
+  const auto disk = make_memory_disk(state);
+  const auto store = local_output(*disk, "/out", {}, {});
+  EXPECT_EQ(store->begin_removal(), nullptr);
+  state->put("/out", as_span("other"));
+  test::expect_error(ErrorCode::kExists, "exists", [&] { store->begin_removal(); });
+}
+
 TEST(OutputPlace, IsTheSameForOneDestinationAndDiffersBetweenDisks) {
   const auto one = make_memory_disk(std::make_shared<MemoryState>());
   const auto two = make_memory_disk(std::make_shared<MemoryState>());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "libshard/io/local_disk.h"
@@ -89,6 +90,58 @@ TEST_F(GroupStoreTest, ReadsSmallAndLargeRangesOfOtherRanksFiles) {
                 EXPECT_EQ(text_of(*file, 5, 2'500'000), text.substr(5, 2'500'000));
                 EXPECT_EQ(error_of([&] { text_of(*file, 2'999'999, 2); }).code(), ErrorCode::kCorruption);
               }).empty());
+}
+
+/// Notes the most that one operation brings.
+class NotingGroup final : public Group {
+ public:
+  explicit NotingGroup(Group& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  void barrier() override { inner_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { inner_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override { inner_.all_gather(own, all); }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    std::size_t bytes = 0;
+    for (const auto& piece : from) bytes += piece.size();
+    most_received = std::max(most_received, bytes);
+    inner_.exchange(to, from);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort() noexcept override { inner_.abort(); }
+
+  std::size_t most_received = 0;
+
+ private:
+  Group& inner_;
+};
+
+TEST_F(GroupStoreTest, ReceivesNoMoreAtOnceThanItsShareOfTheMemory) {
+  constexpr int kMany = 6;
+  constexpr std::size_t kLarge = 1 << 20;
+  std::size_t most = 0;
+  run_as_threads(kMany, [&](Group& group) {
+    const auto state = std::make_shared<MemoryState>();
+    const std::string name = "/src/" + std::to_string(group.rank());
+    state->put(name, as_span(std::string(kLarge, static_cast<char>('a' + group.rank()))));
+    const auto disk = make_memory_disk(state);
+    GroupStore store(*disk, group.rank());
+    NotingGroup noting(group);
+    collective_step(noting, {.traffic = &store}, [&](const std::stop_token&) {
+      if (group.rank() != 0) return;
+      std::vector<std::jthread> threads;  // All ask at once, each another rank.
+      for (int rank = 1; rank < kMany; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto file = store.open("/src/" + std::to_string(rank));
+          EXPECT_EQ(text_of(*file, 0, kLarge), std::string(kLarge, static_cast<char>('a' + rank)));
+        });
+      }
+    });
+    if (group.rank() == 0) most = noting.most_received;
+  });
+  EXPECT_GE(most, kLarge);
+  EXPECT_LE(most, std::size_t{GroupStore::kMemoryBytes} / 3 + kMany);
 }
 
 TEST_F(GroupStoreTest, ServesARankThatAsksWhileOthersDoNot) {

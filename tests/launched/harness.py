@@ -97,6 +97,15 @@ class Job:
                                         stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
                                         start_new_session=True)
 
+    def says(self, words: str, seconds: float) -> bool:
+        """Waits until the running job has written these words to its standard error."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if words.encode() in os.pread(self.files[1].fileno(), 1 << 20, 0):
+                return True
+            time.sleep(0.05)
+        return False
+
     def wait(self, seconds: float = 120) -> Result:
         try:
             code = self.process.wait(seconds)

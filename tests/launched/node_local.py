@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -169,12 +170,12 @@ def check_nothing(checks: h.Checks, work: Path, ranks: int, what: str, result: h
         checks.that(left == [], f"{what}: rank {rank} leaves nothing, but {left}", result)
 
 
-def held(work: Path, launch: h.Launch, phase: str, rank: int, arguments: list[str]) -> tuple[h.Job, int]:
+def held(work: Path, launch: h.Launch, phase: str, rank: int, arguments: list[str], timeout: int = 3) -> tuple[h.Job, int]:
     """A job whose rank waits before a step, and that rank's process id."""
     door = work / "door"
     door.unlink(missing_ok=True)
     env = {"SHARDCTL_TEST_HOLD": f"{phase}:{rank}:{door}"}
-    job = h.Job(launch, [*in_own_folder(), h.SHARDCTL, *arguments, "--timeout", "3"], env, work)
+    job = h.Job(launch, [*in_own_folder(), h.SHARDCTL, *arguments, "--timeout", str(timeout)], env, work)
     for _ in range(3000):
         if door.exists() and door.read_text():
             return job, int(door.read_text())
@@ -184,21 +185,123 @@ def held(work: Path, launch: h.Launch, phase: str, rank: int, arguments: list[st
     raise RuntimeError(f"the rank never came to {phase}: {job.wait(1).err}")
 
 
+def put_old(work: Path, ranks: int) -> None:
+    """An old destination, a folder, on every rank."""
+    for rank in range(ranks):
+        (work / f"rank{rank}" / "out").mkdir()
+        (work / f"rank{rank}" / "out" / "old").write_text(str(rank))
+
+
+def has_old(work: Path, ranks: int) -> list[bool]:
+    return [(work / f"rank{rank}" / "out" / "old").exists() for rank in range(ranks)]
+
+
+def check_slow(checks: h.Checks, work: Path, launch: h.Launch, is_stopped: bool) -> None:
+    """A rank that takes long, or is stopped for a while: progress names it, and the job goes on."""
+    make_source(work, "dcp", 3)
+    spread(work, "dcp", 3)
+    form, words = ("json", '"waiting_for": [1]') if is_stopped else ("always", "waiting for rank 1")
+    job, pid = held(work, launch, "copy", 1, [*WRITES["dcp"], *LOCAL, "--progress", form], 60)
+    if is_stopped:
+        os.kill(pid, signal.SIGSTOP)
+    is_told = job.says(words, 30)
+    if is_stopped:
+        os.kill(pid, signal.SIGCONT)
+    (work / "door").unlink()
+    result = job.wait()
+    what = f"{'stopped' if is_stopped else 'slow'} rank, {launch.name}"
+    checks.that(is_told, f"{what}: progress says '{words}'", result)
+    if checks.that(result.code == 0, f"{what}: exit 0 in the end", result):
+        checks.that(h.same_tree(expected(work, "dcp"), join(work, 3, "out")) == "", f"{what}: the same bytes", result)
+
+
+def check_full_disk(checks: h.Checks, work: Path, launch: h.Launch, phase: str) -> None:
+    """A rank's disk takes no more: exit 6 with its rank, and the destination is on every rank as it was."""
+    make_source(work, "dcp", 3)
+    spread(work, "dcp", 3)
+    put_old(work, 3)
+    arguments = ["reshard", "src", "-o", "out", "--to", "torch-ranks", "--ranks", "3", *LOCAL, "--force"]
+    job, pid = held(work, launch, phase, 1, arguments, 30)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (512, 512))
+    (work / "door").unlink()
+    result = job.wait(60)
+    what = f"full disk at {phase}, {launch.name}"
+    checks.that(is_told(result, launch, 6) and "rank 1: " in result.err, f"{what}: exit 6 with the rank", result)
+    checks.that(all(has_old(work, 3)), f"{what}: the old destination stands everywhere", result)
+    for rank in range(3):
+        checks.that(h.left_overs(work / f"rank{rank}") == [], f"{what}: rank {rank} leaves nothing", result)
+
+
+def check_lost_between(checks: h.Checks, work: Path, launch: h.Launch, how: signal.Signals) -> None:
+    """A rank that is lost when all are prepared and others have committed: these stand, and the message says where."""
+    make_source(work, "dcp", 3)
+    spread(work, "dcp", 3)
+    put_old(work, 3)
+    job, pid = held(work, launch, "publish", 1, [*WRITES["dcp"], *LOCAL, "--force"])
+    for _ in range(500):
+        if has_old(work, 3) == [False, True, False]:
+            break
+        time.sleep(0.01)
+    time.sleep(0.3)  # The ranks say so at their next meeting.
+    os.kill(pid, how)
+    result = job.wait(60)
+    if how == signal.SIGSTOP:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    what = f"{how.name} between commits, {launch.name}"
+    if "mpirun" in launch.name and how == signal.SIGKILL:
+        checks.that(result.code != 0, f"{what}: fails", result)  # With the signal's number: mpirun counts that.
+    else:
+        checks.that(is_told(result, launch, 7), f"{what}: exit 7", result)
+        checks.that("stands on these ranks: 0, 2; it is not known whether on these: 1" in result.err,
+                    f"{what}: says where the destination stands", result)
+    checks.that(has_old(work, 3) == [False, True, False], f"{what}: it stands there", result)
+
+
+def check_old_file(checks: h.Checks, work: Path, launch: h.Launch) -> None:
+    """A destination that is one file: what stands there on ranks that own nothing goes with --force, and is refused without."""
+    make_source(work, "dtensor", 2)
+    spread(work, "dtensor", 2)
+    old = work / "rank1" / "out.pt"
+    old.write_text("old")
+    result = run(work, launch, [*WRITES["dtensor"], *LOCAL])
+    checks.that(is_told(result, launch, 5) and old.read_text() == "old" and not (work / "rank0" / "out.pt").exists(),
+                f"old file, {launch.name}: refused without --force", result)
+    result = run(work, launch, [*WRITES["dtensor"], *LOCAL, "--force"])
+    if checks.that(result.code == 0, f"old file, {launch.name}: exit 0", result):
+        checks.that(h.same_tree(expected(work, "dtensor"), join(work, 2, "out.pt")) == "" and not old.exists(),
+                    f"old file, {launch.name}: the new one alone", result)
+
+
+def check_nccl(checks: h.Checks, work: Path) -> None:
+    """A GPU for each rank, else exit 8 with both numbers."""
+    launch, gpus = h.mpirun(2, "nccl"), len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if "nccl" not in h.backends():
+        return print("SKIPPED: nccl, which this build or machine does not have")
+    if gpus >= 2:
+        return check_same_bytes(checks, work, launch, 2, "dcp")
+    print(f"SKIPPED: pieces over nccl, which needs 2 GPUs: {gpus} here")
+    make_source(work, "dcp", 2)
+    spread(work, "dcp", 2)
+    result = run(work, launch, [*WRITES["dcp"], *LOCAL])
+    checks.that(result.code == 8 and f"2 local ranks on {gpus} GPUs" in result.err, "nccl without GPUs: exit 8, both numbers", result)
+    check_nothing(checks, work, 2, "nccl without GPUs", result)
+
+
 def check_lost(checks: h.Checks, work: Path, launch: h.Launch, phase: str, how: signal.Signals = signal.SIGKILL) -> None:
     """A rank that is killed or stopped before all are prepared: the destination is on every rank as it was."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
-    for rank in range(3):
-        (work / f"rank{rank}" / "out").mkdir()
-        (work / f"rank{rank}" / "out" / "old").write_text(str(rank))
+    put_old(work, 3)
     job, pid = held(work, launch, phase, 1, [*WRITES["dcp"], *LOCAL, "--force"])
     begin = time.monotonic()
     os.kill(pid, how)
     result = job.wait(40)
     what = f"{how.name} at {phase}, {launch.name}"
     checks.that(result.code != 0 and time.monotonic() - begin < 20, f"{what}: fails in time", result)
-    old = [(work / f"rank{rank}" / "out" / "old").exists() for rank in range(3)]
-    checks.that(old == [True] * 3, f"{what}: every rank has what it had, not {old}", result)
+    checks.that(all(has_old(work, 3)), f"{what}: every rank has what it had, not {has_old(work, 3)}", result)
     for rank in (0, 2):
         left = [path for path in h.left_overs(work / f"rank{rank}") if "/.out.shardctl-" in path]
         checks.that("mpirun" in launch.name or left == [], f"{what}: rank {rank} leaves nothing, but {left}", result)
@@ -218,19 +321,83 @@ def check_plan(checks: h.Checks, work: Path, launch: h.Launch) -> None:
     check_nothing(checks, work, 3, f"dry run, {launch.name}", result)
 
 
-def check_namespaces(checks: h.Checks, work: Path, ranks: int, source: str) -> None:
-    """Ranks with a network and mounts of their own: the same path is another folder for each."""
-    make_source(work, source, ranks)
-    spread(work, source, ranks)
-    script = [str(Path(__file__).parent / "in_namespaces.sh"), str(ranks), str(work)]
-    result = h.Job(h.Launch(f"{ranks} namespaces", script, []), [h.SHARDCTL, *WRITES[source], *LOCAL], cwd=work).wait()
+NAMESPACES = str(Path(__file__).parent / "in_namespaces.sh")
+
+
+def on_hosts(hosts: int) -> dict[str, list[str]]:
+    """Words before the program that start it on hosts n01, n02, ... with the lines of docs/ranks.md; each host runs them."""
+    slots, at = ",".join(f"n{i + 1:02}:2" for i in range(hosts)), "n01:29400"
+    mpirun = f"mpirun -n {2 * hosts} -H {slots} --mca plm_rsh_agent '{NAMESPACES} --ssh'"
+    slurm = (f"SLURM_PROCID=$HOST SLURM_NTASKS={hosts} SLURM_STEP_NUM_TASKS={hosts} SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE='1(x{hosts})' "
+             f"SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_NODEID=$HOST SLURM_STEP_NODELIST='n[01-{hosts:02}]'")
+    lines = {
+        "by hand": h.shell(f'exec "$@" --backend gloo --rank $HOST --world-size {hosts} --rdzv {at}; :'),
+        "mpirun": h.shell(f"[ $HOST != 0 ] || exec {mpirun}"),
+        "mpirun, gloo": h.shell(f'[ $HOST != 0 ] || exec {mpirun} "$@" --backend gloo --rdzv {at}; :'),
+        "torchrun": [h.PYTHON, "-m", "torch.distributed.run", "--nnodes", str(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", at,
+                     "--no-python", "--nproc-per-node", "2"],
+        "srun's variables": h.shell(f"{slurm} exec"),
+    }
+    if unpacked := os.environ.get("SHARD_SLURM"):  # See under_slurm.sh.
+        lines["srun"] = [str(Path(__file__).parent / "under_slurm.sh"), unpacked, str(hosts)]
+    return lines
+
+
+def check_namespaces(checks: h.Checks, work: Path, hosts: int, source: str, how: str) -> None:
+    """Hosts with a network and mounts of their own: the same path is another folder on each."""
+    make_source(work, source, hosts)
+    spread(work, source, hosts)
+    launch = h.Launch(how, [NAMESPACES, str(hosts), str(work), *on_hosts(hosts)[how]], [])
+    result = h.Job(launch, [h.SHARDCTL, *WRITES[source], *LOCAL], cwd=work).wait()
     if result.code == 77:
         print("SKIPPED: namespaces, which this kernel or user does not have")
         return
-    what = f"{source}, {ranks} namespaces"
+    what = f"{source}, {hosts} hosts, {how}"
     if checks.that(result.code == 0, f"{what}: exit 0", result):
         name = WRITES[source][WRITES[source].index("-o") + 1]
-        checks.that(h.same_tree(expected(work, source), join(work, ranks, name)) == "", f"{what}: the same bytes", result)
+        checks.that(h.same_tree(expected(work, source), join(work, hosts, name)) == "", f"{what}: the same bytes", result)
+
+
+def check_all_bytes(checks: h.Checks, work: Path) -> None:
+    makers = [lambda n: h.mpirun(n, "mpi"), lambda n: h.mpirun(n, "gloo"), h.torchrun]
+    cases = [(make(n), n, source) for make in makers for n in (2, 3, 4) for source in WRITES]
+    for launch, ranks, source in cases if h.FULL else cases[::5]:
+        check_same_bytes(checks, work, launch, ranks, source)
+    for launch in (h.mpirun(3, "mpi"), h.torchrun(3)) if h.FULL else (h.mpirun(3, "mpi"),):
+        check_reading(checks, work, launch, 3)
+        check_plan(checks, work, launch)
+        check_damage(checks, work, launch)
+    for launch in (h.mpirun(2, "gloo"), h.torchrun(2)) if h.FULL else (h.torchrun(2),):
+        check_elements(checks, work, launch)
+        check_other_rank(checks, work, launch)
+        check_old_file(checks, work, launch)
+    hosts = [(2, "dcp", how) for how in on_hosts(2)] + [(2, "sharded", "by hand"), (4, "dcp", "by hand")]
+    for case in hosts if h.FULL else ((3, "dcp", "by hand"), (2, "dcp", "mpirun")):
+        check_namespaces(checks, work, *case)
+    check_nccl(checks, work)
+
+
+def check_all_faults(checks: h.Checks, work: Path) -> None:
+    mpi, gloo, torchrun = h.mpirun(3, "mpi"), h.mpirun(3, "gloo"), h.torchrun(3)
+    phases, kill, stop = ("catalog", "plan", "begin", "copy", "finish", "commit"), signal.SIGKILL, signal.SIGSTOP
+    lost = [(torchrun, "copy", kill), (torchrun, "commit", kill), (mpi, "copy", stop), (gloo, "copy", stop)]
+    full = [(mpi, "copy"), (torchrun, "finish")]
+    between = [(gloo, stop), (torchrun, kill)]
+    slow = [(mpi, True), (torchrun, False)]
+    if h.FULL:
+        lost = [(launch, phase, how) for launch in (mpi, gloo, torchrun) for phase in phases for how in (kill, stop)
+                if (launch, how) != (torchrun, stop)]  # torchrun waits 30 s for a stopped rank.
+        full = [(launch, phase) for launch in (mpi, gloo, torchrun) for phase in ("catalog", "plan", "begin", "copy", "finish")]
+        between = [(launch, how) for launch in (mpi, gloo, torchrun) for how in (kill, stop)]
+        slow = [(launch, is_stopped) for launch in (mpi, gloo, torchrun) for is_stopped in (False, True)]
+    for launch, phase, how in lost:
+        check_lost(checks, work, launch, phase, how)
+    for launch, phase in full:
+        check_full_disk(checks, work, launch, phase)
+    for launch, how in between:
+        check_lost_between(checks, work, launch, how)
+    for launch, is_stopped in slow:
+        check_slow(checks, work, launch, is_stopped)
 
 
 def main() -> None:
@@ -239,26 +406,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         h.make_model(work / "model.safetensors", 24 if h.FULL else 4)
-        makers = [lambda n: h.mpirun(n, "mpi"), lambda n: h.mpirun(n, "gloo"), h.torchrun]
-        cases = [(make(n), n, source) for make in makers for n in (2, 3, 4) for source in WRITES]
-        for launch, ranks, source in cases if h.FULL else cases[::5]:
-            check_same_bytes(checks, work, launch, ranks, source)
-        for launch in (h.mpirun(3, "mpi"), h.torchrun(3)) if h.FULL else (h.mpirun(3, "mpi"),):
-            check_reading(checks, work, launch, 3)
-            check_plan(checks, work, launch)
-            check_damage(checks, work, launch)
-        for launch in (h.mpirun(2, "gloo"), h.torchrun(2)) if h.FULL else (h.torchrun(2),):
-            check_elements(checks, work, launch)
-            check_other_rank(checks, work, launch)
-        for ranks, source in ((2, "sharded"), (4, "dcp")) if h.FULL else ((3, "dcp"),):
-            check_namespaces(checks, work, ranks, source)
-        phases = ("catalog", "plan", "begin", "copy", "finish", "commit") if h.FULL else ("copy", "commit")
-        for phase in phases:
-            check_lost(checks, work, h.torchrun(3), phase)
-            if h.FULL:
-                check_lost(checks, work, h.mpirun(3, "mpi"), phase)
-        for launch in (h.mpirun(3, "mpi"), h.mpirun(3, "gloo")):
-            check_lost(checks, work, launch, "copy", signal.SIGSTOP)
+        check_all_bytes(checks, work)
+        check_all_faults(checks, work)
         h.check_nothing_left(checks, work)
     checks.end()
 

@@ -172,6 +172,66 @@ TEST(Together, SumsWhatIsDoneOnRankZero) {
   EXPECT_EQ(last, 303);
 }
 
+TEST(Together, NamesTheRankThatTheOthersWaitFor) {
+  AwaitedRanks awaited;
+  run_as_threads(3, [&](Group& group) {
+    collective_step(group, {.awaited = &awaited}, [&](const std::stop_token&) {
+      while (group.rank() == 1 && awaited.for_at_least(milliseconds(20)) != std::vector{1}) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+  });
+  EXPECT_TRUE(awaited.for_at_least(milliseconds(0)).empty());
+}
+
+/// Work that waits for others, on all ranks but one.
+class WaitingTraffic final : public StepTraffic {
+ public:
+  explicit WaitingTraffic(bool waits) : waits_(waits) {}
+  void begin(StepHandle&) override {}
+  void end() override {}
+  void stop() override {}
+  std::int64_t word() override { return 0; }
+  bool move(Group&, std::span<const std::int64_t>) override { return false; }
+  bool waits() const override { return waits_; }
+
+ private:
+  const bool waits_;
+};
+
+TEST(Together, NamesTheRankWhoseTrafficDoesNotWait) {
+  AwaitedRanks awaited;
+  std::atomic<bool> is_named{false};
+  run_as_threads(3, [&](Group& group) {
+    WaitingTraffic traffic(group.rank() != 2);
+    collective_step(group, {.traffic = &traffic, .awaited = &awaited}, [&](const std::stop_token&) {
+      while (!is_named) {
+        if (group.rank() == 2) is_named = awaited.for_at_least(milliseconds(20)) == std::vector{2};
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+  });
+}
+
+TEST(AwaitedRanks, AreNoneWhereMostRanksWork) {
+  AwaitedRanks awaited;
+  awaited.see({true, false, false});
+  EXPECT_TRUE(awaited.for_at_least(milliseconds(0)).empty());
+  awaited.see({true, false, false, true});
+  EXPECT_EQ(awaited.for_at_least(milliseconds(0)), (std::vector{1, 2}));
+}
+
+TEST(AwaitedRanks, CountFromWhenOthersBeganToWait) {
+  AwaitedRanks awaited;
+  awaited.see({true, false});
+  std::this_thread::sleep_for(milliseconds(30));
+  awaited.see({true, false});
+  EXPECT_EQ(awaited.for_at_least(milliseconds(30)), std::vector{1});
+  awaited.see({false, false});
+  awaited.see({true, false});
+  EXPECT_TRUE(awaited.for_at_least(milliseconds(30)).empty());
+}
+
 TEST(Together, AnInterruptionOfOneRankEndsAll) {
   std::stop_source signal;
   const auto work = [&](Group& group, const std::stop_token& stop) {

@@ -154,6 +154,33 @@ void abort_ends_the_others(Group& group) {
   require_broken(group, std::chrono::seconds(60), "after a rank gave up");
 }
 
+/// The last rank comes late; meanwhile rank 0 knows that it waits for it.
+void says_whom_it_waits_for(Group& group) {
+  const auto last = static_cast<std::size_t>(group.size() - 1);
+  if (last == 0 || group.backend() == "nccl") return;  // NCCL does not tell.
+  group.barrier();
+  const auto late = std::chrono::steady_clock::now() + std::chrono::milliseconds(800);
+  bool has_said = false;
+  std::jthread observer([&](const std::stop_token& stop) {
+    while (group.rank() == 0 && !has_said && !stop.stop_requested()) {
+      const auto wait = group.waits_for();
+      has_said = wait && wait->rank == group.size() - 1 && wait->lasts >= std::chrono::milliseconds(200);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  if (group.rank() == group.size() - 1) std::this_thread::sleep_until(late);
+  const Bytes own(1);
+  Bytes all(last + 1);
+  std::vector<std::span<const std::byte>> to(last + 1);
+  std::vector<std::span<std::byte>> from(last + 1);
+  to[0] = own;
+  for (std::size_t i = 0; group.rank() == 0 && i <= last; ++i) from[i] = std::span(all).subspan(i, 1);
+  group.exchange(to, from);
+  observer = {};  // Stops it and waits.
+  require(group.rank() != 0 || has_said, "rank 0 does not say whom it waits for");
+  require(!group.waits_for(), "a rank waits after an operation");
+}
+
 void misses_a_silent_rank(Group& group) {
   if (group.size() == 1) return;
   group.set_timeout(std::chrono::milliseconds(1500));
@@ -186,6 +213,7 @@ std::span<const GroupCheck> group_checks() {
       GroupCheck{"GathersPiecesOfAnySize", gathers_pieces_of_any_size},
       GroupCheck{"KeepsOrderOverManyOperations", keeps_order_over_many_operations},
       GroupCheck{"ExchangesMoreThanTwoGib", exchanges_more_than_two_gib, true},
+      GroupCheck{"SaysWhomItWaitsFor", says_whom_it_waits_for},
       GroupCheck{"MissesASilentRank", misses_a_silent_rank, false, true},
       GroupCheck{"AbortEndsTheOthers", abort_ends_the_others, false, true},
   };

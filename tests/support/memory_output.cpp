@@ -82,6 +82,7 @@ class ObjectStore final : public OutputStore {
   std::unique_ptr<Output> begin(std::span<const OutputFile>, bool, std::unique_ptr<LeftOutput>) override {
     return std::make_unique<ObjectOutput>(*objects_);
   }
+  std::unique_ptr<Output> begin_removal() override { return nullptr; }
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
     if (token.size() != 1 || token[0] != std::byte{42}) throw Error(ErrorCode::kPeer, "not the root's token");
     return std::make_unique<ObjectPart>(*objects_, rank_);

@@ -14,6 +14,7 @@
 #include "libshard/core/error.h"
 #include "libshard/ranks/mpi/peer_watch.h"
 #include "libshard/ranks/plugin.h"
+#include "libshard/ranks/present_wait.h"
 
 namespace shard {
 
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMessage = std::size_t{1} << 30;  // Counts are ints.
+constexpr std::chrono::milliseconds kLook{100};         // How often a long wait looks whom it is for.
 
 void check(int result, const char* doing) {
   if (result == MPI_SUCCESS) return;
@@ -104,6 +106,7 @@ class MpiGroup final : public Group {
 
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
     std::vector<MPI_Request> requests;
+    std::vector<int> senders;  // Of the first requests.
     for (int i = 0; i < size_; ++i) {
       const int sender = (rank_ + size_ - i) % size_;
       const std::span<std::byte> piece = from[static_cast<std::size_t>(sender)];
@@ -111,6 +114,7 @@ class MpiGroup final : public Group {
         check(MPI_Irecv(message.data(), static_cast<int>(message.size()), MPI_BYTE, sender, tag, comm(),
                         &requests.emplace_back()),
               "an exchange");
+        senders.push_back(sender);
       });
     }
     for (int i = 0; i < size_; ++i) {
@@ -122,9 +126,10 @@ class MpiGroup final : public Group {
               "an exchange");
       });
     }
-    wait(requests, "an exchange");
+    wait(requests, "an exchange", senders);
   }
 
+  std::optional<Wait> waits_for() const override { return present_wait_.get(); }
   void set_timeout(std::chrono::milliseconds timeout) override {
     timeout_since_ = Clock::now();
     timeout_ = timeout;
@@ -176,8 +181,24 @@ class MpiGroup final : public Group {
     throw Error(ErrorCode::kPeer, fmt::format("{}, in {}", why, doing));
   }
 
-  void wait(std::span<MPI_Request> requests, const char* doing) {
+  /// Looks which of the first requests, of these senders, waits.
+  void note_missing(std::span<MPI_Request> requests, std::span<const int> senders, Clock::time_point begin) {
+    for (std::size_t i = 0; i < senders.size(); ++i) {
+      int done = 0;
+      check(MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE), "an exchange");
+      if (done == 0) return present_wait_.set(senders[i], begin);
+    }
+    present_wait_.clear();
+  }
+
+  void wait(std::span<MPI_Request> requests, const char* doing, std::span<const int> senders = {}) {
+    wait_until_done(requests, doing, senders);
+    present_wait_.clear();
+  }
+
+  void wait_until_done(std::span<MPI_Request> requests, const char* doing, std::span<const int> senders) {
     const Clock::time_point begin = Clock::now();
+    Clock::time_point next_look = begin + kLook;
     for (std::chrono::microseconds pause{0}; !is_done(requests, doing);) {
       const Clock::time_point now = Clock::now();
       const std::chrono::milliseconds timeout = timeout_;
@@ -189,12 +210,16 @@ class MpiGroup final : public Group {
       const std::optional<int> ended = peers_.wait(pause);
       if (ended && !is_done(requests, doing)) break_up(fmt::format("rank {} has ended", *ended), doing);
       pause = std::min(pause + std::chrono::microseconds(10), std::chrono::microseconds(500));
+      if (now < next_look) continue;
+      note_missing(requests, senders, begin);
+      next_look = now + kLook;
     }
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   PeerWatch peers_;
+  PresentWait present_wait_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<Clock::time_point> timeout_since_{Clock::time_point::min()};
   std::atomic<bool> broken_{false};
