@@ -19,9 +19,10 @@ USES = {  # A folder may include from itself and from these.
     "libshard/catalog": CORE,
     "libshard/plan": CATALOG,
     "libshard/checkpoint": CATALOG | {"libshard/io"},
-    "libshard/exec": CHECKPOINT | {"libshard/plan"},
+    "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
-    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/ranks"},
+    "libshard/device": CORE | {"libshard/ranks"},
+    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/ranks"},
 }
 LIBSHARD = set(USES)
 USES |= {
@@ -46,6 +47,8 @@ FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
     "libshard/ranks/mpi": CORE | {"libshard/ranks"},
+    "libshard/device/kernels": CORE | {"libshard/exec"},
+    "libshard/device/cuda": CORE | {"libshard/ranks", "libshard/device", "libshard/device/kernels"},
     "shardtorch/c10d": CORE | {"libshard/ranks"},
     "shardtorch/sharded_tensor": CORE | {"libshard/ranks", "shardtorch/c10d"},
     "shardtorch/rpc": {"libshard/ranks", "shardtorch/sharded_tensor"},

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cassert>
-#include <concepts>
 #include <cstring>
 #include <type_traits>
 
+#include "libshard/exec/convert.h"
 #include "libshard/exec/small_float.h"
 #include "libshard/exec/strided_copy.h"
 
-// Every conversion goes through one of four wide types that holds all values of the source exactly: float, double,
-// int64 or uint64. `widen` makes them, `narrow` makes targets of them; between stands a block that stays in the first
-// cache. So n sources and m targets need 4 m + n loops instead of n m. Compiled with -fno-trapping-math: nobody looks
-// at floating-point exceptions here, and without them the compiler may compute both sides of a choice in vectors.
+// `widen` and `narrow` (convert.h) run over a block that stays in the first cache. Compiled with -fno-trapping-math:
+// nobody looks at floating-point exceptions here, and without them the compiler may compute both sides of a choice in
+// vectors.
 
 namespace shard {
 
@@ -20,24 +19,8 @@ namespace {
 
 constexpr std::size_t kBlock = 1024;  // Elements; 8 KiB of the widest wide type.
 
-struct Bool {
-  using Bits = std::uint8_t;
-};
-
-template <class T>
-constexpr bool kIsNative = std::is_arithmetic_v<T>;
-
-template <class T>
-struct BitsOf {
-  using Type = typename T::Bits;
-};
-template <class T>
-requires kIsNative<T>
-struct BitsOf<T> {
-  using Type = T;
-};
-template <class T>
-using Bits = typename BitsOf<T>::Type;
+using convert::Bits;
+using convert::with_type;
 
 template <class T>
 T load(const std::byte* from, std::size_t index) {
@@ -51,88 +34,14 @@ void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
-// --- one element
-
+/// A lookup needs no arithmetic and no care for subnormal results.
 template <class From>
-auto widen_one(Bits<From> bits) {
-  if constexpr (std::is_same_v<From, Bool>) {
-    return static_cast<std::int64_t>(bits != 0);
-  } else if constexpr (std::is_integral_v<From>) {
-    return static_cast<std::conditional_t<std::is_same_v<From, std::uint64_t>, std::uint64_t, std::int64_t>>(bits);
-  } else if constexpr (kIsNative<From>) {
-    return bits;
-  } else if constexpr (sizeof(bits) == 1) {
+convert::Wide<From> widen_one(Bits<From> bits) {
+  if constexpr (!convert::kIsNative<From> && sizeof(Bits<From>) == 1 && !std::is_same_v<From, convert::Bool>) {
     return kDecoded<From>[bits];
   } else {
-    return From::decode(bits);
+    return convert::widen<From>(bits);
   }
-}
-
-/// Truncates; what does not fit Integer becomes its smallest value, as x86's conversions make it.
-template <std::signed_integral Integer, std::floating_point Real>
-Integer truncate(Real value) {
-  constexpr Real kEnd = -static_cast<Real>(std::numeric_limits<Integer>::min());  // 2^31 or 2^63, exact.
-  const bool fits = value < kEnd && value > -kEnd - (sizeof(Integer) < sizeof(Real) ? Real{1} : Real{0});
-  return fits ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
-}
-
-/// C++ leaves a float out of the integer's range undefined. Chosen here is what torch gives on x86: narrow types are
-/// cut from an int32 (uint8 from an int64), uint64 is made of two halves of its range. For uint32 torch itself gives
-/// two answers (vectorised or not) outside [-2^31, 2^32); here it is the low half of an int64. NaN of the fnuz types
-/// and of float8_e8m0fnu becomes 0 in torch; here it is like any other NaN.
-template <std::integral To, std::floating_point Real>
-To to_integer(Real value) {
-  if constexpr (std::is_same_v<To, std::int64_t>) {
-    return truncate<std::int64_t>(value);
-  } else if constexpr (std::is_same_v<To, std::uint64_t>) {
-    constexpr Real kHalf = 9223372036854775808.0F;
-    const bool upper = value >= kHalf;
-    const auto low = static_cast<std::uint64_t>(truncate<std::int64_t>(upper ? value - kHalf : value));
-    return low ^ (static_cast<std::uint64_t>(upper) << 63);
-  } else if constexpr (std::is_same_v<To, std::uint32_t> || std::is_same_v<To, std::uint8_t>) {
-    return static_cast<To>(truncate<std::int64_t>(value));
-  } else {
-    return static_cast<To>(truncate<std::int32_t>(value));
-  }
-}
-
-template <class To, class Wide>
-Bits<To> narrow_one(Wide value) {
-  if constexpr (std::is_same_v<To, Bool>) {
-    return value != 0;
-  } else if constexpr (std::is_floating_point_v<To> || (std::is_integral_v<To> && std::is_integral_v<Wide>)) {
-    return static_cast<To>(value);
-  } else if constexpr (std::is_integral_v<To>) {
-    return to_integer<To>(value);
-  } else {
-    return To::encode(static_cast<float>(value));  // As torch: first to float, then to the target.
-  }
-}
-
-// --- overflow
-
-template <class To>
-constexpr std::uint32_t overflow_of() {
-  if constexpr (std::is_same_v<To, float>) {
-    return kFloat32Infinity;
-  } else {
-    return To::kOverflow;
-  }
-}
-
-template <class To, class Wide>
-constexpr bool kMayOverflow = !std::is_integral_v<To> && !std::is_same_v<To, Bool> && !std::is_same_v<To, double> &&
-                              !(std::is_same_v<To, float> && !std::is_same_v<Wide, double>);
-
-bool is_finite(double value) { return (std::bit_cast<std::uint64_t>(value) << 1) < (std::uint64_t{0x7FF} << 53); }
-bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) << 1) < (std::uint32_t{0xFF} << 24); }
-bool is_finite(std::integral auto) { return true; }
-
-/// 1 where the finite `value` becomes infinite or NaN.
-template <class To, class Wide>
-std::uint32_t overflows(Wide value) {
-  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(value)) & 0x7FFFFFFFU;
-  return static_cast<std::uint32_t>(magnitude >= overflow_of<To>()) & static_cast<std::uint32_t>(is_finite(value));
 }
 
 // --- at most kBlock elements, compiled for any CPU and for AVX2
@@ -147,8 +56,8 @@ template <class To, class Wide>
   std::uint32_t overflowed = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const Wide value = load<Wide>(in, i);
-    store(out, i, narrow_one<To>(value));
-    if constexpr (kMayOverflow<To, Wide>) overflowed += overflows<To>(value);
+    store(out, i, convert::narrow<To>(value));
+    if constexpr (convert::kMayOverflow<To, Wide>) overflowed += convert::overflows<To>(value);
   }
   return overflowed;
 }
@@ -200,50 +109,6 @@ Narrow pick_narrow() {
 
 // --- from DType to types
 
-/// Calls `use` with a default value of std::type_identity of the type that stands for a real dtype.
-template <class Use>
-auto with_type(DType dtype, Use use) {
-  switch (dtype) {
-    case DType::kBool:
-      return use(std::type_identity<Bool>());
-    case DType::kUint8:
-      return use(std::type_identity<std::uint8_t>());
-    case DType::kInt8:
-      return use(std::type_identity<std::int8_t>());
-    case DType::kUint16:
-      return use(std::type_identity<std::uint16_t>());
-    case DType::kInt16:
-      return use(std::type_identity<std::int16_t>());
-    case DType::kUint32:
-      return use(std::type_identity<std::uint32_t>());
-    case DType::kInt32:
-      return use(std::type_identity<std::int32_t>());
-    case DType::kUint64:
-      return use(std::type_identity<std::uint64_t>());
-    case DType::kInt64:
-      return use(std::type_identity<std::int64_t>());
-    case DType::kFloat16:
-      return use(std::type_identity<Float16>());
-    case DType::kBfloat16:
-      return use(std::type_identity<Bfloat16>());
-    case DType::kFloat64:
-      return use(std::type_identity<double>());
-    case DType::kFloat8E4m3fn:
-      return use(std::type_identity<Float8E4m3fn>());
-    case DType::kFloat8E5m2:
-      return use(std::type_identity<Float8E5m2>());
-    case DType::kFloat8E4m3fnuz:
-      return use(std::type_identity<Float8E4m3fnuz>());
-    case DType::kFloat8E5m2fnuz:
-      return use(std::type_identity<Float8E5m2fnuz>());
-    case DType::kFloat8E8m0fnu:
-      return use(std::type_identity<Float8E8m0fnu>());
-    default:
-      assert(dtype == DType::kFloat32);
-      return use(std::type_identity<float>());
-  }
-}
-
 Widen widen_of(DType from) {
   return with_type(from, []<class From>(std::type_identity<From>) { return pick_widen<From>(); });
 }
@@ -257,11 +122,6 @@ Narrow narrow_of(DType wide, DType to) {
   });
 }
 
-DType wide_of(DType from) {
-  if (from == DType::kFloat64 || from == DType::kUint64) return from;
-  return is_float(from) ? DType::kFloat32 : DType::kInt64;
-}
-
 std::size_t bytes_of(DType dtype) { return static_cast<std::size_t>(element_bytes(dtype)); }
 
 // --- whole arrays
@@ -271,7 +131,7 @@ std::int64_t cast_real(DType from, const std::byte* in, DType to, std::byte* out
     std::memcpy(out, in, elements * bytes_of(from));
     return 0;
   }
-  const DType wide = wide_of(from);
+  const DType wide = convert::wide_of(from, is_float(from));
   const Widen widen = wide == from ? nullptr : widen_of(from);
   const Narrow narrow = wide == to ? nullptr : narrow_of(wide, to);
   alignas(64) std::byte block[kBlock * 8];

@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/device/device.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/framing.h"
@@ -41,6 +42,7 @@ struct ExecuteOptions {
   TileFeed* feed = nullptr;               ///< Says which tiles are ready, instead of `tiles`; all of them then.
   LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
   BufferPool* pool = nullptr;             ///< Where buffers come from; null: one of the call's own.
+  Device* device = nullptr;               ///< Where tiles are permuted and converted; null: by the workers themselves.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.
   TileLog* log = nullptr;                 ///< Is told of each tile, and says which need no copy; null: none.
   Framing* framing = nullptr;             ///< Frames to write with small storages; null: none. Needs `checksums`.
@@ -50,11 +52,17 @@ struct ExecuteOptions {
 /// \throws Error kInterrupted  a stop was asked for.
 void check_stop(const std::stop_token& stop);
 
+/// What a plan whose tiles go through a device may take (PlanOptions::max_memory_bytes), so that its buffers, on the
+/// host and on the device each, take at most `max_memory_bytes`: a worker holds two tiles, each twice on the device, in
+/// the wider one of its dtypes. \throws Error kInvalidArgument  it is too little
+std::int64_t tile_memory_on_device(std::int64_t max_memory_bytes, const Catalog& source, const Catalog& target);
+
 /// Copies every tile of `plan`, or those of a rank's share. `files[i]` is the open file of target.files[i].
 /// \returns checksums of the target's storages (empty ones when not asked for).
 /// \throws Error  the first one that any worker met; the others have stopped by then.
-/// Threads: makes `threads` workers of its own. Memory: at most max_memory_bytes of buffers, and FramedWrites' a
-/// worker.
+/// Threads: makes `threads` workers of its own; with a device as many as its memory allows. Memory: at most
+/// max_memory_bytes of buffers, with a device as much there too (for a plan of tile_memory_on_device), and
+/// FramedWrites' a worker.
 std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,
                                           const Catalog& target, std::span<FileWriter* const> files,
                                           const ExecuteOptions& options, Progress& progress);

@@ -23,7 +23,11 @@ void widen(Box& all, const Box& more) {
 
 void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each) {
-  const Box box = tile_box(unit, tile - unit.first_tile);
+  for_each_need(plan, unit, tile_box(unit, tile - unit.first_tile), each);
+}
+
+void for_each_need(const Plan& plan, const Unit& unit, const Box& box,
+                   const std::function<void(std::uint32_t piece, const Box& box)>& each) {
   const std::span<const Piece> from = plan.from(unit), to = plan.to(unit);
   const auto [begin, end] = candidates(from, box);
   for (std::uint32_t i = begin; i < end; ++i) {

@@ -25,6 +25,7 @@ struct Progress;
 struct ReceivedBox {
   std::span<const std::int64_t> offsets, sizes;
   std::byte* data = nullptr;
+  bool is_on_device = false;  ///< `data` is an address of the executor's device.
 };
 
 /// Threads: any.
@@ -36,6 +37,8 @@ class TileFeed {
   virtual std::optional<std::int64_t> next(const std::function<void()>& before_waiting) = 0;
   /// What has arrived of a source piece (its number in the unit) for a tile that `next` gave out; nothing: it is read.
   virtual std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) = 0;
+  /// Whether something that has arrived for a tile lies on the device.
+  virtual bool has_on_device(std::int64_t /*tile*/) { return false; }
   virtual void done(std::int64_t tile) = 0;
   /// A worker failed: nobody waits any more.
   virtual void abort() = 0;
@@ -44,6 +47,9 @@ class TileFeed {
 /// Calls `each` with every source piece (its number in the unit) that a tile needs something of, in order, and with the
 /// smallest box around what it needs. A tile needs of a piece what its unit's target pieces want of both.
 void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
+                   const std::function<void(std::uint32_t piece, const Box& box)>& each);
+/// The same for a part of a tile.
+void for_each_need(const Plan& plan, const Unit& unit, const Box& tile_part,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
 
 /// Reads boxes of a source's storages, packed row-major. Threads: one each.

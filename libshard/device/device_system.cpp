@@ -1,0 +1,87 @@
+#include "libshard/device/device_system.h"
+
+#include <fmt/format.h>
+
+#include "libshard/core/error.h"
+#include "libshard/core/shared_library.h"
+
+namespace shard {
+
+namespace {
+
+constexpr char kLibrary[] = "libshard_cuda.so";
+
+/// \throws Error kUnsupported
+const DevicePlugin& device_plugin() {
+  const SharedLibrary library(folder_of_code(kLibrary) + "/" + kLibrary);
+  if (!library.is_open()) {
+    throw Error(ErrorCode::kUnsupported, "cannot use a GPU: this installation has no plug-in for CUDA")
+        .because(library.why())
+        .hint(fmt::format("build shardctl where the CUDA toolkit is; the plug-in is {}", kLibrary));
+  }
+  return *reinterpret_cast<GetDevicePlugin>(library.entry(kDevicePluginEntry))();
+}
+
+Error refusal(const std::string& what) { return Error(ErrorCode::kUnsupported, "cannot use a GPU: " + what); }
+
+/// A driver serves the runtimes of its own major version, and older ones.
+bool is_too_old(const DeviceSystem& system) { return system.driver / 1000 < system.runtime / 1000; }
+
+}  // namespace
+
+Error out_of_device_memory(const DeviceInfo& device, std::int64_t wanted_bytes, std::int64_t free_bytes) {
+  return Error(ErrorCode::kResource,
+               fmt::format("cannot allocate {} bytes on device {} ({})", wanted_bytes, device.number, device.name))
+      .because(fmt::format("it has {} bytes free", free_bytes))
+      .expected(wanted_bytes)
+      .found(free_bytes);
+}
+
+std::string version_text(DeviceVersion version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+DeviceSystem describe_devices() {
+  try {
+    return device_plugin().describe();
+  } catch (const Error& error) {
+    DeviceSystem none;
+    none.problem = error.why().empty() ? error.what() : error.why();
+    return none;
+  }
+}
+
+int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
+  const auto count = static_cast<int>(system.devices.size());
+  if (wish.number && wish.local_ranks > 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot use GPU {} for {} ranks", *wish.number, wish.local_ranks))
+        .because("each rank of a host takes the GPU of its own local rank");
+  }
+  if (system.driver == 0) throw refusal("there is no NVIDIA driver").because(system.problem);
+  if (is_too_old(system)) {
+    throw refusal(fmt::format("the driver supports CUDA {} only", version_text(system.driver)))
+        .because(fmt::format("this build runs with CUDA {}", version_text(system.runtime)))
+        .expected(fmt::format("a driver for CUDA {}", version_text(system.runtime / 1000 * 1000)))
+        .found(version_text(system.driver));
+  }
+  if (count == 0) throw refusal("there is none").because(system.problem);
+  if (count < wish.local_ranks) {
+    throw refusal(fmt::format("{} ranks of this host have {} GPUs", wish.local_ranks, count))
+        .because("each rank of a host needs a GPU of its own")
+        .expected(fmt::format("at least {} GPUs", wish.local_ranks))
+        .found(count);
+  }
+  const int number = wish.number.value_or(wish.local_rank);
+  if (number < 0 || number >= count) {
+    throw refusal(fmt::format("there is no GPU {}", number))
+        .expected(fmt::format("a number below {}", count))
+        .found(number);
+  }
+  return system.devices[static_cast<std::size_t>(number)].number;
+}
+
+std::unique_ptr<Device> open_device(const DeviceWish& wish) {
+  const DevicePlugin& plugin = device_plugin();
+  return plugin.open(choose_device(plugin.describe(), wish));
+}
+
+}  // namespace shard

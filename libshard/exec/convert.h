@@ -1,0 +1,211 @@
+/// \file
+/// Conversion of one element between dtypes, for loops on the CPU (cast.cpp) and kernels on a device. Inside
+/// libshard/exec and libshard/device only.
+///
+/// Every conversion goes through one of four wide types that holds all values of the source exactly: float, double,
+/// int64 or uint64. `widen` makes them, `narrow` makes targets of them. So n sources and m targets need 4 m + n loops
+/// instead of n m. All functions are constexpr, so that nvcc compiles them for devices too, and give the same bits on
+/// every processor: what hardware decides for itself (NaN between float and double, floats out of an integer's range)
+/// is spelled out.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "libshard/core/dtype.h"
+#include "libshard/exec/small_float.h"
+
+namespace shard::convert {
+
+struct Bool {
+  using Bits = std::uint8_t;
+};
+
+template <class T>
+constexpr bool kIsNative = std::is_arithmetic_v<T>;
+
+template <class T>
+struct BitsOf {
+  using Type = typename T::Bits;
+};
+template <class T>
+requires kIsNative<T>
+struct BitsOf<T> {
+  using Type = T;
+};
+/// What an element of T is loaded and stored as.
+template <class T>
+using Bits = typename BitsOf<T>::Type;
+
+/// The wide type of T.
+template <class T>
+using Wide =
+    std::conditional_t<std::is_same_v<T, double> || std::is_same_v<T, std::uint64_t>, T,
+                       std::conditional_t<std::is_integral_v<T> || std::is_same_v<T, Bool>, std::int64_t, float>>;
+
+/// The dtype of Wide<T>, for T the type of `from`.
+constexpr DType wide_of(DType from, bool is_floating) {
+  if (from == DType::kFloat64 || from == DType::kUint64) return from;
+  return is_floating ? DType::kFloat32 : DType::kInt64;
+}
+
+/// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as on x86.
+constexpr float to_float(double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const bool is_nan = (bits << 1) > (std::uint64_t{0x7FF} << 53);
+  const auto nan = static_cast<std::uint32_t>(((bits >> 32) & 0x80000000U) | 0x7FC00000U | ((bits >> 29) & 0x3FFFFFU));
+  return is_nan ? std::bit_cast<float>(nan) : static_cast<float>(value);
+}
+constexpr double to_double(float value) {
+  const std::uint64_t bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_nan = (bits & 0x7FFFFFFFU) > kFloat32Infinity;
+  const std::uint64_t nan = ((bits & 0x80000000U) << 32) | 0x7FF8000000000000U | ((bits & 0x3FFFFFU) << 29);
+  return is_nan ? std::bit_cast<double>(nan) : static_cast<double>(value);
+}
+
+template <class To, class From>
+constexpr To to_real(From value) {
+  if constexpr (std::is_same_v<To, float> && std::is_same_v<From, double>) {
+    return to_float(value);
+  } else if constexpr (std::is_same_v<To, double> && std::is_same_v<From, float>) {
+    return to_double(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <class From>
+constexpr Wide<From> widen(Bits<From> bits) {
+  if constexpr (std::is_same_v<From, Bool>) {
+    return bits != 0;
+  } else if constexpr (kIsNative<From>) {
+    return bits;
+  } else {
+    return From::decode(bits);
+  }
+}
+
+/// Truncates; what does not fit Integer becomes its smallest value, as x86's conversions make it.
+template <std::signed_integral Integer, std::floating_point Real>
+constexpr Integer truncate(Real value) {
+  constexpr Real kEnd = -static_cast<Real>(std::numeric_limits<Integer>::min());  // 2^31 or 2^63, exact.
+  const bool fits = value < kEnd && value > -kEnd - (sizeof(Integer) < sizeof(Real) ? Real{1} : Real{0});
+  return fits ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
+}
+
+/// C++ leaves a float out of the integer's range undefined. Chosen here is what torch gives on x86: narrow types are
+/// cut from an int32 (uint8 from an int64), uint64 is made of two halves of its range. For uint32 torch itself gives
+/// two answers (vectorised or not) outside [-2^31, 2^32); here it is the low half of an int64. NaN of the fnuz types
+/// and of float8_e8m0fnu becomes 0 in torch; here it is like any other NaN.
+template <std::integral To, std::floating_point Real>
+constexpr To to_integer(Real value) {
+  if constexpr (std::is_same_v<To, std::int64_t>) {
+    return truncate<std::int64_t>(value);
+  } else if constexpr (std::is_same_v<To, std::uint64_t>) {
+    constexpr Real kHalf = 9223372036854775808.0F;
+    const bool upper = value >= kHalf;
+    const auto low = static_cast<std::uint64_t>(truncate<std::int64_t>(upper ? value - kHalf : value));
+    return low ^ (static_cast<std::uint64_t>(upper) << 63);
+  } else if constexpr (std::is_same_v<To, std::uint32_t> || std::is_same_v<To, std::uint8_t>) {
+    return static_cast<To>(truncate<std::int64_t>(value));
+  } else {
+    return static_cast<To>(truncate<std::int32_t>(value));
+  }
+}
+
+template <class To, class From>
+constexpr Bits<To> narrow(From value) {
+  if constexpr (std::is_same_v<To, Bool>) {
+    return value != 0;
+  } else if constexpr (std::is_floating_point_v<To>) {
+    return to_real<To>(value);
+  } else if constexpr (std::is_integral_v<To> && std::is_integral_v<From>) {
+    return static_cast<To>(value);
+  } else if constexpr (std::is_integral_v<To>) {
+    return to_integer<To>(value);
+  } else {
+    return To::encode(to_real<float>(value));  // As torch: first to float, then to the target.
+  }
+}
+
+// --- overflow
+
+template <class To>
+constexpr std::uint32_t overflow_of() {
+  if constexpr (std::is_same_v<To, float>) {
+    return kFloat32Infinity;
+  } else {
+    return To::kOverflow;
+  }
+}
+
+/// Whether a finite From can become infinite or NaN.
+template <class To, class From>
+constexpr bool kMayOverflow = !std::is_integral_v<To> && !std::is_same_v<To, Bool> && !std::is_same_v<To, double> &&
+                              !(std::is_same_v<To, float> && !std::is_same_v<From, double>);
+
+constexpr bool is_finite(double value) {
+  return (std::bit_cast<std::uint64_t>(value) << 1) < (std::uint64_t{0x7FF} << 53);
+}
+constexpr bool is_finite(float value) {
+  return (std::bit_cast<std::uint32_t>(value) << 1) < (std::uint32_t{0xFF} << 24);
+}
+constexpr bool is_finite(std::integral auto) { return true; }
+
+/// 1 where the finite `value` becomes infinite or NaN.
+template <class To, class From>
+constexpr std::uint32_t overflows(From value) {
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(to_real<float>(value)) & 0x7FFFFFFFU;
+  return static_cast<std::uint32_t>(magnitude >= overflow_of<To>()) & static_cast<std::uint32_t>(is_finite(value));
+}
+
+// --- from DType to types
+
+/// Calls `use` with a default value of std::type_identity of the type that stands for a real dtype; any dtype that has
+/// none counts as float32.
+template <class Use>
+constexpr auto with_type(DType dtype, Use use) {
+  switch (dtype) {
+    case DType::kBool:
+      return use(std::type_identity<Bool>());
+    case DType::kUint8:
+      return use(std::type_identity<std::uint8_t>());
+    case DType::kInt8:
+      return use(std::type_identity<std::int8_t>());
+    case DType::kUint16:
+      return use(std::type_identity<std::uint16_t>());
+    case DType::kInt16:
+      return use(std::type_identity<std::int16_t>());
+    case DType::kUint32:
+      return use(std::type_identity<std::uint32_t>());
+    case DType::kInt32:
+      return use(std::type_identity<std::int32_t>());
+    case DType::kUint64:
+      return use(std::type_identity<std::uint64_t>());
+    case DType::kInt64:
+      return use(std::type_identity<std::int64_t>());
+    case DType::kFloat16:
+      return use(std::type_identity<Float16>());
+    case DType::kBfloat16:
+      return use(std::type_identity<Bfloat16>());
+    case DType::kFloat64:
+      return use(std::type_identity<double>());
+    case DType::kFloat8E4m3fn:
+      return use(std::type_identity<Float8E4m3fn>());
+    case DType::kFloat8E5m2:
+      return use(std::type_identity<Float8E5m2>());
+    case DType::kFloat8E4m3fnuz:
+      return use(std::type_identity<Float8E4m3fnuz>());
+    case DType::kFloat8E5m2fnuz:
+      return use(std::type_identity<Float8E5m2fnuz>());
+    case DType::kFloat8E8m0fnu:
+      return use(std::type_identity<Float8E8m0fnu>());
+    default:
+      return use(std::type_identity<float>());
+  }
+}
+
+}  // namespace shard::convert

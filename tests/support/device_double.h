@@ -1,0 +1,61 @@
+/// \file
+/// A device whose memory is the host's, so that what needs a GPU can be tested without one.
+///
+/// It runs the bodies of CUDA's kernels, thread after thread. It is as unforgiving as a device may be: work of a stream
+/// runs as late as it can, when somebody waits for it, so that a missing wait shows as wrong bytes; memory is poisoned
+/// when it is allocated; addresses outside of its buffers throw std::logic_error; its memory is limited. All bytes that
+/// move are counted.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "libshard/device/device.h"
+
+namespace shard::testing {
+
+struct DeviceCounters {
+  std::atomic<std::int64_t> bytes_in{0}, bytes_out{0};       ///< From the host, to the host.
+  std::atomic<std::int64_t> bytes_copied{0}, bytes_cast{0};  ///< By strided_copy and copy; what cast read.
+  std::atomic<std::int64_t> bytes_received{0};               ///< From other devices.
+  std::atomic<std::int64_t> used_bytes{0}, most_bytes{0};    ///< Of the device's memory; now and at most.
+  std::atomic<std::int64_t> pinned_bytes{0}, most_pinned{0};
+};
+
+struct DoubleOptions {
+  int number = 0;
+  std::int64_t memory_bytes = 1 << 30;
+  std::int64_t taken_bytes = 0;  ///< By other programs.
+};
+
+class DeviceDouble final : public Device {
+ public:
+  explicit DeviceDouble(const DoubleOptions& options);
+  ~DeviceDouble() override;
+  DeviceCounters& counters() { return counters_; }
+
+  const DeviceInfo& info() const override { return info_; }
+  DeviceMemory memory() const override;
+  std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override;
+  std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) override;
+  std::unique_ptr<DeviceStream> make_stream() override;
+  std::unique_ptr<DeviceEvent> make_event() override;
+  std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) override;
+
+  enum class Place { kDevice, kPinned };
+  /// \throws std::logic_error  not in one buffer of that place.
+  void check(Place place, const std::byte* data, std::int64_t bytes) const;
+
+ private:
+  friend class DoubleBuffer;
+
+  const DoubleOptions options_;
+  DeviceInfo info_;
+  DeviceCounters counters_;
+  mutable std::mutex mutex_;
+  std::set<std::pair<const std::byte*, std::int64_t>> buffers_[2];  ///< By Place.
+};
+
+}  // namespace shard::testing
