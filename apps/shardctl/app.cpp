@@ -64,7 +64,6 @@ int run_verb(Session& session, const Options& options) {
 int run_as_rank(const Session& session, const Options& options, Group& group) {
   std::ostream nowhere(nullptr);
   std::optional<GroupStore> parts;
-  AwaitedRanks awaited;
   if (options.ranks.local_input) parts.emplace(session.fs, group.rank());
   Session own{.fs = session.fs,
               .out = group.rank() == 0 ? session.out : nowhere,
@@ -80,7 +79,6 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
               .on_step = session.on_step,
               .group = &group,
               .parts = parts ? &*parts : nullptr,
-              .awaited = &awaited,
               .common = session.common,
               .ranks_here = session.ranks_here};
   return run_verb(own, options);

@@ -41,7 +41,6 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.version = own_version();
   job.resume = options.target.resume;
   job.stop = session.stop;
-  job.awaited = session.awaited;
   job.parts = session.parts;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
   return job;
@@ -92,10 +91,11 @@ Error of_destination(Error error, const std::string& destination) {
   return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
-CopyResult run_job(Session& session, const Options& options, OutputStore& output, const CopyJob& job,
-                   Progress& progress, Log& log) {
+CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob& job, Progress& progress,
+                   Log& log) {
   ProgressMeter meter(session, std::string(options.verb->name),
                       [&] { return progress.done_bytes() + progress.others_bytes.load(); });
+  job.awaited = meter.awaited();
   const auto on_plan = [&](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),

@@ -161,7 +161,7 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
-  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     a.source.reader->locate(in_a);
     b.source.reader->locate(in_b);
     const std::vector<std::vector<std::size_t>> groups = reading_groups(a.catalog(), in_a);

@@ -58,7 +58,7 @@ std::vector<std::string> all_digests(Session& session, const Options& options, c
   BufferPool pool(reading_memory_bytes(session));
   ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     const std::vector<std::uint32_t> tensors = source_indices(chosen);
     source.reader->locate(tensors);
     const std::vector<std::vector<std::size_t>> groups = reading_groups(source.catalog(), tensors);

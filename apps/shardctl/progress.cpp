@@ -17,14 +17,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The ranks that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
-std::vector<int> awaited_ranks(const Session& session) {
-  constexpr std::chrono::milliseconds kLong{1000};
-  const std::optional<Group::Wait> silent = session.group->waits_for();
-  if (silent && silent->lasts >= kLong) return {silent->rank};
-  return session.awaited == nullptr ? std::vector<int>() : session.awaited->for_at_least(kLong);
-}
-
 /// ", waiting for ranks 1, 2, 3 and 5 more"; empty for none.
 std::string awaited_text(const std::vector<int>& ranks) {
   constexpr std::size_t kNamed = 3;
@@ -89,11 +81,19 @@ void ProgressMeter::run() {
   if (style_ != Style::kRedraw) draw();
 }
 
+/// Those that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
+std::vector<int> ProgressMeter::awaited_ranks() const {
+  constexpr std::chrono::milliseconds kLong{1000};
+  const std::optional<Group::Wait> silent = session_.group->waits_for();
+  if (silent && silent->lasts >= kLong) return {silent->rank};
+  return awaited_.for_at_least(kLong);
+}
+
 void ProgressMeter::draw() {
   drawn_ = true;
   const std::int64_t done = done_();
   const double seconds = seconds_since(start_);
-  const std::vector<int> awaited = awaited_ranks(session_);
+  const std::vector<int> awaited = awaited_ranks();
   if (style_ == Style::kJson) {
     JsonWriter json(session_.err);
     json.begin_object();

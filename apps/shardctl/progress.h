@@ -10,8 +10,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "apps/shardctl/session.h"
+#include "libshard/ranks/awaited_ranks.h"
 
 namespace shard::app {
 
@@ -23,12 +25,15 @@ class ProgressMeter {
   ProgressMeter(const Session& session, std::string what, std::function<std::int64_t()> done);
   ~ProgressMeter();
   void set_total(std::int64_t bytes);
+  /// Where to tell whom the other ranks wait for; null where nothing is drawn.
+  AwaitedRanks* awaited() { return style_ == Style::kNone ? nullptr : &awaited_; }
   void finish();
 
  private:
   enum class Style { kNone, kRedraw, kLines, kJson };
   static Style style_of(const Session& session);
   void run();
+  std::vector<int> awaited_ranks() const;
   void draw();
 
   const Session& session_;
@@ -36,6 +41,7 @@ class ProgressMeter {
   const std::string what_;
   const std::function<std::int64_t()> done_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  AwaitedRanks awaited_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::int64_t total_ = 0;

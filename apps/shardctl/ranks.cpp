@@ -86,10 +86,10 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 }
 
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  const std::function<void(const std::stop_token&)>& work) {
+                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
   options.traffic = session.parts;
-  options.awaited = session.awaited;
+  options.awaited = awaited;
   options.done_bytes = [&own] { return own.load(); };
   options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };
   collective_step(*session.group, options, work);

@@ -40,10 +40,10 @@ void check_same_job(Group& group, const std::vector<std::string>& arguments);
 void begin_step(const Session& session, std::string_view step);
 /// Runs `work`, a job's step of that name, on all ranks of the session's group; see collective_step().
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work);
-/// The same for long work: `work` is given the token to stop by, and rank 0's `others` becomes the sum of all other
-/// ranks' `own` bytes.
+/// The same for long work: `work` is given the token to stop by, rank 0's `others` becomes the sum of all other ranks'
+/// `own` bytes, and rank 0's `awaited` (may be null) the ranks that the others wait for.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  const std::function<void(const std::stop_token&)>& work);
+                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work);
 /// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
 

@@ -13,7 +13,6 @@
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/job/group_store.h"
-#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 
 namespace shard::app {
@@ -39,8 +38,6 @@ struct Session {
   Group* group = &solo_group();
   /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
   GroupStore* parts = nullptr;
-  /// Whom the other ranks wait for, for progress. Null where this process is alone.
-  AwaitedRanks* awaited = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.

@@ -29,9 +29,11 @@ enum State : std::int64_t { kWorking, kDone, kFailed };
 struct Tick {
   std::int64_t state = kWorking;
   std::int64_t done_bytes = 0;
-  std::int64_t word = 0;   ///< The traffic's.
-  std::int64_t waits = 0;  ///< 1: the rank is done, or its work waits for others.
+  std::int64_t word = 0;  ///< The traffic's.
+  std::int64_t flags = 0;
 };
+/// Flags: the rank is done, or its work waits for others; it wants to know for whom it waits (rank 0).
+constexpr std::int64_t kWaits = 1, kWantsNames = 2;
 
 /// What went wrong on this rank, whoever found it; a rank that a file names says its message.
 Error to_error(const std::exception_ptr& failure, int rank) { return as_error(failure).of_rank(rank); }
@@ -111,8 +113,14 @@ class Worker final : public StepHandle {
   std::thread thread_;
 };
 
-/// Through rank 0, which thus knows whose tick it lacks (Group::waits_for).
 std::vector<Tick> exchange_ticks(Group& group, const Tick& own) {
+  std::vector<Tick> ticks(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(ticks)));
+  return ticks;
+}
+
+/// The same through rank 0, which thus knows whose tick it lacks (Group::waits_for).
+std::vector<Tick> exchange_ticks_by_name(Group& group, const Tick& own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<Tick> ticks(ranks);
   std::vector<std::span<const std::byte>> to(ranks);
@@ -202,13 +210,14 @@ void tell(const CollectiveStepOptions& options, const std::vector<Tick>& ticks) 
   }
   if (options.awaited == nullptr) return;
   std::vector<bool> waits;
-  for (const Tick& tick : ticks) waits.push_back(tick.waits != 0);
+  for (const Tick& tick : ticks) waits.push_back((tick.flags & kWaits) != 0);
   options.awaited->see(waits);
 }
 
 Tick own_tick(const CollectiveStepOptions& options, State state, std::int64_t word) {
   const bool waits = state == kDone || (options.traffic != nullptr && options.traffic->waits());
-  return {state, options.done_bytes ? options.done_bytes() : 0, word, waits ? 1 : 0};
+  return {state, options.done_bytes ? options.done_bytes() : 0, word,
+          (waits ? kWaits : 0) | (options.awaited != nullptr ? kWantsNames : 0)};
 }
 
 /// Moves the traffic that the ranks spoke of.
@@ -224,14 +233,16 @@ void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& t
 std::optional<Error> run_together(Group& group, const CollectiveStepOptions& options, Worker& worker,
                                   Clock::time_point begin) {
   const std::int64_t last_meetings = options.patience / kLongest;
-  bool is_of_the_first = false;
+  bool is_of_the_first = false, is_by_name = false;
   Pace pace;
   for (std::int64_t after_failure = 0;;) {
     std::int64_t word = options.traffic == nullptr ? 0 : options.traffic->word();
     const milliseconds most = after_failure != 0 ? kLongest : word > 0 ? milliseconds(0) : pace.next(begin);
     const State state = state_of(worker, most, options.stop);
     if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // What it was woken for.
-    const std::vector<Tick> ticks = exchange_ticks(group, own_tick(options, state, word));
+    const Tick own = own_tick(options, state, word);
+    const std::vector<Tick> ticks = is_by_name ? exchange_ticks_by_name(group, own) : exchange_ticks(group, own);
+    is_by_name = (ticks.front().flags & kWantsNames) != 0;
     if (group.rank() == 0) tell(options, ticks);
     if (any_is(ticks, kFailed)) {
       if (after_failure == 0) is_of_the_first = state == kFailed;
