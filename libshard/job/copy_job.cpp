@@ -76,20 +76,45 @@ std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog&
   };
 }
 
+/// What this rank may take: all that is allowed, or what its device has free, leaving an eighth to others.
+std::int64_t own_memory(const CopyJob& job) {
+  if (job.device == nullptr) return job.max_memory_bytes;
+  const std::int64_t free_bytes = job.device->memory().free_bytes;
+  return std::min(job.max_memory_bytes, free_bytes - free_bytes / 8);
+}
+
+/// What a plan's tiles may take of a rank's memory.
+/// \throws Error kResource  a device has too little; kInvalidArgument  too little is allowed
+std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Catalog& target) {
+  if (job.device == nullptr) return copy_memory(job, memory_bytes);
+  const Catalog& source = job.reader->catalog();
+  const std::int64_t least_bytes = rank_memory(job, least_memory_on_device(source, target));
+  const bool is_devices_limit = memory_bytes < job.max_memory_bytes;
+  if (is_devices_limit && memory_bytes < least_bytes) {
+    throw out_of_device_memory(job.device->info(), least_bytes, memory_bytes);
+  }
+  return tile_memory_on_device(copy_memory(job, memory_bytes), source, target);
+}
+
+/// The least of what all ranks may take: they plan alike.
+std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&own_bytes, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::ranges::min_element(all);
+}
+
 /// Which copies are this rank's to plan. \pre all but the plan is prepared
 Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, int threads) {
   const Catalog& source = job.reader->catalog();
-  PlanOptions options{
-      .max_memory_bytes = job.max_memory_bytes, .threads = threads, .checksums = prepared.writer->needs_checksums()};
+  PlanOptions options{.max_memory_bytes = tile_memory(job, prepared.memory_bytes, prepared.target),
+                      .threads = threads,
+                      .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
   std::vector<std::uint8_t> own_files;
   if (job.own_places) {
     for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
     options.own_files = own_files;
-    if (job.parts != nullptr) {
-      options.max_memory_bytes = exchange_unit(job.max_memory_bytes);
-      options.choose_replica = replica_choice(source, *prepared.holders, rank);
-    }
+    if (job.parts != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
   } else if (job.parts != nullptr) {
     readers = prepared.holders->readers();
     options.only_rank = rank;
@@ -100,9 +125,10 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, int th
   return plan_copies(source, prepared.target, options);
 }
 
-PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
+PreparedCopy prepare(const CopyJob& job, const Group& group, int threads, std::int64_t memory_bytes) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
+  prepared.memory_bytes = memory_bytes;
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
@@ -174,11 +200,16 @@ int from_rank_zero(Group& group, int number) {
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
+  std::int64_t memory_bytes = job.max_memory_bytes;
+  if (job.device != nullptr) {
+    collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
+    memory_bytes = agree_on_memory(group, memory_bytes);
+  }
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
   collective_step(group, {.stop = job.stop, .traffic = job.parts}, [&](const std::stop_token&) {
     tell_step(job, "plan");
-    prepared = prepare(job, group, threads);
+    prepared = prepare(job, group, threads, memory_bytes);
     free_bytes = output.free_bytes();
   });
   const Catalog& source = job.reader->catalog();

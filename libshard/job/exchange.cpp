@@ -139,7 +139,14 @@ std::optional<ReceivedBox> Exchange::received(std::int64_t tile, std::uint32_t p
   const auto& [batch, awaited] = given->second;
   const auto box = std::ranges::lower_bound(awaited->boxes, piece, {}, &AwaitedTile::Box::piece);
   if (box == awaited->boxes.end() || box->piece != piece) return std::nullopt;
-  return batch->received(*box);
+  ReceivedBox received = batch->received(*box);
+  received.is_on_device = of_.transport.is_on_device();
+  return received;
+}
+
+bool Exchange::has_on_device(std::int64_t tile) {
+  const std::scoped_lock lock(mutex_);
+  return of_.transport.is_on_device() && given_.contains(tile);
 }
 
 void Exchange::done(std::int64_t tile) {
@@ -169,9 +176,12 @@ void Exchange::pack(const std::stop_token& stop) {
     if (is_over_ || must_end()) return;
     const std::size_t i = shipment_.taken++;
     const BoxRequest box = shipment_.boxes[i];  // The shipment stays until all of it is packed.
-    std::byte* const to = shipment_.memory.get() + shipment_.begins[i];
+    const PieceMemory memory = shipment_.memory;
+    const std::int64_t begin = shipment_.begins[i];
     lock.unlock();
-    reader.read(box.piece, Box(box.offsets, box.sizes), box.element_bytes, {to, static_cast<std::size_t>(box.bytes)});
+    const std::span to(memory.packed + begin, static_cast<std::size_t>(box.bytes));
+    reader.read(box.piece, Box(box.offsets, box.sizes), box.element_bytes, to);
+    of_.transport.seal(memory, begin, box.bytes);
     lock.lock();
     ++shipment_.packed;
     if (shipment_.is_packed() && step_ != nullptr) step_->wake();
@@ -226,7 +236,7 @@ void Exchange::open_batch() {
     if (!limit.takes(needs_of(of_.plan, next_remote_, sender_of_, rank_))) break;
     batch->add(of_.plan, next_remote_, sender_of_, rank_, requests);
   }
-  batch->lay_out();
+  batch->lay_out(of_.transport.memory_to_receive(batch->bytes()));
   // A round asks for one batch or two.
   for (auto& [sender, writer] : requests) requests_[sender].text(as_text(writer.take()));
   intake_.open();
@@ -350,7 +360,7 @@ Exchange::Shipment Exchange::make_shipment() {
     owed.lists.pop_front();
     owed.used = 0;
   }
-  shipment.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(end));
+  shipment.memory = of_.transport.memory_to_send(end);
   return shipment;
 }
 
@@ -359,13 +369,13 @@ void Exchange::exchange_boxes(Group& group, const Shipment& sent, std::span<cons
   std::vector<std::span<std::byte>> from(boxes.size());
   std::int64_t begin = 0;
   for (const Outlet::Grant& grant : sent.grants) {
-    to[static_cast<std::size_t>(grant.rank)] = {sent.memory.get() + begin, static_cast<std::size_t>(grant.bytes)};
+    to[static_cast<std::size_t>(grant.rank)] = {sent.memory.carried + begin, static_cast<std::size_t>(grant.bytes)};
     begin += grant.bytes;
   }
   for (std::size_t rank = 0; rank < boxes.size(); ++rank) {
     if (boxes[rank] > 0) from[rank] = place_for(static_cast<int>(rank), static_cast<std::size_t>(boxes[rank]));
   }
-  group.exchange(to, from);
+  of_.transport.exchange(group, to, from);
   of_.progress.bytes_sent += begin;
   const std::scoped_lock lock(mutex_);
   for (const Outlet::Grant& grant : sent.grants) {
