@@ -27,6 +27,8 @@ namespace shard {
 
 namespace {
 
+constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies takes.
+
 /// Copies tiles, each in three steps:
 /// 1. lay out: what target pieces want of the tile becomes boxes in the worker's buffer.
 /// 2. read: every source piece that overlaps the tile fills its part of those boxes.
@@ -213,13 +215,16 @@ std::int64_t widest_growth(const Catalog& source, const Catalog& target) {
 
 }  // namespace
 
+std::int64_t least_memory_on_device(const Catalog& source, const Catalog& target) {
+  return 4 * widest_growth(source, target) * kLeastPlan;
+}
+
 std::int64_t tile_memory_on_device(std::int64_t max_memory_bytes, const Catalog& source, const Catalog& target) {
-  constexpr std::int64_t kLeast = 1 << 20;
-  const std::int64_t parts = 4 * widest_growth(source, target);
-  if (max_memory_bytes >= parts * kLeast) return max_memory_bytes / parts;
+  const std::int64_t least_bytes = least_memory_on_device(source, target);
+  if (max_memory_bytes >= least_bytes) return max_memory_bytes / (least_bytes / kLeastPlan);
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("cannot copy tiles through a device within {} bytes of memory", max_memory_bytes))
-      .expected(fmt::format("at least {}MiB", parts))
+      .expected(fmt::format("at least {}MiB", least_bytes >> 20))
       .found(max_memory_bytes)
       .suggest(Remedy::kMoreMemory);
 }

@@ -54,8 +54,10 @@ void check_stop(const std::stop_token& stop);
 
 /// What a plan whose tiles go through a device may take (PlanOptions::max_memory_bytes), so that its buffers, on the
 /// host and on the device each, take at most `max_memory_bytes`: a worker holds two tiles, each twice on the device, in
-/// the wider one of its dtypes. \throws Error kInvalidArgument  it is too little
+/// the wider one of its dtypes. \throws Error kInvalidArgument  it is less than
+/// least_memory_on_device
 std::int64_t tile_memory_on_device(std::int64_t max_memory_bytes, const Catalog& source, const Catalog& target);
+std::int64_t least_memory_on_device(const Catalog& source, const Catalog& target);
 
 /// Copies every tile of `plan`, or those of a rank's share. `files[i]` is the open file of target.files[i].
 /// \returns checksums of the target's storages (empty ones when not asked for).

@@ -12,6 +12,7 @@
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_owners.h"
+#include "libshard/job/resumption.h"
 #include "libshard/ranks/collective_step.h"
 
 namespace shard {
@@ -31,10 +32,11 @@ std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   return tensors;
 }
 
-std::int64_t bytes_of(const std::vector<File>& files) {
+/// "3 files of 500 bytes"
+std::string name_files(const std::vector<File>& files) {
   std::int64_t bytes = 0;
   for (const File& file : files) bytes = checked_add(bytes, file.bytes);
-  return bytes;
+  return fmt::format("{} files of {} bytes", files.size(), bytes);
 }
 
 /// Source's and target's, each text once.
@@ -76,10 +78,37 @@ std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog&
   };
 }
 
+/// What this rank may take: all that is allowed, or what its device has free, leaving an eighth to others.
+std::int64_t own_memory(const CopyJob& job) {
+  if (job.device == nullptr) return job.max_memory_bytes;
+  const std::int64_t free_bytes = job.device->memory().free_bytes;
+  return std::min(job.max_memory_bytes, free_bytes - free_bytes / 8);
+}
+
+/// What a plan's tiles may take of a rank's memory.
+/// \throws Error kResource  a device has too little; kInvalidArgument  too little is allowed
+std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Catalog& target) {
+  if (job.device == nullptr) return copy_memory(job, memory_bytes);
+  const Catalog& source = job.reader->catalog();
+  const std::int64_t least_bytes = rank_memory(job, least_memory_on_device(source, target));
+  const bool is_devices_limit = memory_bytes < job.max_memory_bytes;
+  if (is_devices_limit && memory_bytes < least_bytes) {
+    throw out_of_device_memory(job.device->info(), least_bytes, memory_bytes);
+  }
+  return tile_memory_on_device(copy_memory(job, memory_bytes), source, target);
+}
+
+/// The least of what all ranks may take: they plan alike.
+std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::as_bytes(std::span(&own_bytes, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::ranges::min_element(all);
+}
+
 /// Which copies are this rank's to plan. \pre all but the plan is prepared
 Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
-  PlanOptions options{.max_memory_bytes = grid.max_memory_bytes,
+  PlanOptions options{.max_memory_bytes = tile_memory(job, prepared.memory_bytes, prepared.target),
                       .threads = grid.threads,
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
@@ -87,10 +116,7 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
   if (job.own_places) {
     for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
     options.own_files = own_files;
-    if (job.parts != nullptr) {
-      options.max_memory_bytes = exchange_unit(job.max_memory_bytes);
-      options.choose_replica = replica_choice(source, *prepared.holders, rank);
-    }
+    if (job.parts != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
   } else if (job.parts != nullptr) {
     readers = prepared.holders->readers();
     options.only_rank = rank;
@@ -104,6 +130,7 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
 PreparedCopy prepare(const CopyJob& job, const Group& group, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
+  prepared.memory_bytes = grid.max_memory_bytes;
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
@@ -135,83 +162,6 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
   add(plan.units.size(), plan.tile_count, plan.bytes_to_read, plan.bytes_to_write, plan.copies);
   for (const Unit& unit : plan.units) add(unit.first_tile, unit.from, unit.to);
   return hasher.finish_hex();
-}
-
-/// Over every copy, and what it is made for.
-std::string hash_of_plan(const PreparedCopy& prepared, const Catalog& source, const CopyJob& job, const Group& group) {
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(fingerprint(prepared, source, true));
-  if (plans_differ(job)) {
-    hasher.update(fmt::format("{} {} {} {}", group.size(), job.by_owner, job.parts != nullptr, job.own_places));
-    return hasher.finish_hex();
-  }
-  std::vector<std::int64_t> numbers;
-  const auto add = [&](const auto&... all) { (numbers.push_back(static_cast<std::int64_t>(all)), ...); };
-  for (const Unit& unit : prepared.plan.units) {
-    add(unit.from, unit.to, unit.first_tile, unit.from_count, unit.to_count);
-    numbers.insert(numbers.end(), unit.tile.begin(), unit.tile.end());
-  }
-  for (const std::vector<Piece>* pieces : {&prepared.plan.from_pieces, &prepared.plan.to_pieces}) {
-    for (const Piece& piece : *pieces) {
-      add(piece.storage, piece.first);
-      for (const Dims* dims : {&piece.offsets, &piece.sizes, &piece.strides}) {
-        numbers.insert(numbers.end(), dims->begin(), dims->end());
-      }
-      if (numbers.size() < 4096) continue;
-      hasher.update(std::as_bytes(std::span(numbers)));
-      numbers.clear();
-    }
-  }
-  hasher.update(std::as_bytes(std::span(numbers)));
-  return hasher.finish_hex();
-}
-
-bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan) {
-  return !job.version.empty() && !job.dry_run && !exchanges(job, group) && plan.bytes_to_write >= kLeastJournaledBytes;
-}
-
-JournalHead make_head(const PreparedCopy& prepared, const CopyJob& job, const Group& group, const PlanGrid& grid) {
-  return {grid,
-          {job.version, identify_source(*job.reader),
-           fmt::format("{}, {} files, {} bytes", prepared.target.format, prepared.target.files.size(),
-                       bytes_of(prepared.target.files)),
-           hash_of_plan(prepared, job.reader->catalog(), job, group)}};
-}
-
-/// What a rank found of the run that it resumes.
-struct Left {
-  std::unique_ptr<LeftOutput> output;  ///< A root's.
-  JournalHeads heads;                  ///< Of all ranks, on all.
-};
-
-Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places) {
-  Left left;
-  if (!job.resume || job.dry_run) return left;
-  Bytes own;
-  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
-    if (exchanges(job, group)) {
-      throw Error(ErrorCode::kUnsupported, "cannot resume: ranks that read for one another keep no journal");
-    }
-    if (places.is_root(group.rank())) left.output = store.find_left();
-    if (left.output != nullptr) own = heads_of(left.output->notes());
-  });
-  left.heads = read_heads(all_gather(group, own));
-  if (left.heads.empty()) left.output.reset();  // It says nothing that can be gone on with.
-  return left;
-}
-
-/// \throws Error kInvalidArgument  this rank's job is not the one that was interrupted
-void check_resumed(const JournalHeads& heads, const PreparedCopy& prepared, const CopyJob& job, int rank) {
-  if (heads.empty()) return;
-  const auto own = heads.find(rank);
-  if (own == heads.end() && plans_differ(job)) return;
-  const JournalHead& head = own != heads.end() ? own->second : heads.begin()->second;
-  expect_same_job(head.job, prepared.journal->job);
-  if (head.grid.max_memory_bytes > job.max_memory_bytes) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run was given more memory")
-        .expected(head.grid.max_memory_bytes)
-        .found(job.max_memory_bytes);
-  }
 }
 
 /// The plans of all ranks as one.
@@ -252,25 +202,33 @@ int from_rank_zero(Group& group, int number) {
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
+  std::int64_t memory_bytes = job.max_memory_bytes;
+  if (job.device != nullptr) {
+    collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
+    memory_bytes = agree_on_memory(group, memory_bytes);
+  }
   const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
   Left left = find_left(output, group, job, places);
-  const PlanGrid grid = left.heads.empty() ? PlanGrid{threads, job.max_memory_bytes} : left.heads.begin()->second.grid;
+  PlanGrid grid;
+  const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
   collective_step(group, {.stop = job.stop, .traffic = job.parts, .awaited = job.awaited}, [&](const std::stop_token&) {
     tell_step(job, "plan");
+    grid = grid_of(left, {threads, memory_bytes});
     prepared = prepare(job, group, grid);
-    if (!left.heads.empty() || keeps_journal(job, group, prepared.plan))
-      prepared.journal = make_head(prepared, job, group, grid);
-    check_resumed(left.heads, prepared, job, group.rank());
+    if (left.is_found() || keeps_journal(job, group, prepared.plan)) {
+      prepared.journal =
+          make_head(prepared, name_files(prepared.target.files), fingerprint(prepared, source, true), job, group, grid);
+    }
+    check_resumed(left, prepared, job, group.rank());
     free_bytes = output.free_bytes();
   });
-  const Catalog& source = job.reader->catalog();
   if (group.size() > 1) {
-    expect_same(group,
-                fmt::format("{} files of {} bytes ({})", prepared.target.files.size(), bytes_of(prepared.target.files),
-                            fingerprint(prepared, source, plans_differ(job))),
-                ErrorCode::kInvalidArgument, "they would copy different things");
+    expect_same(
+        group,
+        fmt::format("{} ({})", name_files(prepared.target.files), fingerprint(prepared, source, plans_differ(job))),
+        ErrorCode::kInvalidArgument, "they would copy different things");
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);

@@ -2,6 +2,7 @@
 /// The one operation behind split, gather, reshard and convert: reader -> plan -> execute -> commit.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "libshard/catalog/target.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
+#include "libshard/device/device.h"
 #include "libshard/exec/execute.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
@@ -30,6 +32,11 @@ struct CopyJob {
   LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
+  /// Where tiles are permuted and converted; null: by the workers. On all ranks or on none, each rank with its own.
+  /// With ranks that read for one another pieces travel from device to device, where the group's backend is nccl, or
+  /// ranks are threads.
+  Device* device = nullptr;
+  std::chrono::milliseconds timeout{300'000};  ///< How long another rank's device may be silent.
   /// Each rank copies what the source's files of its own rank hold (File::rank), which no other need be able to read;
   /// else all copy equal shares of everything.
   bool by_owner = false;
@@ -71,9 +78,12 @@ struct CopyResult {
 /// ranks. `on_plan` (may be empty) is told the numbers before bytes move. Once all ranks have finished, an output of
 /// one place is whole: a rank that is lost after that harms it no more, and rank 0 returns. With several places all are
 /// committed, or none; a rank that is lost between is an error that says where the output stands.
+/// With a device its free memory is asked before anything is planned, and the least of all ranks' counts: the job takes
+/// no more than that, on the hosts either.
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
 ///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
-///   what it left behind then stays. kUnsupported  ranks that read for one another are to resume.
+///   what it left behind then stays. kResource  a device has too little memory, with both numbers. kUnsupported
+///   ranks that read for one another are to resume.
 CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 

@@ -27,6 +27,14 @@ std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
 
 }  // namespace
 
+std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes) {
+  return job.parts != nullptr && job.own_places ? exchange_unit(memory_bytes) : memory_bytes;
+}
+
+std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes) {
+  return job.parts != nullptr && job.own_places ? kExchangeParts * copy_bytes : copy_bytes;
+}
+
 void tell_step(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
 }
@@ -168,13 +176,18 @@ TileRange CopyRun::own_tiles() const {
 }
 
 void CopyRun::prepare_exchange() {
+  const bool is_by_link = job_.device != nullptr && (group_.backend() == "nccl" || group_.backend() == "threads");
+  if (is_by_link) link_ = job_.device->connect(group_, job_.timeout);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    const std::int64_t unit_bytes = exchange_unit(prepared_.memory_bytes);
+    transport_ = is_by_link ? transport_by_link(*job_.device, *link_, unit_bytes) : transport_by_group();
     exchange_ = std::make_unique<Exchange>(ExchangeOf{.plan = prepared_.plan,
                                                       .reader = *job_.reader,
                                                       .holders = *prepared_.holders,
                                                       .source_checks = source_checks_,
                                                       .progress = progress_,
-                                                      .max_memory_bytes = job_.max_memory_bytes,
+                                                      .transport = *transport_,
+                                                      .max_memory_bytes = prepared_.memory_bytes,
                                                       .threads = job_.threads},
                                            group_.rank(), group_.size());
   });
@@ -191,13 +204,13 @@ void CopyRun::copy() {
   options.awaited = job_.awaited;
   collective_step(group_, options, [&](const std::stop_token& stop) {
     tell_step(job_, "copy");
-    const std::int64_t memory_bytes = exchanges() ? exchange_unit(job_.max_memory_bytes) : job_.max_memory_bytes;
     const ExecuteOptions how{.threads = job_.threads,
-                             .max_memory_bytes = memory_bytes,
+                             .max_memory_bytes = copy_memory(job_, prepared_.memory_bytes),
                              .checksums = prepared_.writer->needs_checksums(),
                              .tiles = own_tiles(),
                              .feed = exchange_.get(),
                              .cloner = job_.cloner,
+                             .device = job_.device,
                              .source_checks = &source_checks_,
                              .log = journal_.get(),
                              .framing = framing_.get(),

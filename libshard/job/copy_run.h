@@ -32,6 +32,7 @@ struct PreparedCopy {
   std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
   std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
   Plan plan;                             ///< All ranks' together, or what this rank alone copies.
+  std::int64_t memory_bytes = 0;         ///< What a rank may take; the same on all.
 };
 
 /// Whether a plan holds one rank's copies only.
@@ -40,6 +41,11 @@ inline bool plans_differ(const CopyJob& job) { return job.by_owner || job.parts 
 inline bool exchanges(const CopyJob& job, const Group& group) {
   return job.parts != nullptr && job.own_places && group.size() > 1;
 }
+
+/// What of a rank's memory tiles may take; the rest is for pieces that travel. \throws Error kInvalidArgument
+std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes);
+/// The least that a rank needs so that tiles may take `copy_bytes`.
+std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes);
 
 void tell_step(const CopyJob& job, std::string_view step);
 
@@ -93,6 +99,8 @@ class CopyRun {
   std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;
+  std::unique_ptr<DeviceLink> link_;  ///< Between the ranks' devices, where pieces travel by it.
+  std::unique_ptr<PieceTransport> transport_;
   std::unique_ptr<Exchange> exchange_;  ///< Where ranks read for one another.
 };
 

@@ -105,7 +105,14 @@ std::optional<ReceivedBox> Exchange::received(std::int64_t tile, std::uint32_t p
   const auto& [batch, awaited] = given->second;
   const auto box = std::ranges::lower_bound(awaited->boxes, piece, {}, &AwaitedTile::Box::piece);
   if (box == awaited->boxes.end() || box->piece != piece) return std::nullopt;
-  return batch->received(*box);
+  ReceivedBox received = batch->received(*box);
+  received.is_on_device = of_.transport.is_on_device();
+  return received;
+}
+
+bool Exchange::has_on_device(std::int64_t tile) {
+  const std::scoped_lock lock(mutex_);
+  return of_.transport.is_on_device() && given_.contains(tile);
 }
 
 void Exchange::done(std::int64_t tile) {
@@ -140,9 +147,12 @@ void Exchange::pack(const std::stop_token& stop) {
     if (is_over_ || must_end()) return;
     const std::size_t i = shipment_.taken++;
     const BoxRequest box = shipment_.boxes[i];  // The shipment stays until all of it is packed.
-    std::byte* const to = shipment_.memory.get() + shipment_.begins[i];
+    const PieceMemory memory = shipment_.memory;
+    const std::int64_t begin = shipment_.begins[i];
     lock.unlock();
-    reader.read(box.piece, Box(box.offsets, box.sizes), box.element_bytes, {to, static_cast<std::size_t>(box.bytes)});
+    const std::span to(memory.packed + begin, static_cast<std::size_t>(box.bytes));
+    reader.read(box.piece, Box(box.offsets, box.sizes), box.element_bytes, to);
+    of_.transport.seal(memory, begin, box.bytes);
     lock.lock();
     ++shipment_.packed;
     if (shipment_.is_packed() && step_ != nullptr) step_->wake();

@@ -25,6 +25,7 @@
 #include "libshard/job/exchange_batch.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/job/piece_transport.h"
 #include "libshard/ranks/step_traffic.h"
 
 namespace shard {
@@ -36,6 +37,7 @@ struct ExchangeOf {
   const FileHolders& holders;
   SourceChecks& source_checks;
   Progress& progress;
+  PieceTransport& transport;
   std::int64_t max_memory_bytes;
   int threads;
 };
@@ -52,6 +54,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
 
   std::optional<std::int64_t> next(const std::function<void()>& before_waiting) override;
   std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) override;
+  bool has_on_device(std::int64_t tile) override;
   void done(std::int64_t tile) override;
   void abort() override;
 
@@ -63,7 +66,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   /// A round's boxes for all ranks that get some.
   struct Shipment {
     std::vector<Outlet::Grant> grants;
-    std::unique_ptr<std::byte[]> memory;
+    PieceMemory memory;
     std::vector<BoxRequest> boxes;     ///< In the order of the memory.
     std::vector<std::int64_t> begins;  ///< Of each box.
     std::vector<RequestList> lists;    ///< That were used up; they hold the boxes' numbers.

@@ -36,11 +36,15 @@ void ExchangeBatch::add(const Plan& plan, std::int64_t tile, const SenderOf& sen
   ++unwritten_;
 }
 
-void ExchangeBatch::lay_out() {
+std::int64_t ExchangeBatch::bytes() const {
   std::int64_t all = 0;
   for (const auto& [sender, region] : regions_) all += region.bytes;
-  memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(all));
-  std::byte* end = memory_.get();
+  return all;
+}
+
+void ExchangeBatch::lay_out(PieceMemory memory) {
+  memory_ = std::move(memory);
+  std::byte* end = memory_.carried;
   std::map<int, std::byte*> next;
   for (auto& [sender, region] : regions_) {
     region.data = next[sender] = end;

@@ -15,6 +15,7 @@
 
 #include "libshard/exec/tile_feed.h"
 #include "libshard/job/exchange_schedule.h"
+#include "libshard/job/piece_transport.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/wire.h"
 
@@ -45,9 +46,11 @@ class ExchangeBatch {
   /// Adds a tile, and what is to be asked of each rank to `requests`.
   void add(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own,
            std::map<int, WireWriter>& requests);
-  /// Gives every box its memory: boxes of one rank follow one another as they will arrive. Called once, after all
-  /// tiles.
-  void lay_out();
+  /// Of all boxes.
+  std::int64_t bytes() const;
+  /// Gives every box its part of `memory`, of bytes(): boxes of one rank follow one another as they will arrive. Called
+  /// once, after all tiles.
+  void lay_out(PieceMemory memory);
 
   bool awaits(int sender) const;
   /// Where the next `boxes` boxes of a rank go; empty: it has not so many to send.
@@ -71,7 +74,7 @@ class ExchangeBatch {
   std::deque<AwaitedTile> tiles_;
   std::vector<std::int64_t> numbers_;
   std::map<int, Region> regions_;
-  std::unique_ptr<std::byte[]> memory_;
+  PieceMemory memory_;
   std::size_t missing_ = 0, unwritten_ = 0;  ///< Boxes; tiles.
 };
 

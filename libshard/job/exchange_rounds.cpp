@@ -78,7 +78,7 @@ void Exchange::open_batch() {
     if (!limit.takes(needs_of(of_.plan, next_remote_, sender_of_, rank_))) break;
     batch->add(of_.plan, next_remote_, sender_of_, rank_, requests);
   }
-  batch->lay_out();
+  batch->lay_out(of_.transport.memory_to_receive(batch->bytes()));
   // A round asks for one batch or two.
   for (auto& [sender, writer] : requests) requests_[sender].text(as_text(writer.take()));
   intake_.open();
@@ -202,7 +202,7 @@ Exchange::Shipment Exchange::make_shipment() {
     owed.lists.pop_front();
     owed.used = 0;
   }
-  shipment.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(end));
+  shipment.memory = of_.transport.memory_to_send(end);
   return shipment;
 }
 
@@ -211,13 +211,13 @@ void Exchange::exchange_boxes(Group& group, const Shipment& sent, std::span<cons
   std::vector<std::span<std::byte>> from(boxes.size());
   std::int64_t begin = 0;
   for (const Outlet::Grant& grant : sent.grants) {
-    to[static_cast<std::size_t>(grant.rank)] = {sent.memory.get() + begin, static_cast<std::size_t>(grant.bytes)};
+    to[static_cast<std::size_t>(grant.rank)] = {sent.memory.carried + begin, static_cast<std::size_t>(grant.bytes)};
     begin += grant.bytes;
   }
   for (std::size_t rank = 0; rank < boxes.size(); ++rank) {
     if (boxes[rank] > 0) from[rank] = place_for(static_cast<int>(rank), static_cast<std::size_t>(boxes[rank]));
   }
-  group.exchange(to, from);
+  of_.transport.exchange(group, to, from);
   of_.progress.bytes_sent += begin;
   const std::scoped_lock lock(mutex_);
   for (const Outlet::Grant& grant : sent.grants) {

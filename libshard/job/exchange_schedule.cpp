@@ -15,15 +15,15 @@ constexpr std::int64_t kMostMeetings = 64;  ///< Of a sender in one round.
 }  // namespace
 
 std::int64_t exchange_unit(std::int64_t max_memory_bytes) {
-  constexpr std::int64_t kParts = 8, kLeast = 1 << 20;
-  if (max_memory_bytes < kParts * kLeast) {
+  constexpr std::int64_t kLeast = 1 << 20;
+  if (max_memory_bytes < kExchangeParts * kLeast) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot exchange pieces between ranks within {} bytes of memory", max_memory_bytes))
         .expected("at least 8MiB")
         .found(max_memory_bytes)
         .suggest(Remedy::kMoreMemory);
   }
-  return max_memory_bytes / kParts;
+  return max_memory_bytes / kExchangeParts;
 }
 
 std::int64_t most_boxes(int ranks) {

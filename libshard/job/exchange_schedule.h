@@ -23,6 +23,7 @@
 
 namespace shard {
 
+inline constexpr std::int64_t kExchangeParts = 8;
 /// Parts of the memory of a rank: one for tiles, up to three for batches, two for what is sent, one for threads that
 /// read it; an eighth is left for lists. \throws Error kInvalidArgument  it is too little
 std::int64_t exchange_unit(std::int64_t max_memory_bytes);

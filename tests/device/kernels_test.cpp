@@ -61,6 +61,12 @@ TEST(CopyShape, ATransposeIsTiledWithTheSourcesFastestDimensionFirst) {
   EXPECT_EQ(TiledCopy<std::uint32_t>::blocks(shape), 3 * 2 * 4);
 }
 
+TEST(CopyShape, TheSourcesFastestDimensionMovesToThePlaneWhereverItIs) {
+  const CopyShape shape = shape_of({64, 3, 100}, {1, 6400, 64}, {300, 100, 1}, 4);
+  EXPECT_TRUE(shape.is_tiled);
+  EXPECT_THAT(dims_of(shape), ElementsAre(CopyDim{3, 6400, 100}, CopyDim{64, 1, 300}, CopyDim{100, 64, 1}));
+}
+
 TEST(CopyShape, ANarrowPlaneIsNotTiled) { EXPECT_FALSE(shape_of({4, 1000}, {1, 4}, {1000, 1}, 4).is_tiled); }
 
 TEST(CopyShape, NothingIsCopiedWhereASizeIsZero) { EXPECT_EQ(shape_of({3, 0}, {1, 1}, {1, 1}, 4).units, 0); }

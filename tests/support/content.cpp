@@ -133,6 +133,7 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
   job.parts = what.parts;
   job.own_places = what.own_places;
   job.dry_run = what.dry_run;
+  job.device = what.device;
   Progress progress;
   return run_copy_job(output, group, job, progress, {});
 }

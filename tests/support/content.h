@@ -46,6 +46,7 @@ struct WriteCheckpoint {
   GroupStore* parts = nullptr;                         ///< See CopyJob.
   bool own_places = false;                             ///< See CopyJob.
   bool dry_run = false;
+  Device* device = nullptr;  ///< See CopyJob.
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);

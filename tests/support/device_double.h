@@ -30,7 +30,7 @@ struct DoubleOptions {
   std::int64_t taken_bytes = 0;  ///< By other programs.
 };
 
-class DeviceDouble final : public Device {
+class DeviceDouble : public Device {
  public:
   explicit DeviceDouble(const DoubleOptions& options);
   ~DeviceDouble() override;

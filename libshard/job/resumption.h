@@ -1,0 +1,40 @@
+/// \file
+/// Whether a job can go on where an earlier run was killed, and what it says of itself to later runs. Inside
+/// libshard/job only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "libshard/io/output.h"
+#include "libshard/job/copy_run.h"
+#include "libshard/job/journal.h"
+#include "libshard/job/output_places.h"
+
+namespace shard {
+
+/// What a rank found of the run that it resumes; empty where none is to be resumed or none was left.
+struct Left {
+  std::unique_ptr<LeftOutput> output;  ///< A root's.
+  JournalHeads heads;                  ///< Of all ranks, on all.
+
+  bool is_found() const { return !heads.empty(); }
+};
+/// Collective. \throws Error kUnsupported  ranks that read for one another; kPeer
+Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places);
+
+/// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads.
+/// \throws Error kInvalidArgument  the interrupted run was given more memory
+PlanGrid grid_of(const Left& left, const PlanGrid& now);
+
+bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan);
+
+/// \param files  what is written, for people; `inputs` is a hash over what all ranks' plans are made from.
+/// Cost: linear in pieces, and identify_source's.
+JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,
+                      const CopyJob& job, const Group& group, const PlanGrid& grid);
+
+/// \throws Error kInvalidArgument  this rank's job is not the one that was interrupted
+void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob& job, int rank);
+
+}  // namespace shard

@@ -1,0 +1,172 @@
+// Jobs of ranks that have a disk and a device each: what one process writes without any. Ranks are threads.
+#include <gtest/gtest.h>
+
+#include "formats/detect.h"
+#include "libshard/io/local_output.h"
+#include "libshard/io/memory_disk.h"
+#include "libshard/job/copy_job.h"
+#include "libshard/job/group_store.h"
+#include "libshard/ranks/collective_step.h"
+#include "libshard/ranks/thread_group.h"
+#include "tests/support/content.h"
+#include "tests/support/device_double.h"
+#include "tests/support/expect_error.h"
+
+namespace shard::testing {
+namespace {
+
+using Files = std::map<std::string, std::vector<std::byte>>;
+
+struct Disk {
+  Disk() { disk->make_folder("/d"); }
+  Files files_below(const std::string& folder) const {
+    Files files;
+    for (const std::string& path : state->paths()) {
+      if (!path.starts_with(folder + "/") || disk->status(path).kind != FileKind::kFile) continue;
+      files[path.substr(folder.size() + 1)] = state->content(path);
+    }
+    return files;
+  }
+  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
+  std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
+};
+
+/// A backend that the job does not take for devices'.
+class NamedGroup final : public Group {
+ public:
+  NamedGroup(Group& inner, std::string_view name) : inner_(inner), name_(name) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return name_; }
+  void barrier() override { inner_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { inner_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override { inner_.all_gather(own, all); }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    for (const auto& each : to) exchanged_bytes += static_cast<std::int64_t>(each.size());
+    inner_.exchange(to, from);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort() noexcept override { inner_.abort(); }
+
+  std::int64_t exchanged_bytes = 0;
+
+ private:
+  Group& inner_;
+  const std::string_view name_;
+};
+
+/// A checkpoint of pieces of `ranks` ranks in one format, each rank's files on its own disk, and what all write of it.
+class RanksWithDevices : public ::testing::Test {
+ protected:
+  RanksWithDevices() {
+    std::mt19937_64 random(5);
+    constexpr DType kDtypes[] = {DType::kFloat32, DType::kUint8, DType::kInt64, DType::kBfloat16};
+    content_ = random_content(random, 12, 9, kDtypes);
+    content_["rows"] = random_tensor(random, DType::kFloat32, {1500, 512});
+    content_["wide"] = random_tensor(random, DType::kInt64, {7, 20'000});
+    for (std::size_t rank = 0; rank < kRanks; ++rank) devices_.push_back(std::make_unique<DeviceDouble>(options_));
+    write_checkpoint(*whole_.disk, *content_reader(content_),
+                     {.format = "torch-ranks", .destination = "/d/src", .layout = RanksLayout{kRanks, 1}});
+    const auto reader = open_checkpoint(*whole_.disk, "/d/src");
+    const Files files = whole_.files_below("/d/src");
+    for (const File& file : reader->catalog().files) {
+      disks_[static_cast<std::size_t>(file.rank)].state->put("/d/src/" + file.path, files.at(file.path));
+    }
+    write_checkpoint(*whole_.disk, *reader, {.format = "torch-ranks", .destination = "/d/dst", .layout = to_});
+  }
+
+  /// Every rank reads, exchanges and writes. \returns how many bytes the group's exchanges moved
+  std::int64_t run(std::string_view backend, std::int64_t max_memory_bytes) {
+    std::atomic<std::int64_t> exchanged = 0;
+    run_as_threads(kRanks, [&](Group& threads) {
+      NamedGroup group(threads, backend);
+      const auto rank = static_cast<std::size_t>(group.rank());
+      GroupStore store(*disks_[rank].disk, group.rank());
+      std::unique_ptr<Reader> reader;
+      std::unique_ptr<OutputStore> output;
+      collective_step(group, {.traffic = &store}, [&](const std::stop_token&) {
+        const Source source{&store, {"/d/src"}};
+        reader = detect_format(source).open(source, {});
+        reader->load_objects();
+        output = local_output(*disks_[rank].disk, "/d/dst", {}, {});
+      });
+      group.exchanged_bytes = 0;
+      WriteCheckpoint what{.format = "torch-ranks", .destination = "/d/dst", .layout = to_};
+      what.threads = 2;
+      what.max_memory_bytes = max_memory_bytes;
+      what.parts = &store;
+      what.own_places = true;
+      what.device = devices_[rank].get();
+      write_checkpoint(*output, group, *reader, what);
+      exchanged += group.exchanged_bytes;
+    });
+    return exchanged;
+  }
+
+  Files written() const {
+    Files all;
+    for (const Disk& each : disks_) all.merge(each.files_below("/d/dst"));
+    return all;
+  }
+  /// Of all devices.
+  std::int64_t sum(std::atomic<std::int64_t> DeviceCounters::*counter) const {
+    std::int64_t all = 0;
+    for (const auto& each : devices_) all += each->counters().*counter;
+    return all;
+  }
+
+  static constexpr int kRanks = 3;
+  const Layout to_ = RanksLayout{kRanks + 1, 0};
+  DoubleOptions options_;
+  Content content_;
+  Disk whole_;
+  std::array<Disk, kRanks> disks_;
+  std::vector<std::unique_ptr<DeviceDouble>> devices_;
+};
+
+TEST_F(RanksWithDevices, WriteWhatOneProcessWritesAndPiecesTravelFromDeviceToDevice) {
+  const std::int64_t exchanged = run("threads", 64 << 20);
+  EXPECT_EQ(written(), whole_.files_below("/d/dst"));
+  const std::int64_t received = sum(&DeviceCounters::bytes_received);
+  EXPECT_GT(received, 2 << 20);
+  EXPECT_LT(exchanged, received / 10) << "pieces went through the group";
+  // Each byte that a tile needs enters a device once: where it is read. Pieces that arrive do not.
+  EXPECT_LT(sum(&DeviceCounters::bytes_in), received + (4 << 20));
+}
+
+TEST_F(RanksWithDevices, DoSoWithinLittleMemoryOnTheHostAndOnTheDevice) {
+  constexpr std::int64_t kMemory = 32 << 20;
+  run("threads", kMemory);
+  EXPECT_EQ(written(), whole_.files_below("/d/dst"));
+  for (const auto& device : devices_) {
+    EXPECT_LE(device->counters().most_bytes, kMemory);
+    EXPECT_LE(device->counters().most_pinned, kMemory);
+    EXPECT_EQ(device->counters().used_bytes, 0);
+  }
+}
+
+TEST_F(RanksWithDevices, SendThroughTheHostWhereTheBackendIsNotTheDevices) {
+  const std::int64_t exchanged = run("gloo", 64 << 20);
+  EXPECT_EQ(written(), whole_.files_below("/d/dst"));
+  EXPECT_EQ(sum(&DeviceCounters::bytes_received), 0);
+  EXPECT_GT(exchanged, 2 << 20);
+}
+
+TEST_F(RanksWithDevices, TakeNoMoreThanTheFullestDeviceHasFree) {
+  devices_[1] = std::make_unique<DeviceDouble>(DoubleOptions{.memory_bytes = 80 << 20, .taken_bytes = 32 << 20});
+  run("threads", 1 << 30);
+  EXPECT_EQ(written(), whole_.files_below("/d/dst"));
+  for (const auto& device : devices_) EXPECT_LE(device->counters().most_bytes, 48 << 20);
+}
+
+TEST_F(RanksWithDevices, EndAlikeWhereADeviceHasTooLittle) {
+  devices_[2] = std::make_unique<DeviceDouble>(DoubleOptions{.memory_bytes = 64 << 20, .taken_bytes = 60 << 20});
+  const Error error = test::error_of([&] { run("threads", 64 << 20); });
+  EXPECT_EQ(error.code(), ErrorCode::kResource);
+  EXPECT_EQ(error.expected(), std::to_string(32 << 20));
+  EXPECT_EQ(error.found(), std::to_string((4 << 20) - (4 << 20) / 8));
+  EXPECT_TRUE(written().empty());
+}
+
+}  // namespace
+}  // namespace shard::testing
