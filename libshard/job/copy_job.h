@@ -64,7 +64,8 @@ struct CopyResult {
 /// committed, or none; a rank that is lost between is an error that says where the output stands.
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
 ///   kInvalidArgument  ranks have other options or see other files than rank 0.
-CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
+/// Memory: the job's selection is freed once the target is made of it, which is then as large; so move the job here.
+CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 
 }  // namespace shard
