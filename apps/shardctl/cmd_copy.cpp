@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
@@ -91,20 +92,20 @@ Error of_destination(Error error, const std::string& destination) {
   return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
-CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob& job, Progress& progress,
+CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob job, Progress& progress,
                    Log& log) {
   ProgressMeter meter(session, std::string(options.verb->name),
                       [&] { return progress.done_bytes() + progress.others_bytes.load(); });
   job.awaited = meter.awaited();
-  const auto on_plan = [&](const CopyResult& plan) {
+  const auto on_plan = [&, threads = job.threads](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);
     log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
                          human_bytes(plan.bytes_to_read), human_bytes(plan.bytes_to_write)));
     log.debug(fmt::format("plan: {} copies in {} tiles, {} of memory, {} threads", plan.copies, plan.tiles,
-                          human_bytes(plan.memory_bytes), job.threads));
+                          human_bytes(plan.memory_bytes), threads));
   };
   try {
-    return run_copy_job(output, *session.group, job, progress, on_plan);
+    return run_copy_job(output, *session.group, std::move(job), progress, on_plan);
   } catch (const Error& error) {
     throw of_destination(error, options.target.path);
   }
@@ -135,7 +136,7 @@ int run_copy(Session& session, const Options& options) {
     begin_step(session, step);
   };
   Progress progress;
-  CopyResult result = run_job(session, options, *work.output, work.job, progress, *log);
+  CopyResult result = run_job(session, options, *work.output, std::move(work.job), progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
   warn_all(session, result.warnings);

@@ -14,6 +14,7 @@
 #include "apps/shardctl/verbs.h"
 #include "formats/parts/pickle/equal.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard::app {

@@ -12,6 +12,7 @@
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/digest.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard::app {

@@ -43,7 +43,6 @@ class Flattener {
     if (catalog_.root == nullptr) {
       from_lists();
     } else {
-      for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) by_name_.try_emplace(catalog_.tensors[i].name, i);
       from_root();
     }
     warn();
@@ -55,18 +54,15 @@ class Flattener {
 
   void from_lists() {
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
-      set_path(catalog_.tensors[i].name, catalog_.tensors[i].path);
-      leaf(nullptr, i);
+      listed(catalog_.tensors[i].name, catalog_.tensors[i].path, nullptr, i);
     }
-    for (const Object& object : catalog_.objects) {
-      set_path(object.name, object.path);
-      leaf(object.value, kNoIndex);
-    }
+    for (const Object& object : catalog_.objects) listed(object.name, object.path, object.value, kNoIndex);
   }
 
-  void set_path(std::string_view name, Path path) {
+  void listed(std::string_view name, Path path, const Value* value, std::uint32_t tensor) {
     path_.assign(path.begin(), path.end());
     if (path_.empty()) path_.push_back(PathPart::of_key(name));
+    leaf(path.empty() ? Path({}, path_.back()) : path, value, tensor);
   }
 
   void from_root() {
@@ -83,30 +79,33 @@ class Flattener {
     }
   }
 
-  void enter(std::string_view key, const Value& value, int depth) {
-    path_.push_back(PathPart::of_key(key));
+  void enter(std::string_view key, const Value& value, int depth) { descend(PathPart::of_key(key), value, depth); }
+
+  void descend(const PathPart& part, const Value& value, int depth) {
+    path_.push_back(part);
+    containers_.emplace_back();
     visit(value, depth + 1);
     path_.pop_back();
+    containers_.pop_back();
   }
 
   void visit(const Value& wrapped, int depth) {
     check_nesting(depth);
     const Value& value = unwrapped(wrapped);
     if (value.kind == ValueKind::kTensor) {
-      const std::uint32_t* named = by_name_.find(joined());
-      leaf(nullptr, named != nullptr ? *named : static_cast<std::uint32_t>(value.number));
+      const Tensor* named = catalog_.find(joined());
+      leaf(kept_path(), nullptr,
+           static_cast<std::uint32_t>(named != nullptr ? named - catalog_.tensors.data() : value.number));
     } else if (is_mapping(value)) {
       mapping(value, depth);
     } else if (is_descended(value, depth)) {
       if (value.kind == ValueKind::kTuple) lose(kTuple);
       for (std::size_t i = 0; i < value.items().size(); ++i) {
-        path_.push_back(PathPart::of_index(static_cast<std::int64_t>(i)));
-        visit(*value.items()[i], depth + 1);
-        path_.pop_back();
+        descend(PathPart::of_index(static_cast<std::int64_t>(i)), *value.items()[i], depth);
       }
     } else {
       check_storable(value, depth);
-      leaf(&value, kNoIndex);
+      leaf(kept_path(), &value, kNoIndex);
     }
   }
 
@@ -191,14 +190,15 @@ class Flattener {
     return joined_;
   }
 
-  void leaf(const Value* value, std::uint32_t tensor) {
+  /// \pre the path's parts are path_
+  void leaf(Path path, const Value* value, std::uint32_t tensor) {
     if (value == nullptr && tensor == kNoIndex) return;
-    const std::span<PathPart> parts = catalog_.arena->array<PathPart>(path_.size());
-    std::ranges::copy(path_, parts.begin());
-    const Path path(parts);
-    const std::string_view name = catalog_.arena->copy(joined());
-    const auto [known, is_new] = names_.try_emplace(name, out_.leaves.size());
-    if (!is_new) {
+    const PathPart& last = path_.back();
+    const bool is_key = path_.size() == 1 && !last.is_index;
+    const std::string_view name = is_key ? last.key() : catalog_.arena->copy(joined());
+    const std::uint32_t known =
+        names_.find_or_add(hash_(name), [&](std::uint32_t entry) { return out_.leaves[entry].name == name; });
+    if (known < out_.leaves.size()) {
       throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} have one name in dcp, '{}'",
                                                        path_text(out_.leaves[known].path), path_text(path), name))
           .of_tensor(name)
@@ -206,6 +206,18 @@ class Flattener {
           .of_kind(FindingKind::kDuplicateName);
     }
     out_.leaves.push_back({name, path, value, tensor});
+  }
+
+  /// path_, to stay. Its parts before the last are copied for the first leaf of their container.
+  Path kept_path() {
+    const std::size_t depth = path_.size() - 1;
+    std::span<const PathPart>& container = containers_[depth];
+    if (container.size() != depth) {
+      const std::span<PathPart> copy = catalog_.arena->array<PathPart>(depth);
+      std::copy_n(path_.begin(), depth, copy.begin());
+      container = copy;
+    }
+    return Path(container, path_.back());
   }
 
   void lose(LossKind kind) {
@@ -234,12 +246,13 @@ class Flattener {
   const Catalog& catalog_;
   Flat out_;
   std::vector<PathPart> path_;
+  std::vector<std::span<const PathPart>> containers_{{}};  ///< By depth: the first parts of path_, once kept.
   std::string joined_;
   std::array<Loss, kLossKinds> losses_;
   HashMap<const Value*, bool> descended_, holding_;
   VisitedSet storable_;
-  HashMap<std::string_view, std::uint32_t> by_name_;
-  HashMap<std::string_view, std::size_t> names_;
+  KeyedHash hash_;
+  HashSlots names_;  ///< Of out_.leaves.
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
-#include <fmt/format.h>
+#include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "formats/dcp/metadata.h"
 #include "formats/parts/pickle/pickle.h"
@@ -19,7 +21,8 @@ enum Opcode : std::uint8_t {
   kTuple1 = 0x85,
 };
 
-/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata.
+/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata. Names are no two
+/// alike, so that their places in the memo are numbers in a list, not texts in a table.
 class MetadataDumper {
  public:
   MetadataDumper(const Metadata& metadata, const pickle::Sink& sink)
@@ -69,12 +72,13 @@ class MetadataDumper {
 
   void state_dict() {
     begin_dict();
+    names_.reserve(metadata_.tensors.size() + metadata_.objects.size());
     for (const TensorEntry& tensor : metadata_.tensors) {
-      out_.string(tensor.name);
+      names_.push_back(out_.new_string(tensor.name));
       this->tensor(tensor);
     }
     for (const ObjectEntry& object : metadata_.objects) {
-      out_.string(object.name);
+      names_.push_back(out_.new_string(object.name));
       out_.global(kModule, "BytesStorageMetadata");
       out_.empty_tuple();
       out_.op(kNewObject);
@@ -126,18 +130,22 @@ class MetadataDumper {
 
   void planner_data() {
     begin_dict();
-    for (const TensorEntry& tensor : metadata_.tensors) path(tensor.name, tensor.path);
-    for (const ObjectEntry& object : metadata_.objects) path(object.name, object.path);
+    auto name = names_.begin();
+    for (const TensorEntry& tensor : metadata_.tensors) path(*name++, tensor.name, tensor.path);
+    for (const ObjectEntry& object : metadata_.objects) path(*name++, object.name, object.path);
     end_dict();
   }
 
-  void path(std::string_view name, Path path) {
-    out_.string(name);
+  /// \param place  of the name, in the memo.
+  void path(std::uint32_t place, std::string_view name, Path path) {
+    out_.get(place);
     out_.mark();
-    if (path.empty()) out_.string(name);
+    if (path.empty()) out_.get(place);
     for (const PathPart& part : path) {
       if (part.is_index) {
         out_.integer(part.index);
+      } else if (part.key() == name) {
+        out_.get(place);
       } else {
         out_.string(part.key());
       }
@@ -147,16 +155,17 @@ class MetadataDumper {
 
   void storage_data() {
     begin_dict();
-    for (const ObjectEntry& object : metadata_.objects) {
-      begin_index(object.name);
+    for (std::size_t i = 0; i < metadata_.objects.size(); ++i) {
+      begin_index(names_[metadata_.tensors.size() + i]);
       out_.none();
       end_object();
-      place(metadata_.items[object.item]);
+      place(metadata_.items[metadata_.objects[i].item]);
     }
-    for (const TensorEntry& tensor : metadata_.tensors) {
+    for (std::size_t t = 0; t < metadata_.tensors.size(); ++t) {
+      const TensorEntry& tensor = metadata_.tensors[t];
       for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
         const ChunkEntry& chunk = metadata_.chunks[tensor.first_chunk + i];
-        begin_index(tensor.name);
+        begin_index(names_[t]);
         out_.integer(i);
         out_.string("offset");
         size(chunk.offsets);
@@ -167,10 +176,10 @@ class MetadataDumper {
     end_dict();
   }
 
-  void begin_index(std::string_view name) {
+  void begin_index(std::uint32_t name) {
     begin_object(kModule, "MetadataIndex");
     out_.string("fqn");
-    out_.string(name);
+    out_.get(name);
     out_.string("index");
   }
 
@@ -199,6 +208,7 @@ class MetadataDumper {
 
   const Metadata& metadata_;
   pickle::Dumper out_;
+  std::vector<std::uint32_t> names_;  ///< Places in the memo: of tensors, then of objects.
 };
 
 }  // namespace

@@ -21,21 +21,6 @@ namespace {
 
 using torch_save::SavedZip;
 
-/// An item of a target file: a bytes item, or the box of a tensor.
-struct PlacedItem {
-  Item item;
-  std::uint32_t stored = kNoIndex;  ///< The box, in the target catalog; kNoIndex for a bytes item.
-  std::uint32_t object = 0;         ///< Index into DcpWriter::objects_.
-  std::int64_t data_offset = 0;     ///< Where the box's elements begin, from the item's begin.
-};
-
-/// A bytes item: a value's pickle in a zip, all known before a byte is written.
-struct PlacedObject {
-  std::string pickle;
-  std::int64_t offset = 0;  ///< In the first file.
-  SavedZip zip() const { return SavedZip("archive", std::ssize(pickle), {}); }
-};
-
 /// An item is one box, so all of its zip but the elements is the frame of the box's storage.
 class ItemFrames final : public StorageFrames {
  public:
@@ -56,14 +41,8 @@ class ItemFrames final : public StorageFrames {
 class DcpWriter : public Writer {
  public:
   void place(Catalog& target) override {
-    Flat flat = flatten(target);
-    target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
-    open_first_file(target, flat);
-    std::vector<PlacedItem> placed;
-    place_objects(flat, placed);
-    place_boxes(target, placed);
-    list_tensors(target, flat);
-    settle_files(target, placed);
+    place_items(target, flatten(target));
+    settle_files(target);
     std::int64_t bytes = 0;
     dump_metadata(metadata_, [&bytes](std::string_view piece) { bytes += std::ssize(piece); });
     target.files.push_back({".metadata", bytes, -1});
@@ -75,9 +54,10 @@ class DcpWriter : public Writer {
   void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
     if (file != 0) return;
     JoinedWrites writes(to);
-    for (const PlacedObject& object : objects_) {
-      for (const SavedZip::Span& span : object.zip().frame(object.pickle, {})) {
-        writes.add(object.offset + span.offset, span.content);
+    for (std::size_t i = 0; i < metadata_.objects.size(); ++i) {
+      const std::string_view pickle = pickle_of(i);
+      for (const SavedZip::Span& span : zip_of(pickle).frame(pickle, {})) {
+        writes.add(metadata_.items[i].offset + span.offset, span.content);
       }
     }
     writes.flush();
@@ -95,21 +75,37 @@ class DcpWriter : public Writer {
   }
 
  private:
-  /// Bytes items come first, all in the first file.
-  void place_objects(const Flat& flat, std::vector<PlacedItem>& placed) {
+  void place_items(Catalog& target, const Flat& flat) {
+    target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
+    open_first_file(target, flat);
+    place_objects(flat);
+    place_boxes(target);
+    list_tensors(target, flat);
+  }
+
+  /// Bytes items come first, all in the first file: the number of an object's item is its own.
+  void place_objects(const Flat& flat) {
     const auto count = static_cast<std::size_t>(
         std::ranges::count_if(flat.leaves, [](const Leaf& leaf) { return leaf.tensor == kNoIndex; }));
-    objects_.reserve(count);
+    pickle_ends_.reserve(count);
     metadata_.objects.reserve(count);
-    placed.reserve(flat.leaves.size());
+    metadata_.items.reserve(flat.leaves.size());
     for (const Leaf& leaf : flat.leaves) {
       if (leaf.tensor != kNoIndex) continue;
-      const std::uint32_t index = static_cast<std::uint32_t>(objects_.size());
-      objects_.push_back({torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; })});
+      const std::uint32_t index = static_cast<std::uint32_t>(metadata_.objects.size());
+      pickles_ += torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; });
+      pickle_ends_.push_back(pickles_.size());
       metadata_.objects.push_back({leaf.name, leaf.path, index});
-      placed.push_back({Item{0, objects_.back().zip().total_bytes(), 0}, kNoIndex, index, 0});
+      metadata_.items.push_back({0, zip_of(pickle_of(index)).total_bytes(), 0});
     }
   }
+
+  std::string_view pickle_of(std::size_t object) const {
+    const std::size_t begin = object == 0 ? 0 : pickle_ends_[object - 1];
+    return std::string_view(pickles_).substr(begin, pickle_ends_[object] - begin);
+  }
+
+  static SavedZip zip_of(std::string_view pickle) { return SavedZip("archive", std::ssize(pickle), {}); }
 
   /// Objects lie with rank 0, which may hold no box.
   static void open_first_file(Catalog& target, const Flat& flat) {
@@ -120,19 +116,21 @@ class DcpWriter : public Writer {
     for (Storage& storage : target.storages) ++storage.file;
   }
 
-  void place_boxes(const Catalog& target, std::vector<PlacedItem>& placed) {
+  /// Storages get their offsets in their items.
+  void place_boxes(Catalog& target) {
     item_of_.assign(target.stored.size(), kNoIndex);
     boxes_.assign(target.storages.size(), kNoIndex);
     ItemZips zips;
     for (const Tensor& tensor : target.tensors) {
       check_dtype(tensor);
       for (const Chunk& chunk : target.chunks_of(tensor)) {
-        const std::uint32_t storage = target.stored[chunk.stored].storage;
+        const std::uint32_t index = target.stored[chunk.stored].storage;
+        Storage& storage = target.storages[index];
         const ItemZip& zip = zips.zip_of(target, chunk.stored);
-        boxes_[storage] = chunk.stored;
-        item_of_[chunk.stored] = static_cast<std::uint32_t>(placed.size());
-        placed.push_back(
-            {Item{0, zip.total_bytes(), target.storages[storage].file}, chunk.stored, 0, zip.data_offset()});
+        storage.offset = zip.data_offset();
+        boxes_[index] = chunk.stored;
+        item_of_[chunk.stored] = static_cast<std::uint32_t>(metadata_.items.size());
+        metadata_.items.push_back({0, zip.total_bytes(), storage.file});
       }
     }
   }
@@ -159,43 +157,38 @@ class DcpWriter : public Writer {
         .suggest(Remedy::kExclude, tensor.name);
   }
 
-  /// Orders items by file, gives each its offset, and keeps the files that hold something.
-  void settle_files(Catalog& target, const std::vector<PlacedItem>& placed) {
-    std::vector<std::uint32_t> order(placed.size());
-    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return placed[a].item.file < placed[b].item.file; });
-    std::vector<File> files;
-    metadata_.items.resize(placed.size());
-    std::uint32_t last = kNoIndex;
-    for (const std::uint32_t i : order) {
-      PlacedItem one = placed[i];
-      if (one.item.file != last) {
-        last = one.item.file;
-        files.push_back(target.files[last]);
-        if (files.back().rank < 0) files.back().rank = static_cast<int>(last);
-        files.back().path = fmt::format("__{}_0.distcp", files.back().rank);
-        files.back().bytes = 0;
-      }
-      one.item.file = static_cast<std::uint32_t>(files.size()) - 1;
-      one.item.offset = files.back().bytes;
-      files.back().bytes = checked_add(files.back().bytes, one.item.length);
-      metadata_.items[i] = one.item;
-      if (one.stored != kNoIndex) {
-        Storage& storage = target.storages[target.stored[one.stored].storage];
-        storage.file = one.item.file;
-        storage.offset = one.item.offset + one.data_offset;
-      } else {
-        objects_[one.object].offset = one.item.offset;
-      }
+  /// Gives each item its offset behind those before it in its file, and keeps the files that hold something.
+  void settle_files(Catalog& target) {
+    std::vector<std::int64_t> bytes(target.files.size(), 0);
+    for (Item& item : metadata_.items) {
+      item.offset = bytes[item.file];
+      bytes[item.file] = checked_add(item.offset, item.length);
     }
-    for (const File& file : files) metadata_.files.push_back(file.path);
+    std::vector<File> files;
+    std::vector<std::uint32_t> numbers(target.files.size(), kNoIndex);
+    for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      numbers[i] = static_cast<std::uint32_t>(files.size());
+      File& file = files.emplace_back(target.files[i]);
+      if (file.rank < 0) file.rank = static_cast<int>(i);
+      file.path = fmt::format("__{}_0.distcp", file.rank);
+      file.bytes = bytes[i];
+      metadata_.files.push_back(file.path);
+    }
+    for (Item& item : metadata_.items) item.file = numbers[item.file];
+    for (std::uint32_t i = 0; i < boxes_.size(); ++i) {
+      if (boxes_[i] == kNoIndex) continue;
+      const Item& item = metadata_.items[item_of_[boxes_[i]]];
+      target.storages[i].file = item.file;
+      target.storages[i].offset += item.offset;
+    }
     target.files = std::move(files);
   }
 
-  std::vector<PlacedObject> objects_;
-  std::vector<std::uint32_t> boxes_;    // Storage -> its stored tensor.
-  std::vector<std::uint32_t> item_of_;  // Stored tensor -> its number in the metadata's items.
+  std::string pickles_;                   // Of objects, one behind the other.
+  std::vector<std::size_t> pickle_ends_;  // Where each ends.
+  std::vector<std::uint32_t> boxes_;      // Storage -> its stored tensor.
+  std::vector<std::uint32_t> item_of_;    // Stored tensor -> its number in the metadata's items.
   Metadata metadata_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "formats/hdf5/chunk_filters.h"
 #include "formats/hdf5/large_chunk.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 #include "libshard/core/error.h"
 
 namespace shard::hdf5 {
@@ -27,7 +28,7 @@ class SmallChunk final : public RandomReader {
   std::int64_t held_bytes() const override { return chunk_.bytes; }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    check_within(offset, out.size(), chunk_.bytes, name_);
+    decoded_view::check_within(offset, out.size(), chunk_.bytes, name_);
     std::call_once(decoded_, [this] { decode(); });
     const auto begin = static_cast<std::size_t>(offset);
     std::ranges::copy(bytes_.span().subspan(begin, out.size()), out.begin());
@@ -59,7 +60,7 @@ class Constant final : public RandomReader {
   }
   std::int64_t size() const override { return bytes_; }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    check_within(offset, out.size(), bytes_, name_);
+    decoded_view::check_within(offset, out.size(), bytes_, name_);
     if (fill_.size() == 1) {
       std::ranges::fill(out, fill_.front());
       return;

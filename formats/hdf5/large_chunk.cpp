@@ -19,26 +19,11 @@ namespace shard::hdf5 {
 namespace {
 
 using Input = std::shared_ptr<const RandomReader>;
+using decoded_view::check_within;
 using decoded_view::Compressed;
 
 constexpr std::size_t kBlock = 256 << 10;  // Even, as Fletcher32::add wants it.
 constexpr std::uint32_t kMostPlanes = 64;
-
-class Within final : public RandomReader {
- public:
-  Within(Input file, std::int64_t offset, std::int64_t bytes) : file_(std::move(file)), offset_(offset), bytes_(bytes) {
-    name_ = file_->name();
-  }
-  std::int64_t size() const override { return bytes_; }
-  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    check_within(offset, out.size(), bytes_, name_);
-    file_->read_at(checked_add(offset_, offset), out);
-  }
-
- private:
-  Input file_;
-  std::int64_t offset_, bytes_;
-};
 
 /// The data before a fletcher32 checksum, once that was compared.
 class Checked final : public RandomReader {
@@ -208,7 +193,7 @@ class LargeChunk final : public RandomReader {
 
  private:
   Input open() const {
-    Stage stage{bytes_within(chunk_.file, chunk_.place.offset, chunk_.place.bytes)};
+    Stage stage{decoded_view::as_elements(chunk_.file, chunk_.place.offset, chunk_.place.bytes, {})};
     for (const FilterStep& step : steps_to_undo(filters_, chunk_.place, chunk_.bytes, chunk_.shown)) {
       switch (step.filter.kind) {
         case FilterKind::kDeflate:
@@ -237,19 +222,6 @@ class LargeChunk final : public RandomReader {
 
 std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk) {
   return std::make_shared<LargeChunk>(chunk);
-}
-
-std::shared_ptr<const RandomReader> bytes_within(std::shared_ptr<const RandomReader> file, std::int64_t offset,
-                                                 std::int64_t bytes) {
-  return std::make_shared<Within>(std::move(file), offset, bytes);
-}
-
-void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file) {
-  if (offset >= 0 && checked_add(offset, static_cast<std::int64_t>(count)) <= bytes) return;
-  throw Error(ErrorCode::kCorruption, fmt::format("{} bytes at {} leave a storage", count, offset))
-      .in_file(file)
-      .expected(bytes)
-      .of_kind(FindingKind::kOutOfBounds);
 }
 
 }  // namespace shard::hdf5

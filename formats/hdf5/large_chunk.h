@@ -14,11 +14,4 @@ namespace shard::hdf5 {
 /// Memory: up to 40 MiB. Nothing is read before the first read.
 std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk);
 
-/// Bytes of a file from `offset` on. \throws Error kCorruption  reads leave them
-std::shared_ptr<const RandomReader> bytes_within(std::shared_ptr<const RandomReader> file, std::int64_t offset,
-                                                 std::int64_t bytes);
-
-/// \throws Error kCorruption  a read of `count` bytes at `offset` leaves `bytes`.
-void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file);
-
 }  // namespace shard::hdf5

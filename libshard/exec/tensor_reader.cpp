@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <compare>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -375,32 +374,6 @@ std::int64_t TensorReader::block_elements(std::int64_t bytes) const {
   const std::int64_t units = impl.rows_within(bytes);
   if (!impl.is_in_bytes) return std::max<std::int64_t>(1, units);
   return std::max<std::int64_t>(1, units / block.bytes) * block.elements;
-}
-
-std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std::span<const std::uint32_t> tensors) {
-  struct InStream {
-    std::uint32_t storage;
-    std::int64_t first_bytes;
-    std::size_t position;
-    auto operator<=>(const InStream&) const = default;
-  };
-  std::vector<std::vector<std::size_t>> groups;
-  std::vector<InStream> in_streams;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[tensors[i]]);
-    const StoredTensor* stored = chunks.empty() ? nullptr : &catalog.stored[chunks.front().stored];
-    if (stored != nullptr && catalog.storages[stored->storage].is_stream) {
-      in_streams.push_back({stored->storage, chunks.front().first * element_bytes(stored->dtype), i});
-    } else {
-      groups.push_back({i});
-    }
-  }
-  std::ranges::sort(in_streams);
-  for (std::size_t i = 0; i < in_streams.size(); ++i) {
-    if (i == 0 || in_streams[i].storage != in_streams[i - 1].storage) groups.emplace_back();
-    groups.back().push_back(in_streams[i].position);
-  }
-  return groups;
 }
 
 }  // namespace shard

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/execute.h"
@@ -41,10 +40,5 @@ class TensorReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Tensors that one thread is to read one after another: those that begin in one compressed storage, as they lie in it,
-/// so that it is decoded front to back; every other tensor alone. \returns positions in `tensors`. \pre they are
-/// located
-std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std::span<const std::uint32_t> tensors);
 
 }  // namespace shard

@@ -127,11 +127,13 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
   return plan_copies(source, prepared.target, options);
 }
 
-PreparedCopy prepare(const CopyJob& job, const Group& group, const PlanGrid& grid) {
+/// Frees the job's selection.
+PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   prepared.memory_bytes = grid.max_memory_bytes;
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
+  job.selection = {};
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
@@ -199,7 +201,7 @@ int from_rank_zero(Group& group, int number) {
 
 }  // namespace
 
-CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
+CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
   std::int64_t memory_bytes = job.max_memory_bytes;

@@ -84,7 +84,8 @@ struct CopyResult {
 ///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
 ///   what it left behind then stays. kResource  a device has too little memory, with both numbers. kUnsupported
 ///   ranks that read for one another are to resume.
-CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, Progress& progress,
+/// Memory: the job's selection is freed once the target is made of it, which is then as large; so move the job here.
+CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 
 }  // namespace shard

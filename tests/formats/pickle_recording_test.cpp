@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tests/formats/pickle_text.h"
@@ -50,24 +51,34 @@ TEST(PickleRecording, IsReplayedToTheBytesOfTheValue) {
 
 TEST(PickleRecording, HoldsWhereMemoIndicesGrowWider) { EXPECT_EQ(dump_many(2, 200, true), dump_many(2, 200, false)); }
 
-TEST(PickleDump, ASinkReceivesWhatFinishWouldReturn) {
-  Arena arena;
-  std::vector<Value*> items;
-  for (int i = 0; i < 50000; ++i) items.push_back(make_string(arena, "text number " + std::to_string(i)));
+void expect_small_pieces(Arena& arena, std::span<Value* const> items) {
   const Value* list = make_list(arena, ValueKind::kList, items);
   std::string pieces;
   std::size_t largest = 0;
-  pickle::Dumper dumper({.protocol = 2,
-                         .sink =
-                             [&](std::string_view piece) {
-                               pieces += piece;
-                               largest = std::max(largest, piece.size());
-                             },
-                         .tensor = {}});
+  const auto sink = [&](std::string_view piece) {
+    pieces += piece;
+    largest = std::max(largest, piece.size());
+  };
+  pickle::Dumper dumper({.protocol = 2, .sink = sink, .tensor = {}});
   dumper.value(*list);
   EXPECT_EQ(dumper.finish(), "");
   EXPECT_EQ(pieces, dump_text(*list, 2));
   EXPECT_LT(largest, 100000U);
+}
+
+TEST(PickleDump, ASinkReceivesWhatFinishWouldReturn) {
+  Arena arena;
+  std::vector<Value*> items;
+  for (int i = 0; i < 50000; ++i) items.push_back(make_string(arena, "text number " + std::to_string(i)));
+  expect_small_pieces(arena, items);
+}
+
+TEST(PickleDump, NumbersAndReferencesGoToTheSinkAsTheyCome) {
+  Arena arena;
+  std::vector<Value*> items(200000, make_int(arena, 1));
+  expect_small_pieces(arena, items);
+  std::ranges::fill(items, make_string(arena, "one text"));
+  expect_small_pieces(arena, items);
 }
 
 }  // namespace

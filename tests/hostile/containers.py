@@ -109,7 +109,7 @@ def texts():
 
 
 def dcp(metadata: bytes, **files: bytes):
-    return files_of({".metadata": metadata, "__0_0.distcp": b"", **files})
+    return files_of({".metadata": metadata, "__0_0.distcp": bytes(4096), **files})
 
 
 def folders():
@@ -118,7 +118,7 @@ def folders():
         yield everywhere(f"dcp: an item in {path!r}", dcp(dcp_metadata([4], [([0], [4])], [([0], 0, path, 0, 100)])), 4, verbs=ALL)
     for title, shape, chunks, place in [
             ("a shape of 2^62 x 2^62", [1 << 62, 1 << 62], [([0, 0], [1 << 62, 1 << 62])], ([0, 0], 0, "__0_0.distcp", 0, 1)),
-            ("a chunk that overflows", [4], [([(1 << 63) - 1], [(1 << 63) - 1])], one),
+            ("a chunk that overflows", [4], [([(1 << 63) - 1], [(1 << 63) - 1])], ([(1 << 63) - 1], 0, "__0_0.distcp", 0, 100)),
             ("a negative offset", [4], [([-1], [4])], one), ("an item of 2^63-1 bytes", [4], [([0], [4])],
                                                              ([0], 0, "__0_0.distcp", 1, (1 << 63) - 1)),
             ("an item at 2^62", [4], [([0], [4])], ([0], 0, "__0_0.distcp", 1 << 62, 1 << 62)),

@@ -207,7 +207,7 @@ class Resume(unittest.TestCase):
                 self.assertIn(word, text)
             self.assertEqual(sorted(str(each) for each in left(self.out)[0].rglob("*")), before)
 
-        refused(self.line("--ranks", "3", verb="split", source=source, to="dst"), "cannot resume", "3 files")
+        refused(self.line("--ranks", "3", verb="split", source=source, to="dst"), "cannot resume", "3 files of")
         refused(self.line("--ranks", "2", "--dim", "1", verb="split", source=source, to="dst"), "cannot resume")
         refused(self.line("--ranks", "2", "--max-memory", "16MiB", verb="split", source=source, to="dst"), "memory")
         os.utime(source)

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <initializer_list>
 
@@ -12,9 +13,13 @@ namespace shard::hdf5 {
 
 namespace {
 
+/// Lowers a limit, whose signal comes at `most`. One that is lower already stays: a process may not raise it.
 bool limit(__rlimit_resource resource, std::int64_t most, std::int64_t grace = 0) {
-  const rlimit both{static_cast<rlim_t>(most), static_cast<rlim_t>(most + grace)};
-  return setrlimit(resource, &both) == 0;
+  rlimit now{};
+  if (getrlimit(resource, &now) != 0) return false;
+  const rlim_t hard = std::min(static_cast<rlim_t>(most + grace), now.rlim_max);
+  const rlimit lower{std::min({static_cast<rlim_t>(most), now.rlim_cur, hard}), hard};
+  return setrlimit(resource, &lower) == 0;
 }
 
 bool set_limits(const SandboxLimits& limits) {

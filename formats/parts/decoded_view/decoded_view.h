@@ -79,4 +79,7 @@ int swapped_bytes(DType dtype);
 std::shared_ptr<const RandomReader> as_elements(std::shared_ptr<const RandomReader> file, std::int64_t offset,
                                                 std::int64_t bytes, const ElementCode& code);
 
+/// \throws Error kCorruption (kind out_of_bounds)  a read of `count` bytes at `offset` leaves a view of `bytes`.
+void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file);
+
 }  // namespace shard::decoded_view

@@ -68,12 +68,7 @@ class Elements final : public RandomReader {
   std::int64_t held_bytes() const override { return file_->held_bytes(); }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    if (offset < 0 || checked_add(offset, static_cast<std::int64_t>(out.size())) > bytes_) {
-      throw Error(ErrorCode::kCorruption, fmt::format("{} bytes at {} leave a storage", out.size(), offset))
-          .in_file(name_)
-          .expected(bytes_)
-          .of_kind(FindingKind::kOutOfBounds);
-    }
+    check_within(offset, out.size(), bytes_, name_);
     const auto skipped = static_cast<std::size_t>(offset % group_);
     if (skipped > 0) {
       const std::size_t head = std::min(out.size(), static_cast<std::size_t>(group_) - skipped);
@@ -133,6 +128,14 @@ std::shared_ptr<const RandomReader> as_elements(std::shared_ptr<const RandomRead
         .in_file(file->name());
   }
   return std::make_shared<Elements>(std::move(file), offset, bytes, code);
+}
+
+void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file) {
+  if (offset >= 0 && checked_add(offset, static_cast<std::int64_t>(count)) <= bytes) return;
+  throw Error(ErrorCode::kCorruption, fmt::format("{} bytes at {} leave a storage", count, offset))
+      .in_file(file)
+      .expected(bytes)
+      .of_kind(FindingKind::kOutOfBounds);
 }
 
 }  // namespace shard::decoded_view

@@ -72,6 +72,7 @@ void Dumper::Impl::get(std::uint32_t index) {
   op(index <= 0xFF ? kOpBinGet : kOpLongBinGet);
   fixed(index, index <= 0xFF ? 1 : 4);
   note_get(index);
+  pass_on();
 }
 
 bool Dumper::Impl::get_known(const Value& value) {
@@ -168,13 +169,17 @@ void Dumper::Impl::integer(std::int64_t number) {
 
 void Dumper::Impl::long_integer(std::string_view bytes) { counted(kOpLong1, kOpLong4, 0, bytes); }
 
+std::uint32_t Dumper::Impl::new_string(std::string_view text) {
+  counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
+  return memoize();
+}
+
 std::uint32_t Dumper::Impl::string(std::string_view text) {
   if (const std::uint32_t* known = strings.find(text)) {
     get(*known);
     return *known;
   }
-  counted(modern() ? kOpShortBinUnicode : 0, kOpBinUnicode, modern() ? kOpBinUnicode8 : 0, text);
-  return strings.try_emplace(text, memoize()).value;
+  return strings.try_emplace(texts.copy(text), new_string(text)).value;
 }
 
 /// A long text that is met often is not looked at again each time.
@@ -248,6 +253,7 @@ void Dumper::Impl::batches(std::span<Value* const> items, std::uint8_t one, std:
     if (!is_single) op(kOpMark);
     for (const Value* item : batch) value(*item);
     op(is_single ? one : many);
+    pass_on();
   }
 }
 
@@ -311,6 +317,8 @@ Dumper::~Dumper() = default;
 void Dumper::value(const Value& value) { impl_->value(value); }
 void Dumper::global(std::string_view module, std::string_view name) { impl_->global(module, name); }
 void Dumper::string(std::string_view text) { impl_->string(text); }
+std::uint32_t Dumper::new_string(std::string_view text) { return impl_->new_string(text); }
+void Dumper::get(std::uint32_t place) { impl_->get(place); }
 void Dumper::integer(std::int64_t number) { impl_->integer(number); }
 void Dumper::boolean(bool value) { impl_->op(value ? kOpNewTrue : kOpNewFalse); }
 void Dumper::none() { impl_->op(kOpNone); }

@@ -54,7 +54,8 @@ struct Dumper::Impl {
   void write(const Value& value);
   void atom(const Value& value);
   void text(const Value& value);
-  std::uint32_t string(std::string_view text);  ///< \returns its place in the memo.
+  std::uint32_t string(std::string_view text);      ///< \returns its place in the memo.
+  std::uint32_t new_string(std::string_view text);  ///< One that strings will not know.
   void integer(std::int64_t number);
   void long_integer(std::string_view bytes);
   void global(std::string_view module, std::string_view name);
@@ -82,7 +83,9 @@ struct Dumper::Impl {
   int depth = 0;
   std::uint32_t memo_size = 0;
   HashMap<const Value*, std::uint32_t> values;  ///< Places in the memo by node.
-  HashMap<std::string, std::uint32_t> strings, globals;
+  HashMap<std::string_view, std::uint32_t> strings;  ///< Their texts lie in `texts`.
+  Arena texts;
+  HashMap<std::string, std::uint32_t> globals;
   std::string global_key{};
   Recording* recording = nullptr;
   std::size_t run_begin = 0;          ///< In `out`, of the bytes that are recorded next.

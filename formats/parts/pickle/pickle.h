@@ -89,6 +89,10 @@ class Dumper {
   /// Pieces, for DumpOptions::tensor: the usual opcodes, strings and globals memoized by text.
   void global(std::string_view module, std::string_view name);
   void string(std::string_view text);
+  /// A string that was not written before, and will not be but by get: the memo's texts need not hold it. \returns its
+  /// place in the memo.
+  std::uint32_t new_string(std::string_view text);
+  void get(std::uint32_t place);
   void integer(std::int64_t number);
   void boolean(bool value);
   void none();
