@@ -21,6 +21,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/checkpoint": CATALOG | {"libshard/io"},
     "libshard/exec": CHECKPOINT | {"libshard/plan"},
     "libshard/ranks": CORE,
+    "libshard/repair": CHECKPOINT,
     "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/ranks"},
 }
 LIBSHARD = set(USES)

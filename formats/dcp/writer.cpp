@@ -64,6 +64,9 @@ class DcpWriter : public Writer {
     place_boxes(target, placed);
     list_tensors(target, flat);
     settle_files(target, placed);
+    if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
+      metadata_.lost_note = note->second;
+    }
     std::int64_t bytes = 0;
     dump_metadata(metadata_, [&bytes](std::string_view piece) { bytes += std::ssize(piece); });
     target.files.push_back({".metadata", bytes, -1});
