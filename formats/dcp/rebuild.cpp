@@ -129,8 +129,7 @@ Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const Expec
       pairing.why_unnamed = "damaged bytes lie before it";
       return pairing;
     }
-    pairing.contradicts =
-        next == expected.size() || (found[i].is_readable && !is_same_kind(found[i], expected[next]));
+    pairing.contradicts = next == expected.size() || (found[i].is_readable && !is_same_kind(found[i], expected[next]));
     if (pairing.contradicts) return pairing;
     at = found[i].begin;
     if (!has_sure_end(found, i, expected[next])) continue;  // Damaged bytes, as far as the order is concerned.
@@ -158,7 +157,8 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
       pairing.pairs.push_back({items.first.front(), items.second.front()});
     }
   }
-  pairing.why_unnamed = "the other checkpoint has another order of items, and several have its dtype and sizes, or none";
+  pairing.why_unnamed =
+      "the other checkpoint has another order of items, and several have its dtype and sizes, or none";
   return pairing;
 }
 
@@ -182,7 +182,7 @@ class Placer {
     }
     placed_ += pairing.pairs.size();
     for (std::size_t i = 0; i < found.size(); ++i) {
-      if (!is_named[i]) lose(file, found[i], pairing.why_unnamed);
+      if (!is_named[i] && found[i].is_readable) lose(file, found[i], pairing.why_unnamed);
     }
   }
 

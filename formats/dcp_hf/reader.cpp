@@ -79,8 +79,7 @@ class DcpHfReader final : public Reader {
     MetadataMap metadata;
     CollectedFindings ends;
     safetensors::parse_header(
-        header, file.path, file.bytes, metadata,
-        [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); },
+        header, file.path, file.bytes, metadata, [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); },
         salvage_ == nullptr ? throwing_findings() : ends);
     for (const Error& end : ends.all()) salvage_->mend(fmt::format("{}: {}", file.path, reason_of(end)));
     take_sharding_info(metadata, file.path);
@@ -219,8 +218,9 @@ class DcpHfReader final : public Reader {
     if (!has_lost_file_ || recorded_) return;
     throw Error(ErrorCode::kCorruption, "cannot tell how large the tensors are")
         .in_file(source_.folder)
-        .because("a shard is missing or cannot be read, and the others do not state whole shapes: the last rows of a "
-                 "tensor may be what is lost")
+        .because(
+            "a shard is missing or cannot be read, and the others do not state whole shapes: the last rows of a "
+            "tensor may be what is lost")
         .of_kind(FindingKind::kMissingFile);
   }
 

@@ -182,6 +182,7 @@ class Merge {
                     std::optional<std::uint32_t> same) {
     Catalog& catalog = context_.catalog;
     if (same) {
+      if (*same != stored_of(first)) ++taken_from_others_;
       catalog.stored[stored_of(first)] = catalog.stored[*same];
       catalog.stored.resize(catalog.stored.size() - stored.size());
       if (!is_on_all_left(holders)) catalog.tensors[first].rank = holders[0].rank();
@@ -229,6 +230,10 @@ class Merge {
   }
 
   void warn() {
+    if (taken_from_others_ > 0) {
+      context_.files.salvage()->mend(fmt::format("{} damaged plain {} taken from another rank", taken_from_others_,
+                                                 taken_from_others_ == 1 ? "tensor was" : "tensors were"));
+    }
     if (holding_.count() == 0) return;
     context_.catalog.warnings.push_back(
         fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
@@ -253,7 +258,8 @@ class Merge {
   torch_save::HiddenTensors hidden_;
   pickle::Equality objects_{{.budget = context_.catalog.arena->budget().get()}};
   bool has_told_of_left_ = false;
-  FirstNames holding_;                                   ///< Objects with tensors inside.
+  std::size_t taken_from_others_ = 0;  ///< For repair: tensors of which the first rank's copy is lost.
+  FirstNames holding_;                 ///< Objects with tensors inside.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };

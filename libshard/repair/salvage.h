@@ -27,10 +27,10 @@ struct Loss {
   enum class What : std::uint8_t { kTensor, kObject, kFile };  ///< kFile: a file, or a part of one.
 
   What what = What::kFile;
-  std::string name{};                              ///< Of the tensor or object; empty where nothing says it.
-  std::string dtype{};                             ///< Empty where nothing says it.
+  std::string name{};                                ///< Of the tensor or object; empty where nothing says it.
+  std::string dtype{};                               ///< Empty where nothing says it.
   std::optional<std::vector<std::int64_t>> shape{};  ///< Nothing where nothing says it.
-  std::vector<LostBox> boxes{};                    ///< Of a tensor in several boxes: those that cannot be read.
+  std::vector<LostBox> boxes{};                      ///< Of a tensor in several boxes: those that cannot be read.
   std::string file{};
   std::string why{};
   friend bool operator==(const Loss&, const Loss&) = default;

@@ -36,15 +36,15 @@ struct Repair : ::testing::Test {
   /// Tensors a, b, c and d of 300, 301, 302 and 303 bytes, each of one letter in capitals.
   Repair() {
     for (const char name : {'a', 'b', 'c', 'd'}) {
-      content[std::string(1, name)] =
-          filled(DType::kUint8, {300 + name - 'a'}, static_cast<char>(name - 'a' + 'A'));
+      content[std::string(1, name)] = filled(DType::kUint8, {300 + name - 'a'}, static_cast<char>(name - 'a' + 'A'));
     }
   }
 
   void write(const std::string& format, const Layout& layout = WholeLayout{}, const std::string& path = "/c") {
     const std::unique_ptr<Reader> reader = content_reader(content);
-    write_checkpoint(*world.fs, *reader,
-                     {.format = format, .destination = path, .layout = layout, .single_file = path.find('.') != path.npos});
+    write_checkpoint(
+        *world.fs, *reader,
+        {.format = format, .destination = path, .layout = layout, .single_file = path.find('.') != path.npos});
   }
 
   std::string file(const std::string& path) const { return test::as_text(world.state->content(path)); }

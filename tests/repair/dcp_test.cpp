@@ -89,7 +89,8 @@ TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {
 TEST_F(Dcp, WithoutMetadataIsNamedByAnotherSaveOfTheJob) {
   for (auto& [name, tensor] : content) std::ranges::fill(tensor.bytes, std::byte{7});
   write("dcp", RanksLayout{2, 0}, "/other");
-  for (const char name : {'a', 'b', 'c', 'd'}) std::ranges::fill(content[std::string(1, name)].bytes, std::byte(name - 32));
+  for (const char name : {'a', 'b', 'c', 'd'})
+    std::ranges::fill(content[std::string(1, name)].bytes, std::byte(name - 32));
   for (const char* damage : {"", "\x80\x04", "no pickle"}) {
     remove("/c/.metadata");
     if (*damage != 0) put("/c/.metadata", damage);
@@ -147,7 +148,7 @@ TEST_F(AlikeItems, WhoseBorderIsDamagedAreNotTakenForOneAnother) {
   put("/c/__0_0.distcp", text);
   repair(0, {"--like", "/other"});
   const Content saved = read_content(*open_checkpoint(*world.fs, "/d"));
-  EXPECT_TRUE(saved.contains("a") && saved.contains("d"));
+  EXPECT_EQ(saved.size(), 4U);
   for (const auto& [name, tensor] : saved) EXPECT_TRUE(tensor == content.at(name)) << name;
 }
 
@@ -183,7 +184,6 @@ TEST_F(AlikeItems, OfAnotherJobAreRefused) {
   repair(4, {"--like", "/third"});
   EXPECT_THAT(world.err, HasSubstr("this one has other items"));
 }
-
 
 }  // namespace
 }  // namespace shard::testing

@@ -22,13 +22,13 @@ struct Ranks : Repair {
 };
 
 TEST_F(Ranks, ADamagedReplicaIsTakenFromAnotherRank) {
-  split({"--to", "torch-ranks", "--mesh", "dp=2", "--place", "a=R", "--place", "**=S(0)"});
-  flip(rank_file(0), "AAA", 10);
+  split({"--to", "torch-ranks", "--mesh", "dp=2,tp=2", "--place", "**=R,S(0)"});
+  flip(rank_file(0, 4), "AAA", 10);
   repair();
   EXPECT_THAT(lost(), IsEmpty());
   EXPECT_THAT(result.at("repaired").dump(), HasSubstr("1 damaged box was taken from a replica"));
   expect_saved({"a", "b", "c", "d"});
-  flip(rank_file(1), "AAA", 20);
+  flip(rank_file(2, 4), "AAA", 20);
   repair(0, {}, "/c", "/e");
   EXPECT_THAT(lost(), ElementsAre("a"));
   expect_saved({"b", "c", "d"}, "/e");
@@ -49,6 +49,7 @@ TEST_F(Ranks, APlainTensorIsTakenFromARankWhereItIsWhole) {
   flip(rank_file(0), "pppppppp", 3);
   repair();
   EXPECT_THAT(lost(), IsEmpty());
+  EXPECT_THAT(result.at("repaired").dump(), HasSubstr("1 damaged plain tensor was taken from another rank"));
   expect_saved({"a", "b", "c", "d", "plain"});
 }
 

@@ -54,9 +54,8 @@ TEST(Scan, FindsTheZipsOfAFileOneBehindTheOther) {
   EXPECT_EQ(zips[0].end, std::ssize(first));
   EXPECT_EQ(zips[1].begin, std::ssize(first));
   EXPECT_EQ(zips[1].end, std::ssize(first + second));
-  EXPECT_THAT(names(zips[0]),
-              ::testing::ElementsAre("data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0",
-                                     "version", ".data/serialization_id"));
+  EXPECT_THAT(names(zips[0]), ::testing::ElementsAre("data.pkl", ".format_version", ".storage_alignment", "byteorder",
+                                                     "data/0", "version", ".data/serialization_id"));
 }
 
 TEST(Scan, DoesNotTakeRecordsInsideARecordForItsOwn) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "formats/parts/zip/bytes.h"
+#include "formats/parts/zip/directory.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 
@@ -38,8 +39,10 @@ class Checker {
     if (is_whole(record)) {
       agreed_.push_back(std::move(record));
     } else {
+      const bool is_known = record.method == 0 || record.method == kDeflated;
       lost.push_back({record.name, begin_ + record.header_offset, FindingKind::kCrcMismatch,
-                      "its bytes do not match their checksum"});
+                      is_known ? "its bytes do not match their checksum"
+                               : fmt::format("it is compressed with method {}", record.method)});
     }
   }
 
@@ -68,9 +71,8 @@ class Checker {
     try {
       const std::uint32_t crc = content_crc(file_, record);
       return crc == record.crc32 || descriptor_crc(record) == crc;
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;
-      return false;
+    } catch (const Error&) {
+      return false;  // It cannot be read or decompressed.
     }
   }
 

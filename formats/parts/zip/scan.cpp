@@ -50,7 +50,11 @@ struct RecordEnd {
 class Scanner {
  public:
   Scanner(const std::shared_ptr<const RandomReader>& file, std::int64_t begin, std::int64_t bytes, Arena& arena)
-      : file_(file), begin_(begin), end_(begin + bytes), arena_(arena), checks_left_(kMostChecked * bytes + kScanWindow) {}
+      : file_(file),
+        begin_(begin),
+        end_(begin + bytes),
+        arena_(arena),
+        checks_left_(kMostChecked * bytes + kScanWindow) {}
 
   std::vector<FoundZip> run() {
     find_marks();
@@ -58,6 +62,7 @@ class Scanner {
       const Mark& mark = marks_[i];
       if (mark.at < next_) continue;
       if (mark.signature == kLocalSignature) take_record(mark.at);
+      if (mark.signature == kDirectorySignature) is_in_directory_ = is_open_;
       if (mark.signature == kEndSignature && is_open_) close(mark.at);
     }
     if (is_open_) finish(end_, false);
@@ -126,6 +131,7 @@ class Scanner {
       lose({}, at, FindingKind::kTruncated, "it ends inside the header of a record");
       return;
     }
+    if (begins_next_zip(header->record.name)) finish(at, false);
     open(at);
     const RecordEnd end = header->is_deferred ? find_end(*header) : stated_end(*header);
     next_ = end.next;
@@ -271,9 +277,19 @@ class Scanner {
 
   // --- Zips ---
 
+  /// Whether the end record of the open zip is lost: behind its directory, or by a name that it has, another one
+  /// begins.
+  bool begins_next_zip(const std::string& name) const {
+    if (!is_open_) return false;
+    const FoundZip& zip = zips_.back();
+    return is_in_directory_ || (!zip.records.empty() && zip.records.front().name == name) ||
+           (!zip.lost.empty() && zip.lost.front().name == name);
+  }
+
   void open(std::int64_t at) {
     if (is_open_) return;
     is_open_ = true;
+    is_in_directory_ = false;
     zips_.emplace_back().begin = at;
   }
 
@@ -301,8 +317,9 @@ class Scanner {
   std::vector<Mark> marks_;    ///< By place.
   std::vector<Claim> claims_;  ///< By data, place.
   std::vector<FoundZip> zips_;
-  bool is_open_ = false;   ///< The last of `zips_` has not ended.
-  std::int64_t next_ = 0;  ///< What lies before is explained.
+  bool is_open_ = false;          ///< The last of `zips_` has not ended.
+  bool is_in_directory_ = false;  ///< Its directory has begun.
+  std::int64_t next_ = 0;         ///< What lies before is explained.
 };
 
 }  // namespace
