@@ -214,7 +214,9 @@ gather data/golden/2.11.0/dcp_hf_r2 -o plan.safetensors --dry-run
 repair cut -o plan --dry-run
 repair cut -o repaired
 repair two -o other
-repair two -o other --dry-run
+repair two -o plan --dry-run
+repair data/demo/ckpt -o fewer --ranks-expected 6
+repair data/demo/ckpt -o plan --ranks-expected 6 --dry-run
 repair mended.safetensors -o whole.safetensors
 repair mended.safetensors -o plan.safetensors --dry-run
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
