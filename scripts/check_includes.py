@@ -21,6 +21,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/checkpoint": CATALOG | {"libshard/io"},
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
+    "libshard/repair": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/ranks"},
 }

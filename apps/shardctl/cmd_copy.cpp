@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -58,11 +59,11 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
 }
 
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
-Work prepare(const Session& session, const Options& options, Log& log) {
+Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
-  work.source = open_source(session, options.source, log);
+  work.source = verb.open(session, options, log);
   // Only now is the format known that a verb keeps, and with it the default layout.
   if (work.form.format == nullptr) work.form.format = work.source.format;
   work.layout = choose_layout(session, options, work.form, log);
@@ -78,6 +79,7 @@ Work prepare(const Session& session, const Options& options, Log& log) {
   // After loading: --include may name a leaf of an object.
   check_include({&source}, options.selection);
   work.job.selection = select(source, options.selection);
+  std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
   return work;
 }
@@ -127,10 +129,17 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
 }  // namespace
 
 int run_copy(Session& session, const Options& options) {
+  const auto open = [](const Session& own, const Options& given, Log& log) {
+    return open_source(own, given.source, log);
+  };
+  return run_copy_verb(session, options, {open, nullptr});
+}
+
+int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb) {
   const auto start = std::chrono::steady_clock::now();
   const auto log = open_log(session);
   Work work;
-  on_all_ranks(session, "catalog", [&] { work = prepare(session, options, *log); });
+  on_all_ranks(session, "catalog", [&] { work = prepare(session, options, verb, *log); });
   work.job.on_step = [&](std::string_view step) {
     log->debug(fmt::format("step {}", step));
     begin_step(session, step);
@@ -140,8 +149,9 @@ int run_copy(Session& session, const Options& options) {
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
   warn_all(session, result.warnings);
+  if (verb.salvage != nullptr) warn_of_losses(session, *verb.salvage);
   if (options.target.dry_run) {
-    render_plan(session, options, work.source.label, result);
+    render_plan(session, options, work.source.label, result, verb.salvage);
     return 0;
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -150,7 +160,7 @@ int run_copy(Session& session, const Options& options) {
   if (options.target.resume) {
     log->info(fmt::format("resumed: {} were in place", human_bytes(progress.bytes_kept.load())));
   }
-  render_result(session, options, work.source.label, result, progress, taken.count());
+  render_result(session, options, work.source.label, result, progress, taken.count(), verb.salvage);
   return 0;
 }
 

@@ -177,6 +177,12 @@ void add_inspect(CLI::App& app, Options& o) {
   OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
 }
 
+void add_repair(CLI::App& app, Options& o) {
+  if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
+  OptionGroup{app, "Source"}.single("--like", o.like, "CKPT",
+                                    "another checkpoint of the same job, to tell tensors by whose metadata is lost");
+}
+
 void add_diff(CLI::App& app, Options& o) {
   OptionGroup group{app, "Comparison"};
   group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");

@@ -101,6 +101,7 @@ struct Options {
   DiffOptions diff;
   CatOptions cat;
   std::string algorithm = "xxh3_128";  ///< digest.
+  std::string like;                    ///< repair: path of a checkpoint of the same job.
   std::string shell;                   ///< completion.
 };
 

@@ -126,6 +126,8 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
       return "say where rank 0 can be reached: --rdzv HOST:PORT";
     case Remedy::kNameRank:
       return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
+    case Remedy::kNameLike:
+      return "name another checkpoint of the same job with --like CKPT";
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/text_sink.h"
@@ -30,7 +32,46 @@ void write_head(JsonWriter& json, const char* schema, const Options& options, co
   json.key("objects"), json.number(result.objects);
 }
 
-void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
+constexpr std::size_t kShownLosses = 10;
+
+std::string_view what_of(const Loss& loss) {
+  constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};
+  return kWhats[static_cast<std::size_t>(loss.what)];
+}
+
+void write_loss(JsonWriter& json, const Loss& loss) {
+  json.line(2);
+  json.begin_object();
+  json.key("what"), json.string(what_of(loss));
+  json.key("name"), json.string_or_null(loss.name);
+  json.key("dtype"), json.string_or_null(loss.dtype);
+  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
+  json.key("boxes");
+  json.begin_array();
+  for (const LostBox& box : loss.boxes) {
+    json.begin_object();
+    json.key("offsets"), json.numbers(box.offsets);
+    json.key("sizes"), json.numbers(box.sizes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("file"), json.string_or_null(loss.file);
+  json.key("why"), json.string(loss.why);
+  json.end_object();
+}
+
+void write_salvage(JsonWriter& json, const Salvage* salvage) {
+  if (salvage == nullptr) return;
+  json.line(1);
+  json.key("lost");
+  json.begin_array();
+  for (const Loss& loss : salvage->losses()) write_loss(json, loss);
+  json.end_array();
+  write_texts(json, "repaired", salvage->mended());
+}
+
+void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
+               const Salvage* salvage) {
   JsonWriter json(session.out);
   json.begin_object();
   write_head(json, "shardctl.plan/1", options, source, plan);
@@ -41,14 +82,16 @@ void plan_json(const Session& session, const Options& options, const std::string
   json.key("memory_bytes"), json.number(plan.memory_bytes);
   json.key("free_bytes"), json.number(plan.free_bytes);
   write_texts(json, "warnings", plan.warnings);
+  write_salvage(json, salvage);
   json.end_object();
   json.end_line();
 }
 
 }  // namespace
 
-void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan) {
-  if (session.common.json) return plan_json(session, options, source, plan);
+void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
+                 const Salvage* salvage) {
+  if (session.common.json) return plan_json(session, options, source, plan, salvage);
   TextSink sink(session.out);
   std::size_t width = 0;
   for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
@@ -65,7 +108,7 @@ void render_plan(const Session& session, const Options& options, const std::stri
 }
 
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
-                   const Progress& progress, double seconds) {
+                   const Progress& progress, double seconds, const Salvage* salvage) {
   if (!session.common.json) {
     note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb->name, options.target.path,
                               plural(result.tensors, "tensor"), plural(result.objects, "object"),
@@ -82,8 +125,25 @@ void render_result(const Session& session, const Options& options, const std::st
   json.key("cast_overflows"), json.number(progress.cast_overflows.load());
   json.key("seconds"), json.real(seconds);
   write_texts(json, "warnings", result.warnings);
+  write_salvage(json, salvage);
   json.end_object();
   json.end_line();
+}
+
+void warn_of_losses(const Session& session, const Salvage& salvage) {
+  for (const std::string& what : salvage.mended()) warn(session, "repaired: " + what);
+  const std::vector<Loss>& losses = salvage.losses();
+  for (const Loss& loss : std::span(losses).first(std::min(losses.size(), kShownLosses))) {
+    std::string subject(what_of(loss));
+    if (!loss.name.empty()) subject += fmt::format(" '{}'", loss.name);
+    if (!loss.dtype.empty()) subject += fmt::format(" ({})", loss.dtype);
+    if (!loss.file.empty() && loss.what != Loss::What::kFile) subject += fmt::format(" of {}", loss.file);
+    if (loss.what == Loss::What::kFile) subject = loss.file.empty() ? "part of the source" : loss.file;
+    warn(session, fmt::format("lost: {}: {}", subject, loss.why));
+  }
+  if (losses.size() > kShownLosses) {
+    warn(session, fmt::format("lost: {} more; --json lists all", losses.size() - kShownLosses));
+  }
 }
 
 }  // namespace shard::app

@@ -14,6 +14,7 @@
 #include "libshard/core/nearest.h"
 #include "libshard/core/visited.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/repair/salvaged_reader.h"
 
 namespace shard::app {
 namespace {
@@ -155,7 +156,11 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
     opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.layout));
     how.layout = opened.layout.get();
   }
+  how.salvage = wishes.salvage;
+  how.like = wishes.like;
+  if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
+  if (wishes.salvage != nullptr) opened.reader = without_losses(std::move(opened.reader), *wishes.salvage);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));

@@ -12,7 +12,7 @@ constexpr Uses kCuts{.sources = true, .target = true, .target_layout = true, .ra
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
-const std::array<Verb, 12> kVerbs{{
+const std::array<Verb, 13> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what is in a checkpoint; reads metadata only",
@@ -80,6 +80,24 @@ const std::array<Verb, 12> kVerbs{{
      .uses = kCuts,
      .target = {.keeps_layout = true},
      .run = run_copy},
+    {.name = "repair",
+     .usage = "repair SRC... -o DST [options]",
+     .summary = "save what is left of a damaged checkpoint",
+     .details =
+         "Reads all of SRC, checks every checksum, and writes a new checkpoint of the same format and layout with\n"
+         "the tensors and objects that are whole. Never writes to SRC. Rebuilds lost or damaged indexes, directories\n"
+         "of zips and .metadata, and takes a damaged replica from another rank. Nothing is guessed or filled in: what\n"
+         "is lost is absent in DST, listed on stderr and in --json, and noted in DST's metadata (shardctl.lost).\n"
+         "Items of dcp do not carry names: where .metadata is lost, --like names another checkpoint of the same job.\n"
+         "Exit code 0 means that DST is on disk, also where something was lost; 4 that nothing can be saved.",
+     .examples = "  shardctl repair cut.safetensors -o repaired.safetensors\n"
+                 "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
+                 "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
+     .success = kOnDisk,
+     .uses = {.sources = true, .target = true},
+     .target = {.keeps_format = true, .keeps_layout = true},
+     .add_options = add_repair,
+     .run = run_repair},
     {.name = "diff",
      .usage = "diff A B [options]",
      .summary = "compare two checkpoints by content",

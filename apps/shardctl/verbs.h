@@ -9,6 +9,7 @@ namespace shard::app {
 int run_inspect(Session& session, const Options& options);
 /// split, gather, reshard and convert: one operation; they differ in defaults only (TargetDefaults).
 int run_copy(Session& session, const Options& options);
+int run_repair(Session& session, const Options& options);
 int run_diff(Session& session, const Options& options);
 int run_digest(Session& session, const Options& options);
 int run_cat(Session& session, const Options& options);
@@ -25,6 +26,7 @@ void check_cat(const Session& session, Options& options);
 void check_completion(const Session& session, Options& options);
 
 void add_inspect(CLI::App& app, Options& options);
+void add_repair(CLI::App& app, Options& options);
 void add_diff(CLI::App& app, Options& options);
 void add_digest(CLI::App& app, Options& options);
 void add_cat(CLI::App& app, Options& options);

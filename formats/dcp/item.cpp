@@ -6,6 +6,7 @@
 #include <array>
 
 #include "formats/parts/pickle/pickle.h"
+#include "formats/torch/salvaged_zip.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -84,7 +85,8 @@ std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomRea
   return decoded_view::as_elements(std::move(file), offset, decoding.bytes, decoding.code);
 }
 
-OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena)
+OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena,
+                   bool salvage)
     : item_(item), content_(file) {
   std::int64_t begin = item.offset, bytes = item.length;
   if (item.zstd) {
@@ -93,7 +95,13 @@ OpenItem::OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, s
     bytes = zstd_bytes_ = content_->size();
   }
   check_signature(*content_, begin, bytes, item);
-  zip_.emplace(content_, begin, bytes);
+  if (!salvage) {
+    zip_.emplace(content_, begin, bytes);
+    return;
+  }
+  zip::SalvagedZip salvaged = torch_save::salvage_saved_zip(content_, begin, bytes, arena, file->name());
+  zip_.emplace(std::move(*salvaged.zip));
+  lost_ = std::move(salvaged.lost);
 }
 
 const zip::Record& OpenItem::need(std::string_view name) const {
@@ -122,6 +130,9 @@ bool OpenItem::is_big_endian() const {
 
 Location OpenItem::location_of(const TensorView& view) const {
   if (view.inside) throw Error(ErrorCode::kUnsupported, "the elements of the item's tensor lie in its pickle");
+  if (!lost_.empty() && zip_->find(fmt::format("data/{}", view.key)) == nullptr) {
+    throw Error(ErrorCode::kCorruption, fmt::format("the item's {}", torch_save::why_lost(lost_, view.key)));
+  }
   const zip::Record& record = need(fmt::format("data/{}", view.key));
   if (record.bytes != view.storage_bytes) {
     throw Error(ErrorCode::kCorruption,
@@ -151,7 +162,7 @@ Location OpenItem::location_of(const TensorView& view) const {
 }
 
 ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes) {
-  const OpenItem zip(file, item, checked_add(box_bytes, kFrame), arena_);
+  const OpenItem zip(file, item, checked_add(box_bytes, kFrame), arena_, salvage_);
   const std::vector<std::byte> data_pkl = zip.data_pkl(arena_);
   const Pickled& pickled = this->pickled(as_text(data_pkl), file->name());
   TensorView view = pickled.view;

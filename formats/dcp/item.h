@@ -14,6 +14,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/zstd_item.h"
 #include "formats/parts/decoded_view/decoded_view.h"
+#include "formats/parts/zip/scan.h"
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/hash_table.h"
@@ -49,7 +50,9 @@ class OpenItem {
   /// \param arena        its budget pays for what is decoded and read; must outlive this.
   /// \throws Error kCorruption   not a torch.save zip there; see ZstdItem.
   /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
-  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena);
+  /// With `salvage` records that are damaged are as if they were not there, see torch_save::salvage_saved_zip.
+  OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena,
+           bool salvage = false);
   /// \throws Error kCorruption  it is missing, or the budget is spent.
   std::vector<std::byte> data_pkl(Arena& arena) const;
   /// Whether storages lie beside the pickle.
@@ -65,6 +68,7 @@ class OpenItem {
   std::shared_ptr<const RandomReader> content_;
   std::int64_t zstd_bytes_ = 0;
   std::optional<zip::ZipReader> zip_;
+  std::vector<zip::LostRecord> lost_;  ///< For repair.
 };
 
 /// What a tensor's item holds.
@@ -80,7 +84,7 @@ struct ItemTensor {
 class ItemOpener {
  public:
   /// Shapes and strides go into `arena`, and its budget pays for what is read.
-  explicit ItemOpener(Arena& arena) : arena_(arena) {}
+  explicit ItemOpener(Arena& arena, bool salvage = false) : arena_(arena), salvage_(salvage) {}
   /// \param box_bytes  what the item's tensor has by `.metadata`; bounds what a zstd stream may decode to.
   /// \throws Error kCorruption   no zip with one tensor in it.
   /// \throws Error kUnsupported  a tensor of another kind (sparse, quantized, ...); see OpenItem.
@@ -95,6 +99,7 @@ class ItemOpener {
   const Pickled& pickled(std::string_view data_pkl, const std::string& file);
 
   Arena& arena_;
+  bool salvage_;
   HashMap<std::string, Pickled> known_;
   Pickled last_;  ///< One that is too long to be remembered.
 };

@@ -35,8 +35,11 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
 
 }  // namespace
 
-ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog)
-    : catalog_(catalog), opener_(*catalog.arena), files_([&store, folder, &catalog](std::uint32_t index) {
+ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog, Salvage* salvage)
+    : catalog_(catalog),
+      salvage_(salvage),
+      opener_(*catalog.arena, salvage != nullptr),
+      files_([&store, folder, &catalog](std::uint32_t index) {
         return store.open_below(folder, catalog.files[index].path);
       }) {}
 
@@ -78,6 +81,7 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
     const Tensor& tensor = catalog_.tensors[t];
     for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       const std::uint32_t storage = catalog_.stored[catalog_.chunks[c].stored].storage;
+      if (salvage_ != nullptr && salvage_->lost_storage(storage) != nullptr) continue;
       if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
     }
   }
@@ -90,7 +94,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   Chunk& chunk = catalog_.chunks[one.chunk];
   StoredTensor& stored = catalog_.stored[chunk.stored];
   try {
-    if (one.item.zstd) earn(*file, one.item);  // All of it is read.
+    if (one.item.zstd || salvage_ != nullptr) earn(*file, one.item);  // All of it is read.
     const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
     check_item(tensor, chunk, found);
     settle(stored.storage, found.location);
@@ -98,7 +102,8 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     stored.first = chunk.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
-    throw;
+    if (salvage_ == nullptr || error.code() != ErrorCode::kCorruption) throw;
+    salvage_->lose_storage(stored.storage, error);
   }
 }
 

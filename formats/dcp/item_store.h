@@ -19,6 +19,7 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 
@@ -26,7 +27,8 @@ namespace shard::dcp {
 class ItemStore {
  public:
   /// Ownership: `store` and `catalog` must outlive this.
-  ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog);
+  /// With `salvage` (see OpenOptions) `locate` loses the storages that it throws for otherwise, and those stay lost.
+  ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog, Salvage* salvage = nullptr);
 
   /// Appends one storage for each item. \pre the catalog has the items' files and no storages yet.
   void set_items(std::vector<Item> items);
@@ -61,6 +63,7 @@ class ItemStore {
   void settle(std::uint32_t storage, const Location& location);
 
   Catalog& catalog_;
+  Salvage* salvage_;
   std::vector<Item> items_;
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;

@@ -27,6 +27,8 @@ class Parser {
     if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
     read_storage_data(arena_, classes_, pickle::need(root, "storage_data"), targets_, out_);
     if (const Value* megatron = pickle::attribute(root, "mcore_data")) set_reshaped_apart(*megatron);
+    if (const Value* note = pickle::attribute(root, kLostAttribute))
+      out_.lost_note = pickle::string(*note, kLostAttribute);
     return std::move(out_);
   }
 

@@ -20,6 +20,9 @@
 
 namespace shard::dcp {
 
+/// The attribute of Metadata that holds the note of what a repair could not save.
+inline constexpr const char* kLostAttribute = "shardctl_lost";
+
 /// Where one item lies.
 struct Item {
   std::int64_t offset = 0;   ///< Bytes, in its file.
@@ -58,7 +61,8 @@ struct Metadata {
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
   bool has_paths = false;  ///< Without them (torch 1.13) objects hold whatever lies below the top.
-  std::string maker;       ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
+  std::string lost_note;  ///< What a repair noted, see kLostNote; an attribute of Metadata that torch does not look at.
+  std::string maker;      ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
   std::vector<std::string> warnings;
 };
 

@@ -40,6 +40,10 @@ class MetadataDumper {
     storage_meta();
     out_.string("version");
     out_.string("1.0.0");
+    if (!metadata_.lost_note.empty()) {
+      out_.string(kLostAttribute);
+      out_.string(metadata_.lost_note);
+    }
     end_object();
     out_.finish();
   }

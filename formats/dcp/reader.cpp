@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/objects.h"
 #include "formats/dcp/rank_metadata.h"
+#include "formats/dcp/rebuild.h"
 #include "formats/dcp/source_files.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
@@ -23,11 +25,20 @@ namespace {
 class DcpReader : public Reader {
  public:
   DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options)
-      : store_(store), folder_(folder), findings_(*options.findings), opaque_globals_(options.opaque_globals) {
+      : store_(store),
+        folder_(folder),
+        findings_(*options.findings),
+        salvage_(options.salvage),
+        opaque_globals_(options.opaque_globals),
+        items_(store_, folder_, catalog_, salvage_) {
     catalog_.format = "dcp";
-    Metadata metadata = read_metadata();
+    Metadata metadata = salvage_ == nullptr ? read_metadata() : salvage_metadata(options.like);
+    if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
     add_files(store_, folder_, metadata, options, catalog_);
-    check_items(metadata, catalog_, findings_, [this](std::uint32_t index) { return file(index); });
+    CollectedFindings of_items;  // For repair each item is looked into.
+    check_items(metadata, catalog_, salvage_ == nullptr ? findings_ : of_items,
+                [this](std::uint32_t index) { return file(index); });
+    if (salvage_ != nullptr) clip_items(metadata);
     items_.set_items(std::move(metadata.items));
     objects_ = std::move(metadata.objects);
     fill_catalog(metadata, options.metadata_only);
@@ -47,12 +58,13 @@ class DcpReader : public Reader {
     if (objects_loaded_ || objects_.empty()) return;
     std::vector<Wanted> wanted;
     for (std::uint32_t i = 0; i < objects_.size(); ++i) {
-      if (loaded_[i].root == nullptr) wanted.push_back({items_.item(objects_[i].item), i, 0});
+      if (loaded_[i].root == nullptr && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
     }
     items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
       try {
         loaded_[one.entry] = load(file, one, false);
       } catch (Error& error) {
+        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
         error.of_tensor(objects_[one.entry].name).in_file(file->name());
         throw;
       }
@@ -77,9 +89,11 @@ class DcpReader : public Reader {
 
   // --- Opening ---
 
-  Metadata read_metadata() {
+  Metadata read_metadata() { return read_files(find_metadata(store_, folder_, findings_, catalog_.warnings)); }
+
+  Metadata read_files(const std::vector<MetadataFile>& files) {
     std::vector<RankMetadata> ranks;
-    for (const MetadataFile& each : find_metadata(store_, folder_, findings_, catalog_.warnings)) {
+    for (const MetadataFile& each : files) {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
       catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
@@ -89,11 +103,49 @@ class DcpReader : public Reader {
     return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
   }
 
+  /// The metadata that is whole: .metadata, else what a save that was stopped left of it, else that of ranks; else it
+  /// is made anew.
+  Metadata salvage_metadata(const Source* like) {
+    std::string why;
+    for (const MetadataChoice& choice : metadata_choices(store_, folder_, findings_)) {
+      try {
+        Metadata metadata = read_files(choice.files);
+        if (!why.empty()) salvage_->mend(fmt::format(".metadata was made anew from {}: {}", choice.shown, why));
+        return metadata;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kCorruption) throw;
+        catalog_.files.clear();
+        why += fmt::format("{}{}", why.empty() ? "" : "; ", reason_of(error));
+      }
+    }
+    catalog_.files.push_back({std::string(kMetadataName), 0, -1});
+    is_of_ranks_ = false;
+    return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, *salvage_, lost_items_);
+  }
+
+  /// Items end where their files end. What has nothing there is lost.
+  void clip_items(Metadata& metadata) {
+    for (const std::uint32_t item : lost_items_) {
+      salvage_->lose_storage(item, Error(ErrorCode::kCorruption, "no item was found for it"));
+    }
+    for (std::uint32_t i = 0; i < metadata.items.size(); ++i) {
+      Item& item = metadata.items[i];
+      const File& file = catalog_.files[item.file];
+      const std::int64_t there = file.bytes - item.offset;
+      if (item.length <= there) continue;
+      item.length = std::max<std::int64_t>(there, 0);
+      item.offset = std::min(item.offset, file.bytes);
+      if (there > 0) continue;
+      salvage_->lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));
+    }
+  }
+
   void fill_catalog(const Metadata& metadata, bool metadata_only) {
     catalog_.format_version = metadata.maker;
     catalog_.warnings.insert(catalog_.warnings.end(), metadata.warnings.begin(), metadata.warnings.end());
     try {
       add_tensors(metadata);
+      if (salvage_ != nullptr) check_all_items();
       if (is_of_ranks_) split_differing();
       loaded_.resize(objects_.size());
       hide_reshaped();
@@ -110,6 +162,12 @@ class DcpReader : public Reader {
   void add_details(Error& error) const {
     if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
     error.in_file(catalog_.files.front().path);
+  }
+
+  void check_all_items() {
+    std::vector<std::uint32_t> all(catalog_.tensors.size());
+    std::iota(all.begin(), all.end(), 0U);
+    items_.locate(all);
   }
 
   // Like tensors that no path leads to: a writer refuses what it cannot put into its own shape.
@@ -207,7 +265,8 @@ class DcpReader : public Reader {
   bool split_unless_equal(std::uint32_t index) {
     const Tensor tensor = catalog_.tensors[index];
     const auto chunks = catalog_.chunks_of(tensor);
-    const auto equals_first = [&](const Chunk& chunk) { return is_equal(chunks[0], chunk); };
+    const auto whole = std::ranges::find_if(chunks, [&](const Chunk& chunk) { return !is_lost(chunk); });
+    const auto equals_first = [&](const Chunk& chunk) { return is_lost(chunk) || is_equal(*whole, chunk); };
     if (std::ranges::all_of(chunks, equals_first)) return false;
     for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
       Tensor own = tensor;
@@ -221,6 +280,10 @@ class DcpReader : public Reader {
       }
     }
     return true;
+  }
+
+  bool is_lost(const Chunk& chunk) const {
+    return salvage_ != nullptr && salvage_->lost_storage(catalog_.stored[chunk.stored].storage) != nullptr;
   }
 
   bool is_equal(const Chunk& a, const Chunk& b) {
@@ -249,22 +312,41 @@ class DcpReader : public Reader {
     for (std::uint32_t i = 0; i < objects_.size(); ++i) {
       const Item& item = items_.item(objects_[i].item);
       const bool may_hold_tensors = item.zstd || item.length >= kLeastWithTensor;
-      if (may_hold_tensors && !objects_[i].is_reshaped) wanted.push_back({item, i, 0});
+      if (may_hold_tensors && !objects_[i].is_reshaped && !is_lost_object(i)) wanted.push_back({item, i, 0});
     }
     items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
       try {
         loaded_[one.entry] = load(file, one, true);
       } catch (Error& error) {  // Tensors may be in it that nobody would miss.
+        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
         findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
     add_inner_tensors();
   }
 
+  /// For repair: also notes what the storage of its item was lost for.
+  bool is_lost_object(std::uint32_t object) {
+    if (salvage_ == nullptr) return false;
+    const Error* const why = salvage_->lost_storage(objects_[object].item);
+    if (why != nullptr) lose_object(object, *why);
+    return why != nullptr;
+  }
+
+  void lose_object(std::uint32_t object, const Error& why) {
+    salvage_->lose_storage(objects_[object].item, why);
+    Loss loss;
+    loss.what = Loss::What::kObject;
+    loss.name = objects_[object].name;
+    loss.file = catalog_.files[items_.item(objects_[object].item).file].path;
+    loss.why = reason_of(why);
+    salvage_->lose(std::move(loss));
+  }
+
   /// \param if_tensors  nothing is loaded where the item holds none.
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
     items_.earn(*file, one.item);
-    const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena);
+    const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
     if (if_tensors && !item.has_storages()) return {};
     return load_object(*catalog_.arena, item, objects_[one.entry],
                        {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});
@@ -338,8 +420,9 @@ class DcpReader : public Reader {
     }
     std::vector<RankObject> ranks;
     for (std::size_t i = 0; i < objects_.size(); ++i) {
-      ranks.push_back({&objects_[i], &loaded_[i]});
+      if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
       if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
+      if (ranks.empty()) continue;  // Lost.
       list_object(*catalog_.arena, ranks, catalog_.objects);
       entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
       ranks.clear();
@@ -359,11 +442,13 @@ class DcpReader : public Reader {
   const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
+  Salvage* salvage_;
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
   Catalog catalog_ = source_catalog();
-  ItemStore items_{store_, folder_, catalog_};
-  std::vector<ObjectEntry> objects_;  // By name and rank where they are of ranks.
-  std::vector<LoadedObject> loaded_;  // Of each object; without a root until it is loaded.
+  ItemStore items_;
+  std::vector<std::uint32_t> lost_items_;  // Of metadata that was made anew: those that were not found.
+  std::vector<ObjectEntry> objects_;       // By name and rank where they are of ranks.
+  std::vector<LoadedObject> loaded_;       // Of each object; without a root until it is loaded.
 };
 
 }  // namespace

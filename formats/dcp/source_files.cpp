@@ -38,6 +38,24 @@ Error missing_rank(int rank, int highest, const std::string& folder) {
       .of_kind(FindingKind::kMissingFile);
 }
 
+/// \pre by rank
+void check_each_rank(const std::vector<MetadataFile>& found, int highest, const std::string& folder,
+                     Findings& findings) {
+  int next = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i > 0 && found[i].rank == found[i - 1].rank) {
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("{} and {} are both of rank {}", found[i - 1].name, found[i].name, found[i].rank))
+          .in_file(found[i].name)
+          .of_rank(found[i].rank)
+          .of_kind(FindingKind::kRankMismatch);
+    }
+    if (found[i].rank != next) findings.report(missing_rank(next, highest, folder));
+    next = found[i].rank + 1;
+  }
+  if (highest >= next) findings.report(missing_rank(next, highest, folder));
+}
+
 /// Indices of names, by rank and number.
 std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
   std::vector<std::uint32_t> order(names.size());
@@ -140,20 +158,28 @@ std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::str
   }
   if (found.empty()) throw_no_metadata(folder, names);
   std::ranges::sort(found, {}, &MetadataFile::rank);
-  int next = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (i > 0 && found[i].rank == found[i - 1].rank) {
-      throw Error(ErrorCode::kCorruption,
-                  fmt::format("{} and {} are both of rank {}", found[i - 1].name, found[i].name, found[i].rank))
-          .in_file(found[i].name)
-          .of_rank(found[i].rank)
-          .of_kind(FindingKind::kRankMismatch);
-    }
-    if (found[i].rank != next) findings.report(missing_rank(next, highest, folder));
-    next = found[i].rank + 1;
-  }
-  if (highest >= next) findings.report(missing_rank(next, highest, folder));
+  check_each_rank(found, highest, folder, findings);
   return found;
+}
+
+std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std::string& folder, Findings& findings) {
+  std::vector<MetadataChoice> choices;
+  MetadataChoice of_ranks{"the metadata of ranks", {}};
+  const std::vector<std::string> names = store.list(folder);
+  for (const std::string_view name : {kMetadataName, kUnfinished}) {
+    if (std::ranges::find(names, name) != names.end()) choices.push_back({std::string(name), {{std::string(name)}}});
+  }
+  int highest = -1;
+  for (const std::string& name : names) {
+    const int rank = metadata_rank(name);
+    highest = std::max({highest, rank, file_numbers(name).rank});
+    if (rank >= 0) of_ranks.files.push_back({name, rank});
+  }
+  if (of_ranks.files.empty()) return choices;
+  std::ranges::sort(of_ranks.files, {}, &MetadataFile::rank);
+  if (choices.empty()) check_each_rank(of_ranks.files, highest, folder, findings);
+  choices.push_back(std::move(of_ranks));
+  return choices;
 }
 
 void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,

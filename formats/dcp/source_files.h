@@ -25,6 +25,17 @@ struct MetadataFile {
 std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,
                                         std::vector<std::string>& warnings);
 
+/// For repair: metadata to try, the best first.
+struct MetadataChoice {
+  std::string shown;
+  std::vector<MetadataFile> files;
+};
+
+/// `.metadata`; `.metadata.tmp`, which torch renames at the end of a save; that of ranks, of which those that lack are
+/// reported where there is no other. Those that are there.
+/// \throws Error kCorruption  one rank has two.
+std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std::string& folder, Findings& findings);
+
 /// Adds the files that `metadata` names to the catalog, by rank and number, and replaces the items' file numbers by the
 /// catalog's. Sets world_size, and checks it against options.ranks_expected. Files that nothing lies in are a warning.
 /// \throws Error kNotFound (kind missing_file)  a file is missing, or ranks are; kCorruption  there are too many ranks.

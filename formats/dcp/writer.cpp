@@ -43,6 +43,9 @@ class DcpWriter : public Writer {
   void place(Catalog& target) override {
     place_items(target, flatten(target));
     settle_files(target);
+    if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
+      metadata_.lost_note = note->second;
+    }
     std::int64_t bytes = 0;
     dump_metadata(metadata_, [&bytes](std::string_view piece) { bytes += std::ssize(piece); });
     target.files.push_back({".metadata", bytes, -1});

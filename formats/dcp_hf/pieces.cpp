@@ -147,7 +147,7 @@ void PieceTable::check_bounds(const Piece& piece) const {
   }
 }
 
-void PieceTable::build(Findings& findings) {
+void PieceTable::build(Findings& findings, Salvage* salvage) {
   std::vector<std::uint32_t> begin(names_.size() + 1), order(pieces_.size());
   for (const Piece& piece : pieces_) ++begin[piece.name + 1];
   for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
@@ -159,7 +159,7 @@ void PieceTable::build(Findings& findings) {
   catalog_.storages.reserve(pieces_.size());
   for (std::size_t i = 0; i < names_.size(); ++i) {
     const auto pieces = std::span(std::as_const(order)).subspan(begin[i], begin[i + 1] - begin[i]);
-    if (!pieces.empty() && check_alike(pieces, findings)) add_tensor(names_[i], pieces);
+    if (!pieces.empty() && check_alike(pieces, findings)) add_tensor(names_[i], pieces, salvage);
   }
 }
 
@@ -222,18 +222,18 @@ Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
   return catalog_.arena->dims(std::span(ends).first(static_cast<std::size_t>(first.sizes.size())));
 }
 
-void PieceTable::add_tensor(std::string_view name, std::span<const std::uint32_t> pieces) {
+void PieceTable::add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Salvage* salvage) {
   Tensor tensor;
   tensor.name = name;
   tensor.shape = shape_of(pieces);
   tensor.dtype = pieces_[pieces.front()].dtype;
   tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
   tensor.chunk_count = static_cast<std::uint32_t>(pieces.size());
-  for (const std::uint32_t i : pieces) add_chunk(pieces_[i]);
+  for (const std::uint32_t i : pieces) add_chunk(pieces_[i], salvage);
   catalog_.tensors.push_back(tensor);
 }
 
-void PieceTable::add_chunk(const Piece& piece) {
+void PieceTable::add_chunk(const Piece& piece, Salvage* salvage) {
   std::array<std::int64_t, kMaxDims> strides;
   const auto used = std::span(strides).first(static_cast<std::size_t>(piece.sizes.size()));
   row_major_strides(piece.sizes, used);
@@ -243,6 +243,10 @@ void PieceTable::add_chunk(const Piece& piece) {
   stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
   stored.rank = catalog_.files[piece.file].rank;
   stored.dtype = piece.dtype;
+  const File& file = catalog_.files[piece.file];
+  if (salvage != nullptr && piece.bytes > 0 && piece.place + piece.bytes > file.bytes) {
+    salvage->lose_storage(stored.storage, Error(ErrorCode::kCorruption, "the file ends before it does"));
+  }
   catalog_.storages.push_back({.offset = piece.place, .bytes = piece.bytes, .file = piece.file});
   catalog_.chunks.push_back(
       {piece.offsets, piece.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});

@@ -16,6 +16,7 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::dcp_hf {
 
@@ -44,8 +45,9 @@ class PieceTable {
   void drop_file();
 
   /// Adds tensors, chunks, stored tensors and storages to the catalog; not sorted or checked for coverage yet. Reports
-  /// tensors whose pieces contradict one another (dtype_mismatch, shape_mismatch) and leaves them out.
-  void build(Findings& findings);
+  /// tensors whose pieces contradict one another (dtype_mismatch, shape_mismatch) and leaves them out. For repair
+  /// (`salvage`) pieces that reach past the end of their file are lost.
+  void build(Findings& findings, Salvage* salvage);
 
  private:
   struct Piece {
@@ -69,8 +71,8 @@ class PieceTable {
   bool check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const;
   const Piece* find_whole(std::span<const std::uint32_t> pieces) const;  ///< The first that says it, or null.
   Dims shape_of(std::span<const std::uint32_t> pieces) const;
-  void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces);
-  void add_chunk(const Piece& piece);
+  void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Salvage* salvage);
+  void add_chunk(const Piece& piece, Salvage* salvage);
 
   Catalog& catalog_;
   std::vector<Piece> pieces_;

@@ -29,6 +29,7 @@ class DcpHfReader final : public Reader {
   DcpHfReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
+        salvage_(options.salvage),
         source_(find_shard_files(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
         pieces_(catalog_) {
@@ -41,7 +42,8 @@ class DcpHfReader final : public Reader {
     for (std::uint32_t i = 0; i < source_.files.size(); ++i) try_file(i);
     check_ranks(options.ranks_expected);
     note_others();
-    pieces_.build(findings_);
+    if (salvage_ != nullptr) refuse_unknown_shapes();
+    pieces_.build(findings_, salvage_);
     finish();
   }
 
@@ -62,6 +64,7 @@ class DcpHfReader final : public Reader {
     } catch (Error& error) {
       error.in_file(catalog_.files[index].path);
       if (error.code() == ErrorCode::kUnsupported) throw;
+      has_lost_file_ = true;
       pieces_.drop_file();
       findings_.report(error);
     }
@@ -74,8 +77,11 @@ class DcpHfReader final : public Reader {
     file.identity = opened->identity();
     const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path);
     MetadataMap metadata;
-    safetensors::parse_header(header, file.path, file.bytes, metadata,
-                              [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); });
+    CollectedFindings ends;
+    safetensors::parse_header(
+        header, file.path, file.bytes, metadata, [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); },
+        salvage_ == nullptr ? throwing_findings() : ends);
+    for (const Error& end : ends.all()) salvage_->mend(fmt::format("{}: {}", file.path, reason_of(end)));
     take_sharding_info(metadata, file.path);
     check_version(metadata, file.path);
     const std::optional<Recorded> recorded = take_recorded(metadata, file.path);
@@ -178,6 +184,7 @@ class DcpHfReader final : public Reader {
   void check_present(const NumberRuns& wanted, const NumberRuns& present, const std::string& why) {
     const NumberRuns missing = missing_from(wanted, present);
     if (missing.empty()) return;
+    has_lost_file_ = true;
     const std::vector<std::int64_t> few = first_few(missing);
     const std::int64_t more = count_of(missing) - std::ssize(few);
     const ShardName absent{few.front(), 1, source_.files.front().name.count};
@@ -206,6 +213,17 @@ class DcpHfReader final : public Reader {
                          .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
+  /// Without a file a tensor whose whole shape no other states would look smaller than it is.
+  void refuse_unknown_shapes() const {
+    if (!has_lost_file_ || recorded_) return;
+    throw Error(ErrorCode::kCorruption, "cannot tell how large the tensors are")
+        .in_file(source_.folder)
+        .because(
+            "a shard is missing or cannot be read, and the others do not state whole shapes: the last rows of a "
+            "tensor may be what is lost")
+        .of_kind(FindingKind::kMissingFile);
+  }
+
   void note_others() {
     if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
   }
@@ -225,12 +243,14 @@ class DcpHfReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
+  Salvage* salvage_;
   SourceFiles source_;
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   PieceTable pieces_;
   std::vector<std::int64_t> ranks_;  ///< The rank of each file that has one, ascending.
   std::optional<std::uint32_t> first_read_;
+  bool has_lost_file_ = false;
   std::optional<Recorded> recorded_;  ///< What the first file says.
 };
 

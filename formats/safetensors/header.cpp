@@ -53,9 +53,8 @@ std::uint64_t read_length(const RandomReader& file) {
   return length;
 }
 
-[[noreturn]] void throw_truncated(const std::string& file, const std::string& message, std::int64_t expected,
-                                  std::int64_t found) {
-  throw Error(ErrorCode::kCorruption, message)
+Error truncated(const std::string& file, const std::string& message, std::int64_t expected, std::int64_t found) {
+  return Error(ErrorCode::kCorruption, message)
       .in_file(file)
       .expected(expected)
       .found(found)
@@ -68,12 +67,14 @@ std::uint64_t read_length(const RandomReader& file) {
 class HeaderParser {
  public:
   HeaderParser(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
-               std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry)
+               std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry,
+               Findings& ends)
       : file_(file),
         data_begin_(kLengthBytes + header.bytes),
         data_bytes_(file_bytes - data_begin_),
         metadata_(metadata),
         on_entry_(entry),
+        ends_(ends),
         json_(header.text.get(), header.text.get() + header.bytes, file, FindingKind::kBadHeader) {}
 
   void run() {
@@ -245,17 +246,16 @@ class HeaderParser {
       if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
       at = end;
     }
-    if (at > data_bytes_) {
-      throw_truncated(file_, fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_), at,
-                      data_bytes_);
-    }
+    const std::string what = fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_);
+    if (at > data_bytes_) ends_.report(truncated(file_, what, at, data_bytes_));
     if (at < data_bytes_) {
-      throw Error(ErrorCode::kCorruption, fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_))
-          .in_file(file_)
-          .expected(at)
-          .found(data_bytes_)
-          .because(fmt::format("{} bytes at the end of the file do not belong to a tensor", data_bytes_ - at))
-          .of_kind(FindingKind::kGap);
+      ends_.report(
+          Error(ErrorCode::kCorruption, what)
+              .in_file(file_)
+              .expected(at)
+              .found(data_bytes_)
+              .because(fmt::format("{} bytes at the end of the file do not belong to a tensor", data_bytes_ - at))
+              .of_kind(FindingKind::kGap));
     }
   }
 
@@ -267,6 +267,7 @@ class HeaderParser {
   std::int64_t data_begin_, data_bytes_;
   std::map<std::string, std::string>& metadata_;
   const std::function<void(const HeaderEntry&)>& on_entry_;
+  Findings& ends_;
   JsonCursor json_;
   std::string name_, dtype_;         ///< Decoded ones.
   std::vector<std::int64_t> shape_;  ///< The shape of the tensor being read.
@@ -279,7 +280,7 @@ std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
 HeaderText read_header_text(const RandomReader& file, const std::string& shown) {
   if (file.size() < kLengthBytes) {
-    throw_truncated(shown, fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
+    throw truncated(shown, fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);
@@ -294,7 +295,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   }
   const auto bytes = static_cast<std::int64_t>(length);
   if (bytes > file.size() - kLengthBytes) {
-    throw_truncated(shown, fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
+    throw truncated(shown, fmt::format("header ends at byte {}, file at {}", kLengthBytes + bytes, file.size()),
                     kLengthBytes + bytes, file.size());
   }
   const auto size = static_cast<std::size_t>(bytes);
@@ -317,8 +318,9 @@ std::size_t max_entries(const HeaderText& header) {
 }
 
 void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
-                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry) {
-  HeaderParser(header, file, file_bytes, metadata, entry).run();
+                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry,
+                  Findings& ends) {
+  HeaderParser(header, file, file_bytes, metadata, entry, ends).run();
 }
 
 bool looks_like_header(const RandomReader& file) {

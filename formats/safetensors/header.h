@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "libshard/core/dtype.h"
+#include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
 
 namespace shard::safetensors {
@@ -59,9 +60,12 @@ std::size_t max_entries(const HeaderText& header);
 /// \throws Error kCorruption (kind truncated, bad_header, shape_mismatch, gap, overlap, out_of_bounds, duplicate_name
 ///   for doubled metadata keys; doubled tensors are for the caller to see)
 /// \throws Error kUnsupported  F4 with an odd last dimension, more than kMaxDims dimensions.
+///
+/// Reports to `ends` where the tensors' bytes do not end with the file.
 /// Cost: one pass; 16 bytes of memory for each run of tensors whose bytes follow each other in the text's order.
 void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,
-                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry);
+                  std::map<std::string, std::string>& metadata, const std::function<void(const HeaderEntry&)>& entry,
+                  Findings& ends = throwing_findings());
 
 /// True when `file` begins as a safetensors file does: a plausible length, then '{'.
 bool looks_like_header(const RandomReader& file);

@@ -33,10 +33,11 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
+        salvage_(options.salvage),
         source_(find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
-    if (source_.index.empty()) {
+    if (!has_index()) {
       check_parts();
       for (std::size_t i = 0; i < source_.names.size(); ++i) try_file(source_.names[i], source_.shown[i], kNoIndex);
     } else {
@@ -53,6 +54,21 @@ class SafetensorsReader final : public Reader {
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
 
  private:
+  /// Whether there is an index, which is read then. One that is damaged is no loss: the headers say all but the files.
+  bool has_index() {
+    if (source_.index.empty()) return false;
+    try {
+      map_ = hf_index::read_weight_map(*store_.open(source_.index));
+    } catch (const Error& error) {
+      if (salvage_ == nullptr) throw;
+      salvage_->mend(
+          fmt::format("{}: the index was made anew from the headers: {}", base_name(source_.index), reason_of(error)));
+      return false;
+    }
+    catalog_.arena->adopt(map_.arena);
+    return true;
+  }
+
   std::unique_ptr<RandomReader> open_file(const std::string& name) const {
     return source_.folder.empty() ? store_.open(name) : store_.open_below(source_.folder, name);
   }
@@ -108,11 +124,26 @@ class SafetensorsReader final : public Reader {
     make_room(catalog_.chunks, entries);
     make_room(catalog_.tensors, entries);
     MetadataMap metadata;
-    parse_header(header, file.path, file.bytes, metadata, [&](const HeaderEntry& entry) {
+    CollectedFindings ends;
+    const std::size_t first_storage = catalog_.storages.size();
+    const auto take = [&](const HeaderEntry& entry) {
       if (index_file == kNoIndex || is_wanted(entry.name, index_file)) add_tensor(entry, index);
-    });
+    };
+    parse_header(header, file.path, file.bytes, metadata, take, salvage_ == nullptr ? throwing_findings() : ends);
     drop_sharding_info(metadata, file.path);
     merge_metadata(catalog_, metadata, file.path);
+    for (const Error& end : ends.all()) lose_beyond(file, first_storage, end);
+  }
+
+  /// For repair: tensors whose bytes reach past the end of the file are lost; all others are not.
+  void lose_beyond(const File& file, std::size_t first_storage, const Error& end) {
+    salvage_->mend(fmt::format("{}: {}", file.path, reason_of(end)));
+    for (std::size_t i = first_storage; i < catalog_.storages.size(); ++i) {
+      const Storage& storage = catalog_.storages[i];
+      if (storage.bytes > 0 && storage.offset + storage.bytes > file.bytes) {
+        salvage_->lose_storage(static_cast<std::uint32_t>(i), end);
+      }
+    }
   }
 
   void add_tensor(const HeaderEntry& entry, std::uint32_t file) {
@@ -152,8 +183,6 @@ class SafetensorsReader final : public Reader {
   }
 
   void read_indexed() {
-    map_ = hf_index::read_weight_map(*store_.open(source_.index));
-    catalog_.arena->adopt(map_.arena);
     std::vector<bool> is_read;
     for (std::uint32_t i = 0; i < map_.files.size(); ++i) is_read.push_back(try_indexed_file(i));
     check_index(is_read);
@@ -199,8 +228,10 @@ class SafetensorsReader final : public Reader {
   /// Files that were not read are findings already, not each of their tensors.
   void check_index(const std::vector<bool>& is_read) {
     for (const hf_index::WeightMapEntry& entry : map_.entries) {
-      if (entry.seen || !is_read[entry.file]) continue;
       const std::string& file = map_.files[entry.file];
+      if (!is_read[entry.file] && salvage_ != nullptr)
+        salvage_->lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
+      if (entry.seen || !is_read[entry.file]) continue;
       findings_.report(Error(ErrorCode::kCorruption,
                              fmt::format("the index places '{}' in {}, whose header lacks it", entry.name, file))
                            .in_file(base_name(source_.index))
@@ -225,7 +256,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void check_duplicates() {
-    const std::vector<Tensor>& tensors = catalog_.tensors;
+    std::vector<Tensor>& tensors = catalog_.tensors;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].name != tensors[i - 1].name) continue;
       const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
@@ -235,11 +266,13 @@ class SafetensorsReader final : public Reader {
       error.in_file(second).of_tensor(tensors[i].name).of_kind(FindingKind::kDuplicateName);
       if (first != second) error.hint("name the files that belong together, or add their index");
       findings_.report(error);
+      tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
     }
   }
 
   const SourceStore& store_;
   Findings& findings_;
+  Salvage* salvage_;
   SourceFiles source_;
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;

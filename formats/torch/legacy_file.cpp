@@ -62,7 +62,7 @@ class LegacyFile final : public SavedFile {
       root_ = next_pickle();
       storages_ = storages_of(ids);
       load_options_.persistent_ids = nullptr;
-      place_storages(*next_pickle());
+      place_or_lose(options);
       window_ = {};
     } catch (Error& error) {
       throw error.in_file(options.shown);
@@ -82,12 +82,27 @@ class LegacyFile final : public SavedFile {
     return {.bytes = storage.bytes, .stored_bytes = storage.bytes, .order = storage.offset};
   }
 
+  std::string why_lost(std::string_view key) const override {
+    return fmt::format("storage {} is not all there: {}", key, why_lost_);
+  }
+
   std::string record_name(std::uint32_t number) const override {
     return fmt::format("storage {}", storages_[number].key);
   }
   std::int64_t locate(std::uint32_t number) const override { return storages_[number].offset; }
 
  private:
+  /// For repair what stands behind a fault is lost: nothing says where a storage begins but the one before it.
+  void place_or_lose(const SavedFileOptions& options) {
+    try {
+      place_storages(*next_pickle());
+    } catch (const Error& error) {
+      if (options.salvage == nullptr || error.code() != ErrorCode::kCorruption) throw;
+      why_lost_ = error.what();
+      options.salvage->mend(fmt::format("{}: storages up to a fault were read: {}", options.shown, why_lost_));
+    }
+  }
+
   Value* next_pickle() {
     const std::int64_t bytes = pickle::scan(*file_, at_);
     const auto data = std::make_shared<const std::vector<std::byte>>(read_metadata(*file_, at_, bytes, arena_));
@@ -172,6 +187,7 @@ class LegacyFile final : public SavedFile {
   std::vector<LegacyStorage> storages_;  ///< By key.
   std::vector<std::byte> window_;        ///< What was read last.
   std::int64_t window_begin_ = 0;
+  std::string why_lost_;
 };
 
 }  // namespace

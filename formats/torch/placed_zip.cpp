@@ -73,7 +73,9 @@ void PlacedZip::place(Catalog& target, std::uint32_t file, const std::string& na
   for (const std::uint32_t storage : storages_) {
     sizes.push_back(storage == kNoIndex ? std::ssize(own_[own++].content) : target.storages[storage].bytes);
   }
-  zip_ = std::make_unique<SavedZip>(top_folder(name), pickle_bytes_, sizes);
+  const auto note = target.metadata.find(kLostNote);
+  const bool has_note = file == 0 && note != target.metadata.end();
+  zip_ = std::make_unique<SavedZip>(top_folder(name), pickle_bytes_, sizes, has_note ? note->second : std::string());
   for (std::size_t key = 0; key < storages_.size(); ++key) {
     if (storages_[key] == kNoIndex) continue;
     Storage& storage = target.storages[storages_[key]];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/weight_map.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_files.h"
@@ -27,10 +28,12 @@ class TorchReader final : public Reader {
   TorchReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(find_saved_files(source)),
-        files_(store_, catalog_, {source_.folder, options.opaque_globals}) {
+        salvage_(options.salvage),
+        source_(find_saved_files(source, salvage_)),
+        files_(store_, catalog_, {source_.folder, options.opaque_globals, salvage_}) {
     catalog_.format = "torch";
-    if (source_.index.empty()) {
+    if (!has_index()) {
+      lose_missing_part();
       for (const std::string& name : source_.names) try_file(name);
     } else {
       read_indexed();
@@ -49,12 +52,39 @@ class TorchReader final : public Reader {
   void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
 
  private:
+  /// Whether there is an index, which is read then. One that is damaged is no loss: the parts say all but their names.
+  bool has_index() {
+    if (source_.index.empty()) return false;
+    try {
+      map_ = hf_index::read_weight_map(*store_.open(source_.index));
+    } catch (const Error& error) {
+      if (salvage_ == nullptr) throw;
+      salvage_->mend(fmt::format("{} was made anew from the parts: {}", base_name(source_.index), reason_of(error)));
+      return false;
+    }
+    return true;
+  }
+
+  /// Parts without an index count themselves in their names. \pre only for repair there are any
+  void lose_missing_part() {
+    const std::string missing = source_.folder.empty() ? std::string() : hf_index::missing_part(source_.names, ".bin");
+    if (missing.empty()) return;
+    findings_.report(Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+                         .in_file(join_path(source_.folder, missing))
+                         .of_kind(FindingKind::kMissingFile));
+  }
+
   /// Reads one file; what is wrong with it is a finding, and the file is left out.
   void try_file(const std::string& name) {
+    const std::size_t tensors = catalog_.tensors.size(), objects = catalog_.objects.size();
     try {
       read_file(name);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kUnsupported) throw;
+      catalog_.tensors.resize(tensors);  // One chunk and one stored tensor each.
+      catalog_.chunks.resize(tensors);
+      catalog_.stored.resize(tensors);
+      catalog_.objects.resize(objects);
       findings_.report(error);
     }
   }
@@ -69,7 +99,7 @@ class TorchReader final : public Reader {
   }
 
   void read_indexed() {
-    WeightMap map = hf_index::read_weight_map(*store_.open(source_.index));
+    WeightMap& map = map_;
     FirstNames left_out;
     for (const std::string& name : source_.names) {
       if (!std::ranges::binary_search(map.files, name)) left_out.add(name);
@@ -114,8 +144,11 @@ class TorchReader final : public Reader {
                                               unlisted[0], and_more(unlisted.size() - 1)));
     }
     for (const WeightMapEntry& entry : map.entries) {
-      if (entry.seen || !was_read[entry.file]) continue;
       const std::string& file = map.files[entry.file];
+      if (!was_read[entry.file] && salvage_ != nullptr) {
+        salvage_->lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
+      }
+      if (entry.seen || !was_read[entry.file]) continue;
       findings_.report(
           Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it", entry.name, file))
               .in_file(base_name(source_.index))
@@ -144,7 +177,7 @@ class TorchReader final : public Reader {
   }
 
   void check_duplicates() {
-    const std::vector<Tensor>& tensors = catalog_.tensors;
+    std::vector<Tensor>& tensors = catalog_.tensors;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].name != tensors[i - 1].name || file_of(tensors[i]) == file_of(tensors[i - 1])) continue;
       findings_.report(Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", tensors[i].name,
@@ -152,14 +185,17 @@ class TorchReader final : public Reader {
                            .in_file(file_of(tensors[i]))
                            .of_tensor(tensors[i].name)
                            .of_kind(FindingKind::kDuplicateName));
+      tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
     }
   }
 
   const SourceStore& store_;
   Findings& findings_;
+  Salvage* salvage_;
   SourceFiles source_;
   Catalog catalog_ = source_catalog();
   SavedFiles files_;
+  WeightMap map_;              ///< Empty without an index.
   std::vector<Value*> roots_;  ///< By file; null where it is damaged.
 };
 

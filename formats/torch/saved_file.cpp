@@ -8,6 +8,8 @@
 
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/legacy_file.h"
+#include "formats/torch/salvaged_zip.h"
+#include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
@@ -94,12 +96,13 @@ SavedRecord::Coding coding_of(std::uint16_t method) {
 /// The zip of torch 1.6 and later.
 class ZipFile final : public SavedFile {
  public:
-  ZipFile(std::shared_ptr<const RandomReader> file, Arena& arena, const SavedFileOptions& options)
-      : zip_(file, 0, file->size()) {
+  ZipFile(zip::ZipReader zip, std::vector<zip::LostRecord> lost, Arena& arena, const SavedFileOptions& options)
+      : zip_(std::move(zip)), lost_(std::move(lost)) {
     refuse_torch_script(zip_, options.shown);
     check_version(zip_, options.shown);
     big_endian_ = has_big_endian_mark(zip_, options.shown);
     version_ = version_of(zip_);
+    if (const zip::Record* note = zip_.find(kLostRecord)) lost_note_ = as_text(zip_.read(*note, arena));
     const std::shared_ptr<const std::vector<std::byte>> data = read_pickle(zip_, arena, options.shown);
     arena.adopt(data);
     root_ = pickle::load(arena, *data, load_options(options));
@@ -117,6 +120,8 @@ class ZipFile final : public SavedFile {
     return {record.bytes, record.stored_bytes, record.header_offset, coding_of(record.method), record.checksum()};
   }
 
+  std::string why_lost(std::string_view key) const override { return torch_save::why_lost(lost_, key); }
+
   std::string record_name(std::uint32_t number) const override {
     const std::string& name = zip_.records()[number].name;
     return name.substr(std::min(name.size(), zip_.folder().size() + 1));
@@ -126,7 +131,18 @@ class ZipFile final : public SavedFile {
 
  private:
   zip::ZipReader zip_;
+  std::vector<zip::LostRecord> lost_;
 };
+
+std::unique_ptr<SavedFile> salvage_file(const std::shared_ptr<const RandomReader>& file, Arena& arena,
+                                        const SavedFileOptions& options) {
+  zip::SalvagedZip salvaged = salvage_saved_zip(file, 0, file->size(), arena, options.shown);
+  if (!salvaged.why_scanned.empty()) {
+    options.salvage->mend(fmt::format("{}: the zip's directory was made anew from its {} whole records: {}",
+                                      options.shown, salvaged.zip->records().size(), salvaged.why_scanned));
+  }
+  return std::make_unique<ZipFile>(std::move(*salvaged.zip), std::move(salvaged.lost), arena, options);
+}
 
 }  // namespace
 
@@ -142,7 +158,9 @@ pickle::LoadOptions load_options(const SavedFileOptions& options) {
 std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
                                            const SavedFileOptions& options) {
   if (is_legacy_file(*file)) return open_legacy_file(std::move(file), arena, options);
-  return std::make_unique<ZipFile>(std::move(file), arena, options);
+  if (options.salvage != nullptr) return salvage_file(file, arena, options);
+  return std::make_unique<ZipFile>(zip::ZipReader(file, 0, file->size()), std::vector<zip::LostRecord>(), arena,
+                                   options);
 }
 
 std::string_view HiddenTensors::kind_in(const Value& object) {

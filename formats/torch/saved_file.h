@@ -13,6 +13,7 @@
 #include "libshard/core/arena.h"
 #include "libshard/core/value.h"
 #include "libshard/io/source_store.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::torch_save {
 
@@ -38,10 +39,15 @@ class SavedFile {
   /// Who wrote it, for people: "zip, torch>=2.1", "legacy, torch<1.6".
   std::string_view version() const { return version_; }
 
+  /// What a repair noted in the file (kLostNote); empty where it did not.
+  const std::string& lost_note() const { return lost_note_; }
+
   virtual std::uint32_t record_count() const = 0;
   /// The number of the record that holds storage `key`, or kNoIndex.
   virtual std::uint32_t find(std::string_view key) const = 0;
   virtual SavedRecord record(std::uint32_t number) const = 0;
+  /// For repair: why storage `key` is not found. \pre find says kNoIndex
+  virtual std::string why_lost(std::string_view key) const = 0;
   /// What messages call it: "data/0".
   virtual std::string record_name(std::uint32_t number) const = 0;
   /// Offset in the file of the record's first byte. Cost: zips read the record's local header.
@@ -52,17 +58,20 @@ class SavedFile {
   Value* root_ = nullptr;
   bool big_endian_ = false;
   std::string_view version_;
+  std::string lost_note_;
 };
 
 struct SavedFileOptions {
   std::string shown;            ///< Names the file in messages.
   bool opaque_globals = false;  ///< See OpenOptions.
+  Salvage* salvage = nullptr;   ///< See OpenOptions.
 };
 
 /// How their pickles are read.
 pickle::LoadOptions load_options(const SavedFileOptions& options);
 
 /// Opens a zip or a legacy file, told by its first bytes, and reads its pickle. What the tree points to, `arena` keeps.
+/// With `salvage` every byte of a zip is read, and records that are damaged are as if they were not there.
 /// \throws Error kUnsupported  TorchScript.
 /// \throws Error kCorruption   see ZipReader, pickle::load and open_legacy_file; no data.pkl, a byte order that is
 /// none, a version that torch refuses.

@@ -138,8 +138,10 @@ struct SavedFiles::Impl {
     catalog.files.back().bytes = file->size();
     catalog.files.back().identity = file->identity();
     catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
-    last.saved = open_saved_file(std::move(file), *catalog.arena, {catalog.files.back().path, options.opaque_globals});
+    last.saved = open_saved_file(std::move(file), *catalog.arena,
+                                 {catalog.files.back().path, options.opaque_globals, options.salvage});
     last.first.assign(last.saved->record_count(), kNoIndex);
+    if (!last.saved->lost_note().empty()) catalog.metadata.try_emplace(kLostNote, last.saved->lost_note());
     return &last.saved->root();
   }
 
@@ -158,8 +160,11 @@ struct SavedFiles::Impl {
     return source;
   }
 
-  static std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) {
+  std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) const {
     const std::uint32_t number = saved_file.find(view.key);
+    if (number == kNoIndex && options.salvage != nullptr) {
+      throw Error(ErrorCode::kCorruption, saved_file.why_lost(view.key));
+    }
     if (number == kNoIndex) {
       throw Error(ErrorCode::kCorruption, fmt::format("the storage's record data/{} is missing", view.key))
           .of_kind(FindingKind::kMissingFile);
@@ -231,6 +236,14 @@ struct SavedFiles::Impl {
     return index;
   }
 
+  std::uint32_t add_lost(std::uint32_t file, const TensorView& view, const Error& why) {
+    const auto index = static_cast<std::uint32_t>(catalog.storages.size());
+    catalog.storages.push_back({.bytes = view.storage_bytes, .file = file, .location = location_of(view.location)});
+    sources.resize(index + 1);
+    options.salvage->lose_storage(index, why);
+    return index;
+  }
+
   std::uint32_t add_storage(std::uint32_t file, const TensorView& view, const StorageSource& source) {
     const auto index = static_cast<std::uint32_t>(catalog.storages.size());
     catalog.storages.push_back({.bytes = view.storage_bytes,
@@ -273,7 +286,13 @@ Value* SavedFiles::add_bytes(std::string_view bytes, const std::string& shown) {
 std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }
 
 std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view) {
-  StorageSource source = impl_->source_of(file, view);
+  StorageSource source;
+  try {
+    source = impl_->source_of(file, view);
+  } catch (const Error& error) {
+    if (impl_->options.salvage == nullptr || error.code() != ErrorCode::kCorruption) throw;
+    return impl_->add_lost(file, view, error);
+  }
   if (source.record == kNoIndex) return impl_->add_storage(file, view, source);
   std::uint32_t& first = impl_->opened[file].first[source.record];
   for (std::uint32_t i = first; i != kNoIndex; i = impl_->sources[i].next) {
@@ -282,6 +301,12 @@ std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view)
   source.next = first;
   first = impl_->add_storage(file, view, source);
   return first;
+}
+
+Salvage* SavedFiles::salvage() const { return impl_->options.salvage; }
+
+bool SavedFiles::is_lost(std::uint32_t storage) const {
+  return salvage() != nullptr && salvage()->lost_storage(storage) != nullptr;
 }
 
 void SavedFiles::locate(std::vector<std::uint32_t> storages) {

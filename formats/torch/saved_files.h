@@ -12,12 +12,14 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/io/source_store.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::torch_save {
 
 struct SavedFilesOptions {
   std::string folder;           ///< What names lie in; empty when they are paths as given.
   bool opaque_globals = false;  ///< See OpenOptions.
+  Salvage* salvage = nullptr;   ///< See OpenOptions.
 };
 
 /// Zips and legacy files alike. Threads: `file` and `bytes_of` are safe; the rest by one.
@@ -41,8 +43,14 @@ class SavedFiles {
 
   /// The storage that `view`, a tensor of file number `file`, looks into; added to the catalog when it is new. Views
   /// whose elements are decoded in different ways (byte order, conj, neg) have storages of their own over one record.
-  /// \throws Error kCorruption  the record is absent (kind missing_file) or has another size (kind shape_mismatch).
+  /// \throws Error kCorruption  the record is absent (kind missing_file) or has another size (kind shape_mismatch);
+  ///   for repair it is a storage of its own that is lost.
   std::uint32_t storage_of(std::uint32_t file, const TensorView& view);
+
+  /// For repair: whether storage_of has found that its bytes are lost.
+  bool is_lost(std::uint32_t storage) const;
+  /// Whether damage is a loss, see SavedFilesOptions. Null where it is refused.
+  Salvage* salvage() const;
 
   /// Sets Storage::offset of those that have none yet, in file order. \throws Error kCorruption
   void locate(std::vector<std::uint32_t> storages);

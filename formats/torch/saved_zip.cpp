@@ -41,13 +41,15 @@ std::string serialization_id(Hasher& crcs) {
 
 }  // namespace
 
-SavedZip::SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes)
-    : layout_(std::move(folder)), storages_(storage_bytes.size()) {
+SavedZip::SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes,
+                   std::string note)
+    : layout_(std::move(folder)), storages_(storage_bytes.size()), note_(std::move(note)) {
   layout_.add("data.pkl", pickle_bytes);
   for (const SmallRecord& record : kBeforeStorages) layout_.add(record.name, std::ssize(record.content));
   assert(layout_.size() == kFirstStorage);
   for (std::size_t i = 0; i < storages_; ++i) layout_.add(fmt::format("data/{}", i), storage_bytes[i]);
   layout_.add(kVersion.name, std::ssize(kVersion.content));
+  if (!note_.empty()) layout_.add(kLostRecord, std::ssize(note_));
   layout_.add(kIdName, kIdDigits);
 }
 
@@ -64,25 +66,26 @@ void SavedZip::write_end(std::uint32_t pickle_crc, const std::function<std::uint
                          const std::function<void(std::string_view)>& sink) const {
   constexpr std::size_t kPiece = 1 << 16;
   const std::size_t version = kFirstStorage + storages_;
-  std::string id;
+  std::vector<std::string> ending{std::string(kVersion.content)};  // The records from `version` on.
+  if (!note_.empty()) ending.push_back(note_);
   const auto crc_of_record = [&](std::size_t record) {
     if (record == 0) return pickle_crc;
     if (record < kFirstStorage) return kBeforeStorages[record - 1].crc();
     if (record < version) return crc_of_storage(record - kFirstStorage);
-    return record == version ? kVersion.crc() : crc_of(id);
+    return crc_of(ending[record - version]);
   };
   Hasher crcs(HashAlgorithm::kXxh3_128);
-  for (std::size_t record = 0; record <= version; ++record) {
+  for (std::size_t record = 0; record < version + ending.size(); ++record) {
     const std::uint32_t crc = crc_of_record(record);
     crcs.update(std::as_bytes(std::span(&crc, 1)));
   }
-  id = serialization_id(crcs);
+  ending.push_back(serialization_id(crcs));
 
   std::string piece;
-  for (const auto& [record, content] : {std::pair(version, kVersion.content), {version + 1, std::string_view(id)}}) {
-    layout_.append_header(record, piece);
-    piece += content;
-    layout_.append_descriptor(record, crc_of(content), piece);
+  for (std::size_t i = 0; i < ending.size(); ++i) {
+    layout_.append_header(version + i, piece);
+    piece += ending[i];
+    layout_.append_descriptor(version + i, crc_of(ending[i]), piece);
   }
   for (std::size_t record = 0; record < layout_.size(); ++record) {
     layout_.append_entry(record, crc_of_record(record), piece);

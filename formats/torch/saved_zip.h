@@ -14,11 +14,16 @@
 
 namespace shard::torch_save {
 
+/// The record of the note of what a repair could not save.
+inline constexpr const char* kLostRecord = "shardctl.lost";
+
 /// Offsets count from the zip's first byte. Threads: const members may be called by several at once.
 class SavedZip {
  public:
-  /// `storage_bytes[i]` is the size of `data/<i>`.
-  SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes);
+  /// `storage_bytes[i]` is the size of `data/<i>`. `note`: what a repair noted (kLostNote), a record of its own that
+  /// torch does not look at; empty: there is none.
+  SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes,
+           std::string note = {});
   std::int64_t total_bytes() const { return layout_.total_bytes(); }
   std::int64_t data_offset(std::size_t storage) const { return layout_.data_offset(kFirstStorage + storage); }
 
@@ -51,6 +56,7 @@ class SavedZip {
 
   zip::ZipLayout layout_;
   std::size_t storages_;
+  std::string note_;
 };
 
 }  // namespace shard::torch_save

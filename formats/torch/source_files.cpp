@@ -41,7 +41,7 @@ bool is_saved_zip(const RandomReader& file) {
          std::string_view::npos;
 }
 
-SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
+SourceFiles from_folder(const SourceStore& store, const std::string& folder, Salvage* salvage) {
   const std::vector<std::string> names = store.list(folder);
   SourceFiles files;
   files.folder = folder;
@@ -55,6 +55,11 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
     return files;
   }
   const bool has_parts = std::ranges::any_of(names, is_part_name);
+  if (has_parts && salvage != nullptr) {
+    salvage->mend(fmt::format("{} was made anew from the parts", kUsualIndex));
+    std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
+    return files;
+  }
   throw Error(ErrorCode::kNotFound, has_parts ? "the folder holds parts of a checkpoint, but not their index"
                                               : "the folder holds no pytorch_model.bin")
       .in_file(join_path(folder, has_parts ? kUsualIndex : kSingle))
@@ -63,7 +68,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
 
 }  // namespace
 
-SourceFiles find_saved_files(const Source& source) {
+SourceFiles find_saved_files(const Source& source, Salvage* salvage) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() > 1) {
@@ -71,7 +76,7 @@ SourceFiles find_saved_files(const Source& source) {
         .in_file(first)
         .because("this build reads one file, or a folder with an index");
   }
-  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
+  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first, salvage);
   SourceFiles files;
   const auto file = source.store->open(first);
   if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kDataSuffix)) {

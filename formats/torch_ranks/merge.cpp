@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <compare>
+#include <optional>
+#include <utility>
 
 #include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
@@ -129,6 +131,17 @@ class Merge {
 
   bool is_on_all(Holders holders) const { return std::ssize(holders) == context_.world_size; }
 
+  /// For repair: whether all ranks that are left hold it, where that is more than one.
+  bool is_on_all_left(Holders holders) {
+    Salvage* const salvage = context_.files.salvage();
+    if (is_on_all(holders) || salvage == nullptr) return is_on_all(holders);
+    if (holders.size() < 2 || holders.size() != ranks_.size()) return false;
+    if (!std::exchange(has_told_of_left_, true)) {
+      salvage->mend("what all ranks that are left hold alike was taken for what the lost ranks held");
+    }
+    return true;
+  }
+
   const MeshLayout::Rule* rule_of(const Holder& holder) const {
     if (layout_ == nullptr) return nullptr;
     const std::vector<std::size_t> matching = layout_->rules_for(holder.leaf->name);
@@ -154,19 +167,25 @@ class Merge {
     const std::uint32_t first = add_plain(holders[0], -1);
     std::vector<std::uint32_t> stored;
     bool is_same = true;
+    std::uint32_t whole = stored_of(first);  // That the others are compared with: not a lost one, where there is one.
     for (const Holder& holder : holders.subspan(1)) {
       stored.push_back(add_stored(context_, holder, view_of(holder)));
       const std::vector<StoredTensor>& all = context_.catalog.stored;
-      is_same = is_same && is_equal(context_.files, context_.catalog, all[stored_of(first)], all[stored.back()]);
+      if (context_.files.is_lost(all[whole].storage)) whole = stored.back();
+      is_same = is_same && is_equal(context_.files, context_.catalog, all[whole], all[stored.back()]);
     }
-    finish_plain(holders, first, stored, is_same);
+    finish_plain(holders, first, stored, is_same ? std::optional(whole) : std::nullopt);
   }
 
-  void finish_plain(Holders holders, std::uint32_t first, const std::vector<std::uint32_t>& stored, bool is_same) {
+  /// \param same  what stands for all of them; nothing where they differ.
+  void finish_plain(Holders holders, std::uint32_t first, const std::vector<std::uint32_t>& stored,
+                    std::optional<std::uint32_t> same) {
     Catalog& catalog = context_.catalog;
-    if (is_same) {
+    if (same) {
+      if (*same != stored_of(first)) ++taken_from_others_;
+      catalog.stored[stored_of(first)] = catalog.stored[*same];
       catalog.stored.resize(catalog.stored.size() - stored.size());
-      if (!is_on_all(holders)) catalog.tensors[first].rank = holders[0].rank();
+      if (!is_on_all_left(holders)) catalog.tensors[first].rank = holders[0].rank();
       return;
     }
     catalog.tensors[first].rank = holders[0].rank();
@@ -199,7 +218,7 @@ class Merge {
       return !objects_.is_equal(*holders[0].leaf->node, *each.leaf->node);
     };
     if (std::ranges::none_of(holders, differs))
-      return add_object(holders[0], is_on_all(holders) ? -1 : holders[0].rank());
+      return add_object(holders[0], is_on_all_left(holders) ? -1 : holders[0].rank());
     for (const Holder& holder : holders) add_object(holder, holder.rank());
   }
 
@@ -211,6 +230,10 @@ class Merge {
   }
 
   void warn() {
+    if (taken_from_others_ > 0) {
+      context_.files.salvage()->mend(fmt::format("{} damaged plain {} taken from another rank", taken_from_others_,
+                                                 taken_from_others_ == 1 ? "tensor was" : "tensors were"));
+    }
     if (holding_.count() == 0) return;
     context_.catalog.warnings.push_back(
         fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
@@ -234,7 +257,9 @@ class Merge {
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
   pickle::Equality objects_{{.budget = context_.catalog.arena->budget().get()}};
-  FirstNames holding_;                                   ///< Objects with tensors inside.
+  bool has_told_of_left_ = false;
+  std::size_t taken_from_others_ = 0;  ///< For repair: tensors of which the first rank's copy is lost.
+  FirstNames holding_;                 ///< Objects with tensors inside.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
 };

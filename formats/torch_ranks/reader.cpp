@@ -26,7 +26,7 @@ class RanksReader final : public Reader {
   RanksReader(const Source& source, const OpenOptions& options)
       : findings_(*options.findings),
         source_(find_rank_files(source)),
-        files_(*source.store, catalog_, {.folder = source_.folder, .opaque_globals = options.opaque_globals}) {
+        files_(*source.store, catalog_, {source_.folder, options.opaque_globals, options.salvage}) {
     catalog_.format = "torch-ranks";
     if (source_.names.empty()) {
       throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);

@@ -35,6 +35,8 @@ namespace shard {
 inline constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;
 /// The key of Catalog::metadata under which formats without shared storages note the aliases that they store in full.
 inline constexpr const char* kAliasesNote = "shardctl.aliases";
+/// The key under which a repaired checkpoint notes what its source had lost (repair/lost_note.h).
+inline constexpr const char* kLostNote = "shardctl.lost";
 
 struct File {
   std::string path;         ///< Relative to the checkpoint's root; for a source of single files its base name.

@@ -54,6 +54,7 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameRendezvous, "", "say where rank 0 can be reached: --rdzv HOST:PORT"},
       {Remedy::kNameRank, "$PMIX_RANK", "pass --rank $PMIX_RANK --world-size N --rdzv HOST:PORT"},
       {Remedy::kReadFolder, "a b", "name 'a b' as the source"},
+      {Remedy::kNameLike, "", "name another checkpoint of the same job with --like CKPT"},
       {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
   };
   ASSERT_EQ(table.size(), static_cast<std::size_t>(kRemedyCount));

@@ -177,6 +177,11 @@ def write_inputs(work: Path) -> None:
     }, {})
     shutil.copytree(work / "data/demo/ckpt", work / "cut")
     os.truncate(work / "cut/__2_0.distcp", 9000)
+    (work / "two").mkdir()
+    shutil.copy(work / "a.safetensors", work / "two/model-00001-of-00002.safetensors")
+    shutil.copy(work / "a.safetensors", work / "mended.safetensors")
+    with open(work / "mended.safetensors", "ab") as file:
+        file.write(b"more")
 
 
 # Their documents together hold every field, with every kind of value, present and absent.
@@ -206,6 +211,14 @@ cat data/torch/nested.pt nothing
 cat data/torch/nested.pt size
 digest data/demo/ckpt
 gather data/golden/2.11.0/dcp_hf_r2 -o plan.safetensors --dry-run
+repair cut -o plan --dry-run
+repair cut -o repaired
+repair two -o other
+repair two -o plan --dry-run
+repair data/demo/ckpt -o fewer --ranks-expected 6
+repair data/demo/ckpt -o plan --ranks-expected 6 --dry-run
+repair mended.safetensors -o whole.safetensors
+repair mended.safetensors -o plan.safetensors --dry-run
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
 version
 env

@@ -25,6 +25,12 @@ std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uin
   return {};
 }
 
+}  // namespace
+
+Error damaged(FindingKind kind, const std::string& message) {
+  return Error(ErrorCode::kCorruption, "zip: " + message).of_kind(kind);
+}
+
 void check_name(std::string_view name) {
   const auto bad = [&](std::string_view why) {
     return damaged(FindingKind::kBadHeader, fmt::format("record name '{}' {}", name, why))
@@ -48,12 +54,6 @@ void check_flags(std::uint16_t flags, std::string_view name) {
   if ((flags & ~kKnownFlags) != 0) {
     throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags));
   }
-}
-
-}  // namespace
-
-Error damaged(FindingKind kind, const std::string& message) {
-  return Error(ErrorCode::kCorruption, "zip: " + message).of_kind(kind);
 }
 
 std::int64_t to_size(std::uint64_t number, std::string_view field) {
@@ -103,7 +103,7 @@ Record take_entry(std::span<const std::byte>& rest) {
   }
   if (record.method == kDeflated && record.bytes / kDeflateRatio > record.stored_bytes) {
     throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' of {} compressed bytes cannot hold {}", record.name,
-                                            record.stored_bytes, record.bytes))
+                                                       record.stored_bytes, record.bytes))
         .because("deflate makes data at most 1032 times smaller");
   }
   rest = rest.subspan(all);

@@ -35,6 +35,11 @@ class Zip64 {
   bool found_ = false;
 };
 
+/// \throws Error kCorruption (kind bad_header)  a record of that name may lead elsewhere.
+void check_name(std::string_view name);
+/// \throws Error kUnsupported  encryption, unknown flags. `name` is for messages.
+void check_flags(std::uint16_t flags, std::string_view name);
+
 /// The directory entry at the front of `rest`, all but its `limit`; moves `rest` past it.
 /// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be,
 ///   it is of another disk.

@@ -31,6 +31,7 @@ struct Record {
   std::uint32_t crc32 = 0;
   std::uint16_t method = 0;  ///< 0 stored, 8 deflated.
   std::uint16_t flags = 0;
+  std::int64_t data_offset = -1;  ///< In the FILE; -1: the local header says it. Set for records that were salvaged.
 
   /// The content's CRC-32; nothing where the writer left it out. torch writes 0 when it is told to compute none, and
   /// where somebody else will write the data (skip_data).
@@ -48,6 +49,10 @@ class ZipReader {
   /// \throws Error kCorruption (kind truncated, bad_header, duplicate_name, overlap, out_of_bounds), kUnsupported
   ///   (several disks, encryption, unknown flags).
   ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes);
+  /// Of records that were salvaged (salvage.h), at [begin, begin + bytes); their places are not checked any more.
+  /// \throws Error kCorruption (kind duplicate_name)
+  ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes,
+            std::vector<Record> records);
   /// In the directory's order.
   const std::vector<Record>& records() const { return records_; }
   /// The record `top folder/name`, or null. torch's reader takes the folder from the first entry.
@@ -82,6 +87,7 @@ class ZipReader {
   [[noreturn]] void throw_disks(std::string_view where) const;
   End read_zip64_end(std::int64_t locator, const End& classic) const;
   void read_directory(const End& end);
+  void take_folder();
   void check_places(std::int64_t directory);
   void index_names();
   void check_gap(const Record& record, std::int64_t gap, bool has_extra) const;

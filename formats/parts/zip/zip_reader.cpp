@@ -65,6 +65,14 @@ ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begi
   }
 }
 
+ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begin, std::int64_t bytes,
+                     std::vector<Record> records)
+    : file_(std::move(file)), begin_(begin), bytes_(bytes), records_(std::move(records)) {
+  has_checksums_ = std::ranges::any_of(records_, [](const Record& record) { return record.crc32 != 0; });
+  take_folder();
+  index_names();
+}
+
 std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t count,
                                            std::vector<std::byte>& scratch) const {
   if (offset < 0 || count < 0 || offset > bytes_ || count > bytes_ - offset) {
@@ -189,6 +197,10 @@ void ZipReader::read_directory(const End& end) {
     throw damaged(FindingKind::kBadHeader,
                   fmt::format("{} bytes follow the directory's {} entries", left, end.entries));
   }
+  take_folder();
+}
+
+void ZipReader::take_folder() {
   if (records_.empty()) return;
   const std::string& first = records_.front().name;
   if (const std::size_t slash = first.find('/'); slash != first.npos) folder_ = first.substr(0, slash);
@@ -263,6 +275,7 @@ void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra
 }
 
 std::int64_t ZipReader::data_offset(const Record& record) const {
+  if (record.data_offset >= 0) return record.data_offset;
   std::vector<std::byte> scratch;
   const std::int64_t name_bytes = static_cast<std::int64_t>(record.name.size());
   const auto wrong = [&](std::string_view what) {

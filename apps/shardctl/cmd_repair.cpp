@@ -1,0 +1,30 @@
+#include <fmt/format.h>
+
+#include "apps/shardctl/copy_verb.h"
+#include "apps/shardctl/source.h"
+#include "apps/shardctl/verbs.h"
+#include "libshard/core/error.h"
+
+namespace shard::app {
+namespace {
+
+void refuse_ranks(const LaunchFacts& launch) {
+  if (launch.size <= 1) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot repair with {} ranks", launch.size))
+      .because("repair runs in one process, which reads the whole source")
+      .hint("run it without a launcher");
+}
+
+}  // namespace
+
+int run_repair(Session& session, const Options& options) {
+  refuse_ranks(options.launch);
+  Salvage salvage;
+  const auto open = [&salvage](const Session& own, const Options& given, Log& log) {
+    const Source like{&own.fs, {given.like}};
+    return open_source(own, given.source, log, {.salvage = &salvage, .like = given.like.empty() ? nullptr : &like});
+  };
+  return run_copy_verb(session, options, {open, &salvage});
+}
+
+}  // namespace shard::app

@@ -1,0 +1,25 @@
+/// \file
+/// What the writing verbs share: open a source, copy it to DST, say what was done.
+#pragma once
+
+#include <functional>
+
+#include "apps/shardctl/log.h"
+#include "apps/shardctl/options.h"
+#include "apps/shardctl/session.h"
+#include "apps/shardctl/source.h"
+#include "libshard/repair/salvage.h"
+
+namespace shard::app {
+
+/// What is a verb's own.
+struct CopyVerb {
+  std::function<OpenSource(const Session& session, const Options& options, Log& log)> open;
+  /// What `open` could not save, for the result; null where it refuses all damage.
+  const Salvage* salvage = nullptr;
+};
+
+/// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.
+int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb);
+
+}  // namespace shard::app

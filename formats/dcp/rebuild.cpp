@@ -1,0 +1,271 @@
+#include "formats/dcp/rebuild.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "formats/dcp/names.h"
+#include "formats/dcp/source_files.h"
+#include "formats/parts/zip/scan.h"
+#include "formats/torch/tensor_pickle.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::dcp {
+
+namespace {
+
+/// What a file holds, by place: a torch.save zip, or what is left of one.
+struct FoundItem {
+  std::int64_t begin = 0, end = 0;
+  bool is_readable = false;    ///< Its pickle is whole.
+  bool is_whole = false;       ///< All of it is: where it ends is certain.
+  std::optional<DType> dtype;  ///< Of a tensor's item; nothing for an object's.
+  std::vector<std::int64_t> sizes;
+};
+
+/// What the other save has in a file, by place.
+struct ExpectedItem {
+  std::int64_t offset = 0, length = 0;
+  std::uint32_t item = 0;      ///< Index into Metadata::items.
+  std::optional<DType> dtype;  ///< As above.
+  Dims sizes;
+};
+
+using ExpectedFiles = std::map<std::string, std::vector<ExpectedItem>>;
+
+FoundItem look_into(const std::shared_ptr<const RandomReader>& file, zip::FoundZip found, bool opaque_globals,
+                    Arena& arena) {
+  FoundItem item{found.begin, found.end, false, found.is_whole, std::nullopt, {}};
+  try {
+    const zip::ZipReader zip(file, found.begin, found.end - found.begin, std::move(found.records));
+    const zip::Record* const record = zip.find("data.pkl");
+    if (record == nullptr) return item;
+    Arena scratch(arena.budget());
+    pickle::LoadOptions options;
+    options.file = file->name();
+    options.allow = pickle::is_known_global;
+    options.opaque_unknown = opaque_globals;
+    const std::vector<std::byte> bytes = zip.read(*record, arena);
+    const std::optional<torch_save::TensorView> view =
+        torch_save::as_tensor(scratch, *pickle::load(scratch, bytes, options));
+    item.is_readable = true;
+    if (!view) return item;
+    item.dtype = view->dtype;
+    item.sizes.assign(view->shape.begin(), view->shape.end());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruption) throw;
+  }
+  return item;
+}
+
+std::vector<FoundItem> items_in(const std::shared_ptr<const RandomReader>& file, bool opaque_globals, Arena& arena) {
+  arena.earn(0, file->allocated_bytes(0, file->size()));
+  std::vector<FoundItem> items;
+  for (zip::FoundZip& found : zip::scan_zips(file, 0, file->size(), arena)) {
+    items.push_back(look_into(file, std::move(found), opaque_globals, arena));
+  }
+  return items;
+}
+
+ExpectedFiles expected_files(const Metadata& like) {
+  ExpectedFiles files;
+  const auto add = [&](std::uint32_t index, std::optional<DType> dtype, Dims sizes) {
+    const Item& item = like.items[index];
+    files[like.files[item.file]].push_back({item.offset, item.length, index, dtype, sizes});
+  };
+  for (const ObjectEntry& object : like.objects) add(object.item, std::nullopt, {});
+  for (const TensorEntry& tensor : like.tensors) {
+    for (std::uint32_t c = 0; c < tensor.chunk_count; ++c) {
+      const ChunkEntry& chunk = like.chunks[tensor.first_chunk + c];
+      add(chunk.item, tensor.dtype, chunk.sizes);
+    }
+  }
+  for (auto& [name, items] : files) {
+    std::ranges::sort(items, {}, [](const ExpectedItem& each) { return std::pair(each.offset, each.item); });
+    const auto again = std::ranges::unique(items, {}, &ExpectedItem::item);  // Replicas of one item.
+    items.erase(again.begin(), again.end());
+  }
+  return files;
+}
+
+bool is_same_kind(const FoundItem& found, const ExpectedItem& expected) {
+  return found.dtype == expected.dtype && (!found.dtype || std::ranges::equal(found.sizes, expected.sizes));
+}
+
+/// Which found item is which expected one, in one file.
+struct Pairing {
+  struct Pair {
+    std::size_t found, expected;
+  };
+  std::vector<Pair> pairs;
+  std::string why_unnamed;   ///< Of the items that are in no pair.
+  bool contradicts = false;  ///< The other save has other items in this file.
+};
+
+/// A damaged item may be two whose border is lost. The last one may be cut.
+bool has_sure_end(const std::vector<FoundItem>& found, std::size_t i, const ExpectedItem& expected) {
+  const std::int64_t length = found[i].end - found[i].begin;
+  const bool is_cut = i + 1 == found.size() && found[i].is_readable && length < expected.length;
+  return found[i].is_whole || length == expected.length || is_cut;
+}
+
+/// The expected item that follows those that fill `bytes` from `next` on; 0 where none does.
+std::size_t behind_hole(std::span<const ExpectedItem> expected, std::size_t next, std::int64_t bytes) {
+  while (next < expected.size() && bytes > 0) bytes -= expected[next++].length;
+  return bytes == 0 ? next : 0;
+}
+
+Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const ExpectedItem> expected) {
+  Pairing pairing;
+  std::size_t next = 0;
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].begin != at) next = behind_hole(expected, next, found[i].begin - at);
+    if (found[i].begin != at && next == 0) {
+      pairing.why_unnamed = "damaged bytes lie before it";
+      return pairing;
+    }
+    pairing.contradicts = next == expected.size() || (found[i].is_readable && !is_same_kind(found[i], expected[next]));
+    if (pairing.contradicts) return pairing;
+    at = found[i].begin;
+    if (!has_sure_end(found, i, expected[next])) continue;  // Damaged bytes, as far as the order is concerned.
+    at = found[i].end;
+    pairing.pairs.push_back({i, next++});
+  }
+  pairing.why_unnamed = "its end is damaged";
+  return pairing;
+}
+
+/// Tensors whose dtype and sizes no other item of the file has, found or expected.
+Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const ExpectedItem> expected) {
+  using Kind = std::pair<DType, std::vector<std::int64_t>>;
+  std::map<Kind, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> kinds;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].is_readable && found[i].dtype) kinds[{*found[i].dtype, found[i].sizes}].first.push_back(i);
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const ExpectedItem& item = expected[i];
+    if (item.dtype) kinds[{*item.dtype, {item.sizes.begin(), item.sizes.end()}}].second.push_back(i);
+  }
+  Pairing pairing;
+  for (const auto& [kind, items] : kinds) {
+    if (items.first.size() == 1 && items.second.size() == 1) {
+      pairing.pairs.push_back({items.first.front(), items.second.front()});
+    }
+  }
+  pairing.why_unnamed =
+      "the other checkpoint has another order of items, and several have its dtype and sizes, or none";
+  return pairing;
+}
+
+/// Gives the items of the other save's metadata the places of those that were found.
+class Placer {
+ public:
+  Placer(Metadata& metadata, Salvage& salvage) : metadata_(metadata), salvage_(salvage) {
+    is_found_.assign(metadata.items.size(), false);
+  }
+
+  void place(const std::string& file, const std::vector<FoundItem>& found, std::span<const ExpectedItem> expected,
+             const Pairing& pairing) {
+    std::vector<bool> is_named(found.size());
+    for (const auto& [from, to] : pairing.pairs) {
+      is_named[from] = true;
+      Item& item = metadata_.items[expected[to].item];
+      item.offset = found[from].begin;
+      item.length = found[from].end - found[from].begin;
+      item.zstd = false;
+      is_found_[expected[to].item] = true;
+    }
+    placed_ += pairing.pairs.size();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (!is_named[i] && found[i].is_readable) lose(file, found[i], pairing.why_unnamed);
+    }
+  }
+
+  std::vector<std::uint32_t> lost_items() const {
+    std::vector<std::uint32_t> lost;
+    for (std::uint32_t i = 0; i < is_found_.size(); ++i) {
+      if (!is_found_[i]) lost.push_back(i);
+    }
+    return lost;
+  }
+  std::size_t placed() const { return placed_; }
+
+ private:
+  void lose(const std::string& file, const FoundItem& item, const std::string& why) {
+    Loss loss;
+    loss.file = file;
+    loss.why = fmt::format("an item of {} bytes at {} cannot be named: {}", item.end - item.begin, item.begin, why);
+    if (item.dtype) loss.dtype = dtype_name(*item.dtype);
+    if (item.dtype) loss.shape = item.sizes;
+    salvage_.lose(std::move(loss));
+  }
+
+  Metadata& metadata_;
+  Salvage& salvage_;
+  std::vector<bool> is_found_;
+  std::size_t placed_ = 0;
+};
+
+Metadata read_like(const Source& like, Arena& arena, bool opaque_globals) {
+  const std::string& folder = like.paths.front();
+  const auto file = like.store->open_below(folder, std::string(kMetadataName));
+  const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), arena);
+  Metadata metadata = parse_metadata(arena, bytes, join_path(folder, kMetadataName), opaque_globals);
+  metadata.lost_note.clear();
+  return metadata;
+}
+
+Error unnamed(const RebuildFrom& from, const std::string& why) {
+  Error error(ErrorCode::kCorruption, "cannot tell which tensors the items are");
+  return error.in_file(join_path(from.folder, kMetadataName))
+      .of_kind(FindingKind::kMissingFile)
+      .because(why.empty() ? ".metadata is lost" : why);
+}
+
+/// What is there, for an error.
+std::string summary(const std::map<std::string, std::vector<FoundItem>>& found) {
+  std::size_t tensors = 0, objects = 0;
+  for (const auto& [name, items] : found) {
+    for (const FoundItem& item : items) ++(item.dtype ? tensors : objects);
+  }
+  return fmt::format("the {} .distcp files hold {} boxes of tensors and {} objects, and items carry no names",
+                     found.size(), tensors, objects);
+}
+
+}  // namespace
+
+Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Salvage& salvage,
+                          std::vector<std::uint32_t>& lost_items) {
+  std::map<std::string, std::vector<FoundItem>> found;
+  for (const std::string& name : from.store.list(from.folder)) {
+    if (file_numbers(name).rank < 0) continue;
+    found[name] = items_in(from.store.open_below(from.folder, name), from.opaque_globals, arena);
+  }
+  const std::string reason = fmt::format("{}; {}", why.empty() ? ".metadata is lost" : why, summary(found));
+  if (from.like == nullptr) throw Error(unnamed(from, reason).suggest(Remedy::kNameLike));
+  Metadata metadata = read_like(*from.like, arena, from.opaque_globals);
+  ExpectedFiles expected = expected_files(metadata);
+  std::map<std::string, Pairing> pairings;
+  for (const auto& [name, items] : found) pairings[name] = pair_by_order(items, expected[name]);
+  // One file in another order, and the order of none is known.
+  const bool is_ordered = std::ranges::none_of(pairings, [](const auto& each) { return each.second.contradicts; });
+  Placer placer(metadata, salvage);
+  for (const auto& [name, items] : found) {
+    placer.place(name, items, expected[name], is_ordered ? pairings[name] : pair_by_kind(items, expected[name]));
+  }
+  if (placer.placed() == 0) {
+    throw Error(unnamed(from, reason).hint("name a checkpoint of the same job: this one has other items"));
+  }
+  lost_items = placer.lost_items();
+  salvage.mend(fmt::format(".metadata was made anew: names, shapes and offsets of {} items are those of '{}', by {}",
+                           placer.placed(), base_name(from.like->paths.front()),
+                           is_ordered ? "their order, dtypes and sizes" : "dtypes and sizes that no others have"));
+  return metadata;
+}
+
+}  // namespace shard::dcp

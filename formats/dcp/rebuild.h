@@ -1,0 +1,36 @@
+/// \file
+/// Makes the metadata of a dcp checkpoint anew from its `.distcp` files and the metadata of another save of the job.
+///
+/// An item says its dtype, its box's sizes and its bytes, and no name: so names, whole shapes and offsets come from the
+/// other save. A writer puts items into a file in the order of its plan, which is the same for every save of a job:
+/// so the first item found is the first item of the other save's file, and so on, as long as nothing lies between
+/// them and each has the dtype and sizes that are expected. Where bytes between two items are damaged, the order goes
+/// on only where the missing items of the other save have exactly as many bytes. Nothing else is taken for known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/dcp/metadata.h"
+#include "formats/format.h"
+#include "libshard/repair/salvage.h"
+
+namespace shard::dcp {
+
+struct RebuildFrom {
+  const SourceStore& store;
+  const std::string& folder;
+  const Source* like;  ///< A dcp folder; null: there is none.
+  bool opaque_globals;
+};
+
+/// The metadata; items of it that were not found are in `lost_items`, and what was found and cannot be named is lost.
+/// \param why  what is wrong with the metadata that there is; empty where there is none.
+/// \throws Error kCorruption  there is no other save, or it is not one of the same job: no file of it has the items'
+///   dtypes and sizes. Others: as parse_metadata.
+/// Cost: every byte of the files is read twice.
+Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Salvage& salvage,
+                          std::vector<std::uint32_t>& lost_items);
+
+}  // namespace shard::dcp

@@ -1,0 +1,358 @@
+#include "formats/parts/zip/scan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <tuple>
+
+#include "formats/parts/decoded_view/decoded_view.h"
+#include "formats/parts/zip/bytes.h"
+#include "formats/parts/zip/directory.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+
+namespace shard::zip {
+
+namespace {
+
+constexpr std::int64_t kScanWindow = 1 << 20;
+constexpr std::int64_t kLookAhead = 24;   // The longest descriptor.
+constexpr std::int64_t kMostChecked = 4;  // Times the bytes scanned: what candidates of ends may have checked in all.
+
+/// A place where a part of a zip may begin.
+struct Mark {
+  std::int64_t at;
+  std::uint32_t signature;
+};
+
+/// What a descriptor at `at` says, of two readings one: that a record's data begins at `data`.
+struct Claim {
+  std::int64_t data, at, bytes, stored;
+  std::uint32_t crc;
+  std::int64_t length;  ///< Of the descriptor.
+};
+
+struct LocalHeader {
+  Record record;
+  bool is_deferred = false;  ///< Sizes stand in the descriptor.
+};
+
+/// How a record ends: where what follows it begins.
+struct RecordEnd {
+  std::int64_t next = 0;
+  bool is_whole = false;
+};
+
+class Scanner {
+ public:
+  Scanner(const std::shared_ptr<const RandomReader>& file, std::int64_t begin, std::int64_t bytes, Arena& arena)
+      : file_(file),
+        begin_(begin),
+        end_(begin + bytes),
+        arena_(arena),
+        checks_left_(kMostChecked * bytes + kScanWindow) {}
+
+  std::vector<FoundZip> run() {
+    find_marks();
+    for (std::size_t i = 0; i < marks_.size(); ++i) {
+      const Mark& mark = marks_[i];
+      if (mark.at < next_) continue;
+      if (mark.signature == kLocalSignature) take_record(mark.at);
+      if (mark.signature == kDirectorySignature) is_in_directory_ = is_open_;
+      if (mark.signature == kEndSignature && is_open_) close(mark.at);
+    }
+    if (is_open_) finish(end_, false);
+    return std::move(zips_);
+  }
+
+ private:
+  // --- Signatures ---
+
+  void find_marks() {
+    std::vector<std::byte> window;
+    for (std::int64_t at = begin_; at < end_; at += kScanWindow) {
+      const std::int64_t here = std::min(kScanWindow, end_ - at);
+      window.resize(static_cast<std::size_t>(std::min(here + kLookAhead, end_ - at)));
+      file_->read_at(at, window);
+      find_in(window, static_cast<std::size_t>(here), at);
+    }
+    std::ranges::sort(claims_, {}, [](const Claim& claim) { return std::pair(claim.data, claim.at); });
+  }
+
+  /// \param count  signatures begin before this.
+  void find_in(std::span<const std::byte> window, std::size_t count, std::int64_t window_at) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const void* const found = std::memchr(window.data() + i, 'P', count - i);
+      if (found == nullptr) return;
+      i = static_cast<std::size_t>(static_cast<const std::byte*>(found) - window.data());
+      if (window.size() - i < 4) return;
+      const auto signature = load<std::uint32_t>(window, i);
+      if (signature == kDescriptorSignature) add_claims(window.subspan(i), window_at + static_cast<std::int64_t>(i));
+      if (signature == kLocalSignature || signature == kDirectorySignature || signature == kEndSignature) {
+        arena_.charge(Charge::kBytes, sizeof(Mark));
+        marks_.push_back({window_at + static_cast<std::int64_t>(i), signature});
+      }
+    }
+  }
+
+  void add_claims(std::span<const std::byte> descriptor, std::int64_t at) {
+    if (descriptor.size() < 16) return;
+    const auto crc = load<std::uint32_t>(descriptor, 4);
+    add_claim({0, at, load<std::uint32_t>(descriptor, 12), load<std::uint32_t>(descriptor, 8), crc, 16});
+    if (descriptor.size() < 24) return;
+    const auto stored = load<std::uint64_t>(descriptor, 8), bytes = load<std::uint64_t>(descriptor, 16);
+    if (std::max(stored, bytes) > static_cast<std::uint64_t>(INT64_MAX)) return;
+    add_claim({0, at, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(stored), crc, 24});
+  }
+
+  void add_claim(Claim claim) {
+    if (claim.stored > claim.at - begin_) return;
+    claim.data = claim.at - claim.stored;
+    arena_.charge(Charge::kBytes, sizeof(Claim));
+    claims_.push_back(claim);
+  }
+
+  bool is_mark(std::int64_t at) const {
+    const auto found = std::ranges::lower_bound(marks_, at, {}, &Mark::at);
+    return at == end_ || (found != marks_.end() && found->at == at);
+  }
+
+  // --- Records ---
+
+  void take_record(std::int64_t at) {
+    const std::optional<LocalHeader> header = read_header(at);
+    if (!header) {
+      if (end_ - at >= kLocalBytes) return;  // By chance: four bytes of something else.
+      open(at);
+      lose({}, at, FindingKind::kTruncated, "it ends inside the header of a record");
+      return;
+    }
+    if (begins_next_zip(header->record.name)) finish(at, false);
+    open(at);
+    const RecordEnd end = header->is_deferred ? find_end(*header) : stated_end(*header);
+    next_ = end.next;
+    if (!end.is_whole && end.next == 0) skip_unknown(*header);
+  }
+
+  std::optional<LocalHeader> read_header(std::int64_t at) const {
+    if (end_ - at < kLocalBytes) return std::nullopt;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kLocalBytes));
+    file_->read_at(at, bytes);
+    const std::int64_t name_bytes = load<std::uint16_t>(bytes, 26), extra_bytes = load<std::uint16_t>(bytes, 28);
+    LocalHeader header;
+    Record& record = header.record;
+    record.header_offset = at;
+    record.data_offset = at + kLocalBytes + name_bytes + extra_bytes;
+    if (record.data_offset > end_) return std::nullopt;
+    bytes.resize(static_cast<std::size_t>(record.data_offset - at));
+    file_->read_at(at, bytes);
+    record.name.assign(reinterpret_cast<const char*>(bytes.data()) + kLocalBytes, static_cast<std::size_t>(name_bytes));
+    record.flags = load<std::uint16_t>(bytes, 6);
+    record.method = load<std::uint16_t>(bytes, 8);
+    record.crc32 = load<std::uint32_t>(bytes, 14);
+    try {
+      check_name(record.name);
+      check_flags(record.flags, record.name);
+      Zip64 wide(std::span<const std::byte>(bytes).subspan(static_cast<std::size_t>(kLocalBytes + name_bytes)));
+      record.bytes = wide.value(load<std::uint32_t>(bytes, 22), "size");
+      record.stored_bytes = wide.value(load<std::uint32_t>(bytes, 18), "compressed size");
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+    header.is_deferred = (record.flags & kDescriptorFlag) != 0 && record.stored_bytes == 0;
+    return header;
+  }
+
+  /// The end of a record whose header states its size.
+  RecordEnd stated_end(const LocalHeader& header) {
+    Record record = header.record;
+    if (record.stored_bytes > end_ - record.data_offset) {
+      lose_cut(record, record.stored_bytes);
+      return {end_, false};
+    }
+    std::int64_t next = record.data_offset + record.stored_bytes;
+    if ((record.flags & kDescriptorFlag) != 0) {
+      const Claim* const claim = claim_at(record.data_offset, next);
+      if (claim != nullptr) {
+        next += claim->length;
+        if (record.crc32 == 0) record.crc32 = claim->crc;
+      }
+    }
+    if (keep_if_whole(record)) return {next, true};
+    if (!is_mark(next)) return {0, false};  // The size may be what is wrong.
+    lose(record.name, record.header_offset, FindingKind::kCrcMismatch, "its bytes do not match their checksum");
+    return {next, false};
+  }
+
+  const Claim* claim_at(std::int64_t data, std::int64_t at) const {
+    const auto found = std::ranges::lower_bound(claims_, std::pair(data, at), {},
+                                                [](const Claim& claim) { return std::pair(claim.data, claim.at); });
+    return found != claims_.end() && found->data == data && found->at == at ? &*found : nullptr;
+  }
+
+  /// The end of a record whose size its descriptor states: the first whose CRC is that of the bytes before it.
+  RecordEnd find_end(const LocalHeader& header) {
+    const std::int64_t data = header.record.data_offset;
+    auto claim = std::ranges::lower_bound(claims_, data, {}, &Claim::data);
+    std::int64_t damaged_end = 0;
+    for (; claim != claims_.end() && claim->data == data; ++claim) {
+      const std::int64_t next = claim->at + claim->length;
+      const bool is_followed = is_mark(next);
+      Record record = header.record;
+      record.crc32 = claim->crc;
+      record.bytes = claim->bytes;
+      record.stored_bytes = claim->stored;
+      const bool is_checked = record.checksum().has_value();
+      if ((is_checked || is_followed) && keep_if_whole(record)) return {next, true};
+      if (is_followed && damaged_end == 0) damaged_end = next;
+    }
+    if (damaged_end > 0) {
+      lose(header.record.name, header.record.header_offset, FindingKind::kCrcMismatch,
+           "its bytes do not match their checksum");
+    }
+    return {damaged_end, false};
+  }
+
+  bool keep_if_whole(Record record) {
+    const bool is_sound = record.method != 0 || record.bytes == record.stored_bytes;
+    if (!is_sound || record.stored_bytes > checks_left_) return false;
+    checks_left_ -= record.stored_bytes;
+    if (record.method != 0) arena_.charge(Charge::kDecoded, record.bytes);
+    try {
+      if (record.checksum() && content_crc(file_, record) != record.crc32) return false;
+    } catch (const Error&) {
+      return false;
+    }
+    arena_.charge(Charge::kBytes, static_cast<std::int64_t>(sizeof(Record) + record.name.size()));
+    record.header_offset -= zips_.back().begin;
+    record.limit = record.data_offset + record.stored_bytes - zips_.back().begin;
+    zips_.back().records.push_back(std::move(record));
+    return true;
+  }
+
+  void lose_cut(const Record& record, std::int64_t bytes) {
+    lose(record.name, record.header_offset, FindingKind::kTruncated,
+         fmt::format("the file ends {} bytes into its {}", end_ - record.data_offset, bytes));
+  }
+
+  void lose(std::string name, std::int64_t at, FindingKind kind, std::string why) {
+    arena_.charge(Charge::kBytes, static_cast<std::int64_t>(sizeof(LostRecord) + name.size()));
+    zips_.back().lost.push_back({std::move(name), at, kind, std::move(why)});
+  }
+
+  /// After a record whose end is unknown: goes on where a damaged descriptor of it still states its size, else behind
+  /// the end of the zip.
+  void skip_unknown(const LocalHeader& header) {
+    const Record& record = header.record;
+    const std::int64_t data = record.data_offset;
+    auto mark = std::ranges::lower_bound(marks_, data, {}, &Mark::at);
+    for (; mark != marks_.end(); ++mark) {
+      if (states_size(mark->at, data)) {
+        lose(record.name, record.header_offset, FindingKind::kBadHeader, "what stands behind its bytes is damaged");
+        next_ = mark->at;
+        return;
+      }
+      if (mark->signature == kEndSignature && is_mark(mark->at + end_bytes(mark->at))) break;
+    }
+    if (mark == marks_.end()) {
+      lose(record.name, record.header_offset, FindingKind::kTruncated, "the file ends inside it");
+    } else {
+      lose(record.name, record.header_offset, FindingKind::kBadHeader, "nothing says where it ends");
+    }
+    next_ = mark == marks_.end() ? end_ : mark->at;
+  }
+
+  /// Whether the 16 bytes before `at` are a descriptor, perhaps damaged, of data that begins at `data`.
+  bool states_size(std::int64_t at, std::int64_t data) const {
+    if (at - data < 16) return false;
+    std::array<std::byte, 16> bytes;
+    file_->read_at(at - 16, bytes);
+    const std::int64_t stored = load<std::uint32_t>(bytes, 8), all = load<std::uint32_t>(bytes, 12);
+    return stored == at - 16 - data || all == at - 16 - data;
+  }
+
+  // --- Zips ---
+
+  /// Whether the end record of the open zip is lost: behind its directory, or by a name that it has, another one
+  /// begins.
+  bool begins_next_zip(const std::string& name) const {
+    if (!is_open_) return false;
+    const FoundZip& zip = zips_.back();
+    return is_in_directory_ || (!zip.records.empty() && zip.records.front().name == name) ||
+           (!zip.lost.empty() && zip.lost.front().name == name);
+  }
+
+  void open(std::int64_t at) {
+    if (is_open_) return;
+    is_open_ = true;
+    is_in_directory_ = false;
+    zips_.emplace_back().begin = at;
+  }
+
+  std::int64_t end_bytes(std::int64_t at) const {
+    if (end_ - at < kEndBytes) return end_ - at;
+    std::array<std::byte, static_cast<std::size_t>(kEndBytes)> bytes;
+    file_->read_at(at, bytes);
+    return std::min(end_ - at, kEndBytes + load<std::uint16_t>(bytes, 20));
+  }
+
+  void close(std::int64_t at) { finish(at + end_bytes(at), true); }
+
+  void finish(std::int64_t end, bool has_end) {
+    FoundZip& zip = zips_.back();
+    zip.end = end;
+    zip.is_whole = has_end && zip.lost.empty();
+    next_ = end;
+    is_open_ = false;
+  }
+
+  const std::shared_ptr<const RandomReader>& file_;
+  std::int64_t begin_, end_;
+  Arena& arena_;
+  std::int64_t checks_left_;
+  std::vector<Mark> marks_;    ///< By place.
+  std::vector<Claim> claims_;  ///< By data, place.
+  std::vector<FoundZip> zips_;
+  bool is_open_ = false;          ///< The last of `zips_` has not ended.
+  bool is_in_directory_ = false;  ///< Its directory has begun.
+  std::int64_t next_ = 0;         ///< What lies before is explained.
+};
+
+}  // namespace
+
+std::vector<FoundZip> scan_zips(const std::shared_ptr<const RandomReader>& file, std::int64_t begin, std::int64_t bytes,
+                                Arena& arena) {
+  return Scanner(file, begin, bytes, arena).run();
+}
+
+std::uint32_t content_crc(const std::shared_ptr<const RandomReader>& file, const Record& record) {
+  std::shared_ptr<const RandomReader> content = file;
+  std::int64_t at = record.data_offset;
+  if (record.method == kDeflated) {
+    content = decoded_view::decompressed({.file = file,
+                                          .offset = at,
+                                          .stored_bytes = record.stored_bytes,
+                                          .bytes = record.bytes,
+                                          .codec = decoded_view::Codec::kDeflate,
+                                          .shown = record.name});
+    at = 0;
+  } else if (record.method != 0) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("zip: record '{}' has compression method {}", record.name, record.method));
+  }
+  std::vector<std::byte> buffer;
+  std::uint32_t crc = 0;
+  for (std::int64_t done = 0; done < record.bytes;) {
+    buffer.resize(static_cast<std::size_t>(std::min(kScanWindow, record.bytes - done)));
+    content->read_at(at + done, buffer);
+    crc = crc32(buffer, crc);
+    done += std::ssize(buffer);
+  }
+  return crc;
+}
+
+}  // namespace shard::zip

@@ -1,0 +1,82 @@
+#include "libshard/repair/lost_note.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};  // By Loss::What.
+constexpr const char* kSchema = "shardctl.lost/1";
+constexpr std::size_t kMaxNoteBytes = 16 << 20;
+
+Json json_of(const Loss& loss) {
+  Json boxes = Json::array();
+  for (const LostBox& box : loss.boxes) boxes.push_back({{"offsets", box.offsets}, {"sizes", box.sizes}});
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  return {{"what", kWhats[static_cast<std::size_t>(loss.what)]},
+          {"name", or_null(loss.name)},
+          {"dtype", or_null(loss.dtype)},
+          {"shape", loss.shape ? Json(*loss.shape) : Json()},
+          {"boxes", std::move(boxes)},
+          {"file", or_null(loss.file)},
+          {"why", loss.why}};
+}
+
+std::string text_of(const Json& json) { return json.is_null() ? std::string() : json.get<std::string>(); }
+
+Loss loss_of(const Json& json) {
+  Loss loss;
+  const auto* what = std::ranges::find(kWhats, json.at("what").get<std::string>());
+  if (what != kWhats.end()) loss.what = static_cast<Loss::What>(what - kWhats.begin());
+  loss.name = text_of(json.at("name"));
+  loss.dtype = text_of(json.at("dtype"));
+  if (!json.at("shape").is_null()) loss.shape = json.at("shape").get<std::vector<std::int64_t>>();
+  for (const Json& box : json.at("boxes")) {
+    loss.boxes.push_back(
+        {box.at("offsets").get<std::vector<std::int64_t>>(), box.at("sizes").get<std::vector<std::int64_t>>()});
+  }
+  loss.file = text_of(json.at("file"));
+  loss.why = text_of(json.at("why"));
+  return loss;
+}
+
+Error malformed(const char* why) {
+  return Error(ErrorCode::kCorruption, "cannot read the note of what a repair could not save")
+      .because(why)
+      .of_kind(FindingKind::kBadHeader);
+}
+
+}  // namespace
+
+std::string dump_lost_note(std::span<const Loss> losses) {
+  Json listed = Json::array();
+  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) listed.push_back(json_of(loss));
+  const Json note{{"schema", kSchema}, {"count", losses.size()}, {"lost", std::move(listed)}};
+  return note.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::optional<LostNote> read_lost_note(const Catalog& catalog) {
+  const auto text = catalog.metadata.find(kLostNote);
+  if (text == catalog.metadata.end()) return std::nullopt;
+  if (text->second.size() > kMaxNoteBytes) throw malformed("it is larger than 16 MiB");
+  try {
+    const Json json = Json::parse(text->second);
+    if (json.at("schema").get<std::string>() != kSchema) throw malformed("its schema is another one");
+    LostNote note;
+    for (const Json& loss : json.at("lost")) note.losses.push_back(loss_of(loss));
+    note.count = std::max(json.at("count").get<std::int64_t>(), std::ssize(note.losses));
+    return note;
+  } catch (const Json::exception& error) {
+    throw malformed(error.what());
+  }
+}
+
+}  // namespace shard

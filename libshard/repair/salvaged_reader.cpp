@@ -1,0 +1,147 @@
+#include "libshard/repair/salvaged_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "libshard/repair/lost_note.h"
+
+namespace shard {
+
+namespace {
+
+std::vector<std::int64_t> numbers(Dims dims) { return {dims.begin(), dims.end()}; }
+
+class SalvagedReader final : public Reader {
+ public:
+  SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage) : inner_(std::move(inner)) {
+    inner_->load_objects();
+    keep_whole(salvage);
+    std::vector<std::uint32_t> kept;
+    for (std::uint32_t i = 0; i < is_lost_.size(); ++i) {
+      if (!is_lost_[i]) kept.push_back(i);
+    }
+    inner_->locate(kept);
+    take_catalog(salvage);
+    refuse_nothing(kept.size(), salvage);
+    note(salvage);
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return inner_->file(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
+    return inner_->bytes_of(storage);
+  }
+
+ private:
+  static bool is_same_box(const Chunk& a, const Chunk& b) { return a.offsets == b.offsets && a.sizes == b.sizes; }
+
+  /// Decides of each tensor whether it is lost, and which of its chunks are left out.
+  void keep_whole(Salvage& salvage) {
+    const Catalog& source = inner_->catalog();
+    is_left_out_.assign(source.chunks.size(), false);
+    for (const Tensor& tensor : source.tensors) is_lost_.push_back(tensor.damaged || !is_whole(tensor, salvage));
+  }
+
+  /// Equal boxes stand side by side, as validate_catalog sorts them.
+  bool is_whole(const Tensor& tensor, Salvage& salvage) {
+    const Catalog& source = inner_->catalog();
+    const std::span<const Chunk> chunks = source.chunks_of(tensor);
+    std::vector<std::pair<const Chunk*, const Error*>> lost;
+    std::size_t replaced = 0;
+    for (std::size_t begin = 0, end = 0; begin < chunks.size(); begin = end) {
+      const std::size_t lost_before = lost.size();
+      for (end = begin; end < chunks.size() && is_same_box(chunks[begin], chunks[end]); ++end) {
+        const Error* const why = salvage.lost_storage(source.stored[chunks[end].stored].storage);
+        if (why == nullptr) continue;
+        lost.emplace_back(&chunks[end], why);
+        is_left_out_[tensor.first_chunk + end] = true;
+      }
+      if (lost.size() - lost_before == end - begin) continue;  // No replica of the box is whole.
+      replaced += lost.size() - lost_before;
+      lost.resize(lost_before);
+    }
+    if (lost.empty()) {
+      replaced_ += replaced;
+      return true;
+    }
+    lose(tensor, lost, salvage);
+    return false;
+  }
+
+  void lose(const Tensor& tensor, std::span<const std::pair<const Chunk*, const Error*>> lost, Salvage& salvage) const {
+    const Catalog& source = inner_->catalog();
+    Loss loss;
+    loss.what = Loss::What::kTensor;
+    loss.name = tensor.name;
+    loss.dtype = dtype_name(tensor.dtype);
+    loss.shape = numbers(tensor.shape);
+    const Chunk& first = *lost.front().first;
+    loss.file = source.files[source.storages[source.stored[first.stored].storage].file].path;
+    loss.why = reason_of(*lost.front().second);
+    const Chunk* last = nullptr;
+    for (const auto& [chunk, why] : lost) {
+      const bool is_told = last != nullptr && is_same_box(*last, *chunk);
+      if (tensor.chunk_count > 1 && !is_told) loss.boxes.push_back({numbers(chunk->offsets), numbers(chunk->sizes)});
+      last = chunk;
+    }
+    salvage.lose(std::move(loss));
+  }
+
+  void take_catalog(Salvage& salvage) {
+    catalog_ = inner_->catalog();
+    std::vector<Chunk> chunks;
+    chunks.reserve(catalog_.chunks.size());
+    for (std::size_t i = 0; i < catalog_.tensors.size(); ++i) {
+      Tensor& tensor = catalog_.tensors[i];
+      const std::uint32_t begin = tensor.first_chunk, end = begin + tensor.chunk_count;
+      tensor.damaged = is_lost_[i];
+      tensor.first_chunk = static_cast<std::uint32_t>(chunks.size());
+      for (std::uint32_t c = begin; c < end; ++c) {
+        if (tensor.damaged || !is_left_out_[c]) chunks.push_back(catalog_.chunks[c]);
+      }
+      tensor.chunk_count = static_cast<std::uint32_t>(chunks.size()) - tensor.first_chunk;
+    }
+    catalog_.chunks = std::move(chunks);
+    if (replaced_ > 0) {
+      salvage.mend(fmt::format("{} damaged {} taken from {} replica on another rank", replaced_,
+                               replaced_ == 1 ? "box was" : "boxes were", replaced_ == 1 ? "a" : "a whole"));
+    }
+  }
+
+  void refuse_nothing(std::size_t kept, const Salvage& salvage) const {
+    if (kept > 0 || !catalog_.objects.empty() || salvage.losses().empty()) return;
+    const Loss& first = salvage.losses().front();
+    throw Error(ErrorCode::kCorruption, "cannot repair the source: nothing of it is whole")
+        .in_file(first.file)
+        .because(fmt::format(
+            "{} lost; the first: {}",
+            salvage.losses().size() == 1 ? "1 thing is" : fmt::format("{} things are", salvage.losses().size()),
+            first.why));
+  }
+
+  void note(const Salvage& salvage) {
+    std::vector<Loss> all;
+    if (auto earlier = read_lost_note(catalog_)) all = std::move(earlier->losses);
+    all.insert(all.end(), salvage.losses().begin(), salvage.losses().end());
+    catalog_.metadata.erase(kLostNote);
+    if (!all.empty()) catalog_.metadata[kLostNote] = dump_lost_note(all);
+  }
+
+  std::unique_ptr<Reader> inner_;
+  Catalog catalog_;
+  std::vector<bool> is_lost_;      ///< By tensor.
+  std::vector<bool> is_left_out_;  ///< By chunk of the inner catalog.
+  std::size_t replaced_ = 0;       ///< Chunks that another replica stands in for.
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage) {
+  return std::make_unique<SalvagedReader>(std::move(reader), salvage);
+}
+
+}  // namespace shard

@@ -1,0 +1,189 @@
+// Folders of torch.distributed.checkpoint: items, and metadata that is made anew.
+#include "tests/repair/damage.h"
+
+namespace shard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Dcp : Repair {
+  Dcp() { write("dcp", RanksLayout{2, 0}); }
+
+  std::string why_repaired() const { return result.at("repaired").dump(); }
+};
+
+TEST_F(Dcp, WithAFlippedElementLosesThatTensorAndNamesTheBox) {
+  flip("/c/__1_0.distcp", "BBB", 10);
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("b"));
+  EXPECT_EQ(result.at("lost")[0].at("boxes"), nlohmann::json::parse(R"([{"offsets":[151],"sizes":[150]}])"));
+  EXPECT_EQ(result.at("lost")[0].at("shape"), nlohmann::json({301}));
+  EXPECT_EQ(result.at("lost")[0].at("file"), "__1_0.distcp");
+  expect_saved({"a", "c", "d"});
+}
+
+TEST_F(Dcp, WithACutFileLosesWhatLayBehindTheCut) {
+  cut("/c/__0_0.distcp", file("/c/__0_0.distcp").find("CCC") + 20);
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("c", "d"));
+  expect_saved({"a", "b"});
+}
+
+TEST_F(Dcp, WithAFileCutBehindTheLastElementsLosesNothing) {
+  const std::string whole = file("/c/__0_0.distcp");
+  cut("/c/__0_0.distcp", whole.rfind("PK\x01\x02"));
+  repair();
+  EXPECT_THAT(lost(), IsEmpty());
+  expect_saved({"a", "b", "c", "d"});
+}
+
+TEST_F(Dcp, WithoutAFileLosesAllTensorsThatHaveABoxThere) {
+  content["small"] = filled(DType::kUint8, {1}, 's');  // On rank 0 alone.
+  write("dcp", RanksLayout{2, 0}, "/e");
+  remove("/e/__1_0.distcp");
+  repair(0, {}, "/e");
+  EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d"));
+  expect_saved({"small"});
+}
+
+TEST_F(Dcp, ItemsWithADamagedDirectoryAreWhole) {
+  flip("/c/__0_0.distcp", "PK\x01\x02", 1, 5);
+  repair();
+  EXPECT_THAT(lost(), IsEmpty());
+  expect_saved({"a", "b", "c", "d"});
+}
+
+TEST_F(Dcp, KeepsTheLayout) {
+  flip("/c/__1_0.distcp", "BBB");
+  repair();
+  const Catalog& catalog = open_checkpoint(*world.fs, "/d")->catalog();
+  EXPECT_EQ(catalog.world_size, 2);
+  EXPECT_EQ(catalog.tensors[0].chunk_count, 2U);
+}
+
+// ---- Metadata
+
+TEST_F(Dcp, TakesMetadataThatASaveLeftUnderItsTemporaryName) {
+  put("/c/.metadata.tmp", file("/c/.metadata"));
+  for (const bool is_cut : {false, true}) {
+    remove("/c/.metadata");
+    if (is_cut) put("/c/.metadata", file("/c/.metadata.tmp").substr(0, 100));
+    repair();
+    EXPECT_THAT(lost(), IsEmpty());
+    expect_saved({"a", "b", "c", "d"});
+    remove("/d");
+  }
+  EXPECT_THAT(why_repaired(), HasSubstr(".metadata was made anew from .metadata.tmp"));
+}
+
+TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {
+  remove("/c/.metadata");
+  repair(4);
+  EXPECT_EQ(result.at("message"), "cannot tell which tensors the items are");
+  EXPECT_THAT(world.err, HasSubstr("the 2 .distcp files hold 8 boxes of tensors and 0 objects"));
+  EXPECT_THAT(world.err, HasSubstr("--like"));
+}
+
+TEST_F(Dcp, WithoutMetadataIsNamedByAnotherSaveOfTheJob) {
+  for (auto& [name, tensor] : content) std::ranges::fill(tensor.bytes, std::byte{7});
+  write("dcp", RanksLayout{2, 0}, "/other");
+  for (const char name : {'a', 'b', 'c', 'd'})
+    std::ranges::fill(content[std::string(1, name)].bytes, std::byte(name - 32));
+  for (const char* damage : {"", "\x80\x04", "no pickle"}) {
+    remove("/c/.metadata");
+    if (*damage != 0) put("/c/.metadata", damage);
+    repair(0, {"--like", "/other"});
+    EXPECT_THAT(lost(), IsEmpty());
+    EXPECT_THAT(why_repaired(), HasSubstr("of 8 items are those of 'other'"));
+    expect_saved({"a", "b", "c", "d"});
+    remove("/d");
+  }
+}
+
+TEST_F(Dcp, WithoutMetadataAndWithDamagedItemsNamesThoseThatAreLeft) {
+  write("dcp", RanksLayout{2, 0}, "/other");
+  remove("/c/.metadata");
+  // All of item b but its size is gone, and the last item is cut in its elements.
+  std::string text = file("/c/__0_0.distcp");
+  const std::size_t begin = text.find("PK\x03\x04", text.find("PK\x05\x06")), end = text.find("PK\x05\x06", begin) + 22;
+  std::fill(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end), '\0');
+  put("/c/__0_0.distcp", text.substr(0, text.find("DDD") + 9));
+  repair(0, {"--like", "/other"});
+  EXPECT_THAT(lost(), ElementsAre("b", "d"));
+  expect_saved({"a", "c"});
+}
+
+/// Tensors of one dtype and shape, told by nothing but their order.
+struct AlikeItems : Repair {
+  AlikeItems() {
+    content.clear();
+    for (const char name : {'a', 'b', 'c', 'd'}) {
+      content[std::string(1, name)] = filled(DType::kUint8, {300}, static_cast<char>(name - 32));
+    }
+    write("dcp");
+    write("dcp", WholeLayout{}, "/other");
+    remove("/c/.metadata");
+  }
+  /// Where item `nth` begins and ends.
+  std::pair<std::size_t, std::size_t> item(int nth) const {
+    const std::string text = file("/c/__0_0.distcp");
+    std::size_t begin = 0, end = text.find("PK\x05\x06") + 22;
+    for (; nth > 0; --nth) begin = end, end = text.find("PK\x05\x06", begin) + 22;
+    return {begin, end};
+  }
+  void expect_named(const std::vector<std::string>& names) {
+    repair(0, {"--like", "/other"});
+    expect_saved(names);
+  }
+};
+
+TEST_F(AlikeItems, AreToldByTheirOrder) { expect_named({"a", "b", "c", "d"}); }
+
+TEST_F(AlikeItems, WhoseBorderIsDamagedAreNotTakenForOneAnother) {
+  std::string text = file("/c/__0_0.distcp");
+  const std::size_t end_of_b = item(1).second;
+  text[end_of_b - 22] = 'Q';  // Without its end record b and c look like one zip.
+  put("/c/__0_0.distcp", text);
+  repair(0, {"--like", "/other"});
+  const Content saved = read_content(*open_checkpoint(*world.fs, "/d"));
+  EXPECT_EQ(saved.size(), 4U);
+  for (const auto& [name, tensor] : saved) EXPECT_TRUE(tensor == content.at(name)) << name;
+}
+
+TEST_F(AlikeItems, BehindBytesThatAreMissingCannotBeNamed) {
+  std::string text = file("/c/__0_0.distcp");
+  const auto [begin, end] = item(1);
+  text.erase(begin + 50, end - begin - 100);
+  put("/c/__0_0.distcp", text);
+  expect_named({"a"});
+  EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
+  EXPECT_EQ(lost_without_name(), 2U);
+  EXPECT_THAT(result.at("lost").dump(), HasSubstr("cannot be named: damaged bytes lie before it"));
+}
+
+TEST_F(AlikeItems, OfWhichOneIsLostAtAnyByteAreNeverMisnamed) {
+  const std::string whole = file("/c/__0_0.distcp");
+  for (std::size_t at = 0; at < whole.size(); at += 61) {
+    std::string text = whole;
+    for (std::size_t i = at; i < std::min(at + 40, text.size()); ++i) text[i] = static_cast<char>(text[i] ^ 0x55);
+    put("/c/__0_0.distcp", text);
+    const int code = world.run({"repair", "/c", "-o", "/d", "--like", "/other"});
+    ASSERT_TRUE(code == 0 || code == 4) << at << world.err;
+    if (code != 0) continue;
+    const Content saved = read_content(*open_checkpoint(*world.fs, "/d"));
+    for (const auto& [name, tensor] : saved) ASSERT_TRUE(tensor == content.at(name)) << at << name;
+    remove("/d");
+  }
+}
+
+TEST_F(AlikeItems, OfAnotherJobAreRefused) {
+  content = {{"x", filled(DType::kUint8, {77}, 'x')}};
+  write("dcp", WholeLayout{}, "/third");
+  repair(4, {"--like", "/third"});
+  EXPECT_THAT(world.err, HasSubstr("this one has other items"));
+}
+
+}  // namespace
+}  // namespace shard::testing

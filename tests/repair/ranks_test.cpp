@@ -1,0 +1,92 @@
+// One file per rank: replicas, boxes, lost ranks. Shards of dcp-hf.
+#include "tests/repair/damage.h"
+
+namespace shard::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Ranks : Repair {
+  /// The content as /m.safetensors, cut by these options into /c.
+  void split(std::vector<std::string> options) {
+    write("safetensors", WholeLayout{}, "/m.safetensors");
+    std::vector<std::string> line{"split", "/m.safetensors", "-o", "/c"};
+    line.insert(line.end(), options.begin(), options.end());
+    ASSERT_EQ(world.run(line), 0) << world.err;
+  }
+  static std::string rank_file(int rank, int of = 2) {
+    return "/c/rank-0000" + std::to_string(rank) + "-of-0000" + std::to_string(of) + ".pt";
+  }
+};
+
+TEST_F(Ranks, ADamagedReplicaIsTakenFromAnotherRank) {
+  split({"--to", "torch-ranks", "--mesh", "dp=2,tp=2", "--place", "**=R,S(0)"});
+  flip(rank_file(0, 4), "AAA", 10);
+  repair();
+  EXPECT_THAT(lost(), IsEmpty());
+  EXPECT_THAT(result.at("repaired").dump(), HasSubstr("1 damaged box was taken from a replica"));
+  expect_saved({"a", "b", "c", "d"});
+  flip(rank_file(2, 4), "AAA", 20);
+  repair(0, {}, "/c", "/e");
+  EXPECT_THAT(lost(), ElementsAre("a"));
+  expect_saved({"b", "c", "d"}, "/e");
+}
+
+TEST_F(Ranks, ADamagedBoxIsLostWithItsTensor) {
+  split({"--to", "torch-ranks", "--ranks", "2"});
+  flip(rank_file(1), "CCC", 10);
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("c"));
+  EXPECT_EQ(result.at("lost")[0].at("boxes"), nlohmann::json::parse(R"([{"offsets":[151],"sizes":[151]}])"));
+  expect_saved({"a", "b", "d"});
+}
+
+TEST_F(Ranks, APlainTensorIsTakenFromARankWhereItIsWhole) {
+  content["plain"] = filled(DType::kInt64, {}, 'p');
+  split({"--to", "torch-ranks", "--ranks", "2"});
+  flip(rank_file(0), "pppppppp", 3);
+  repair();
+  EXPECT_THAT(lost(), IsEmpty());
+  EXPECT_THAT(result.at("repaired").dump(), HasSubstr("1 damaged plain tensor was taken from another rank"));
+  expect_saved({"a", "b", "c", "d", "plain"});
+}
+
+TEST_F(Ranks, WithoutARankWhatItHeldAloneIsLost) {
+  content["plain"] = filled(DType::kInt64, {}, 'p');
+  split({"--to", "torch-ranks", "--ranks", "3"});
+  cut(rank_file(1, 3), 50);
+  repair(0, {"--to", "safetensors"});
+  EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d"));
+  expect_saved({"plain"});
+}
+
+TEST_F(Ranks, ACutFileKeepsTheTensorsBeforeTheCut) {
+  split({"--to", "torch-ranks", "--ranks", "2"});
+  cut(rank_file(1), file(rank_file(1)).find("CCC"));
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("c", "d"));
+  expect_saved({"a", "b"});
+}
+
+TEST_F(Ranks, ShardsOfDcpHfThatAreCutKeepThePiecesBeforeTheCut) {
+  split({"--to", "dcp-hf", "--ranks", "2"});
+  const std::string shard = "/c/shard-00002-model-00001-of-00001.safetensors";
+  cut(shard, file(shard).find("DDD") + 10);
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("d"));
+  expect_saved({"a", "b", "c"});
+}
+
+TEST_F(Ranks, WithoutAShardOfDcpHfTensorsWithAPieceThereAreLost) {
+  content["first"] = filled(DType::kUint8, {1}, 'f');  // On rank 0 alone.
+  split({"--to", "dcp-hf", "--ranks", "2"});
+  remove("/c/shard-00002-model-00001-of-00001.safetensors");
+  repair();
+  EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d"));
+  expect_saved({"first"});
+}
+
+}  // namespace
+}  // namespace shard::testing
