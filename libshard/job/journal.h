@@ -15,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "libshard/checkpoint/reader.h"
@@ -87,7 +86,7 @@ class Journal final : public TileLog {
 
   const JournalHead head_;
   const std::function<std::unique_ptr<FileWriter>()> make_note_;
-  std::unordered_map<std::int64_t, TileRecord> before_;
+  std::map<std::int64_t, TileRecord> before_;
   std::mutex mutex_;  ///< Guards all below.
   std::vector<TileRecord> records_;
   std::int64_t recorded_bytes_ = 0;  ///< Written to tiles in `records_`.
