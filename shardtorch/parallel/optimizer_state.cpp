@@ -87,7 +87,8 @@ class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)
       : states_(named_states(module, optimizer)) {
-    const GenericDict saved = member(state, "state").toGenericDict();
+    const auto found = state.find("state");  // Checkpoints hold no empty dicts.
+    const GenericDict saved = found == state.end() ? make_dict() : found->value().toGenericDict();
     for (auto& [name, own] : states_.by_name) add_state(name, own, saved);
     const c10::List<c10::IValue> groups = member(state, "param_groups").toList();
     for (std::size_t i = 0; i < states_.groups.size(); ++i)

@@ -28,6 +28,10 @@ class Numbers {
   at::Generator generator_;
 };
 
+inline at::Tensor whole_numbers(at::IntArrayRef shape, std::initializer_list<std::int64_t> values) {
+  return at::tensor(at::ArrayRef<std::int64_t>(values), at::kLong).view(shape);
+}
+
 /// The module in float64, with elements from `numbers`.
 template <class Module>
 Module filled(Module module, Numbers& numbers) {

@@ -16,7 +16,7 @@ using parallel::TableCut;
 
 /// Runs both from equal inputs, and compares outputs, gradients of inputs and parameters.
 template <class Parallel, class Whole>
-void expect_same_run(const Parallel& layer, const Whole& whole, const at::Tensor& input, const std::string& what) {
+void expect_same_run(Parallel layer, Whole whole, const at::Tensor& input, const std::string& what) {
   SCOPED_TRACE(what);
   const at::Tensor own = input.detach().clone().requires_grad_(), other = input.detach().clone().requires_grad_();
   const at::Tensor found = layer->forward(own), expected = whole->forward(other);
@@ -86,7 +86,7 @@ void check_embeddings() {
       if (padding) options.padding_idx(*padding);
       const auto whole = filled(torch::nn::Embedding(options), numbers);
       parallel::Embedding table(*whole, cut);
-      const at::Tensor indices = at::tensor({{0, 3, 4}, {4, 1, 3}});
+      const at::Tensor indices = whole_numbers({2, 3}, {0, 3, 4, 4, 1, 3});
       const at::Tensor found = table->forward(indices), expected = torch::nn::Embedding(whole)->forward(indices);
       expect_close(found, expected, "output");
       loss_of(found).backward();
@@ -120,8 +120,8 @@ void check_bag(TableCut cut, const BagCase& bag, const at::Tensor& indices, cons
 }
 
 void check_embedding_bags() {
-  const at::Tensor matrix = at::tensor({{0, 3, 4}, {4, 1, 3}, {3, 3, 3}}), flat = matrix.reshape(-1);
-  const at::Tensor begins = at::tensor({0, 2, 2, 7}, at::kLong);  // The second bag is empty.
+  const at::Tensor matrix = whole_numbers({3, 3}, {0, 3, 4, 4, 1, 3, 3, 3, 3}), flat = matrix.reshape(-1);
+  const at::Tensor begins = whole_numbers({4}, {0, 2, 2, 7});  // The second bag is empty.
   for (const TableCut cut : kCuts) {
     for (const BagCase& bag :
          {BagCase{torch::kSum}, BagCase{torch::kMean}, BagCase{torch::kMax}, BagCase{torch::kSum, true},
@@ -138,14 +138,14 @@ void check_cross_entropy() {
   using Options = parallel::CrossEntropyOptions;
   namespace F = torch::nn::functional;
   Numbers numbers(4);
-  const at::Tensor targets = at::tensor({{0, 4, -100}, {2, 3, 1}});
+  const at::Tensor targets = whole_numbers({2, 3}, {0, 4, -100, 2, 3, 1});
   for (const double smoothing : {0.0, 0.3}) {
     for (const auto reduction : {Options::Reduction::kNone, Options::Reduction::kMean, Options::Reduction::kSum}) {
       SCOPED_TRACE(c10::str(smoothing, ", reduction ", static_cast<int>(reduction)));
       const at::Tensor whole = numbers.normal({2, 3, 5}).mul(30).requires_grad_();
-      const at::Tensor columns = at::eye(5, at::kDouble);  // Cuts the last dimension.
-      torch::nn::Linear cutter(torch::nn::LinearOptions(5, 5).bias(false));
-      cutter->weight = cutter->register_parameter("weight", columns.clone());
+      torch::nn::Linear cutter(torch::nn::LinearOptions(5, 5).bias(false));  // Cuts the last dimension.
+      cutter->to(at::kDouble);
+      cutter->weight.detach().copy_(at::eye(5));
       const parallel::ColumnLinear layer(*cutter);
       const at::Tensor own = whole.detach().clone().requires_grad_();
       const at::Tensor logits = parallel::ColumnLinear(layer)->forward(own);
@@ -176,16 +176,19 @@ void check_full_tensors() {
 
 void check_errors() {
   parallel::Embedding table(4, 2);
-  SHARD_EXPECT_THROW(table->forward(at::tensor({0, 4})), c10::IndexError, "index out of range");
+  SHARD_EXPECT_THROW(table->forward(whole_numbers({2}, {0, 4})), c10::IndexError, "index out of range");
   SHARD_EXPECT_THROW(parallel::Embedding(torch::nn::EmbeddingOptions(4, 2).max_norm(1.)), c10::NotImplementedError,
                      "max_norm");
   parallel::EmbeddingBag bag(4, 2);
-  SHARD_EXPECT_THROW(bag->forward(at::tensor({0, 1})), c10::ValueError, "need offsets");
-  SHARD_EXPECT_THROW(bag->forward(at::tensor({{0, 1}}), {}, at::ones({1, 2})), c10::ValueError, "for sums only");
+  SHARD_EXPECT_THROW(bag->forward(whole_numbers({2}, {0, 1})), c10::ValueError, "need offsets");
+  SHARD_EXPECT_THROW(bag->forward(whole_numbers({1, 2}, {0, 1}), {}, at::ones({1, 2})), c10::ValueError,
+                     "for sums only");
   const auto chunk = parallel::ColumnLinear(2, 6)->forward(at::ones({3, 2}));
-  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, at::tensor({0, 1, 6}), 6), c10::IndexError, "out of bounds");
-  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, at::tensor({0, 1}), 6), c10::ValueError, "targets have the shape");
-  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, at::tensor({0, 1, 2}), 60), c10::ValueError, "classes");
+  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, whole_numbers({3}, {0, 1, 6}), 6), c10::IndexError,
+                     "out of bounds");
+  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, whole_numbers({2}, {0, 1}), 6), c10::ValueError,
+                     "targets have the shape");
+  SHARD_EXPECT_THROW(parallel::cross_entropy(chunk, whole_numbers({3}, {0, 1, 2}), 60), c10::ValueError, "classes");
 }
 
 void on_one_to_four_ranks(void (*body)()) {
