@@ -55,6 +55,7 @@ USES |= {
     "shardtorch/rpc": {"libshard/ranks", "shardtorch/sharded_tensor"},
     "shardtorch/state": LIBSHARD | FORMATS | {"shardtorch/sharded_tensor"},
     "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch/sharded_tensor", "shardtorch/state"},
+    "shardtorch/parallel": {"shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
     "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }
 

@@ -11,8 +11,6 @@
 #include <string>
 
 #include "libshard/core/error.h"
-#include "libshard/ranks/launch.h"
-#include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/checkpoint/checkpoint.h"
 #include "shardtorch/sharded_tensor/modules.h"
 
@@ -23,14 +21,7 @@ constexpr std::chrono::seconds kTimeout{60};
 /// The ranks that the launcher started, as the default group.
 class Job {
  public:
-  Job() {
-    const shard::Launch launch = shard::detect_launch({}, [](std::string_view name) -> std::optional<std::string> {
-      const char* const value = std::getenv(std::string(name).c_str());
-      return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-    });
-    const auto store = shard::make_store(launch, kTimeout);
-    shard::init_process_group(shard::make_c10d_world("gloo", store, launch.rank, launch.size, kTimeout));
-  }
+  Job() { shard::init_process_group("gloo", {.timeout = kTimeout}); }
   ~Job() { shard::destroy_process_group(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <initializer_list>
 #include <vector>
 
@@ -298,6 +299,13 @@ std::string first_host(std::string_view node_list) {
   const std::size_t end = inside.find_first_of(",-]");
   if (end == 0 || end == std::string_view::npos) throw wrong(fmt::format("'{}' is not a list of nodes", node_list));
   return fmt::format("{}{}", node_list.substr(0, bracket), inside.substr(0, end));
+}
+
+Environment process_environment() {
+  return [](std::string_view name) {
+    const char* const value = std::getenv(std::string(name).c_str());
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  };
 }
 
 Launch detect_launch(const LaunchOptions& options, const Environment& environment) {

@@ -42,6 +42,8 @@ struct LaunchOptions {
 };
 
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
+/// This process's variables. Threads: any, while nobody changes them.
+Environment process_environment();
 
 /// \throws Error kInvalidArgument  a set that is incomplete or contradicts itself, a value that is not a number, a
 ///   launcher that was asked for and whose variables are not set; the message names the variables.

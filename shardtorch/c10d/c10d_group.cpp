@@ -14,10 +14,18 @@ namespace {
 
 constexpr std::size_t kMessage = std::size_t{1} << 30;  // Well below what any transport counts in.
 
-template <class Span, class Each>
-void for_each_message(Span piece, const Each& each) {
+template <class Each>
+void for_each_message(std::span<std::byte> piece, const Each& each) {
   for (std::size_t done = 0; done < piece.size(); done += kMessage) {
     each(piece.subspan(done, std::min(kMessage, piece.size() - done)));
+  }
+}
+
+template <class Each>
+void for_each_message(const at::Tensor& bytes, const Each& each) {
+  constexpr auto kMost = static_cast<std::int64_t>(kMessage);
+  for (std::int64_t done = 0; done < bytes.numel(); done += kMost) {
+    each(bytes.narrow(0, done, std::min(kMost, bytes.numel() - done)));
   }
 }
 
@@ -98,60 +106,106 @@ void C10dGroup::barrier() {
 }
 
 void C10dGroup::broadcast(std::span<std::byte> data, int root) {
+  for_each_message(data, [&](std::span<std::byte> message) {
+    const at::Tensor tensor = rank() == root ? outgoing(message) : incoming(message);
+    broadcast(tensor, root);
+    if (rank() != root) land(tensor, message);
+  });
+}
+
+void C10dGroup::broadcast(const at::Tensor& bytes, int root) {
   run("a broadcast", [&] {
-    for_each_message(data, [&](std::span<std::byte> message) {
-      std::vector<at::Tensor> tensors{rank() == root ? outgoing(message) : incoming(message)};
+    for_each_message(bytes, [&](const at::Tensor& message) {
+      std::vector<at::Tensor> tensors{message};
       c10d::BroadcastOptions options;
       options.rootRank = root;
       options.timeout = timeout_;
       finish(backend_->broadcast(tensors, options));
-      if (rank() != root) land(tensors[0], message);
     });
   });
 }
 
 void C10dGroup::all_gather(std::span<const std::byte> own, std::span<std::byte> all) {
-  if (own.empty()) return;
+  const at::Tensor out = incoming(all);
+  all_gather(outgoing(own), out);
+  land(out, all);
+}
+
+void C10dGroup::all_gather(const at::Tensor& own, const at::Tensor& all) {
+  if (own.numel() == 0) return;
   run("an all-gather", [&] {
-    at::Tensor in = outgoing(own), out = incoming(all);
+    at::Tensor in = own, out = all;
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
     finish(backend_->_allgather_base(out, in, options));
-    land(out, all);
   });
 }
 
 void C10dGroup::exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) {
+  const auto own = static_cast<std::size_t>(rank());
+  if (!to[own].empty()) std::memcpy(from[own].data(), to[own].data(), to[own].size());
+  std::vector<at::Tensor> sent, received;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    sent.push_back(outgoing(i == own ? std::span<const std::byte>() : to[i]));
+    received.push_back(incoming(i == own ? std::span<std::byte>() : from[i]));
+  }
+  exchange(sent, received);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (i != own) land(received[i], from[i]);
+  }
+}
+
+void C10dGroup::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
   run("an exchange", [&] {
     const auto own = static_cast<std::size_t>(rank());
-    if (!to[own].empty()) std::memcpy(from[own].data(), to[own].data(), to[own].size());
-    struct Landing {
-      at::Tensor tensor;
-      std::span<std::byte> bytes;
-    };
-    std::vector<Landing> landings;
+    if (to[own].numel() > 0) from[own].copy_(to[own]);
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<int> peers;  // By work.
     // NCCL needs one group around sends and receives that wait for one another.
     if (backend_->supportsCoalescing()) backend_->startCoalescing();
     for (int i = 1; i < size(); ++i) {
       const int sender = (rank() + size() - i) % size(), receiver = (rank() + i) % size();
-      for_each_message(from[static_cast<std::size_t>(sender)], [&](std::span<std::byte> message) {
-        landings.push_back({incoming(message), message});
-        std::vector<at::Tensor> tensors{landings.back().tensor};
+      for_each_message(from[static_cast<std::size_t>(sender)], [&](const at::Tensor& message) {
+        std::vector<at::Tensor> tensors{message};
         works.push_back(backend_->recv(tensors, sender, 0));
         peers.push_back(sender);
       });
-      for_each_message(to[static_cast<std::size_t>(receiver)], [&](std::span<const std::byte> message) {
-        std::vector<at::Tensor> tensors{outgoing(message)};
+      for_each_message(to[static_cast<std::size_t>(receiver)], [&](const at::Tensor& message) {
+        std::vector<at::Tensor> tensors{message};
         works.push_back(backend_->send(tensors, receiver, 0));
         peers.push_back(receiver);
       });
     }
     if (backend_->supportsCoalescing()) works = {backend_->endCoalescing()}, peers = {-1};
     finish_all(works, peers);
-    for (const Landing& landing : landings) land(landing.tensor, landing.bytes);
   });
+}
+
+void C10dGroup::all_reduce(const at::Tensor& tensor, c10d::ReduceOp how) {
+  if (tensor.numel() == 0) return;
+  run("an all-reduce", [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = std::move(how);
+    options.timeout = timeout_;
+    finish(backend_->allreduce(tensors, options));
+  });
+}
+
+void C10dGroup::reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how) {
+  if (own.numel() == 0) return;
+  run("a reduce-scatter", [&] {
+    at::Tensor out = own, in = whole;
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = std::move(how);
+    options.timeout = timeout_;
+    finish(backend_->_reduce_scatter_base(out, in, options));
+  });
+}
+
+c10::intrusive_ptr<c10d::Backend> C10dGroup::c10d_backend() const {
+  const std::scoped_lock lock(mutex_);
+  return backend_;
 }
 
 void C10dGroup::set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }

@@ -1,15 +1,14 @@
 /// \file
-/// A Group over any c10d process group. Everything travels as bytes (uint8), which every backend takes.
+/// A Group over any c10d process group. Everything but reductions travels as bytes (uint8), which every backend takes.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <mutex>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
@@ -29,12 +28,26 @@ class C10dGroup final : public Group {
   void barrier() override;
   void broadcast(std::span<std::byte> data, int root) override;
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override;
-  void exchange(std::span<const std::span<const std::byte>> to,
-                std::span<const std::span<std::byte>> from) override;
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override;
   std::optional<Wait> waits_for() const override { return present_wait_.get(); }
   void set_timeout(std::chrono::milliseconds timeout) override;
   /// Waits for a pending operation of this rank.
   void abort() noexcept override;
+
+  /// Where the backend wants its tensors.
+  at::Device device() const { return device_; }
+  /// Null once the group is broken. Waits for a pending operation of this rank.
+  c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
+
+  // The same operations on tensors, which are contiguous, on `device()` and of bytes: no copy elsewhere is made.
+  void broadcast(const at::Tensor& bytes, int root);
+  void all_gather(const at::Tensor& own, const at::Tensor& all);
+  /// Also copies to[own rank] into from[own rank].
+  void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
+  // Reductions of contiguous tensors there, of a dtype that the backend reduces.
+  void all_reduce(const at::Tensor& tensor, c10d::ReduceOp how);
+  /// Part i of `whole`, summed over the ranks, becomes rank i's `own`.
+  void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:
   /// Runs an operation, after whose failure the group is broken.
@@ -49,7 +62,7 @@ class C10dGroup final : public Group {
   void finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers);
 
   PresentWait present_wait_;
-  std::mutex mutex_;                           ///< Held by operations.
+  mutable std::mutex mutex_;                   ///< Held by operations.
   c10::intrusive_ptr<c10d::Backend> backend_;  ///< Null once the group is broken.
   int rank_, size_;
   std::string name_;

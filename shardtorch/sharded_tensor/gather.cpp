@@ -57,6 +57,21 @@ Transfer plan_gather(const ShardedTensorImpl& tensor, at::ScalarType travel_as, 
   return plan;
 }
 
+/// Every rank's shards to everybody.
+Transfer plan_all_gather(const ShardedTensorImpl& tensor, const at::Tensor& whole) {
+  const ProcessGroup& group = *tensor.group;
+  const std::map<Sizes, at::Tensor> own = own_by_offsets(tensor.local_shards);
+  Transfer plan(group.size(), whole.scalar_type());
+  for (const ShardMetadata& shard : tensor.metadata.shards_metadata) {
+    if (c10::multiply_integers(shard.shard_sizes) == 0) continue;
+    const std::size_t owner = owner_in(group, shard);
+    plan.from[owner].push_back(narrow_tensor(whole, shard));
+    if (owner != static_cast<std::size_t>(group.rank())) continue;
+    for (auto& to : plan.to) to.push_back(tensor_of(own, shard));
+  }
+  return plan;
+}
+
 }  // namespace
 
 void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const {
@@ -74,6 +89,17 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
     check_out(out, is_destination, dst, sizes());
     return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
   });
+}
+
+at::Tensor ShardedTensor::full_tensor() const {
+  const ProcessGroupPtr& group = impl().checked_group();
+  TORCH_CHECK_VALUE(group->is_member(), "this process is not a member of the group ", group->name());
+  at::Tensor whole;
+  transfer(group->group(), [&] {
+    whole = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
+    return plan_all_gather(impl(), whole);
+  });
+  return whole;
 }
 
 }  // namespace shard

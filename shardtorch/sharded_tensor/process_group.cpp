@@ -34,23 +34,26 @@ std::string joined(const std::vector<int>& ranks) {
 class Default {
  public:
   explicit Default(std::shared_ptr<World> world)
-      : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()), "")) {}
+      : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()), {})) {}
+  /// `world` makes the groups of some ranks; null: none can be made.
+  Default(ProcessGroupPtr group, std::shared_ptr<World> world) : world_(std::move(world)), group_(std::move(group)) {}
 
   const ProcessGroupPtr& group() const { return group_; }
+  c10::intrusive_ptr<c10d::Store> store() const { return world_ != nullptr ? world_->store() : nullptr; }
 
-  ProcessGroupPtr make_numbered_group(std::vector<int> ranks, const std::string& backend) {
+  ProcessGroupPtr make_numbered_group(std::vector<int> ranks, const NewGroupOptions& options) {
     const std::string name = "group-" + std::to_string(count());
-    return make_group(name, std::move(ranks), backend);
+    return make_group(name, std::move(ranks), options);
   }
   /// Ranks that are not members do not count it: the name tells it from groups of others.
-  ProcessGroupPtr make_local_group(std::vector<int> ranks, const std::string& backend) {
+  ProcessGroupPtr make_local_group(std::vector<int> ranks, const NewGroupOptions& options) {
     const std::string name = "ranks-" + joined(ranks);
-    return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), backend);
+    return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), options);
   }
   void check_ranks(const std::vector<int>& ranks) const {
     TORCH_CHECK_VALUE(!ranks.empty(), "a group needs a rank");
-    TORCH_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < world_->size(),
-                      "the ranks of a group should be within 0 to ", world_->size() - 1, ", found ", joined(ranks));
+    TORCH_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < group_->size(),
+                      "the ranks of a group should be within 0 to ", group_->size() - 1, ", found ", joined(ranks));
     TORCH_CHECK_VALUE(std::ranges::adjacent_find(ranks) == ranks.end(), "a rank is named twice: ", joined(ranks));
   }
 
@@ -63,9 +66,11 @@ class Default {
     const std::scoped_lock lock(mutex_);
     return ++made_locally_[name];
   }
-  ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const std::string& backend) const {
+  ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const NewGroupOptions& options) const {
+    TORCH_CHECK(world_ != nullptr, "cannot make a group: the default group was wrapped without a store to meet in");
     const bool is_member = std::ranges::find(ranks, world_->rank()) != ranks.end();
-    auto group = is_member ? world_->make_group(name, ranks, backend) : nullptr;
+    auto group = is_member ? world_->make_group(name, ranks, options.backend) : nullptr;
+    if (group != nullptr && options.timeout.has_value()) group->set_timeout(*options.timeout);
     return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), name);
   }
 
@@ -113,7 +118,10 @@ void check_not_set(const DefaultPtr& current) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks, std::string name)
-    : group_(std::move(group)), ranks_(std::move(ranks)), name_(std::move(name)) {
+    : group_(std::move(group)),
+      c10d_(dynamic_cast<C10dGroup*>(group_.get())),
+      ranks_(std::move(ranks)),
+      name_(std::move(name)) {
   int member = 0;
   for (const int rank : ranks_) group_ranks_.emplace(rank, member++);
 }
@@ -131,8 +139,19 @@ int ProcessGroup::group_rank_of(int global_rank) const {
 
 std::string_view ProcessGroup::backend() const { return group_ != nullptr ? group_->backend() : "none"; }
 
-at::Device ProcessGroup::preferred_device() const {
-  return backend() == "nccl" ? current_cuda_device() : at::Device(at::kCPU);
+at::Device ProcessGroup::preferred_device() const { return c10d_ != nullptr ? c10d_->device() : at::Device(at::kCPU); }
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::c10d_backend() const {
+  return c10d_ != nullptr ? c10d_->c10d_backend() : nullptr;
+}
+
+void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) const { group_->set_timeout(timeout); }
+
+WireBytes ProcessGroup::wire_bytes() const { return {direct_bytes_, staged_bytes_}; }
+
+void ProcessGroup::count_wire_bytes(const at::Tensor& tensor) const {
+  const bool is_there = tensor.device() == preferred_device();
+  (is_there ? direct_bytes_ : staged_bytes_) += static_cast<std::int64_t>(tensor.nbytes());
 }
 
 at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice(); }
@@ -146,13 +165,38 @@ ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, st
   return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), std::move(name));
 }
 
-ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
-  check_not_set(default_of_process());
-  const auto made = std::make_shared<Default>(std::move(world));  // Waits for all ranks, without the lock.
+namespace {
+
+ProcessGroupPtr set_default_of_process(DefaultPtr made) {
   const std::scoped_lock lock(of_process().mutex);
   check_not_set(of_process().current);
-  of_process().current = made;
-  return made->group();
+  of_process().current = std::move(made);
+  return of_process().current->group();
+}
+
+}  // namespace
+
+ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
+  check_not_set(default_of_process());
+  return set_default_of_process(std::make_shared<Default>(std::move(world)));  // Waits for all ranks, without the lock.
+}
+
+ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store) {
+  check_not_set(default_of_process());
+  TORCH_CHECK_VALUE(group->is_member() && group->global_ranks() == all_ranks(group->size()), "group ", group->name(),
+                    " cannot be the default: its ranks are ", joined(group->global_ranks()));
+  std::shared_ptr<World> world;
+  if (store != nullptr) {
+    const std::string backend = group->backend() == "nccl" ? "nccl" : "gloo";
+    world = make_c10d_world(backend, std::move(store), group->rank(), group->size(), InitOptions().timeout);
+  }
+  return set_default_of_process(std::make_shared<Default>(std::move(group), std::move(world)));
+}
+
+c10::intrusive_ptr<c10d::Store> default_store() {
+  auto store = need_default()->store();
+  TORCH_CHECK(store != nullptr, "the ranks of the default group did not meet in a store");
+  return store;
 }
 
 ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world) {
@@ -179,12 +223,12 @@ ProcessGroupPtr group_or_default(ProcessGroupPtr group) {
   return group != nullptr ? std::move(group) : default_group();
 }
 
-ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization, const std::string& backend) {
+ProcessGroupPtr new_group(std::vector<int> ranks, const NewGroupOptions& options) {
   const DefaultPtr current = need_default();
   std::ranges::sort(ranks);
   current->check_ranks(ranks);
-  return local_synchronization ? current->make_local_group(std::move(ranks), backend)
-                               : current->make_numbered_group(std::move(ranks), backend);
+  return options.local_synchronization ? current->make_local_group(std::move(ranks), options)
+                                       : current->make_numbered_group(std::move(ranks), options);
 }
 
 }  // namespace shard

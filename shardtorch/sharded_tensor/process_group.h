@@ -1,25 +1,35 @@
 /// \file
 /// Ranks that share a tensor: a Group (libshard/ranks) that knows which ranks of the world its members are.
 ///
-/// Every process has one default group, the world. A process that is not a member of a group holds an object for it too,
-/// with rank -1 and size -1.
+/// Every process has one default group, the world. A process that is not a member of a group holds an object for it
+/// too, with rank -1 and size -1.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_map>
 #include <vector>
 
 #include "libshard/ranks/group.h"
 
 namespace shard {
+
+class C10dGroup;
+
+/// Bytes of tensors that a rank gave to collectives or received by them.
+struct WireBytes {
+  std::int64_t direct = 0;  ///< From and into tensors on the device where the group wants them.
+  std::int64_t staged = 0;  ///< Through a copy on that device, or in host memory, of a tensor elsewhere.
+};
 
 /// Threads: as Group.
 class ProcessGroup {
@@ -39,16 +49,29 @@ class ProcessGroup {
   int group_rank_of(int global_rank) const;
   const std::string& name() const { return name_; }  ///< "default_pg", "group-1", ...
   std::string_view backend() const;                  ///< "gloo", "nccl", "threads", ...; "none" for a process outside.
-  /// Where collectives want their tensors: the current CUDA device for nccl, else the CPU.
+  /// Where collectives want their tensors: the group's CUDA device for nccl, else the CPU. Others go through copies.
   at::Device preferred_device() const;
-  /// \pre is_member()
+  /// Bytes, for collectives of tensors see collectives.h. \pre is_member()
   Group& group() const { return *group_; }
+  /// For what c10d does and this library does not. Null for ranks that are threads, for a process outside, and once a
+  /// rank was lost. Its operations and those of this group come in one order on all ranks.
+  c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
+  /// The group as c10d's, null as above but for a lost rank.
+  C10dGroup* c10d() const { return c10d_; }
+  /// For later operations of this group alone. \pre is_member()
+  void set_timeout(std::chrono::milliseconds timeout) const;
+  /// What collectives of tensors have moved on this rank since the group was made.
+  WireBytes wire_bytes() const;
+  /// Adds what one of them moves. Inside shardtorch only.
+  void count_wire_bytes(const at::Tensor& tensor) const;
 
  private:
   std::shared_ptr<Group> group_;
+  C10dGroup* c10d_;
   std::vector<int> ranks_;
   std::unordered_map<int, int> group_ranks_;  ///< By rank of the world.
   std::string name_;
+  mutable std::atomic<std::int64_t> direct_bytes_ = 0, staged_bytes_ = 0;
 };
 
 using ProcessGroupPtr = std::shared_ptr<ProcessGroup>;
@@ -66,12 +89,15 @@ class World {
   /// own). \throws c10::ValueError  this rank is not a member; c10::Error  the backend is not available.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                             const std::string& backend) = 0;
+  /// Where its ranks met; null where they did not meet in a store.
+  virtual c10::intrusive_ptr<c10d::Store> store() const { return nullptr; }
 };
 
 /// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
 /// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
 /// `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch 2.11's flight
-/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set.
+/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set, which
+/// the first group over Gloo does where the variable is not set.
 /// \throws c10::Error  the backend is not here; Error kPeer  a rank does not come.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);
@@ -79,10 +105,25 @@ std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusiv
 /// Threads of one process, by rank; no sockets. The only backend is "threads".
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
 
-/// A process group that the program has already, as a group of ours.
-/// Ownership: shared. `ranks` may be empty: all ranks of the world in order.
+/// A process group that the program has already, as a group of ours. Its operations time out as `set_timeout` says,
+/// after 30 minutes at first. Ownership: shared. `ranks` may be empty: all ranks of the world in order.
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks = {});
+
+struct InitOptions {
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< Of the rendezvous and of each operation.
+};
+/// One call for a program that a launcher started (torchrun, mpirun, srun; docs/ranks.md), or that is alone: finds its
+/// rank in the environment, meets the others in a store and makes the world the default group. With "nccl" the current
+/// CUDA device becomes the one of the rank's number on its host. All ranks call it.
+/// \throws Error kInvalidArgument  the environment contradicts itself; kPeer  a rank does not come; c10::Error  the
+///   backend is not here, or there is a default group already.
+ProcessGroupPtr init_process_group(const std::string& backend = "gloo", const InitOptions& options = {});
+
+/// Makes a group that the program has already the default (wrap_process_group): its ranks are the world. Without a
+/// `store`, in which no other world is, `new_group` throws; with one all ranks meet there now.
+/// \throws c10::ValueError  the group is not of ranks 0, 1, ... in this order; c10::Error  there is a default already.
+ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
 /// Makes `world` the process's default, once all ranks have come; all call it. Other threads see none until then.
 /// \throws c10::Error  there is one already.
@@ -100,11 +141,19 @@ ProcessGroupPtr default_group();
 /// `group`, or the default group where it is null.
 ProcessGroupPtr group_or_default(ProcessGroupPtr group);
 
-/// A group of some ranks of the world, which are its members in ascending order. All ranks of the world call it, in the
-/// same order; with `local_synchronization` only its members do. `backend` "": the world's; "gloo" in a world of NCCL
-/// makes a group for shards on the CPU.
+/// Where the world's ranks met, for what else they agree on (init_rpc): keys below a prefix of the caller's own.
+/// \throws c10::Error  they met elsewhere: threads, or a wrapped group without a store.
+c10::intrusive_ptr<c10d::Store> default_store();
+
+struct NewGroupOptions {
+  std::string backend{};  ///< Empty: the world's. "gloo" in a world of NCCL makes a group for shards on the CPU.
+  std::optional<std::chrono::milliseconds> timeout{};  ///< Of the group's operations; nothing: the world's.
+  bool local_synchronization = false;  ///< Only the members call new_group; else all ranks of the world do.
+};
+/// A group of some ranks of the world, which are its members in ascending order. All who call it call it in the same
+/// order.
 /// \throws c10::ValueError  no ranks, ranks that are not of the world, or named twice; c10::Error  members: a backend
 ///   that is not here.
-ProcessGroupPtr new_group(std::vector<int> ranks, bool local_synchronization = false, const std::string& backend = "");
+ProcessGroupPtr new_group(std::vector<int> ranks, const NewGroupOptions& options = {});
 
 }  // namespace shard

@@ -163,6 +163,11 @@ class ShardedTensor : public ShardedTensorBase {
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
   void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
 
+  /// The whole tensor, new, on every rank: of its dtype, on device(), without gradients. A collective.
+  /// \throws c10::ValueError  this process is not a member; else as gather.
+  /// Cost: as gather, to every rank.
+  at::Tensor full_tensor() const;
+
   /// On the CPU; this very tensor when all placements, of all ranks, are on the CPU already. A chunk spec stays one; of
   /// other specs the shards tell. `group` null: its own. The result is not pinned.
   /// \throws c10::Error  a memory format other than preserve and contiguous.

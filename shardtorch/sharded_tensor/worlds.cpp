@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "libshard/ranks/launch.h"
 #include "libshard/ranks/open_group.h"
 #include "libshard/ranks/thread_group.h"
 #include "shardtorch/c10d/c10d_group.h"
@@ -128,6 +129,7 @@ class C10dWorld final : public World {
  public:
   C10dWorld(std::string backend, StorePtr store, int rank, int size, milliseconds timeout)
       : backend_(std::move(backend)),
+        whole_store_(store),
         store_(own_part(store, rank)),
         rank_(rank),
         size_(size),
@@ -135,6 +137,7 @@ class C10dWorld final : public World {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  StorePtr store() const override { return whole_store_; }
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                     const std::string& asked) override {
     const std::string& backend = asked.empty() ? backend_ : asked;
@@ -147,7 +150,7 @@ class C10dWorld final : public World {
 
  private:
   std::string backend_;
-  StorePtr store_;
+  StorePtr whole_store_, store_;
   int rank_, size_;
   Backends backends_;
   Names names_;
@@ -202,6 +205,18 @@ std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr stor
   std::shared_ptr<World> world;
   as_errors("the rendezvous", [&] { world = std::make_shared<C10dWorld>(backend, store, rank, size, timeout); });
   return world;
+}
+
+ProcessGroupPtr init_process_group(const std::string& backend, const InitOptions& options) {
+  check_backend(backend);
+  const Launch launch = detect_launch({}, process_environment());
+  if (backend == "nccl") {
+    nccl_backend(options.timeout);  // Loads CUDA, or says what is missing.
+    const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);
+    cuda->setDevice(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(launch.local_rank % cuda->deviceCount())));
+  }
+  const StorePtr store = make_store(launch, options.timeout);
+  return init_process_group(make_c10d_world(backend, store, launch.rank, launch.size, options.timeout));
 }
 
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size) {

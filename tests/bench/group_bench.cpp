@@ -89,17 +89,12 @@ void run(Group& group, int argc, char** argv) {
   exchange(group, static_cast<std::size_t>(argc > 3 ? std::atoi(argv[3]) : 64) << 20);
 }
 
-std::optional<std::string> variable(std::string_view name) {
-  const char* const value = std::getenv(std::string(name).c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const std::string_view backend = argc > 2 ? argv[2] : "none";
-    const Launch launch = detect_launch({}, variable);
+    const Launch launch = detect_launch({}, process_environment());
     if (backend.starts_with("threads:")) {
       run_as_threads(std::atoi(backend.substr(8).data()), [&](Group& group) { run(group, argc, argv); });
     } else if (launch.size > 1) {

@@ -12,18 +12,13 @@
 
 namespace {
 
-std::optional<std::string> variable(std::string_view name) {
-  const char* const value = std::getenv(std::string(name).c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 bool is_wanted(const shard::testing::GroupCheck& check, std::string_view what) {
   if (check.breaks) return what == check.name;
   return check.is_heavy ? what == "heavy" : what.empty() || what == "heavy";
 }
 
 int run(const std::string& backend, std::string_view what) {
-  const shard::Launch launch = shard::detect_launch({}, variable);
+  const shard::Launch launch = shard::detect_launch({}, shard::process_environment());
   std::unique_ptr<shard::Group> opened;
   if (launch.size > 1) opened = shard::open_group({launch, std::chrono::seconds(60)}, backend);
   shard::Group& group = opened ? *opened : shard::solo_group();

@@ -12,7 +12,7 @@ const CommsOptions kNoRpc{.rpc = false};
 class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
   /// Of all ranks, for shards on the CPU.
-  static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, /*local_synchronization=*/false, "gloo"); }
+  static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, {.backend = "gloo"}); }
 };
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {

@@ -209,7 +209,7 @@ class ShardedTensorSubGroupInit : public MultiThreadedTestCase {
  protected:
   /// Ranks of this rank's parity; only they call it.
   ProcessGroupPtr same_parity() const {
-    const ProcessGroupPtr group = new_group({rank() % 2, rank() % 2 + 2}, true);
+    const ProcessGroupPtr group = new_group({rank() % 2, rank() % 2 + 2}, {.local_synchronization = true});
     group->group().barrier();
     return group;
   }

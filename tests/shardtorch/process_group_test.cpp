@@ -19,6 +19,9 @@
 
 #include "libshard/core/error.h"
 #include "shardtorch/c10d/gloo.h"
+#include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/ops.h"
+#include "shardtorch/state/state_dict.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 #include "tests/support/expect_error.h"
 
@@ -179,7 +182,7 @@ TEST(NewGroup, TR06_RanksAreTranslated) {
 TEST(NewGroup, TR39_TwoAtTheSameTimeByTheirMembersOnly) {
   on_ranks(4, [](int rank) {
     const std::vector<int> own = rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
-    const ProcessGroupPtr group = new_group(own, /*local_synchronization=*/true);
+    const ProcessGroupPtr group = new_group(own, {.local_synchronization = true});
     EXPECT_EQ(group->rank(), rank % 2);
     EXPECT_EQ(group->name(), rank < 2 ? "ranks-0,1-1" : "ranks-2,3-1");
     EXPECT_EQ(ranks_met(group->group(), rank), own);
@@ -189,7 +192,8 @@ TEST(NewGroup, TR39_TwoAtTheSameTimeByTheirMembersOnly) {
 TEST(NewGroup, TheSameRanksMayHaveSeveral) {
   on_ranks(3, [](int rank) {
     if (rank == 2) return;
-    const ProcessGroupPtr first = new_group({0, 1}, true), second = new_group({0, 1}, true);
+    const ProcessGroupPtr first = new_group({0, 1}, {.local_synchronization = true}),
+                          second = new_group({0, 1}, {.local_synchronization = true});
     EXPECT_EQ(second->name(), "ranks-0,1-2");
     EXPECT_THAT(ranks_met(second->group(), rank), ElementsAre(0, 1));
     EXPECT_THAT(ranks_met(first->group(), rank), ElementsAre(0, 1));
@@ -198,7 +202,7 @@ TEST(NewGroup, TheSameRanksMayHaveSeveral) {
 
 TEST(NewGroup, LocalGroupsDoNotCountForOthers) {
   on_ranks(3, [](int rank) {
-    if (rank == 0) new_group({0}, true);
+    if (rank == 0) new_group({0}, {.local_synchronization = true});
     const ProcessGroupPtr all = new_group({0, 1, 2});
     EXPECT_EQ(all->name(), "group-1");
     EXPECT_THAT(ranks_met(all->group(), rank), ElementsAre(0, 1, 2));
@@ -216,10 +220,11 @@ TEST(NewGroup, WrongRanksAreRefused) {
 
 TEST(NewGroup, ThreadsRefuseOtherBackendsByName) {
   on_ranks(2, [](int rank) {
-    EXPECT_THAT(ranks_met(new_group({0, 1}, false, "threads")->group(), rank), ElementsAre(0, 1));
-    SHARD_EXPECT_THROW(new_group({0, 1}, false, "gloo"), c10::Error,
+    EXPECT_THAT(ranks_met(new_group({0, 1}, {.backend = "threads"})->group(), rank), ElementsAre(0, 1));
+    SHARD_EXPECT_THROW(new_group({0, 1}, {.backend = "gloo"}), c10::Error,
                        "ranks that are threads have no backend 'gloo': expected threads");
-    SHARD_EXPECT_THROW(new_group({rank}, true, "nccl"), c10::Error, "no backend 'nccl'");
+    SHARD_EXPECT_THROW(new_group({rank}, {.backend = "nccl", .local_synchronization = true}), c10::Error,
+                       "no backend 'nccl'");
   });
 }
 
@@ -263,7 +268,7 @@ TEST(C10dWorld, GroupsHaveTheirMembersOnly) {
       EXPECT_THAT(ranks_met(last->group(), rank), ElementsAre(1, 2));
     }
     if (rank != 2) {
-      EXPECT_THAT(ranks_met(new_group({0, 1}, true)->group(), rank), ElementsAre(0, 1));
+      EXPECT_THAT(ranks_met(new_group({0, 1}, {.local_synchronization = true})->group(), rank), ElementsAre(0, 1));
     }
     EXPECT_THAT(ranks_met(default_group()->group(), rank), ElementsAre(0, 1, 2));
   });
@@ -303,10 +308,11 @@ TEST(C10dWorld, GroupsMayNameTheirBackend) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   on_threads(2, [&](int rank) {
     init_thread_process_group(gloo_world(store, rank, 2));
-    const ProcessGroupPtr group = new_group({0, 1}, false, "gloo");
+    const ProcessGroupPtr group = new_group({0, 1}, {.backend = "gloo"});
     EXPECT_EQ(group->backend(), "gloo");
     EXPECT_THAT(ranks_met(group->group(), rank), ElementsAre(0, 1));
-    SHARD_EXPECT_THROW(new_group({0, 1}, false, "ucc"), c10::Error, "unknown backend 'ucc': expected gloo or nccl");
+    SHARD_EXPECT_THROW(new_group({0, 1}, {.backend = "ucc"}), c10::Error,
+                       "unknown backend 'ucc': expected gloo or nccl");
   });
 }
 
@@ -318,7 +324,7 @@ TEST(C10dWorld, OfNcclMakesGroupsOfGlooToo) {
     GTEST_SKIP() << error.what_without_backtrace();
   }
   EXPECT_EQ(init_process_group(world)->backend(), "nccl");
-  const ProcessGroupPtr group = new_group({0}, false, "gloo");
+  const ProcessGroupPtr group = new_group({0}, {.backend = "gloo"});
   EXPECT_EQ(group->backend(), "gloo");
   EXPECT_THAT(ranks_met(group->group(), 0), ElementsAre(0));
   destroy_process_group();
@@ -338,6 +344,54 @@ TEST(WrapProcessGroup, AGroupOfTheProgramIsOneOfOurs) {
     EXPECT_THAT(wrap_process_group(gloo, "mine", at::kCPU)->global_ranks(), ElementsAre(0, 1));
     SHARD_EXPECT_THROW(wrap_process_group(gloo, "mine", at::kCPU, {1}), c10::ValueError, "has 2 ranks, but 1");
   });
+}
+
+/// One rank, as a program of its own would make it.
+ProcessGroupPtr wrapped_alone() {
+  auto options = c10d::ProcessGroupGloo::Options::create(20s);
+  options->devices.push_back(gloo_device(true));
+  const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::HashStore>(), 0, 1, options);
+  return wrap_process_group(gloo, "mine", at::kCPU);
+}
+
+TEST(WrapProcessGroup, CanBeTheDefaultGroup) {
+  const ProcessGroupPtr mine = wrapped_alone();
+  EXPECT_EQ(init_process_group(mine), mine);
+  EXPECT_EQ(default_group(), mine);
+  const auto spec = chunk_spec(0, {"rank:0/cpu"});
+  const ShardedTensor ones = sharded_tensor::ones(spec, {3, 2});
+  StateDict state;
+  state.insert("w", ones.as_tensor());
+  const StateDict loaded = load_state(save_state(state));  // Asks for the ranks in the default group.
+  EXPECT_TRUE(equal(ShardedTensor::of(loaded["w"].toTensor()), ones));
+  SHARD_EXPECT_THROW(new_group({0}), c10::Error, "the default group was wrapped without a store to meet in");
+  SHARD_EXPECT_THROW(default_store(), c10::Error, "did not meet in a store");
+  SHARD_EXPECT_THROW(init_process_group(wrapped_alone()), c10::Error, "twice");
+  destroy_process_group();
+}
+
+TEST(WrapProcessGroup, AsTheDefaultWithAStoreMakesOtherGroups) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  init_process_group(wrapped_alone(), store);
+  EXPECT_THAT(ranks_met(new_group({0})->group(), 0), ElementsAre(0));
+  EXPECT_EQ(default_store(), store);
+  destroy_process_group();
+}
+
+TEST(WrapProcessGroup, OfOtherRanksThanTheWorldsIsNotADefault) {
+  const ProcessGroupPtr other = wrap_process_group(wrapped_alone()->c10d_backend(), "other", at::kCPU, {3});
+  SHARD_EXPECT_THROW(init_process_group(other), c10::ValueError, "group other cannot be the default: its ranks are 3");
+  EXPECT_FALSE(has_default_group());
+}
+
+TEST(InitProcessGroup, WithoutALauncherIsAWorldOfOne) {
+  const ProcessGroupPtr group = init_process_group();
+  EXPECT_EQ(group->backend(), "gloo");
+  EXPECT_THAT(ranks_met(group->group(), 0), ElementsAre(0));
+  EXPECT_THAT(ranks_met(new_group({0})->group(), 0), ElementsAre(0));
+  default_store()->set("key", std::string("value"));
+  destroy_process_group();
+  SHARD_EXPECT_THROW(init_process_group("ucc"), c10::Error, "unknown backend 'ucc'");
 }
 
 }  // namespace

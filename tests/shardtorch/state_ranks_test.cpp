@@ -209,12 +209,12 @@ TEST(Worlds, TR26_the_rank_in_the_world_is_checked_before_its_size) {
   in_world(make_thread_worlds(1)[0], [&] { of_zero = saved_chunks({0}); });
   const auto worlds = make_thread_worlds(2);
   in_world(worlds[1], [&] {
-    const ProcessGroupPtr alone = new_group({1}, true);
+    const ProcessGroupPtr alone = new_group({1}, {.local_synchronization = true});
     SHARD_EXPECT_THROW(load_within(alone, of_zero), c10::Error,
                        "Global rank at save time was 0, but at load time was 1");
   });
   in_world(worlds[0], [&] {
-    const ProcessGroupPtr alone = new_group({0}, true);
+    const ProcessGroupPtr alone = new_group({0}, {.local_synchronization = true});
     SHARD_EXPECT_THROW(load_within(alone, of_zero), c10::Error,
                        "Global world size at save time was 1, but at load time was 2");
   });

@@ -1,0 +1,47 @@
+/// \file
+/// Cross entropy of logits whose classes are cut over the ranks of a group, as a column layer's output is: no rank ever
+/// has all of them.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "shardtorch/sharded_tensor/process_group.h"
+
+namespace shard::parallel {
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;  ///< Targets that count for nothing.
+  double label_smoothing = 0;        ///< 0 to 1.
+  enum class Reduction : std::uint8_t { kNone, kMean, kSum } reduction = Reduction::kMean;
+};
+
+/// torch::nn::CrossEntropyLoss of class indices, without weights of classes. A collective; so is backward, with the
+/// gradient of this rank's logits.
+///
+/// \param logits  [..., this rank's chunk of `classes`]: the last dimension is the classes'.
+/// \param targets  [...], int64, the same on all ranks. \returns  As torch: on all ranks the same.
+/// \throws c10::ValueError  other shapes, on this rank alone; c10::IndexError  on all ranks, a target that is not a
+///   class.
+/// Cost: three all_reduces of a number a target (four with smoothing).
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::int64_t classes,
+                         const CrossEntropyOptions& options = {}, const ProcessGroupPtr& group = nullptr);
+
+/// The same as a module.
+class CrossEntropyLossImpl : public torch::nn::Module {
+ public:
+  explicit CrossEntropyLossImpl(std::int64_t classes, const CrossEntropyOptions& options = {},
+                                ProcessGroupPtr group = nullptr)
+      : classes_(classes), options_(options), group_(group_or_default(std::move(group))) {}
+  at::Tensor forward(const at::Tensor& logits, const at::Tensor& targets) {
+    return cross_entropy(logits, targets, classes_, options_, group_);
+  }
+
+ private:
+  std::int64_t classes_;
+  CrossEntropyOptions options_;
+  ProcessGroupPtr group_;
+};
+TORCH_MODULE(CrossEntropyLoss);
+
+}  // namespace shard::parallel

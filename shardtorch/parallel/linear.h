@@ -1,0 +1,71 @@
+/// \file
+/// Linear layers whose weight is cut over the ranks of a group (Megatron-LM's tensor parallelism).
+///
+/// A column layer followed by a row layer needs one all_reduce forward and one backward: the output of the first is cut
+/// as the second wants its input. All ranks compute one and the same loss: where a layer's whole input or output is on
+/// all ranks, it is equal on all.
+///
+/// Weights are parameters that are ShardedTensors, of the names and shapes of torch::nn::Linear, so that state dicts
+/// and checkpoints are those of the whole layer. Optimizers take local_parameters() (parameters.h). Every function is a
+/// collective of the group; backward is one too. Gradients are those of the whole layer, each shard's its part.
+/// Source: Shoeybi and others, Megatron-LM (arXiv 1909.08053), section 3.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include "shardtorch/sharded_tensor/process_group.h"
+
+namespace shard::parallel {
+
+/// Output features are cut: rank i has the i-th chunk of the weight's rows and of the bias.
+class ColumnLinearImpl : public torch::nn::Module {
+ public:
+  /// The elements of group rank 0's `whole`, which stays as it is. `group` null: the default group.
+  /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
+  explicit ColumnLinearImpl(const torch::nn::LinearImpl& whole, bool gather_output = false,
+                            ProcessGroupPtr group = nullptr);
+  /// Of new elements, which rank 0 draws as torch::nn::Linear does. Memory: the whole weight for a moment.
+  explicit ColumnLinearImpl(const torch::nn::LinearOptions& options, bool gather_output = false,
+                            ProcessGroupPtr group = nullptr);
+  ColumnLinearImpl(std::int64_t in_features, std::int64_t out_features)
+      : ColumnLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
+
+  /// \param input  [..., in_features], the same on all ranks
+  /// \returns  [..., this rank's output features], with gather_output [..., out_features] on all ranks.
+  at::Tensor forward(const at::Tensor& input);
+
+  at::Tensor weight;  ///< [out_features, in_features], cut along 0.
+  at::Tensor bias;    ///< [out_features], cut; undefined without.
+
+ private:
+  ProcessGroupPtr group_;
+  bool gather_output_;
+};
+TORCH_MODULE(ColumnLinear);
+
+/// Input features are cut: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
+class RowLinearImpl : public torch::nn::Module {
+ public:
+  /// As ColumnLinear's. `split_input`: the input is whole on all ranks, and each takes its part.
+  explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr);
+  explicit RowLinearImpl(const torch::nn::LinearOptions& options, bool split_input = false,
+                         ProcessGroupPtr group = nullptr);
+  RowLinearImpl(std::int64_t in_features, std::int64_t out_features)
+      : RowLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
+
+  /// \param input  [..., this rank's input features], with split_input [..., in_features]
+  /// \returns  [..., out_features], the same on all ranks.
+  at::Tensor forward(const at::Tensor& input);
+
+  at::Tensor weight;  ///< [out_features, in_features], cut along 1.
+  at::Tensor bias;    ///< [out_features]; undefined without.
+
+ private:
+  ProcessGroupPtr group_;
+  bool split_input_;
+};
+TORCH_MODULE(RowLinear);
+
+}  // namespace shard::parallel

@@ -1,0 +1,47 @@
+/// \file
+/// The state of torch::optim's Adam, AdamW and SGD as part of a checkpoint, under the names of the parameters.
+///
+/// The form is that of Python's torch.distributed.checkpoint.state_dict.get_optimizer_state_dict:
+///
+///     {"state": {"layer.weight": {"step": tensor, "exp_avg": tensor, "exp_avg_sq": tensor}, ...},
+///      "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), ..., "params": ["layer.weight", ...]}]}
+///
+/// so that either language goes on where the other stopped. What belongs to a sharded parameter is a ShardedTensor that
+/// is cut as the parameter is: a checkpoint is loaded by other ranks, under other cuts, as parameters are.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <string>
+
+#include "shardtorch/checkpoint/checkpoint.h"
+
+namespace shard::parallel {
+
+/// Tensors are shared with the optimizer; "step" is a float32 scalar of its own, as Python's is. Parameters that have
+/// had no step have no entry.
+/// \throws c10::ValueError  an optimizer of another class; a tensor of it that is not a local parameter of `module`
+///   (parameters.h).
+c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
+
+/// Gives every parameter that has had no step a state of zeros, so that there is something to load into. Python does
+/// the same before it loads. An SGD without momentum has no state. \throws c10::ValueError  as above.
+void init_optimizer_state(torch::optim::Optimizer& optimizer);
+
+/// Takes over steps and options (lr, betas, ...) from a state of the form above, and tensors where they are others.
+/// Groups are matched by their parameters' names; options that C++ does not have (foreach, fused, ...) are left out.
+/// Nothing is changed where it throws.
+/// \throws c10::ValueError  as above; a parameter of the optimizer that the state has not, other shapes or shards.
+void set_optimizer_state(const torch::nn::Module& module, torch::optim::Optimizer& optimizer, const c10::IValue& state);
+
+/// A checkpoint of a training run: {"model": the module's state dict, "optim": the optimizer's, ...}, as Python's
+/// dcp.save({"model": ..., "optim": ...}) has it. \throws  as optimizer_state.
+StateDict training_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
+/// Loads one into both, saved by any number of ranks. A collective. Other names of the checkpoint are
+/// `LoadResult::unexpected`. \throws  as checkpoint::load and set_optimizer_state.
+checkpoint::LoadResult load_training_state(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                                           const std::string& path, ProcessGroupPtr group = nullptr,
+                                           const checkpoint::LoadOptions& options = {});
+
+}  // namespace shard::parallel

@@ -1,0 +1,240 @@
+#include "shardtorch/sharded_tensor/collectives.h"
+
+#include <ATen/ATen.h>
+
+#include <span>
+#include <utility>
+
+#include "shardtorch/c10d/c10d_group.h"
+
+namespace shard {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+const ProcessGroup& member_of(const ProcessGroupPtr& group) {
+  TORCH_CHECK_VALUE(group->is_member(), "this process is not a member of group ", group->name());
+  return *group;
+}
+
+/// The elements of `tensor`, one after the other where the transport reads them: the tensor itself if it lies so.
+at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
+  group.count_wire_bytes(tensor);
+  return tensor.resolve_conj().resolve_neg().contiguous().to(group.preferred_device());
+}
+
+/// Where a tensor's elements arrive: the tensor itself where the transport can write there, else a copy of it.
+class Landing {
+ public:
+  Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
+    group.count_wire_bytes(tensor_);
+    const bool in_place = tensor_.device() == group.preferred_device() && tensor_.is_contiguous() &&
+                          !tensor_.is_conj() && !tensor_.is_neg();
+    wire_ = in_place ? tensor_ : at::empty(tensor_.sizes(), tensor_.options().device(group.preferred_device()));
+  }
+  const at::Tensor& wire() const { return wire_; }
+  void finish() const {
+    if (!wire_.is_same(tensor_)) tensor_.copy_(wire_);
+  }
+
+ private:
+  at::Tensor tensor_, wire_;
+};
+
+/// A view. \pre packed
+at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({tensor.numel()}).view(at::kByte); }
+
+Tensors bytes_of(const Tensors& tensors) {
+  Tensors bytes;
+  for (const at::Tensor& tensor : tensors) bytes.push_back(bytes_of(tensor));
+  return bytes;
+}
+
+std::span<std::byte> span_of(const at::Tensor& bytes) {
+  return {static_cast<std::byte*>(bytes.data_ptr()), bytes.nbytes()};
+}
+
+/// \pre packed tensors of bytes
+void exchange_bytes(const ProcessGroup& group, const Tensors& to, const Tensors& from) {
+  if (C10dGroup* const c10d = group.c10d()) return c10d->exchange(to, from);
+  std::vector<std::span<const std::byte>> out;
+  std::vector<std::span<std::byte>> in;
+  for (const at::Tensor& tensor : to) out.emplace_back(span_of(tensor));
+  for (const at::Tensor& tensor : from) in.push_back(span_of(tensor));
+  group.group().exchange(out, in);
+}
+
+/// \throws c10::TypeError  not of such numbers.
+void check_reducible(at::ScalarType dtype, ReduceOp how) {
+  const bool is_order = how == ReduceOp::kMin || how == ReduceOp::kMax;
+  const bool is_number = at::isIntegralType(dtype, /*includeBool=*/false) ||
+                         (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)) || at::isComplexType(dtype);
+  const bool can = is_order                 ? is_number && !at::isComplexType(dtype)
+                   : how == ReduceOp::kMean ? is_number && !at::isIntegralType(dtype, false)
+                                            : is_number;
+  TORCH_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
+}
+
+/// What Gloo and NCCL both reduce by themselves; a mean is a sum that is divided.
+bool is_native(const ProcessGroup& group, at::ScalarType dtype, ReduceOp how) {
+  if (group.c10d() == nullptr || (at::isComplexType(dtype) && how == ReduceOp::kProduct)) return false;
+  constexpr at::ScalarType kNative[] = {at::kByte,     at::kChar,  at::kInt,    at::kLong,         at::kHalf,
+                                        at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
+  return std::ranges::find(kNative, dtype) != std::end(kNative);
+}
+
+c10d::ReduceOp c10d_op(ReduceOp how) {
+  switch (how) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  TORCH_CHECK(false, "not a reduction");
+}
+
+/// The numbers that a backend adds: a complex one is two.
+at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
+
+at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp how) {
+  switch (how) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      return rows.sum(0, /*keepdim=*/false, rows.scalar_type());
+    case ReduceOp::kProduct:
+      return rows.prod(0, /*keepdim=*/false, rows.scalar_type());
+    case ReduceOp::kMin:
+      return rows.amin(0);
+    case ReduceOp::kMax:
+      return rows.amax(0);
+  }
+  TORCH_CHECK(false, "not a reduction");
+}
+
+void divide_if_mean(const at::Tensor& reduced, const ProcessGroup& group, ReduceOp how) {
+  if (how == ReduceOp::kMean) reduced.div_(group.size());
+}
+
+/// Rank i gets all ranks' parts[i], which all have one shape, and reduces them. \pre packed
+at::Tensor reduce_parts(const ProcessGroup& group, const Tensors& parts, ReduceOp how) {
+  const at::Tensor& own = parts[static_cast<std::size_t>(group.rank())];
+  const at::Tensor rows = at::empty({group.size(), own.numel()}, own.options());
+  exchange_bytes(group, bytes_of(parts), bytes_of(rows.unbind()));
+  return reduced_rows(rows, how).view(own.sizes());
+}
+
+/// Every rank reduces one part, which it sends to all. \pre packed
+void all_reduce_in_parts(const ProcessGroup& group, const at::Tensor& tensor, ReduceOp how) {
+  const Tensors parts = tensor.view({tensor.numel()}).tensor_split(group.size());
+  const at::Tensor own = bytes_of(reduce_parts(group, parts, how));
+  exchange_bytes(group, Tensors(parts.size(), own), bytes_of(parts));
+}
+
+/// One part for each rank. \throws c10::ValueError  the dimension has no such parts.
+Tensors equal_parts(const at::Tensor& whole, std::int64_t dim, int ranks) {
+  TORCH_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
+                    whole.sizes(), " cannot be cut into ", ranks, " equal parts");
+  return whole.tensor_split(ranks, dim);
+}
+
+void check_count(const Tensors& tensors, const ProcessGroup& group) {
+  TORCH_CHECK_VALUE(std::ssize(tensors) == group.size(), tensors.size(), " tensors for a group of ", group.size(),
+                    " ranks");
+}
+
+}  // namespace
+
+void all_reduce(const at::Tensor& tensor, ReduceOp how, const ProcessGroupPtr& group) {
+  const at::NoGradGuard no_grad;
+  const ProcessGroupPtr found = group_or_default(group);
+  const ProcessGroup& own = member_of(found);
+  check_reducible(tensor.scalar_type(), how);
+  const at::Tensor wire = packed(own, tensor);
+  if (is_native(own, tensor.scalar_type(), how)) {
+    own.c10d()->all_reduce(as_real(wire), c10d_op(how));
+  } else {
+    all_reduce_in_parts(own, wire, how);
+  }
+  divide_if_mean(wire, own, how);
+  if (!wire.is_same(tensor)) tensor.copy_(wire);
+}
+
+void broadcast(const at::Tensor& tensor, int root, const ProcessGroupPtr& group) {
+  const at::NoGradGuard no_grad;
+  const ProcessGroupPtr found = group_or_default(group);
+  const ProcessGroup& own = member_of(found);
+  own.global_rank_of(root);
+  if (own.rank() == root) {
+    const at::Tensor bytes = bytes_of(packed(own, tensor));
+    own.c10d() != nullptr ? own.c10d()->broadcast(bytes, root) : own.group().broadcast(span_of(bytes), root);
+    return;
+  }
+  const Landing landing(own, tensor);
+  const at::Tensor bytes = bytes_of(landing.wire());
+  own.c10d() != nullptr ? own.c10d()->broadcast(bytes, root) : own.group().broadcast(span_of(bytes), root);
+  landing.finish();
+}
+
+at::Tensor all_gather(const at::Tensor& own, std::int64_t dim, const ProcessGroupPtr& group) {
+  const at::NoGradGuard no_grad;
+  const ProcessGroupPtr found = group_or_default(group);
+  const ProcessGroup& ranks = member_of(found);
+  const std::int64_t along = c10::maybe_wrap_dim(dim, own.dim());
+  const at::Tensor wire = packed(ranks, own);
+  std::vector<std::int64_t> sizes = own.sizes().vec();
+  sizes.insert(sizes.begin(), ranks.size());
+  const at::Tensor all = at::empty(sizes, wire.options());
+  if (C10dGroup* const c10d = ranks.c10d()) {
+    c10d->all_gather(bytes_of(wire), bytes_of(all));
+  } else {
+    ranks.group().all_gather(span_of(bytes_of(wire)), span_of(bytes_of(all)));
+  }
+  const at::Tensor here = all.to(own.device());
+  return own.dim() == 0 ? here : here.movedim(0, along).flatten(along, along + 1).contiguous();
+}
+
+void all_gather_into(const std::vector<at::Tensor>& all, const at::Tensor& own, const ProcessGroupPtr& group) {
+  const ProcessGroupPtr found = group_or_default(group);
+  all_to_all(Tensors(static_cast<std::size_t>(member_of(found).size()), own), all, found);
+}
+
+at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how, std::int64_t dim, const ProcessGroupPtr& group) {
+  const at::NoGradGuard no_grad;
+  const ProcessGroupPtr found = group_or_default(group);
+  const ProcessGroup& own = member_of(found);
+  check_reducible(whole.scalar_type(), how);
+  Tensors parts = equal_parts(whole, dim, own.size());
+  for (at::Tensor& part : parts) part = packed(own, part);
+  at::Tensor reduced;
+  // Gloo's own reduces all parts on all ranks.
+  if (is_native(own, whole.scalar_type(), how) && !own.preferred_device().is_cpu()) {
+    reduced = at::empty_like(parts.front());
+    own.c10d()->reduce_scatter(as_real(reduced), as_real(at::stack(parts)), c10d_op(how));
+  } else {
+    reduced = reduce_parts(own, parts, how);
+  }
+  divide_if_mean(reduced, own, how);
+  return reduced.to(whole.device());
+}
+
+void all_to_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from, const ProcessGroupPtr& group) {
+  const at::NoGradGuard no_grad;
+  const ProcessGroupPtr found = group_or_default(group);
+  const ProcessGroup& own = member_of(found);
+  check_count(to, own);
+  check_count(from, own);
+  Tensors out, in;
+  std::vector<Landing> landings;
+  for (const at::Tensor& tensor : to) out.push_back(bytes_of(packed(own, tensor)));
+  for (const at::Tensor& tensor : from) in.push_back(bytes_of(landings.emplace_back(own, tensor).wire()));
+  exchange_bytes(own, out, in);
+  for (const Landing& landing : landings) landing.finish();
+}
+
+}  // namespace shard

@@ -1,0 +1,107 @@
+#include "shardtorch/sharded_tensor/functional.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <memory>
+#include <utility>
+
+namespace shard::functional {
+
+namespace {
+
+namespace autograd = torch::autograd;
+
+class CollectiveNode final : public autograd::Node {
+ public:
+  explicit CollectiveNode(std::function<Tensors(Tensors)> backward) : backward_(std::move(backward)) {}
+  std::string name() const override { return "CollectiveBackward"; }
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) gradients[i] = input_metadata(static_cast<std::uint32_t>(i)).zeros_like();
+    }
+    return backward_(std::move(gradients));
+  }
+
+ private:
+  std::function<Tensors(Tensors)> backward_;
+};
+
+at::Tensor of_one(const at::Tensor& input, const std::function<at::Tensor()>& forward,
+                  const std::function<at::Tensor(const at::Tensor&)>& backward) {
+  return differentiable(
+      {input}, [&] { return Tensors{forward()}; },
+      [backward](const Tensors& gradients) { return Tensors{backward(gradients[0])}; })[0];
+}
+
+at::Tensor summed(const at::Tensor& tensor, const ProcessGroupPtr& group) {
+  at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
+  shard::all_reduce(sum, ReduceOp::kSum, group);
+  return sum;
+}
+
+}  // namespace
+
+Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& forward,
+                       std::function<Tensors(Tensors)> backward) {
+  Tensors outputs;
+  {
+    const at::NoGradGuard no_grad;
+    outputs = forward();
+  }
+  if (!autograd::compute_requires_grad(inputs)) return outputs;
+  const std::shared_ptr<CollectiveNode> node(new CollectiveNode(std::move(backward)), autograd::deleteNode);
+  node->set_next_edges(autograd::collect_next_edges(inputs));
+  for (at::Tensor& output : outputs) autograd::set_history(output, node);
+  return outputs;
+}
+
+at::Tensor all_reduce(const at::Tensor& tensor, Losses losses, const ProcessGroupPtr& group) {
+  return of_one(
+      tensor, [&] { return summed(tensor, group); },
+      [losses, group](const at::Tensor& gradient) {
+        return losses == Losses::kSummed ? summed(gradient, group) : gradient;
+      });
+}
+
+at::Tensor replicated(const at::Tensor& tensor, const ProcessGroupPtr& group) {
+  return of_one(
+      tensor, [&] { return tensor.detach(); }, [group](const at::Tensor& gradient) { return summed(gradient, group); });
+}
+
+at::Tensor all_gather(const at::Tensor& own, std::int64_t dim, Losses losses, const ProcessGroupPtr& group) {
+  const ProcessGroupPtr ranks = group_or_default(group);
+  return of_one(
+      own, [&] { return shard::all_gather(own, dim, ranks); },
+      [dim, losses, ranks, sizes = own.sizes().vec()](const at::Tensor& gradient) {
+        if (losses == Losses::kSummed) {
+          return shard::reduce_scatter(gradient, ReduceOp::kSum, dim, ranks).view(sizes);
+        }
+        return gradient.tensor_split(ranks->size(), dim)[static_cast<std::size_t>(ranks->rank())].reshape(sizes);
+      });
+}
+
+at::Tensor reduce_scatter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group) {
+  return of_one(
+      whole, [&] { return shard::reduce_scatter(whole, ReduceOp::kSum, dim, group); },
+      [dim, group](const at::Tensor& gradient) { return shard::all_gather(gradient, dim, group); });
+}
+
+std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& to,
+                                   const std::vector<std::vector<std::int64_t>>& shapes, const ProcessGroupPtr& group) {
+  const auto received = [group](const Tensors& sent, const std::vector<std::vector<std::int64_t>>& wanted) {
+    Tensors from;
+    for (std::size_t i = 0; i < sent.size(); ++i) from.push_back(at::empty(wanted.at(i), sent[i].options()));
+    shard::all_to_all(sent, from, group);
+    return from;
+  };
+  std::vector<std::vector<std::int64_t>> own_shapes;
+  for (const at::Tensor& tensor : to) own_shapes.push_back(tensor.sizes().vec());
+  return differentiable(
+      to, [&] { return received(to, shapes); },
+      [received, own_shapes](const Tensors& gradients) { return received(gradients, own_shapes); });
+}
+
+}  // namespace shard::functional

@@ -1,0 +1,219 @@
+// Training with sharded parameters: local parameters, norms of gradients, optimizers and their states in checkpoints.
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "shardtorch/parallel/embedding.h"
+#include "shardtorch/parallel/linear.h"
+#include "shardtorch/parallel/optimizer_state.h"
+#include "tests/shardtorch/parallel_fixture.h"
+#include "tests/support/distributed/sharded_tensor_test.h"
+
+namespace shard::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct WholeNet : torch::nn::Module {
+  WholeNet()
+      : table(register_module("table", torch::nn::Embedding(7, 4))),
+        norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})))),
+        up(register_module("up", torch::nn::Linear(4, 6))),
+        down(register_module("down", torch::nn::Linear(6, 4))) {}
+  at::Tensor forward(const at::Tensor& indices) {
+    const at::Tensor rows = table->forward(indices);
+    return rows + down->forward(at::gelu(up->forward(norm->forward(rows))));
+  }
+  torch::nn::Embedding table;
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear up, down;
+};
+
+struct Net : torch::nn::Module {
+  explicit Net(const WholeNet& whole)
+      : table(*whole.table),
+        norm(std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(whole.norm->clone())),
+        up(*whole.up),
+        down(*whole.down) {
+    register_module("table", table);
+    register_module("norm", norm);
+    register_module("up", up);
+    register_module("down", down);
+  }
+  at::Tensor forward(const at::Tensor& indices) {
+    const at::Tensor rows = table->forward(indices);
+    return rows + down->forward(at::gelu(up->forward(norm->forward(rows))));
+  }
+  parallel::Embedding table;
+  torch::nn::LayerNorm norm;
+  parallel::ColumnLinear up;
+  parallel::RowLinear down;
+};
+
+std::shared_ptr<WholeNet> whole_net() {
+  Numbers numbers(5);
+  return filled(std::make_shared<WholeNet>(), numbers);
+}
+
+const at::Tensor kIndices = whole_numbers({2, 3}, {0, 1, 6, 3, 3, 5});
+
+template <class Module>
+void backward(Module& net) {
+  net.zero_grad();
+  loss_of(net.forward(kIndices)).backward();
+}
+
+TEST(LocalParameters, StandForWhatTheRankHas) {
+  as_ranks(2, [](int rank) {
+    Net net(*whole_net());
+    std::vector<std::string> names;
+    for (const parallel::LocalParameter& each : parallel::named_local_parameters(net)) {
+      names.push_back(each.name);
+      EXPECT_TRUE(each.tensor.is_leaf() && each.tensor.requires_grad());
+      EXPECT_TRUE(each.name != "table.weight" || each.tensor.size(0) == (rank == 0 ? 4 : 3));
+    }
+    EXPECT_THAT(names, ElementsAre("table.weight", "norm.weight", "norm.bias", "up.weight", "up.bias", "down.weight",
+                                   "down.bias"));
+    // A parameter of two names comes once.
+    net.register_module("again", net.up.ptr());
+    EXPECT_EQ(parallel::local_parameters(net).size(), names.size());
+  });
+}
+
+TEST(GradNorm, CountsShardsAndPlainParametersOnce) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    as_ranks(ranks, [](int) {
+      const auto whole = whole_net();
+      Net net(*whole);
+      backward(net);
+      backward(*whole);
+      std::vector<at::Tensor> gradients;
+      for (const at::Tensor& each : whole->parameters()) gradients.push_back(each.grad().reshape(-1));
+      for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+        const double expected = at::linalg_vector_norm(at::cat(gradients), p).item<double>();
+        EXPECT_NEAR(parallel::grad_norm(net, p), expected, 1e-9 * expected) << p;
+      }
+      SHARD_EXPECT_THROW(parallel::grad_norm(net, 0), c10::ValueError, "above 0");
+    });
+  }
+}
+
+TEST(GradNorm, IsCutDownToItsMost) {
+  as_ranks(3, [](int) {
+    const auto whole = whole_net();
+    Net net(*whole);
+    backward(net);
+    const double norm = parallel::grad_norm(net);
+    EXPECT_EQ(parallel::clip_grad_norm_(net, 2 * norm), norm);
+    EXPECT_EQ(parallel::grad_norm(net), norm);
+    EXPECT_EQ(parallel::clip_grad_norm_(net, norm / 4), norm);
+    EXPECT_NEAR(parallel::grad_norm(net), norm / 4, 1e-5);
+    net.norm->weight.mutable_grad().fill_(std::nan(""));
+    SHARD_EXPECT_THROW(parallel::clip_grad_norm_(net, 1, 2, true), c10::Error, "non-finite");
+  });
+}
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
+
+std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
+  namespace optim = torch::optim;
+  return {{"adam", [](auto tensors) { return std::make_unique<optim::Adam>(tensors, optim::AdamOptions(0.01)); }},
+          {"amsgrad",
+           [](auto tensors) { return std::make_unique<optim::Adam>(tensors, optim::AdamOptions(0.01).amsgrad(true)); }},
+          {"adamw", [](auto tensors) { return std::make_unique<optim::AdamW>(tensors, optim::AdamWOptions(0.01)); }},
+          {"sgd", [](auto tensors) { return std::make_unique<optim::SGD>(tensors, optim::SGDOptions(0.01)); }},
+          {"momentum", [](auto tensors) {
+             return std::make_unique<optim::SGD>(tensors, optim::SGDOptions(0.01).momentum(0.9).dampening(0.1));
+           }}};
+}
+
+template <class Module>
+void train(Module& net, torch::optim::Optimizer& optimizer, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    optimizer.zero_grad();
+    loss_of(net.forward(kIndices)).backward();
+    optimizer.step();
+  }
+}
+
+class TrainingState : public Checkpoint {};
+
+TEST_F(TrainingState, GoesOnOnOtherRanksAsIfNothingHadHappened) {
+  for (const auto& [name, make] : optimizers()) {
+    SCOPED_TRACE(name);
+    const auto whole = whole_net();
+    const auto optimizer = make(whole->parameters());
+    train(*whole, *optimizer, 3);
+    as_ranks(3, [&, &make = make, &name = name](int) {
+      Net net(*whole_net());
+      const auto own = make(parallel::local_parameters(net));
+      train(net, *own, 3);
+      expect_same_parameters(net, *whole, false);
+      own->param_groups()[0].options().set_lr(0.02);
+      checkpoint::save(parallel::training_state(net, *own), path(name), nullptr, as("dcp"));
+    });
+    optimizer->param_groups()[0].options().set_lr(0.02);
+    train(*whole, *optimizer, 2);
+    for (const int ranks : {1, 2, 4}) {
+      as_ranks(ranks, [&, &make = make, &name = name](int) {
+        Net net(*whole_net());
+        const auto own = make(parallel::local_parameters(net));
+        EXPECT_THAT(parallel::load_training_state(net, *own, path(name)).unexpected, IsEmpty());
+        EXPECT_EQ(own->param_groups()[0].options().get_lr(), 0.02);
+        train(net, *own, 2);
+        expect_same_parameters(net, *whole, false);
+      });
+    }
+  }
+}
+
+TEST_F(TrainingState, NamesWhatTheOptimizersAre) {
+  as_ranks(2, [](int) {
+    Net net(*whole_net());
+    torch::optim::Adam adam(parallel::local_parameters(net), torch::optim::AdamOptions(0.5));
+    const auto dict = [&] { return parallel::optimizer_state(net, adam).toGenericDict(); };
+    EXPECT_TRUE(dict().at("state").toGenericDict().empty());
+    train(net, adam, 2);
+    const c10::impl::GenericDict up = dict().at("state").toGenericDict().at("up.weight").toGenericDict();
+    EXPECT_EQ(up.at("step").toTensor().item<double>(), 2);
+    EXPECT_EQ(up.at("step").toTensor().scalar_type(), at::kFloat);
+    const ShardedTensor average = ShardedTensor::of(up.at("exp_avg").toTensor());
+    EXPECT_EQ(average.sizes(), at::IntArrayRef({6, 4}));
+    EXPECT_FALSE(average.requires_grad());
+    const c10::impl::GenericDict group = dict().at("param_groups").toList().get(0).toGenericDict();
+    EXPECT_EQ(group.at("lr").toDouble(), 0.5);
+    EXPECT_EQ(group.at("params").toList().get(0).toStringRef(), "table.weight");
+  });
+}
+
+TEST_F(TrainingState, RefusesWhatDoesNotFit) {
+  as_ranks(2, [](int) {
+    Net net(*whole_net()), other(*whole_net());
+    torch::optim::Adam adam(parallel::local_parameters(net)), strange(parallel::local_parameters(other));
+    torch::optim::Adagrad adagrad(parallel::local_parameters(net));
+    SHARD_EXPECT_THROW(parallel::optimizer_state(net, strange), c10::ValueError, "not a local parameter of the module");
+    SHARD_EXPECT_THROW(parallel::optimizer_state(net, adagrad), c10::ValueError, "neither Adam nor AdamW nor SGD");
+    train(net, adam, 1);
+    const c10::impl::GenericDict state = parallel::optimizer_state(net, adam).toGenericDict().copy();
+    train(net, adam, 1);
+    c10::impl::GenericDict entries = state.at("state").toGenericDict();
+    c10::impl::GenericDict entry = entries.at("up.bias").toGenericDict();
+    entry.insert_or_assign("exp_avg", at::zeros({3}));
+    SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError,
+                       "'up.bias.exp_avg' has another shape");
+    EXPECT_EQ(entries.erase("up.bias"), 1U);
+    SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError, "has nothing of 'up.bias'");
+    const auto now = parallel::optimizer_state(net, adam).toGenericDict().at("state").toGenericDict();
+    EXPECT_EQ(now.at("table.weight").toGenericDict().at("step").toTensor().item<double>(), 2) << "nothing was changed";
+  });
+}
+
+}  // namespace
+}  // namespace shard::test
