@@ -3,7 +3,7 @@
 # Every check must have passed on rank 0; what the launcher makes of those that break the group is its own.
 set -u
 program=$1 launcher=$2 python=${3:-}
-checks=9
+checks=10
 endings="MissesASilentRank AbortEndsTheOthers"  # Each breaks its group.
 
 expect_all() {  # BACKEND RANKS OUTPUT
