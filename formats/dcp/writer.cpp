@@ -41,7 +41,9 @@ class ItemFrames final : public StorageFrames {
 class DcpWriter : public Writer {
  public:
   void place(Catalog& target) override {
-    place_items(target, flatten(target));
+    list_leaves(target, flatten(target));
+    place_objects();
+    place_boxes(target);
     settle_files(target);
     if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
       metadata_.lost_note = note->second;
@@ -78,28 +80,34 @@ class DcpWriter : public Writer {
   }
 
  private:
-  void place_items(Catalog& target, const Flat& flat) {
+  /// Items are numbered here and made when the leaves are gone: there may be millions of either.
+  void list_leaves(Catalog& target, const Flat& flat) {
     target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
     open_first_file(target, flat);
-    place_objects(flat);
-    place_boxes(target);
+    list_objects(flat);
+    number_boxes(target);
     list_tensors(target, flat);
   }
 
   /// Bytes items come first, all in the first file: the number of an object's item is its own.
-  void place_objects(const Flat& flat) {
+  void list_objects(const Flat& flat) {
     const auto count = static_cast<std::size_t>(
         std::ranges::count_if(flat.leaves, [](const Leaf& leaf) { return leaf.tensor == kNoIndex; }));
     pickle_ends_.reserve(count);
     metadata_.objects.reserve(count);
-    metadata_.items.reserve(flat.leaves.size());
     for (const Leaf& leaf : flat.leaves) {
       if (leaf.tensor != kNoIndex) continue;
       const std::uint32_t index = static_cast<std::uint32_t>(metadata_.objects.size());
       pickles_ += torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; });
       pickle_ends_.push_back(pickles_.size());
       metadata_.objects.push_back({leaf.name, leaf.path, index});
-      metadata_.items.push_back({0, zip_of(pickle_of(index)).total_bytes(), 0});
+    }
+  }
+
+  void place_objects() {
+    metadata_.items.reserve(metadata_.objects.size() + metadata_.chunks.size());
+    for (std::size_t i = 0; i < metadata_.objects.size(); ++i) {
+      metadata_.items.push_back({0, zip_of(pickle_of(i)).total_bytes(), 0});
     }
   }
 
@@ -119,9 +127,17 @@ class DcpWriter : public Writer {
     for (Storage& storage : target.storages) ++storage.file;
   }
 
+  /// Those of boxes follow, in the order in which place_boxes makes them.
+  void number_boxes(const Catalog& target) {
+    item_of_.assign(target.stored.size(), kNoIndex);
+    auto item = static_cast<std::uint32_t>(metadata_.objects.size());
+    for (const Tensor& tensor : target.tensors) {
+      for (const Chunk& chunk : target.chunks_of(tensor)) item_of_[chunk.stored] = item++;
+    }
+  }
+
   /// Storages get their offsets in their items.
   void place_boxes(Catalog& target) {
-    item_of_.assign(target.stored.size(), kNoIndex);
     boxes_.assign(target.storages.size(), kNoIndex);
     ItemZips zips;
     for (const Tensor& tensor : target.tensors) {
@@ -132,7 +148,6 @@ class DcpWriter : public Writer {
         const ItemZip& zip = zips.zip_of(target, chunk.stored);
         storage.offset = zip.data_offset();
         boxes_[index] = chunk.stored;
-        item_of_[chunk.stored] = static_cast<std::uint32_t>(metadata_.items.size());
         metadata_.items.push_back({0, zip.total_bytes(), storage.file});
       }
     }
