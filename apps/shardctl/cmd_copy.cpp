@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "apps/shardctl/device.h"
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -18,6 +19,7 @@ namespace {
 
 /// What a run works on. The job borrows the rest.
 struct Work {
+  std::unique_ptr<Device> device;
   TargetForm form;
   OpenSource source;
   ChosenLayout layout;
@@ -36,6 +38,8 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.cloner = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
+  job.device = work.device.get();
+  job.timeout = timeout_of(options.ranks);
   job.dry_run = options.target.dry_run;
   job.stop = session.stop;
   job.parts = session.parts;
@@ -58,6 +62,7 @@ Work prepare(const Session& session, const Options& options, Log& log) {
   Work work;
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
+  work.device = open_device(session, options);
   work.source = open_source(session, options.source, log);
   // Only now is the format known that a verb keeps, and with it the default layout.
   if (work.form.format == nullptr) work.form.format = work.source.format;

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::int64_t kHead = 64;  // Before the elements of pinned and raw memory: the count of overflows.
 
-std::span<const std::int64_t> sizes_of(const Box& box) {
-  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
-}
-
 }  // namespace
 
 DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int threads) {
