@@ -63,6 +63,11 @@ Work prepare(const Session& session, const Options& options, Log& log) {
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
   work.device = open_device(session, options);
+  if (work.device != nullptr) {
+    const DeviceInfo& info = work.device->info();
+    log.info(fmt::format("device cuda:{}: {}, {} free", info.number, info.name,
+                         human_bytes(work.device->memory().free_bytes)));
+  }
   work.source = open_source(session, options.source, log);
   // Only now is the format known that a verb keeps, and with it the default layout.
   if (work.form.format == nullptr) work.form.format = work.source.format;

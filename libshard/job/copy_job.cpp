@@ -221,6 +221,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
   }
   const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
+  if (job.device != nullptr) result.memory_bytes = copy_memory(job, memory_bytes);  // On the host, and on the device.
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (job.dry_run) {
     describe_space(find_space(group, places, prepared.target.files, prepared.owners, free_bytes), job.own_places,
