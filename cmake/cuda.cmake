@@ -1,10 +1,11 @@
 # CUDA for the plug-in libshard_cuda.so: SHARD_CUDA says whether it must be there.
 #
-#   out: TARGET CUDA::cudart_static and the language CUDA, or neither
+#   out: SHARD_HAS_CUDA                          the language CUDA and TARGET CUDA::cudart_static
 #        SHARD_NCCL_INCLUDE_DIR, SHARD_NCCL_LIBRARY   empty: links between GPUs are not built
 set(SHARD_CUDA AUTO CACHE STRING "The plug-in for GPUs: AUTO (where CUDA is found), ON or OFF")
 set_property(CACHE SHARD_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(SHARD_CUDA STREQUAL OFF OR SHARD_SANITIZE)  # nvcc knows no sanitizers of the host.
+  message(STATUS "libshard_cuda.so is not built: SHARD_CUDA is OFF, or sanitizers are on")
   return()
 endif()
 find_package(CUDAToolkit 12 QUIET)
@@ -16,7 +17,8 @@ if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cudart_static)  # Where the toolkit's 
       INTERFACE_INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS}" INTERFACE_LINK_LIBRARIES "rt;pthread;dl")
   endif()
 endif()
-if(TARGET CUDA::cudart_static)
+if(TARGET CUDA::cudart_static AND CUDAToolkit_NVCC_EXECUTABLE)
+  set(SHARD_HAS_CUDA TRUE)
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # Code for A100 and H100; later ones compile the PTX of 90.

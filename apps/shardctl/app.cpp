@@ -42,7 +42,7 @@ bool has_ranks(const Options& options) {
 }
 
 void take_launch(const Launch& launch, Session& session, Options& options) {
-  options.launch = {launch.error_file, launch.rank, launch.size};
+  options.launch = {launch.error_file, launch.rank, launch.size, launch.local_rank};
   session.ranks_here = launch.local_size;
 }
 

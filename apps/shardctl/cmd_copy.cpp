@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/shardctl/copy_verb.h"
+#include "apps/shardctl/device.h"
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -21,6 +22,7 @@ namespace {
 
 /// What a run works on. The job borrows the rest.
 struct Work {
+  std::unique_ptr<Device> device;
   TargetForm form;
   OpenSource source;
   ChosenLayout layout;
@@ -39,6 +41,8 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.cloner = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
+  job.device = work.device.get();
+  job.timeout = timeout_of(options.ranks);
   job.dry_run = options.target.dry_run;
   job.version = own_version();
   job.resume = options.target.resume;
@@ -63,6 +67,12 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   Work work;
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
+  work.device = open_device(session, options);
+  if (work.device != nullptr) {
+    const DeviceInfo& info = work.device->info();
+    log.info(fmt::format("device cuda:{}: {}, {} free", info.number, info.name,
+                         human_bytes(work.device->memory().free_bytes)));
+  }
   work.source = verb.open(session, options, log);
   // Only now is the format known that a verb keeps, and with it the default layout.
   if (work.form.format == nullptr) work.form.format = work.source.format;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "apps/shardctl/device.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/ranks/launch.h"
 
@@ -125,6 +126,14 @@ std::string check_seconds(const std::string& text) {
   return text + " is not from 0.001 to 1000000 seconds";
 }
 
+/// Verbs that only read take any device, so that one setting can serve all, and use none.
+void add_device(CLI::App& app, const Uses& uses, RankOptions& ranks) {
+  OptionGroup{app, uses.target ? "Ranks" : ""}
+      .single("--device", ranks.device, "NAME",
+              "where tensors are permuted and converted: cpu (default), cuda (GPU of the local rank), cuda:N")
+      ->check(check_device);
+}
+
 void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   OptionGroup group{app, "Ranks"};
   group
@@ -140,7 +149,7 @@ void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
       ->check(check_seconds);
   group.single("--backend", ranks.backend, "NAME", "communication backend: auto (default), gloo, nccl, mpi")
       ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
-  add_defaults_only(app, "--device", "cpu", {"cuda"});
+  add_device(app, uses, ranks);
   group.single("--local-ranks", ranks.local_ranks, "N", "run N ranks as threads of this process")
       ->check(CLI::Range(1, 1024));
   if (uses.sources) {
@@ -212,7 +221,8 @@ void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   group.flag("--json", common.json, "print one JSON document on stdout, for errors too");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));
-  group.single("--max-memory", common.max_memory, "SIZE", "memory for the buffers of all workers (default: 64MiB)");
+  group.single("--max-memory", common.max_memory, "SIZE",
+               "memory for the buffers of all workers, and as much on a device (default: 64MiB)");
   group.single("--progress", common.progress, "WHEN", "auto (default), always, never or json")
       ->check(CLI::IsMember({"auto", "always", "never", "json"}));
   group.single("--color", common.color, "WHEN", "auto (default), always or never")

@@ -62,12 +62,14 @@ struct RankOptions {
   int local_ranks = 0;   ///< Ranks as threads of this process; 0: none.
   double timeout = 300;  ///< Seconds.
   bool local_input = false, local_output = false;
+  std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N".
 };
 
 /// What the launcher says about this process; not options.
 struct LaunchFacts {
   std::string error_file;  ///< torchrun shows what is written there.
   int rank = 0, size = 1;  ///< Until there is a group.
+  int local_rank = 0;
 };
 
 struct InspectOptions {

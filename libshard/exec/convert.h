@@ -5,8 +5,7 @@
 /// Every conversion goes through one of four wide types that holds all values of the source exactly: float, double,
 /// int64 or uint64. `widen` makes them, `narrow` makes targets of them. So n sources and m targets need 4 m + n loops
 /// instead of n m. All functions are constexpr, so that nvcc compiles them for devices too, and give the same bits on
-/// every processor: what hardware decides for itself (NaN between float and double, floats out of an integer's range)
-/// is spelled out.
+/// every processor: what C++ or hardware leaves open (floats out of an integer's range, NaN) is spelled out.
 #pragma once
 
 #include <bit>
@@ -52,19 +51,28 @@ constexpr DType wide_of(DType from, bool is_floating) {
   return is_floating ? DType::kFloat32 : DType::kInt64;
 }
 
-/// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as on x86.
-constexpr float to_float(double value) {
+/// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as CPUs convert it. GPUs make one NaN of
+/// all, so there it is spelled out; a test holds both to the same bits.
+constexpr float to_float_by_bits(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const bool is_nan = (bits << 1) > (std::uint64_t{0x7FF} << 53);
   const auto nan = static_cast<std::uint32_t>(((bits >> 32) & 0x80000000U) | 0x7FC00000U | ((bits >> 29) & 0x3FFFFFU));
   return is_nan ? std::bit_cast<float>(nan) : static_cast<float>(value);
 }
-constexpr double to_double(float value) {
+constexpr double to_double_by_bits(float value) {
   const std::uint64_t bits = std::bit_cast<std::uint32_t>(value);
   const bool is_nan = (bits & 0x7FFFFFFFU) > kFloat32Infinity;
   const std::uint64_t nan = ((bits & 0x80000000U) << 32) | 0x7FF8000000000000U | ((bits & 0x3FFFFFU) << 29);
   return is_nan ? std::bit_cast<double>(nan) : static_cast<double>(value);
 }
+
+#ifdef __CUDA_ARCH__
+constexpr float to_float(double value) { return to_float_by_bits(value); }
+constexpr double to_double(float value) { return to_double_by_bits(value); }
+#else
+constexpr float to_float(double value) { return static_cast<float>(value); }
+constexpr double to_double(float value) { return static_cast<double>(value); }
+#endif
 
 template <class To, class From>
 constexpr To to_real(From value) {

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::int64_t kHead = 64;  // Before the elements of pinned and raw memory: the count of overflows.
 
-std::span<const std::int64_t> sizes_of(const Box& box) {
-  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
-}
-
 }  // namespace
 
 DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int threads) {
@@ -38,17 +34,21 @@ DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int th
 DeviceWorker::DeviceWorker(const TileWork& work, TileFeed& feed, const DeviceShare& share)
     : work_(work),
       feed_(feed),
+      share_(share),
       piece_reader_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
       writer_(work),
       staging_(static_cast<std::size_t>(share.staging_bytes)) {
   Device& device = *work.options.device;
   in_ = device.make_stream(), operations_ = device.make_stream(), out_ = device.make_stream();
-  for (Slot& slot : slots_) {
-    slot.pinned = device.allocate_pinned(kHead + share.slot_bytes);
-    slot.raw = device.allocate(kHead + share.slot_bytes);
-    slot.permuted = device.allocate(std::max(share.slot_bytes, kHead));
-    slot.loaded = device.make_event(), slot.computed = device.make_event(), slot.done = device.make_event();
-  }
+}
+
+void DeviceWorker::take_memory(Slot& slot) {
+  if (slot.pinned != nullptr) return;
+  Device& device = *work_.options.device;
+  slot.raw = device.allocate(kHead + share_.slot_bytes);
+  slot.permuted = device.allocate(std::max(share_.slot_bytes, kHead));
+  slot.loaded = device.make_event(), slot.computed = device.make_event(), slot.done = device.make_event();
+  slot.pinned = device.allocate_pinned(kHead + share_.slot_bytes);
 }
 
 DeviceWorker::~DeviceWorker() {
@@ -76,6 +76,7 @@ void DeviceWorker::begin(std::int64_t tile) {
 void DeviceWorker::begin(const Unit& unit, const Box& box, std::int64_t tile, bool ends_tile) {
   Slot& slot = slots_[next_];
   finish(slot);
+  take_memory(slot);
   next_ = 1 - next_;
   slot.unit = &unit, slot.tile = tile, slot.ends_tile = ends_tile;
   slot.boxes.lay_out(work_.plan.to(unit), box);

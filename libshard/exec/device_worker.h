@@ -36,14 +36,15 @@ DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int th
 /// filled again only once its tile is written.
 class DeviceWorker {
  public:
-  /// Ownership: all that it is given must outlive it. \throws Error kResource
+  /// Takes its share of memory with its first tiles. Ownership: all that it is given must outlive it.
   DeviceWorker(const TileWork& work, TileFeed& feed, const DeviceShare& share);
   /// Waits for the device, whatever was not finished.
   ~DeviceWorker();
 
   /// Whether a tile goes through the device. Bytes that move as they are do not, unless they lie there already.
   bool takes(std::int64_t tile) const;
-  /// Reads a tile and sends it through the device; writes the one before the last.
+  /// Reads a tile and sends it through the device; writes the one before the last. \throws Error kResource  too little
+  /// memory; what reading, writing and the device throw
   void begin(std::int64_t tile);
   /// Writes all tiles that were begun.
   void finish();
@@ -66,6 +67,7 @@ class DeviceWorker {
     const std::byte* data;
   };
 
+  void take_memory(Slot& slot);
   void begin(const Unit& unit, const Box& box, std::int64_t tile, bool ends_tile);
   std::int64_t load(Slot& slot, const Box& box);
   void compute(Slot& slot);
@@ -73,6 +75,7 @@ class DeviceWorker {
 
   const TileWork& work_;
   TileFeed& feed_;
+  const DeviceShare share_;
   PieceReader piece_reader_;
   TileWriter writer_;
   std::unique_ptr<DeviceStream> in_, operations_, out_;

@@ -12,10 +12,6 @@ namespace shard {
 
 namespace {
 
-std::span<const std::int64_t> sizes_of(const Box& box) {
-  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
-}
-
 /// Whether a box lies in one run without gaps or elements that share an address.
 bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   const Order order = order_of(strides);

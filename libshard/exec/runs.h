@@ -9,6 +9,11 @@
 
 namespace shard {
 
+/// Of a box that stays where it is.
+inline std::span<const std::int64_t> sizes_of(const Box& box) {
+  return std::span(box.size).first(static_cast<std::size_t>(box.dims));
+}
+
 /// Elements from the first to the last of a box of `sizes`, gaps included. \pre no size is 0
 inline std::int64_t span_of(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   std::int64_t span = 1;

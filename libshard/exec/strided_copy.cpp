@@ -27,7 +27,6 @@ struct Walk {
   std::size_t unit = 0;
 };
 
-constexpr std::size_t kLine = 64;   // Bytes of a cache line.
 constexpr std::int64_t kTile = 32;  // Units on each side of a tile that is not transposed in vectors.
 
 // --- making the walk
@@ -115,7 +114,7 @@ void copy_plane(const Dim& outer, const Dim& inner, const std::byte* from, std::
 std::size_t plane_mate(const Walk& walk) {
   const std::size_t last = walk.count - 1;
   std::size_t mate = last - 1;
-  if (walk.unit >= kLine) return mate;
+  if (walk.unit >= kCacheLine) return mate;
   std::int64_t fastest = std::abs(walk.dims[last].from);
   for (std::size_t d = 0; d < last; ++d) {
     const std::int64_t stride = std::abs(walk.dims[d].from);

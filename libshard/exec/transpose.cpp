@@ -9,7 +9,6 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kLine = 64;    // Bytes of a cache line.
 constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
 
 template <std::size_t kUnit>
@@ -68,17 +67,17 @@ void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte
 /// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
 template <std::size_t kUnit>
 void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
-  constexpr std::size_t kSide = kLine / kUnit;
+  constexpr std::size_t kSide = kCacheLine / kUnit;
   constexpr std::size_t kSquare = 16 / kUnit;
-  alignas(kLine) std::array<std::byte, kSide * kLine> tile;
+  alignas(kCacheLine) std::array<std::byte, kSide * kCacheLine> tile;
   for (std::size_t i = 0; i < kSide; i += kSquare) {
     const std::byte* rows = from + static_cast<std::int64_t>(i) * from_stride;
     for (std::size_t j = 0; j < kSide; j += kSquare) {
-      transpose_square<kUnit>(rows + j * kUnit, from_stride, tile.data() + j * kLine + i * kUnit, kLine);
+      transpose_square<kUnit>(rows + j * kUnit, from_stride, tile.data() + j * kCacheLine + i * kUnit, kCacheLine);
     }
   }
   for (std::size_t j = 0; j < kSide; ++j) {
-    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kLine, kLine);
+    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kCacheLine, kCacheLine);
   }
 }
 
@@ -86,7 +85,7 @@ void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* 
 template <std::size_t kUnit>
 void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                     std::byte* to, std::int64_t to_stride) {
-  constexpr auto kStep = static_cast<std::int64_t>(kUnit), kBlock = static_cast<std::int64_t>(kLine);
+  constexpr auto kStep = static_cast<std::int64_t>(kUnit), kBlock = static_cast<std::int64_t>(kCacheLine);
   for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, columns);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -102,7 +101,7 @@ void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* fr
 template <std::size_t kUnit>
 bool transpose_all(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                    std::byte* to, std::int64_t to_stride) {
-  constexpr auto kSide = static_cast<std::int64_t>(kLine / kUnit), kStep = static_cast<std::int64_t>(kUnit);
+  constexpr auto kSide = static_cast<std::int64_t>(kCacheLine / kUnit), kStep = static_cast<std::int64_t>(kUnit);
   const std::int64_t whole_rows = rows - rows % kSide, whole_columns = columns - columns % kSide;
   for (std::int64_t band = 0; band < whole_rows; band += kBand) {
     const std::int64_t band_end = std::min(band + kBand, whole_rows);

@@ -7,6 +7,8 @@
 
 namespace shard {
 
+inline constexpr std::size_t kCacheLine = 64;  ///< Bytes.
+
 /// Transposes rows x columns elements of `unit` bytes: the one in row i and column j goes from
 /// `from + i * from_stride + j * unit` to `to + j * to_stride + i * unit`. Strides in bytes.
 /// \returns false, having done nothing, where elements of `unit` bytes have no vectors: other than 1, 2, 4, 8 and 16.

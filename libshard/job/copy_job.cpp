@@ -233,6 +233,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
         ErrorCode::kInvalidArgument, "they would copy different things");
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
+  if (job.device != nullptr) result.memory_bytes = copy_memory(job, memory_bytes);  // On the host, and on the device.
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (prepared.holders) {
     std::string warning = warning_of_file_ranks(source, *prepared.holders, group.size());

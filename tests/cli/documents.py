@@ -6,7 +6,7 @@
 - Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints
   what the page shows. A block `json NAME` is a file that the commands find there.
 
-Environment: SHARDCTL is the program.
+Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so, SHARD_CUDA_STAND_IN the stand-in for its plug-in of GPUs.
 """
 import json
 import os
@@ -233,6 +233,18 @@ split a.safetensors -o no --mesh dp=2 --place 'real=R,R'
 """.split("\n")[1:-1]
 
 
+# Machines for `env`, by what the stand-in for the plug-in of GPUs reports; one has no plug-in.
+MACHINES = ["STAND_IN_GPUS=2", "STAND_IN_GPUS=0 STAND_IN_DRIVER=0", None]
+
+
+def describe_machine(variables: str | None, work: Path) -> str:
+    libraries = Path(tempfile.mkdtemp(dir=work))
+    shutil.copy(os.environ["SHARD_LIBRARY"], libraries / "libshard.so.0")
+    if variables is not None:
+        shutil.copy(os.environ["SHARD_CUDA_STAND_IN"], libraries / "libshard_cuda.so")
+    return run(f"LD_LIBRARY_PATH={libraries} {variables or ''} shardctl env --json", work).stdout
+
+
 # ---- Pages.
 
 
@@ -336,6 +348,7 @@ def main() -> int:
         for arguments in CORPUS:
             done = run(f"shardctl {arguments} --json", work)
             printed.append(done.stdout + done.stderr)
+        printed += [describe_machine(machine, work) for machine in MACHINES]
         mistakes += wrong_layout_keys(work)
     mistakes += [*wrong_fields(printed), *wrong_kinds()]
     for mistake in mistakes:

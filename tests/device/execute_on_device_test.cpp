@@ -143,6 +143,7 @@ TEST(ExecuteOnDevice, LeavesLinesOfBytesOnTheHost) {
   check_run(the, plan_for_device(the, 64 << 20, 2, false), {.threads = 2, .device = &device});
   EXPECT_EQ(device.counters().bytes_in, 0);
   EXPECT_EQ(device.counters().bytes_out, 0);
+  EXPECT_EQ(device.counters().most_bytes, 0) << "memory was taken for nothing";
 }
 
 TEST(ExecuteOnDevice, EndsWithBothNumbersWhereTheDeviceHasTooLittle) {

@@ -15,6 +15,7 @@ DeviceSystem describe() {
   system.runtime = CUDART_VERSION;
   system.nccl = nccl_version();
   system.problem = list_devices(system.devices);
+  if (system.driver == 0) system.problem = "no NVIDIA driver was found";  // CUDA calls that a driver that is too old.
   return system;
 }
 
