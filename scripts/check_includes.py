@@ -21,7 +21,9 @@ USES = {  # A folder may include from itself and from these.
     "libshard/checkpoint": CATALOG | {"libshard/io"},
     "libshard/exec": CHECKPOINT | {"libshard/plan"},
     "libshard/ranks": CORE,
-    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/ranks"},
+    "libshard/manifest": CORE | {"libshard/io"},
+    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/manifest", "libshard/ranks"},
+    "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks"},
 }
 LIBSHARD = set(USES)
 USES |= {

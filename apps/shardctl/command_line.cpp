@@ -14,7 +14,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::array<std::string_view, 2> kAbsentVerbs{"verify", "repair"};
+constexpr std::array<std::string_view, 1> kAbsentVerbs{"repair"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 constexpr std::array<std::string_view, 1> kAbsentOptions{"--resume"};

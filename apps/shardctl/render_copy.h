@@ -14,4 +14,7 @@ void render_plan(const Session& session, const Options& options, const std::stri
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
                    const Progress& progress, double seconds);
 
+/// The same for an output that --if-changed left as it is.
+void render_unchanged(const Session& session, const Options& options, const Manifest& manifest);
+
 }  // namespace shard::app

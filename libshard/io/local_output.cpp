@@ -1,14 +1,12 @@
 #include "libshard/io/local_output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <functional>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "libshard/core/checked.h"
@@ -16,6 +14,7 @@
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/staged.h"
 
 namespace shard {
 
@@ -38,45 +37,24 @@ void remove_left_siblings(LocalFolder& parent, const Destination& to) {
   }
 }
 
-/// Never empty.
-std::string this_host() {
-  std::array<char, 256> name{"@"};
-  ::gethostname(name.data() + 1, name.size() - 2);
-  return name.data();
-}
-
-/// What a token says: which folder the sibling is, and whether what is staged in it is a folder.
-struct Staged {
-  std::string sibling;  ///< Its name beside DST.
-  FileStatus status;
-  bool is_folder = true;
-
-  std::vector<std::byte> token() const {
-    const std::string text =
-        fmt::format("{} {} {} {}\n{}", int{is_folder}, status.device, status.inode, this_host(), sibling);
-    const auto bytes = std::as_bytes(std::span(text));
-    return {bytes.begin(), bytes.end()};
-  }
-
-  /// One folder has other device numbers on other hosts.
-  static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {
-    std::istringstream text(std::string(reinterpret_cast<const char*>(token.data()), token.size()));
-    Staged staged;
-    std::string host;
-    text >> staged.is_folder >> staged.status.device >> staged.status.inode >> host;
-    text.ignore();
-    std::getline(text, staged.sibling, '\0');
-    if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find another rank's output: it has no place");
-    if (host != this_host()) staged.status.device = device_of_parent;
-    staged.status.kind = FileKind::kFolder;
-    return staged;
-  }
-};
-
 [[noreturn]] void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
   throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
       .in_file(join_path(parent.path(), sibling))
       .because("who may rename in the folder above it did so while the output was written");
+}
+
+constexpr const char* kOldCompanion = "old-companion";  ///< In the sibling, which is then removed with it.
+
+/// The name of what lies beside the file DST and is of it; empty where nothing does.
+std::string find_companion(const LocalFolder& parent, const Destination& to) {
+  const std::string name = to.name + std::string(kCompanionSuffix);
+  return parent.status_of(name).kind == FileKind::kAbsent ? std::string() : name;
+}
+
+[[noreturn]] void fail_companion(const Destination& to, const std::string& companion) {
+  throw Error(ErrorCode::kExists, "cannot write: the manifest of another file of that name exists")
+      .in_file(join_path(to.parent, companion))
+      .suggest(Remedy::kReplaceDestination);
 }
 
 class LocalPart final : public OutputPart {
@@ -85,7 +63,12 @@ class LocalPart final : public OutputPart {
       : sibling_(std::move(sibling)), name_(std::move(name)), is_folder_(is_folder), sync_(sync) {}
 
   FileWriter& create(const OutputFile& file) override {
-    writers_.push_back(at(file.path, [](LocalFolder& folder, const std::string& name) { return folder.create(name); }));
+    if (file.is_beside) {
+      writers_.push_back(sibling_->create(name_ + file.path));
+    } else {
+      writers_.push_back(
+          at(file.path, [](LocalFolder& folder, const std::string& name) { return folder.create(name); }));
+    }
     writers_.back()->allocate(file.bytes);
     return *writers_.back();
   }
@@ -94,6 +77,10 @@ class LocalPart final : public OutputPart {
     writers_.push_back(
         at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
     return *writers_.back();
+  }
+
+  std::unique_ptr<RandomReader> open_written(const std::string& path) override {
+    return at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_written(name); });
   }
 
   void finish() override {
@@ -107,7 +94,7 @@ class LocalPart final : public OutputPart {
  private:
   /// Calls `open` with the folder of that file and its name there.
   template <class Open>
-  std::unique_ptr<FileWriter> at(const std::string& path, const Open& open) {
+  std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
     if (!is_folder_) return open(*sibling_, name_);
     std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
     std::size_t begin = 0;
@@ -130,6 +117,9 @@ class LocalOutput final : public Output {
   LocalOutput(std::shared_ptr<LocalFolder> parent, const Destination& to, const LocalOutputOptions& options,
               std::span<const OutputFile> files, bool is_folder)
       : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder) {
+    for (const OutputFile& file : files) {
+      if (file.is_beside) companion_ = to.name + file.path;
+    }
     try {
       make_sibling();
       staged_ = sibling_->status();
@@ -147,6 +137,8 @@ class LocalOutput final : public Output {
     if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
+    old_companion_ = is_folder_ && old.kind != FileKind::kFile ? std::string() : find_companion(*parent_, to_);
+    if (!options_.force && !old_companion_.empty()) fail_companion(to_, old_companion_);
     finish_modes(old);
     if (options_.sync) {
       for (const auto& [path, folder] : folders_) folder->sync();
@@ -160,8 +152,7 @@ class LocalOutput final : public Output {
   }
 
   void take_back() override {
-    undo_();
-    aside_.clear();
+    undo();
     abort();
     if (options_.sync) parent_->sync();
   }
@@ -169,7 +160,7 @@ class LocalOutput final : public Output {
   /// After a commit this removes what is left of the sibling, and the old DST. Failing to do so undoes nothing.
   void abort() noexcept override {
     folders_.clear();
-    undo_ = {};
+    undo_.clear();
     if (sibling_ == nullptr) return;
     try {
       if (!aside_.empty()) parent_->remove_all(aside_);
@@ -253,43 +244,53 @@ class LocalOutput final : public Output {
   }
 
   /// Makes the new content visible. A failure after that takes it back, so that an error always means the old state.
+  /// A companion goes before the file that it is of is replaced, and comes after: it never stands beside another one.
   void publish(bool replaces) {
-    const std::string& name = to_.name;
-    if (!replaces) {
-      sibling_->rename_new(name, *parent_, name);
-      sync_parent_or([this] { parent_->rename_new(to_.name, *sibling_, to_.name); });
-    } else if (sibling_->exchange(name, *parent_, name)) {
-      sync_parent_or([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
-    } else {
-      replace_by_steps();
-    }
-  }
-
-  void replace_by_steps() {
-    const std::string& name = to_.name;
-    const std::string aside = to_.sibling("old-");
-    parent_->rename_new(name, *parent_, aside);
     try {
-      sibling_->rename_new(name, *parent_, name);
-    } catch (...) {
-      parent_->rename_new(aside, *parent_, name);
-      throw;
-    }
-    sync_parent_or([this, aside] {
-      parent_->rename_new(to_.name, *sibling_, to_.name);
-      parent_->rename_new(aside, *parent_, to_.name);
-    });
-    aside_ = aside;
-  }
-
-  void sync_parent_or(std::function<void()> undo) {
-    try {
+      if (!old_companion_.empty()) {
+        step([this] { parent_->rename_new(old_companion_, *sibling_, kOldCompanion); },
+             [this] { sibling_->rename_new(kOldCompanion, *parent_, old_companion_); });
+      }
+      replaces ? replace() : move_in(to_.name);
+      if (!companion_.empty()) move_in(companion_);
       if (options_.sync) parent_->sync();
     } catch (...) {
       undo();
       throw;
     }
-    undo_ = std::move(undo);
+  }
+
+  void replace() {
+    if (sibling_->exchange(to_.name, *parent_, to_.name)) {
+      undo_.emplace_back([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
+      return;
+    }
+    const std::string aside = to_.sibling("old-");
+    step([&] { parent_->rename_new(to_.name, *parent_, aside); },
+         [this, aside] { parent_->rename_new(aside, *parent_, to_.name); });
+    move_in(to_.name);
+    aside_ = aside;
+  }
+
+  void move_in(const std::string& name) {
+    step([&] { sibling_->rename_new(name, *parent_, name); },
+         [this, name] { parent_->rename_new(name, *sibling_, name); });
+  }
+
+  template <class Do>
+  void step(const Do& forward, std::function<void()> back) {
+    forward();
+    undo_.push_back(std::move(back));
+  }
+
+  /// The last step first.
+  void undo() {
+    while (!undo_.empty()) {
+      const std::function<void()> back = std::move(undo_.back());
+      undo_.pop_back();
+      back();
+    }
+    aside_.clear();
   }
 
   const std::shared_ptr<LocalFolder> parent_;
@@ -300,8 +301,9 @@ class LocalOutput final : public Output {
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
   bool is_prepared_ = false;
-  std::function<void()> undo_;  ///< Takes the commit back.
-  std::string aside_;           ///< Where the old DST waits for its removal, if it was moved aside.
+  std::string companion_, old_companion_;    ///< Names beside DST; empty where there is none.
+  std::vector<std::function<void()>> undo_;  ///< Takes the commit back, from the last to the first.
+  std::string aside_;                        ///< Where the old DST waits for its removal, if it was moved aside.
   std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
 };
 

@@ -12,15 +12,22 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/io/file_writer.h"
+#include "libshard/io/source_store.h"
 
 namespace shard {
+
+/// How the name of a file's companion ends. One that is left of another file never stays beside a new one.
+inline constexpr std::string_view kCompanionSuffix = ".manifest.json";
 
 struct OutputFile {
   std::string path;  ///< Inside the output, parts separated by '/'.
   std::int64_t bytes = 0;
+  /// The companion of an output that is a single file: it lies beside it, under its name with `path` at the end.
+  bool is_beside = false;
 };
 
 /// One rank's way to the files. Destroying it closes them and removes nothing.
@@ -32,6 +39,8 @@ class OutputPart {
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// A file that another rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
+  /// Opens a file that was written, not the companion, to read it back. \throws Error kResource, kNotFound
+  virtual std::unique_ptr<RandomReader> open_written(const std::string& path) = 0;
   /// Makes durable what was written through this part, and closes its files. \throws Error kResource
   virtual void finish() = 0;
 };

@@ -12,6 +12,7 @@
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_owners.h"
+#include "libshard/job/manifest_run.h"
 #include "libshard/ranks/collective_step.h"
 
 namespace shard {
@@ -106,7 +107,10 @@ PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
   prepared.target = make_target(source, job.selection, job.layout, job.traits);
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
+  const bool is_folder = prepared.writer->is_folder();
+  if (job.manifest) prepared.manifest_file = add_manifest(*job.manifest, is_folder, prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
+  if (job.manifest && !is_folder) prepared.owners.back() = prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.target));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
   prepared.plan = plan_for(job, prepared, group.rank(), threads);

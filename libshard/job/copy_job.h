@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +17,18 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
 #include "libshard/job/group_store.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
+
+/// Asks for a manifest of the output, with what it says of where the output comes from.
+struct ManifestRequest {
+  HashAlgorithm algorithm = HashAlgorithm::kXxh3_128;
+  std::string tool;                ///< Manifest::tool
+  std::string options;             ///< Manifest::options
+  std::vector<SourceFile> source;  ///< Manifest::source
+};
 
 struct CopyJob {
   Reader* reader = nullptr;
@@ -38,9 +48,10 @@ struct CopyJob {
   /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
   /// `parts` too, what a rank reads for another travels to it.
   bool own_places = false;
+  std::optional<ManifestRequest> manifest{};  ///< None: no manifest is written.
   bool dry_run = false;
   std::stop_token stop;
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit". May be empty; may throw.
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 

@@ -39,7 +39,9 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       prepared_(prepared),
       places_(places),
       source_checks_(job.reader->catalog()),
-      progress_(progress) {}
+      progress_(progress) {
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, prepared.manifest_file);
+}
 
 void CopyRun::run() {
   try {
@@ -49,6 +51,7 @@ void CopyRun::run() {
     exchange_checksums();
     sum_progress();
     finish();
+    if (manifest_) make_manifest();
     step("commit", [this](const std::stop_token&) {
       if (output_ != nullptr) output_->prepare();
     });  // All are here and well. From now on nobody can stop it.
@@ -88,8 +91,7 @@ void CopyRun::begin() {
     if (!is_root()) return;
     std::vector<OutputFile> files;
     for (std::size_t i = 0; i < prepared_.target.files.size(); ++i) {
-      const File& file = prepared_.target.files[i];
-      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
+      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back(output_file(i));
     }
     // A folder is made at every place, a single file at its owner's.
     if (prepared_.writer->is_folder() || !files.empty()) {
@@ -105,6 +107,12 @@ void CopyRun::begin() {
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
 }
 
+OutputFile CopyRun::output_file(std::size_t index) const {
+  const File& file = prepared_.target.files[index];
+  const bool is_beside = index == prepared_.manifest_file && !prepared_.writer->is_folder();
+  return {is_beside ? std::string(kManifestSuffix) : file.path, file.bytes, is_beside};
+}
+
 /// \returns the token of this rank's place; empty where nothing goes there.
 Bytes CopyRun::exchange_tokens() {
   const Bytes own = output_ == nullptr ? Bytes() : output_->token();
@@ -113,14 +121,19 @@ Bytes CopyRun::exchange_tokens() {
 }
 
 void CopyRun::begin_own_files(const std::stop_token& stop) {
-  const std::vector<File>& files = prepared_.target.files;
-  files_.resize(files.size());
-  for (std::size_t i = 0; i < files.size(); ++i) {
+  files_.resize(prepared_.target.files.size());
+  for (std::uint32_t i = 0; i < files_.size(); ++i) {
     check_stop(stop);
-    if (is_own(i)) files_[i] = &part_->create({files[i].path, files[i].bytes});
+    if (!is_own(i)) continue;
+    FileWriter& created = part_->create(output_file(i));
+    i == prepared_.manifest_file ? manifest_writer_ = &created : files_[i] = &hashed(i, created);
   }
   for_each_own_file(
       stop, [&](std::uint32_t file, FileWriter& to) { prepared_.writer->begin_file(prepared_.target, file, to); });
+}
+
+FileWriter& CopyRun::hashed(std::uint32_t file, FileWriter& to) {
+  return manifest_ ? manifest_->hashing(file, to) : to;
 }
 
 /// Those that the plan writes to.
@@ -128,7 +141,7 @@ void CopyRun::open_others() {
   const Catalog& target = prepared_.target;
   for (const Piece& piece : prepared_.plan.to_pieces) {
     const std::uint32_t file = target.storages[piece.storage].file;
-    if (files_[file] == nullptr) files_[file] = &part_->open(target.files[file].path);
+    if (files_[file] == nullptr) files_[file] = &hashed(file, part_->open(target.files[file].path));
   }
 }
 
@@ -136,7 +149,7 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
                                 const std::function<void(std::uint32_t, FileWriter&)>& work) {
   std::vector<std::uint32_t> own;
   for (std::uint32_t i = 0; i < files_.size(); ++i) {
-    if (is_own(i)) own.push_back(i);
+    if (is_own(i) && i != prepared_.manifest_file) own.push_back(i);
   }
   for_each_index(own.size(), job_.threads, stop,
                  [&]() -> IndexWorker { return [&](std::size_t i) { work(own[i], *files_[own[i]]); }; });
@@ -225,6 +238,27 @@ void CopyRun::finish() {
       framing_->write_rest(file, *checksums_, to);
       prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
     });
+    if (!manifest_ && part_ != nullptr) part_->finish();
+    if (manifest_ && group_.size() > 1) sync_others();
+  });
+}
+
+/// The owner of a file reads it back, perhaps on another host.
+void CopyRun::sync_others() {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i] != nullptr && !is_own(i)) files_[i]->sync();
+  }
+}
+
+void CopyRun::make_manifest() {
+  files_.clear();
+  manifest_->share(group_);
+  step("manifest", [&](const std::stop_token& stop) {
+    if (part_ != nullptr) manifest_->read_back(*part_, prepared_.owners, group_.rank(), job_.threads, stop);
+  });
+  const std::string text = manifest_->finish(group_);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    if (manifest_writer_ != nullptr) manifest_writer_->write_at(0, std::as_bytes(std::span(text)));
     if (part_ != nullptr) part_->finish();
   });
 }

@@ -17,6 +17,7 @@
 #include "libshard/job/copy_job.h"
 #include "libshard/job/exchange.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/job/manifest_run.h"
 #include "libshard/job/output_places.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
@@ -27,9 +28,10 @@ namespace shard {
 struct PreparedCopy {
   Catalog target;
   std::unique_ptr<Writer> writer;
-  std::vector<int> owners;               ///< By file of the target.
-  std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
-  Plan plan;                             ///< All ranks' together, or what this rank alone copies.
+  std::vector<int> owners;                 ///< By file of the target.
+  std::uint32_t manifest_file = kNoIndex;  ///< The manifest among the target's files.
+  std::optional<FileHolders> holders{};    ///< By file of the source, with CopyJob::parts.
+  Plan plan;                               ///< All ranks' together, or what this rank alone copies.
 };
 
 /// Whether a plan holds one rank's copies only.
@@ -47,9 +49,11 @@ class CopyRun {
 
  private:
   void begin();
+  OutputFile output_file(std::size_t index) const;
   Bytes exchange_tokens();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
+  FileWriter& hashed(std::uint32_t file, FileWriter& to);
   void copy();
   void prepare_exchange();
   bool exchanges() const { return job_.parts != nullptr && job_.own_places && group_.size() > 1; }
@@ -57,6 +61,8 @@ class CopyRun {
   void exchange_checksums();
   void sum_progress();
   void finish();
+  void sync_others();
+  void make_manifest();
   void commit();
   void commit_everywhere();
   void take_back_everywhere();
@@ -80,7 +86,9 @@ class CopyRun {
   std::unique_ptr<Output> output_;  ///< A root's, where files go to its place.
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
-  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
+  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it. The manifest's is manifest_writer_.
+  std::optional<ManifestRun> manifest_;
+  FileWriter* manifest_writer_ = nullptr;  ///< The owner's.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;
   std::unique_ptr<Exchange> exchange_;  ///< Where ranks read for one another.
