@@ -108,9 +108,9 @@ PreparedCopy prepare(const CopyJob& job, const Group& group, int threads) {
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
   const bool is_folder = prepared.writer->is_folder();
-  if (job.manifest) prepared.manifest_file = add_manifest(*job.manifest, is_folder, prepared.target);
+  if (job.manifest) prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
-  if (job.manifest && !is_folder) prepared.owners.back() = prepared.owners.front();
+  prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.target));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
   prepared.plan = plan_for(job, prepared, group.rank(), threads);
@@ -194,10 +194,12 @@ CopyResult run_copy_job(OutputStore& output, Group& group, const CopyJob& job, P
   }
   const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
+  if (prepared.manifest) result.files.push_back(*prepared.manifest);
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (job.dry_run) {
-    describe_space(find_space(group, places, prepared.target.files, prepared.owners, free_bytes), job.own_places,
-                   result);
+    std::vector<int> owners = prepared.owners;
+    if (prepared.manifest) owners.push_back(prepared.manifest_owner);
+    describe_space(find_space(group, places, result.files, owners, free_bytes), job.own_places, result);
     return result;
   }
   if (on_plan) on_plan(result);

@@ -40,7 +40,7 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       places_(places),
       source_checks_(job.reader->catalog()),
       progress_(progress) {
-  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, prepared.manifest_file);
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target);
 }
 
 void CopyRun::run() {
@@ -91,8 +91,11 @@ void CopyRun::begin() {
     if (!is_root()) return;
     std::vector<OutputFile> files;
     for (std::size_t i = 0; i < prepared_.target.files.size(); ++i) {
-      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back(output_file(i));
+      const File& file = prepared_.target.files[i];
+      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
     }
+    const bool has_manifest = manifest_ && places_.root(prepared_.manifest_owner) == group_.rank();
+    if (has_manifest) files.push_back(manifest_output());
     // A folder is made at every place, a single file at its owner's.
     if (prepared_.writer->is_folder() || !files.empty()) {
       output_ = store_.begin(files, prepared_.writer->is_folder());
@@ -107,10 +110,9 @@ void CopyRun::begin() {
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
 }
 
-OutputFile CopyRun::output_file(std::size_t index) const {
-  const File& file = prepared_.target.files[index];
-  const bool is_beside = index == prepared_.manifest_file && !prepared_.writer->is_folder();
-  return {is_beside ? std::string(kManifestSuffix) : file.path, file.bytes, is_beside};
+OutputFile CopyRun::manifest_output() const {
+  const bool is_beside = !prepared_.writer->is_folder();
+  return {is_beside ? std::string(kManifestSuffix) : prepared_.manifest->path, prepared_.manifest->bytes, is_beside};
 }
 
 /// \returns the token of this rank's place; empty where nothing goes there.
@@ -121,13 +123,13 @@ Bytes CopyRun::exchange_tokens() {
 }
 
 void CopyRun::begin_own_files(const std::stop_token& stop) {
-  files_.resize(prepared_.target.files.size());
-  for (std::uint32_t i = 0; i < files_.size(); ++i) {
+  const std::vector<File>& files = prepared_.target.files;
+  files_.resize(files.size());
+  for (std::uint32_t i = 0; i < files.size(); ++i) {
     check_stop(stop);
-    if (!is_own(i)) continue;
-    FileWriter& created = part_->create(output_file(i));
-    i == prepared_.manifest_file ? manifest_writer_ = &created : files_[i] = &hashed(i, created);
+    if (is_own(i)) files_[i] = &hashed(i, part_->create({files[i].path, files[i].bytes}));
   }
+  if (manifest_ && prepared_.manifest_owner == group_.rank()) manifest_writer_ = &part_->create(manifest_output());
   for_each_own_file(
       stop, [&](std::uint32_t file, FileWriter& to) { prepared_.writer->begin_file(prepared_.target, file, to); });
 }
@@ -149,7 +151,7 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
                                 const std::function<void(std::uint32_t, FileWriter&)>& work) {
   std::vector<std::uint32_t> own;
   for (std::uint32_t i = 0; i < files_.size(); ++i) {
-    if (is_own(i) && i != prepared_.manifest_file) own.push_back(i);
+    if (is_own(i)) own.push_back(i);
   }
   for_each_index(own.size(), job_.threads, stop,
                  [&]() -> IndexWorker { return [&](std::size_t i) { work(own[i], *files_[own[i]]); }; });

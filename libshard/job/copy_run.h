@@ -28,10 +28,11 @@ namespace shard {
 struct PreparedCopy {
   Catalog target;
   std::unique_ptr<Writer> writer;
-  std::vector<int> owners;                 ///< By file of the target.
-  std::uint32_t manifest_file = kNoIndex;  ///< The manifest among the target's files.
-  std::optional<FileHolders> holders{};    ///< By file of the source, with CopyJob::parts.
-  Plan plan;                               ///< All ranks' together, or what this rank alone copies.
+  std::vector<int> owners;         ///< By file of the target.
+  std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
+  int manifest_owner = 0;
+  std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
+  Plan plan;                             ///< All ranks' together, or what this rank alone copies.
 };
 
 /// Whether a plan holds one rank's copies only.
@@ -49,7 +50,7 @@ class CopyRun {
 
  private:
   void begin();
-  OutputFile output_file(std::size_t index) const;
+  OutputFile manifest_output() const;
   Bytes exchange_tokens();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
@@ -86,7 +87,7 @@ class CopyRun {
   std::unique_ptr<Output> output_;  ///< A root's, where files go to its place.
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
-  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it. The manifest's is manifest_writer_.
+  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
   std::optional<ManifestRun> manifest_;
   FileWriter* manifest_writer_ = nullptr;  ///< The owner's.
   std::unique_ptr<Framing> framing_;

@@ -31,8 +31,8 @@ std::string layout_digest(const Catalog& target) {
   return hasher.finish_hex();
 }
 
-/// The manifest of all files before `end`, their hashes still zeros.
-Manifest draft_of(const ManifestRequest& request, const Catalog& target, std::size_t end) {
+/// The manifest, its hashes still zeros.
+Manifest draft_of(const ManifestRequest& request, const Catalog& target) {
   Manifest manifest{.tool = request.tool,
                     .algorithm = request.algorithm,
                     .format = target.format,
@@ -44,10 +44,9 @@ Manifest draft_of(const ManifestRequest& request, const Catalog& target, std::si
                     .options = request.options,
                     .source = request.source,
                     .files = {}};
-  for (std::size_t i = 0; i < end; ++i) {
-    const std::size_t blocks = static_cast<std::size_t>(block_count(target.files[i].bytes));
-    manifest.files.push_back(
-        {target.files[i].path, target.files[i].bytes, std::string(blocks * hex_digits(request.algorithm), '0')});
+  for (const File& file : target.files) {
+    const auto blocks = static_cast<std::size_t>(block_count(file.bytes));
+    manifest.files.push_back({file.path, file.bytes, std::string(blocks * hex_digits(request.algorithm), '0')});
   }
   return manifest;
 }
@@ -70,13 +69,10 @@ std::string hash_block(const RandomReader& file, std::int64_t block, HashAlgorit
 
 }  // namespace
 
-std::uint32_t add_manifest(const ManifestRequest& request, bool is_folder, Catalog& target) {
-  const std::size_t index = target.files.size();
-  const std::string text = manifest_text(draft_of(request, target, index));
+File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target) {
   const std::string path =
       is_folder ? std::string(kManifestName) : target.files.front().path + std::string(kManifestSuffix);
-  target.files.push_back({path, std::ssize(text), -1});
-  return static_cast<std::uint32_t>(index);
+  return {path, std::ssize(manifest_text(draft_of(request, target))), -1};
 }
 
 BlockHashes& ManifestRun::hashes_of(std::uint32_t file) {
@@ -107,7 +103,7 @@ Bytes ManifestRun::known_blocks() const {
 void ManifestRun::take_known(const Bytes& message) {
   WireReader from(message);
   while (!from.at_end()) {
-    const auto file = static_cast<std::uint32_t>(from.number_below(own_file_));
+    const auto file = static_cast<std::uint32_t>(from.number_below(file_count()));
     const std::int64_t block = from.number_below(hashes_of(file).blocks());
     const std::string hash = from.text();
     if (hash.size() != hex_digits(request_.algorithm)) throw Error(ErrorCode::kPeer, "a rank sent no hash");
@@ -121,7 +117,7 @@ void ManifestRun::share(Group& group) {
     for (const Bytes& message : gather(group, group.rank() == 0 ? Bytes() : known_blocks(), 0)) take_known(message);
   }
   WireWriter missing;
-  for (std::uint32_t file = 0; group.rank() == 0 && file < own_file_; ++file) {
+  for (std::uint32_t file = 0; group.rank() == 0 && file < file_count(); ++file) {
     const BlockHashes& known = hashes_of(file);
     for (std::int64_t block = 0; block < known.blocks(); ++block) {
       if (!known.is_known(block)) missing.number(file), missing.number(block);
@@ -130,7 +126,7 @@ void ManifestRun::share(Group& group) {
   const Bytes all = broadcast(group, missing.take(), 0);
   WireReader from(all);
   while (!from.at_end()) {
-    const auto file = static_cast<std::uint32_t>(from.number_below(own_file_));
+    const auto file = static_cast<std::uint32_t>(from.number_below(file_count()));
     missing_.emplace_back(file, from.number());
   }
 }
@@ -140,7 +136,7 @@ void ManifestRun::read_back(OutputPart& part, const std::vector<int>& owners, in
   for (const Block& block : missing_) {
     if (owners[block.first] == rank) read_.emplace_back(block, std::string());
   }
-  std::vector<std::unique_ptr<RandomReader>> files(own_file_);
+  std::vector<std::unique_ptr<RandomReader>> files(file_count());
   for (const auto& [block, hash] : read_) {
     if (files[block.first] == nullptr) files[block.first] = part.open_written(target_.files[block.first].path);
   }
@@ -160,8 +156,8 @@ std::string ManifestRun::finish(Group& group) {
     own.text(hash);
   }
   for (const Bytes& message : gather(group, own.take(), 0)) take_known(message);
-  Manifest manifest = draft_of(request_, target_, own_file_);
-  for (std::uint32_t file = 0; group.rank() == 0 && file < own_file_; ++file) {
+  Manifest manifest = draft_of(request_, target_);
+  for (std::uint32_t file = 0; group.rank() == 0 && file < file_count(); ++file) {
     manifest.files[file].blocks = hashes_of(file).take();
   }
   return std::string(as_text(broadcast(group, to_bytes(manifest_text(manifest)), 0)));

@@ -17,14 +17,14 @@
 
 namespace shard {
 
-/// Adds the manifest to the placed target's files: its size is known before its hashes are. \returns its index
-std::uint32_t add_manifest(const ManifestRequest& request, bool is_folder, Catalog& target);
+/// The manifest of a placed target's files, as a file of the output: its size is known before its hashes are.
+File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target);
 
 /// Ownership: request and target must outlive this.
 class ManifestRun {
  public:
-  ManifestRun(const ManifestRequest& request, const Catalog& target, std::uint32_t own_file)
-      : request_(request), target_(target), own_file_(own_file), hashes_(target.files.size()) {}
+  ManifestRun(const ManifestRequest& request, const Catalog& target)
+      : request_(request), target_(target), hashes_(target.files.size()) {}
 
   /// A writer that also hashes. Ownership: this keeps it; `to` must outlive its use.
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
@@ -38,13 +38,13 @@ class ManifestRun {
 
  private:
   using Block = std::pair<std::uint32_t, std::int64_t>;  ///< A file and a block of it.
+  std::uint32_t file_count() const { return static_cast<std::uint32_t>(target_.files.size()); }
   BlockHashes& hashes_of(std::uint32_t file);
   Bytes known_blocks() const;
   void take_known(const Bytes& message);
 
   const ManifestRequest& request_;
   const Catalog& target_;
-  const std::uint32_t own_file_;
   std::vector<std::unique_ptr<BlockHashes>> hashes_;  ///< By file; null where this rank knows nothing of it.
   std::vector<std::unique_ptr<HashingWriter>> writers_;
   std::vector<Block> missing_;

@@ -60,6 +60,28 @@ TEST_P(VerifyFormats, WholeCheckpointsHaveNoErrors) {
   });
 }
 
+TEST_P(VerifyFormats, AManifestChangesNoOtherFile) {
+  for (const std::vector<std::string>& layout : kLayouts) {
+    VerifyWorld world;
+    world.put("/m.safetensors", model());
+    std::vector<std::string> line{"convert", "/m.safetensors", "-o", "/c", "--to", GetParam(), "-q"};
+    line.insert(line.end(), layout.begin(), layout.end());
+    if (world.run(line) != 0) continue;
+    line[3] = "/with";
+    line.insert(line.end(), {"--checksum", "xxh3"});
+    ASSERT_EQ(world.run(line), 0) << world.err;
+    std::size_t files = 0;
+    for (const std::string& path : world.state->paths()) {
+      if (!path.starts_with("/c/")) continue;
+      EXPECT_EQ(world.content("/with" + path.substr(2)), world.content(path)) << path;
+      ++files;
+    }
+    const auto found = world.verify({"/with"});
+    EXPECT_EQ(found.at("findings").size(), world.verify({"/c"}).at("findings").size()) << found;
+    EXPECT_GE(found.at("checked").at("manifest"), files);
+  }
+}
+
 TEST_P(VerifyFormats, RanksAndMemoryFindTheSame) {
   for_each_layout([](VerifyWorld& world, const std::vector<std::string>& files) {
     world.flip(files.back(), world.content(files.back()).size() / 2, 2);

@@ -82,21 +82,26 @@ TEST_F(Verify, ListsTheGlobalsOfPickles) {
 }
 
 TEST_F(Verify, ReplicasAreComparedByteForByte) {
-  make({"split", "/m.safetensors", "-o", "/r", "--to", "torch-ranks", "--mesh", "dp=2", "--place", "**=R", "--as",
-        "dtensor"});
+  const std::vector<std::string> how{"--to",    "torch-ranks", "--mesh", "dp=2,tp=2",
+                                     "--place", "**=R,S(0)",   "--as",   "dtensor"};
+  const auto split = [&](const std::string& from, const std::string& to) {
+    std::vector<std::string> line{"split", from, "-o", to};
+    line.insert(line.end(), how.begin(), how.end());
+    make(line);
+  };
+  split("/m.safetensors", "/r");
   EXPECT_EQ(world.verify({"/r"}).at("findings").size(), 0U) << world.out;
-  // The other rank's file of another save, whole in itself.
+  // Another rank's file of another save, whole in itself.
   world.put("/n.safetensors", small_model("abABCDEFGX"));
-  make({"split", "/n.safetensors", "-o", "/n", "--to", "torch-ranks", "--mesh", "dp=2", "--place", "**=R", "--as",
-        "dtensor"});
-  world.put("/r/rank-00001-of-00002.pt", world.content("/n/rank-00001-of-00002.pt"));
+  split("/n.safetensors", "/n");
+  world.put("/r/rank-00003-of-00004.pt", world.content("/n/rank-00003-of-00004.pt"));
   const auto found = world.verify({"/r"});
   EXPECT_EQ(world.code, 1);
   ASSERT_EQ(found.at("findings").size(), 1U) << found;
   EXPECT_EQ(found.at("findings")[0].at("kind"), "replica_mismatch");
   EXPECT_EQ(found.at("findings")[0].at("tensor"), "layer.weight");
-  EXPECT_EQ(found.at("findings")[0].at("file"), "rank-00001-of-00002.pt");
-  EXPECT_THAT(found.at("findings")[0].at("detail"), HasSubstr("element 7"));
+  EXPECT_EQ(found.at("findings")[0].at("file"), "rank-00003-of-00004.pt");
+  EXPECT_THAT(found.at("findings")[0].at("detail"), HasSubstr("element 3 of the box"));
 }
 
 TEST_F(Verify, IndexAndHeadersAreComparedBothWays) {
