@@ -110,16 +110,26 @@ bool is_web_page(std::string_view head) {
       kBegins, [&](std::string_view begin) { return std::ranges::equal(head.substr(0, begin.size()), begin, same); });
 }
 
+/// What a version control system leaves in the place of a large file.
+std::optional<Error> pointer_file(std::string_view head, const std::string& path) {
+  const auto stand_in = [&](const char* what) {
+    return Error(ErrorCode::kCorruption, what).in_file(path).of_kind(FindingKind::kMissingFile);
+  };
+  if (head.starts_with("version https://git-lfs.github.com/")) {
+    return stand_in("this is a Git LFS pointer, not the file itself").hint("fetch the content with: git lfs pull");
+  }
+  if (head.starts_with("/annex/objects/")) {
+    return stand_in("this is a git-annex pointer, not the file itself").hint("fetch the content with: git annex get");
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
   const std::string head = head_of(store, path);
   if (head.starts_with("PK\x03\x04")) {
     if (const std::string_view what = foreign_zip(store, path); !what.empty()) return unsupported(what, path);
   }
-  if (head.starts_with("version https://git-lfs.github.com/")) {
-    return Error(ErrorCode::kCorruption, "this is a Git LFS pointer, not the file itself")
-        .in_file(path)
-        .hint("fetch the content with: git lfs pull");
-  }
+  if (auto pointer = pointer_file(head, path)) return pointer;
   if (is_web_page(head)) {
     return Error(ErrorCode::kCorruption, "this is a web page, not the file itself")
         .in_file(path)
@@ -229,6 +239,20 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
 }
 
 }  // namespace
+
+std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path) {
+  const FileStatus status = store.status(path);
+  if (status.kind == FileKind::kAbsent) {
+    return Error(ErrorCode::kNotFound, "this is a link that leads nowhere, not the file itself")
+        .in_file(path)
+        .of_kind(FindingKind::kMissingFile)
+        .because("git-annex and Hugging Face's cache keep a link where the content was not fetched, or was dropped")
+        .hint("fetch the content, for example with: git annex get");
+  }
+  constexpr std::int64_t kLongestPointer = 1024;
+  if (status.kind != FileKind::kFile || status.bytes > kLongestPointer) return std::nullopt;
+  return pointer_file(head_of(store, path), path);
+}
 
 std::optional<Error> foreign_look_alike(const Source& source) {
   for (const std::string& path : source.paths) {

@@ -17,4 +17,8 @@ std::optional<Error> foreign_look_alike(const Source& source);
 /// Kinds that no format here claims: GGUF, HDF5, torchsnapshot, DeepSpeed, ... Call it afterwards.
 std::optional<Error> foreign_kind(const Source& source);
 
+/// What a version control system or a cache left in the place of a file whose content was never fetched: a pointer, or a
+/// link that leads nowhere. Of kind missing_file.
+std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path);
+
 }  // namespace shard

@@ -23,7 +23,9 @@ USES = {  # A folder may include from itself and from these.
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},
-    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/ranks"},
+    "libshard/manifest": CORE | {"libshard/io"},
+    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
+    "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks"},
 }
 LIBSHARD = set(USES)
 USES |= {

@@ -10,6 +10,7 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/target_choice.h"
+#include "apps/shardctl/up_to_date.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
@@ -29,6 +30,7 @@ struct Work {
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
   std::vector<std::string> losses;
+  std::optional<ManifestRequest> manifest;
 };
 
 CopyJob make_job(const Session& session, const Options& options, const Work& work) {
@@ -49,6 +51,7 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.stop = session.stop;
   job.parts = session.parts;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
+  job.manifest = work.manifest;
   return job;
 }
 
@@ -65,6 +68,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
+  work.manifest = manifest_request(session, options);  // The source as it is before it is read.
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
   work.device = open_device(session, options);
@@ -136,7 +140,23 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
   }
 }
 
+/// With --if-changed: whether DST is what would be made; then rank 0 says so.
+bool is_unchanged(const Session& session, const Options& options) {
+  if (!options.target.if_changed) return false;
+  return on_rank_zero(session, [&] {
+           const auto manifest = unchanged_output(session, options, *manifest_request(session, options));
+           if (manifest) render_unchanged(session, options, *manifest);
+           return manifest ? 1 : 0;
+         }) != 0;
+}
+
 }  // namespace
+
+void check_copy(const Session&, Options& options) {
+  if (options.target.if_changed && options.ranks.local_output) {
+    throw absent("--if-changed with --local-output").hint("drop --if-changed");
+  }
+}
 
 int run_copy(Session& session, const Options& options) {
   const auto open = [](const Session& own, const Options& given, Log& log) {
@@ -148,6 +168,7 @@ int run_copy(Session& session, const Options& options) {
 int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb) {
   const auto start = std::chrono::steady_clock::now();
   const auto log = open_log(session);
+  if (is_unchanged(session, options)) return 0;
   Work work;
   on_all_ranks(session, "catalog", [&] { work = prepare(session, options, verb, *log); });
   work.job.on_step = [&](std::string_view step) {

@@ -116,6 +116,13 @@ void add_target(CLI::App& app, TargetOptions& target) {
   group.flag("--resume", target.resume,
              "go on where a killed run of the same job stopped; what it wrote is read back and checked");
   group.flag("--no-fsync", target.no_fsync, "do not fsync the output");
+  group
+      .single("--checksum", target.checksum, "WORD",
+              "write a manifest with hashes of all blocks of 4 MiB: none (default), xxh3 or sha256")
+      ->check(CLI::IsMember({"none", "xxh3", "sha256"}));
+  group.flag("--if-changed", target.if_changed,
+             "do nothing if DST's manifest says that it was made from this source with these options\n"
+             "(implies --checksum xxh3)");
 }
 
 /// Libraries below count milliseconds in an int.
@@ -170,12 +177,11 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
     add_target(app, o.target);
     if (uses.target_layout) add_tensor_cuts(app, o);
     add_file_cuts(app, o.target.layout);
-    add_defaults_only(app, "--checksum", "none", {"xxh3", "sha256"});
   }
   for (const Verb& verb : own) {
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
-  if (uses.sources) add_selection(app, o);
+  if (uses.selection) add_selection(app, o);
   if (uses.rank_options) add_ranks(app, uses, o.ranks);
   add_global_options(app, common, o);
 }
@@ -190,6 +196,9 @@ void add_repair(CLI::App& app, Options& o) {
   if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
   OptionGroup{app, "Source"}.single("--like", o.like, "CKPT",
                                     "another checkpoint of the same job, to tell tensors by whose metadata is lost");
+void add_verify(CLI::App& app, Options& o) {
+  OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
+                                      "compare with this manifest, not with the one that lies there");
 }
 
 void add_diff(CLI::App& app, Options& o) {
@@ -243,6 +252,7 @@ void add_all_options(CLI::App& app, CommonOptions& common, Options& o) {
   Uses all;
   for (const Verb& verb : verbs()) {
     all.sources = all.sources || verb.uses.sources;
+    all.selection = all.selection || verb.uses.selection;
     all.target = all.target || verb.uses.target;
     all.target_layout = all.target_layout || verb.uses.target_layout;
     all.rank_options = all.rank_options || verb.uses.rank_options;

@@ -53,6 +53,10 @@ struct TargetOptions {
   std::optional<RankFiles> rank_files;  ///< --as.
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
+  std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.
+  bool if_changed = false;        ///< Do nothing where DST's manifest says that it is what would be made.
+
+  bool wants_manifest() const { return checksum != "none" || if_changed; }
 };
 
 /// How the ranks of this job find one another; see libshard/ranks/launch.h.
@@ -104,6 +108,7 @@ struct Options {
   CatOptions cat;
   std::string algorithm = "xxh3_128";  ///< digest.
   std::string like;                    ///< repair: path of a checkpoint of the same job.
+  std::string against;                 ///< verify: path of a manifest; empty: the one that lies there.
   std::string shell;                   ///< completion.
 };
 

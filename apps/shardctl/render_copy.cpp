@@ -1,6 +1,7 @@
 #include "apps/shardctl/render_copy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -87,6 +88,24 @@ void plan_json(const Session& session, const Options& options, const std::string
   json.end_line();
 }
 
+void result_json(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
+                 const Progress& progress, double seconds, bool is_unchanged, const Salvage* salvage) {
+  JsonWriter json(session.out);
+  json.begin_object();
+  write_head(json, "shardctl.result/1", options, source, result);
+  json.key("bytes_read"), json.number(progress.bytes_read.load());
+  json.key("bytes_written"), json.number(progress.bytes_written.load());
+  json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+  json.key("bytes_kept"), json.number(progress.bytes_kept.load());
+  json.key("cast_overflows"), json.number(progress.cast_overflows.load());
+  json.key("seconds"), json.real(seconds);
+  json.key("unchanged"), json.boolean(is_unchanged);
+  write_texts(json, "warnings", result.warnings);
+  write_salvage(json, salvage);
+  json.end_object();
+  json.end_line();
+}
+
 }  // namespace
 
 void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
@@ -107,6 +126,22 @@ void render_plan(const Session& session, const Options& options, const std::stri
   if (total_bytes(plan) > plan.free_bytes) sink.line("not enough free disk space");
 }
 
+void render_unchanged(const Session& session, const Options& options, const Manifest& manifest) {
+  if (!session.common.json) {
+    return note(session, fmt::format("{}: {} is unchanged: its manifest says that it was made from this source with "
+                                     "these options",
+                                     options.verb->name, options.target.path));
+  }
+  CopyResult result;
+  result.format = manifest.format;
+  result.tensors = manifest.tensors;
+  result.objects = manifest.objects;
+  for (const ManifestFile& file : manifest.files) result.files.push_back({file.path, file.bytes});
+  const Progress nothing;
+  result_json(session, options, fmt::format("{}", fmt::join(options.source.paths, " ")), result, nothing, 0, true,
+              nullptr);
+}
+
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
                    const Progress& progress, double seconds, const Salvage* salvage) {
   if (!session.common.json) {
@@ -115,19 +150,7 @@ void render_result(const Session& session, const Options& options, const std::st
                               human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
-  JsonWriter json(session.out);
-  json.begin_object();
-  write_head(json, "shardctl.result/1", options, source, result);
-  json.key("bytes_read"), json.number(progress.bytes_read.load());
-  json.key("bytes_written"), json.number(progress.bytes_written.load());
-  json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
-  json.key("bytes_kept"), json.number(progress.bytes_kept.load());
-  json.key("cast_overflows"), json.number(progress.cast_overflows.load());
-  json.key("seconds"), json.real(seconds);
-  write_texts(json, "warnings", result.warnings);
-  write_salvage(json, salvage);
-  json.end_object();
-  json.end_line();
+  result_json(session, options, source, result, progress, seconds, false, salvage);
 }
 
 void warn_of_losses(const Session& session, const Salvage& salvage) {

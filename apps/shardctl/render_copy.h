@@ -19,4 +19,7 @@ void render_result(const Session& session, const Options& options, const std::st
 /// On stderr what was repaired, and the first few things that were lost, with their number.
 void warn_of_losses(const Session& session, const Salvage& salvage);
 
+/// The same for an output that --if-changed left as it is.
+void render_unchanged(const Session& session, const Options& options, const Manifest& manifest);
+
 }  // namespace shard::app

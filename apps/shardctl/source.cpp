@@ -119,7 +119,7 @@ std::string nearest_name(const std::string& glob, const std::vector<const Catalo
 }
 
 /// The check that every format shares; readers of formats in which a rank can be missing look for that one.
-void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks) {
+void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks, Findings& findings) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
   if (!ranks && !may_lack_ranks) {
     throw usage(fmt::format("cannot check --ranks-expected: {} does not record which ranks wrote it", source.label))
@@ -127,14 +127,21 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
         .hint("drop --ranks-expected");
   }
   if (ranks && *ranks > expected) {
-    throw Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
-        .expected(expected)
-        .found(*ranks)
-        .of_kind(FindingKind::kWorldSizeMismatch);
+    findings.report(Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
+                        .expected(expected)
+                        .found(*ranks)
+                        .of_kind(FindingKind::kWorldSizeMismatch));
   }
 }
 
 }  // namespace
+
+void check_exists(const Session& session, const SourceOptions& options) {
+  for (const std::string& path : options.paths) {
+    if (source_store(session).status(path).kind != FileKind::kAbsent) continue;
+    throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
+  }
+}
 
 OpenSource open_source(const Session& session, const SourceOptions& options, Log& log, SourceWishes wishes) {
   OpenSource opened;
@@ -142,13 +149,11 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   opened.label = fmt::format("{}", fmt::join(options.paths, " "));
   const SourceStore& store = source_store(session);
   const Source source{&store, options.paths};
-  for (const std::string& path : options.paths) {
-    if (store.status(path).kind != FileKind::kAbsent) continue;
-    throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
-  }
+  check_exists(session, options);
   opened.format = options.from.empty() ? &detect_format(source) : &format_named(options.from);
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   OpenOptions how;
+  how.findings = wishes.findings;
   how.opaque_globals = options.opaque_globals;
   how.ranks_expected = options.ranks_expected;
   how.metadata_only = wishes.metadata_only;
@@ -164,7 +169,9 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
-  if (options.ranks_expected) check_ranks(opened, *options.ranks_expected, wishes.may_lack_ranks);
+  if (options.ranks_expected) {
+    check_ranks(opened, *options.ranks_expected, wishes.may_lack_ranks, *wishes.findings);
+  }
   if (session.parts != nullptr && !wishes.of_other_ranks && catalog.rank_files) {
     check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
   }

@@ -37,7 +37,11 @@ struct SourceWishes {
   bool of_other_ranks = false;   ///< With --local-input: the files need not be those of this job's ranks.
   Salvage* salvage = nullptr;    ///< Opened for repair: what cannot be read is lost, see without_losses.
   const Source* like = nullptr;  ///< See OpenOptions.
+  Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };
+
+/// \throws Error kNotFound  a path of SRC is not there
+void check_exists(const Session& session, const SourceOptions& options);
 
 /// Opens the checkpoint of `options.paths` as --from says, or as its content shows. Reads metadata only.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected says, or with --local-input other ranks than

@@ -18,7 +18,8 @@ namespace shard::app {
 
 /// Which groups of options a verb takes, and what follows from them.
 struct Uses {
-  bool sources = false;        ///< Reads checkpoints: SRC and the options of source and selection.
+  bool sources = false;        ///< Reads checkpoints: SRC and the options of source,
+  bool selection = false;      ///< and those of selection.
   bool target = false;         ///< Writes DST.
   bool target_layout = false;  ///< Cuts tensors: --layout is the target's, not the source's.
   bool rank_options = false;   ///< Takes the options of ranks,

@@ -6,9 +6,10 @@
 namespace shard::app {
 namespace {
 
-constexpr Uses kReads{.sources = true, .rank_options = true, .ranks = true};
-constexpr Uses kGathers{.sources = true, .target = true, .rank_options = true, .ranks = true};
-constexpr Uses kCuts{.sources = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
+constexpr Uses kReads{.sources = true, .selection = true, .rank_options = true, .ranks = true};
+constexpr Uses kVerifies{.sources = true, .rank_options = true, .ranks = true};
+constexpr Uses kGathers{.sources = true, .selection = true, .target = true, .rank_options = true, .ranks = true};
+constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
@@ -44,6 +45,7 @@ const std::array<Verb, 13> kVerbs{{
      .success = kOnDisk,
      .uses = kCuts,
      .target = {.format = "safetensors", .format_of_pieces = "dcp"},
+     .check = check_copy,
      .run = run_copy},
     {.name = "gather",
      .usage = "gather SRC... -o DST [options]",
@@ -56,6 +58,7 @@ const std::array<Verb, 13> kVerbs{{
      .success = kOnDisk,
      .uses = kGathers,
      .target = {.format = "safetensors"},
+     .check = check_copy,
      .run = run_copy},
     {.name = "reshard",
      .usage = "reshard SRC... -o DST (--ranks N | --mesh ... | --shards N | ...) [options]",
@@ -68,6 +71,7 @@ const std::array<Verb, 13> kVerbs{{
      .success = kOnDisk,
      .uses = kCuts,
      .target = {.keeps_format = true, .needs_layout = true},
+     .check = check_copy,
      .run = run_copy},
     {.name = "convert",
      .usage = "convert SRC... -o DST [--to FORMAT] [options]",
@@ -79,6 +83,7 @@ const std::array<Verb, 13> kVerbs{{
      .success = kOnDisk,
      .uses = kCuts,
      .target = {.keeps_layout = true},
+     .check = check_copy,
      .run = run_copy},
     {.name = "repair",
      .usage = "repair SRC... -o DST [options]",
@@ -98,6 +103,23 @@ const std::array<Verb, 13> kVerbs{{
      .target = {.keeps_format = true, .keeps_layout = true},
      .add_options = add_repair,
      .run = run_repair},
+    {.name = "verify",
+     .usage = "verify SRC... [options]",
+     .summary = "check a whole checkpoint; print all that is wrong with it",
+     .details =
+         "Reads every byte once: headers, directories and indexes, the CRC-32 of every zip record, coverage of\n"
+         "tensors, replicas byte for byte, facts about ranks, missing and extra files. Where a manifest lies in the\n"
+         "folder (shardctl.manifest.json) or beside the file (DST.manifest.json), or --against names one, each block\n"
+         "of 4 MiB is compared with it. Prints one line for each finding, the worst first, and a verdict. Warnings\n"
+         "are no errors. --json prints one document shardctl.verify/1, which also lists the Python names in pickles.",
+     .examples = "  shardctl verify checkpoint/\n"
+                 "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
+                 "  shardctl verify copy.pt --against original.pt.manifest.json\n",
+     .success = "good; there may be warnings",
+     .no_answer = "damaged: there are findings",
+     .uses = kVerifies,
+     .add_options = add_verify,
+     .run = run_verify},
     {.name = "diff",
      .usage = "diff A B [options]",
      .summary = "compare two checkpoints by content",

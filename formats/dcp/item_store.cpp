@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "libshard/core/box.h"
@@ -47,6 +48,19 @@ void ItemStore::set_items(std::vector<Item> items) {
   items_ = std::move(items);
   catalog_.storages.resize(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) catalog_.storages[i].file = items_[i].file;
+}
+
+std::vector<Item> ItemStore::of_file(std::uint32_t file) const {
+  const auto place = [this](std::uint32_t i) { return std::pair(items_[i].file, items_[i].offset); };
+  std::call_once(ordered_, [&] {
+    by_place_.resize(items_.size());
+    std::iota(by_place_.begin(), by_place_.end(), 0U);
+    std::ranges::sort(by_place_, {}, place);
+  });
+  std::vector<Item> found;
+  const auto of_one = std::ranges::equal_range(by_place_, file, {}, [this](std::uint32_t i) { return items_[i].file; });
+  for (const std::uint32_t i : of_one) found.push_back(items_[i]);
+  return found;
 }
 
 void ItemStore::earn(const RandomReader& file, const Item& item) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,8 @@ class ItemStore {
   void set_items(std::vector<Item> items);
   const Item& item(std::uint32_t index) const { return items_[index]; }
   bool is_item(std::uint32_t storage) const { return storage < items_.size(); }
+  /// Those of one file, by offset. Threads: safe. Cost: the first call sorts all items.
+  std::vector<Item> of_file(std::uint32_t file) const;
 
   /// An item to be looked into.
   struct Wanted {
@@ -68,6 +71,8 @@ class ItemStore {
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
   HashMap<std::uint32_t, std::int64_t> left_;  ///< By file: bytes that its items may still earn.
+  mutable std::once_flag ordered_;
+  mutable std::vector<std::uint32_t> by_place_;  ///< Items by file and offset, once of_file was called.
   mutable OpenFiles files_;
   mutable decoded_view::ViewCache views_;
 };

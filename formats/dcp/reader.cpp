@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "formats/dcp/check_items.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
@@ -54,6 +55,15 @@ class DcpReader : public Reader {
 
   void locate(std::span<const std::uint32_t> tensors) override { items_.locate(tensors); }
 
+  bool check_container(std::uint32_t index, ContainerReport& report) const override {
+    if (index < metadata_files_) {
+      check_metadata_file(*file(index), report);
+    } else {
+      check_item_file(file(index), items_.of_file(index), report);
+    }
+    return true;
+  }
+
   void load_objects() override {
     if (objects_loaded_ || objects_.empty()) return;
     std::vector<Wanted> wanted;
@@ -65,11 +75,10 @@ class DcpReader : public Reader {
         loaded_[one.entry] = load(file, one, false);
       } catch (Error& error) {
         if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
-        error.of_tensor(objects_[one.entry].name).in_file(file->name());
-        throw;
+        findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
-    list_objects();
+    if (std::ranges::all_of(loaded_, [](const LoadedObject& each) { return each.root != nullptr; })) list_objects();
     objects_loaded_ = true;
   }
   std::int64_t unread_object_bytes() const override {
@@ -99,6 +108,7 @@ class DcpReader : public Reader {
       catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
       ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
     }
+    metadata_files_ = static_cast<std::uint32_t>(catalog_.files.size());
     is_of_ranks_ = ranks.front().rank >= 0;
     return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
   }
@@ -443,6 +453,7 @@ class DcpReader : public Reader {
   std::string folder_;
   Findings& findings_;
   Salvage* salvage_;
+  std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;

@@ -205,6 +205,10 @@ void add_files(const SourceStore& store, const std::string& folder, Metadata& me
       last_rank = std::max(last_rank, file_numbers(name).rank);
     } else {
       unused.add(name);
+      options.findings->warn(Error(ErrorCode::kCorruption, "no item of .metadata lies in this file")
+                                 .in_file(name)
+                                 .of_kind(FindingKind::kExtraFile)
+                                 .because("it may be of an older save into the same folder"));
     }
   }
   if (unused.count() > 0) {

@@ -165,6 +165,10 @@ class DcpHfReader final : public Reader {
       report_strangers(missing_from(present, all), fmt::format("{} ranks", world_size));
       if (!expected) {
         catalog_.warnings.emplace_back("a missing last rank is not noticed unless the number of ranks is stated");
+        findings_.warn(Error(ErrorCode::kCorruption, "a missing file of the last rank could not be noticed")
+                           .of_kind(FindingKind::kWorldSizeMismatch)
+                           .because("the files do not say how many ranks wrote them")
+                           .suggest(Remedy::kStateRanks));
       }
     } else if (expected && *expected != 1) {
       check_expected(expected, 1);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/weight_map.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
@@ -97,10 +98,26 @@ class SafetensorsReader final : public Reader {
     } catch (Error& error) {
       error.in_file(shown);
       if (error.code() == ErrorCode::kUnsupported) throw;
+      const bool is_cut = error.kind() == FindingKind::kTruncated && catalog_.tensors.size() > tensors;
+      if (is_cut) {  // The header is whole.
+        findings_.report(error.of_tensor(mark_cut(tensors, catalog_.files[index].bytes)));
+        return true;
+      }
       forget_tensors_from(tensors);
       findings_.report(error);
       return false;
     }
+  }
+
+  /// Marks tensors from `begin` on that a file of so many bytes does not hold. \returns the first one's name.
+  std::string mark_cut(std::size_t begin, std::int64_t file_bytes) {
+    std::string first;
+    for (std::size_t i = begin; i < catalog_.tensors.size(); ++i) {
+      const Storage& storage = catalog_.storages[i];
+      catalog_.tensors[i].damaged = storage.offset + storage.bytes > file_bytes;
+      if (catalog_.tensors[i].damaged && first.empty()) first = catalog_.tensors[i].name;
+    }
+    return first;
   }
 
   /// All four arrays grow by one with each tensor.
@@ -188,6 +205,10 @@ class SafetensorsReader final : public Reader {
     check_index(is_read);
     std::vector<std::string> outside;
     std::ranges::set_difference(source_.names, map_.files, std::back_inserter(outside));
+    for (const std::string& name : outside) findings_.warn(hf_index::extra_file(name));
+    const std::string index = base_name(source_.index);
+    for (const std::string& name : unlisted_) findings_.tolerate(hf_index::unlisted_tensor(name, index));
+    for (const std::string& name : elsewhere_) findings_.tolerate(hf_index::misplaced_tensor(name, index));
     warn("files that the index does not name are left out", outside);
     warn("tensors that the index does not list are read from its files", unlisted_);
     warn("tensors in another file than the index says are left out there", elsewhere_);

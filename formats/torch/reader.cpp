@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/weight_map.h"
+#include "formats/torch/check_saved.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_files.h"
 #include "formats/torch/source_files.h"
@@ -50,6 +52,11 @@ class TorchReader final : public Reader {
   }
 
   void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
+
+  bool check_container(std::uint32_t index, ContainerReport& report) const override {
+    check_saved_file(files_.file(index), report);
+    return true;
+  }
 
  private:
   /// Whether there is an index, which is read then. One that is damaged is no loss: the parts say all but their names.
@@ -102,7 +109,9 @@ class TorchReader final : public Reader {
     WeightMap& map = map_;
     FirstNames left_out;
     for (const std::string& name : source_.names) {
-      if (!std::ranges::binary_search(map.files, name)) left_out.add(name);
+      if (std::ranges::binary_search(map.files, name)) continue;
+      left_out.add(name);
+      findings_.warn(hf_index::extra_file(name));
     }
     if (left_out.count() > 0) {
       catalog_.warnings.push_back(fmt::format("files that the index does not name are left out: {}", left_out.text()));
@@ -135,6 +144,7 @@ class TorchReader final : public Reader {
       WeightMapEntry* entry = map.find(tensor.name);
       if (entry == nullptr) {
         unlisted.push_back(tensor.name);
+        findings_.tolerate(hf_index::unlisted_tensor(tensor.name, base_name(source_.index)));
       } else if (map.files[entry->file] == file_of(tensor)) {
         entry->seen = true;
       }

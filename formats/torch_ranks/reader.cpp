@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/parts/pickle/scan.h"
+#include "formats/torch/check_saved.h"
 #include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_checks.h"
@@ -55,6 +56,11 @@ class RanksReader final : public Reader {
   }
 
   void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
+
+  bool check_container(std::uint32_t index, ContainerReport& report) const override {
+    torch_save::check_saved_file(files_.file(index), report);
+    return true;
+  }
 
  private:
   /// What is wrong with a file is a finding, and then the file is left out.

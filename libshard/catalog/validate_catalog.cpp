@@ -294,7 +294,7 @@ void check_proportion(const Catalog& catalog, Findings& findings) {
 void validate_catalog(Catalog& catalog, Findings& findings) {
   sort_entries(catalog);
   sort_chunks(catalog);
-  for (Tensor& tensor : catalog.tensors) tensor.damaged = !check_tensor(catalog, tensor, findings);
+  for (Tensor& tensor : catalog.tensors) tensor.damaged = tensor.damaged || !check_tensor(catalog, tensor, findings);
   check_proportion(catalog, findings);
   AliasFinder(catalog).run();
 }

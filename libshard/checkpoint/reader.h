@@ -7,6 +7,7 @@
 #include <span>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/checkpoint/container_report.h"
 #include "libshard/io/source_store.h"
 
 namespace shard {
@@ -35,6 +36,11 @@ class Reader {
   virtual std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const {
     return file(catalog().storages[storage].file);
   }
+  /// Checks all of a file that opening, `locate` and reading elements do not look at, and hands over the runs of bytes
+  /// whose checksums the container states. What is wrong goes to the report. Threads: safe for different files.
+  /// \returns false where nothing but the catalog knows the file's containers: compressed storages then remain to be
+  ///   read as they are. \pre all tensors that can be are located
+  virtual bool check_container(std::uint32_t /*file*/, ContainerReport& /*report*/) const { return false; }
 };
 
 }  // namespace shard

@@ -22,10 +22,10 @@ std::vector<FindingKind> CollectedFindings::kinds() const {
   return kinds;
 }
 
-void DetailedFindings::report(const Error& finding) {
-  Error detailed(finding);
-  add_(detailed);
-  next_.report(detailed);
+Error DetailedFindings::detailed(const Error& finding) const {
+  Error more(finding);
+  add_(more);
+  return more;
 }
 
 }  // namespace shard

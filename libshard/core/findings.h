@@ -17,6 +17,10 @@ class Findings {
   virtual ~Findings() = default;
   /// Takes a finding, or throws it. Where it returns, the reporter goes on as well as it can.
   virtual void report(const Error& finding) = 0;
+  /// Takes what is wrong, but keeps nobody from reading the checkpoint as it is meant. The default ignores it.
+  virtual void tolerate(const Error& /*finding*/) {}
+  /// Takes what is odd, and may be meant so. The default ignores it.
+  virtual void warn(const Error& /*finding*/) {}
 };
 
 /// Throws what is reported.
@@ -26,11 +30,14 @@ Findings& throwing_findings();
 class CollectedFindings final : public Findings {
  public:
   void report(const Error& finding) override { all_.push_back(finding); }
+  void tolerate(const Error& finding) override { all_.push_back(finding); }
+  void warn(const Error& finding) override { warnings_.push_back(finding); }
   const std::vector<Error>& all() const { return all_; }
+  const std::vector<Error>& warnings() const { return warnings_; }
   std::vector<FindingKind> kinds() const;  ///< Those of `all`. \pre every finding has a kind.
 
  private:
-  std::vector<Error> all_;
+  std::vector<Error> all_, warnings_;
 };
 
 /// Adds what a reader knows to findings of a check that it calls, and passes them on.
@@ -38,9 +45,13 @@ class DetailedFindings final : public Findings {
  public:
   /// Ownership: `next` must outlive this.
   DetailedFindings(Findings& next, std::function<void(Error&)> add) : next_(next), add_(std::move(add)) {}
-  void report(const Error& finding) override;
+  void report(const Error& finding) override { next_.report(detailed(finding)); }
+  void tolerate(const Error& finding) override { next_.tolerate(detailed(finding)); }
+  void warn(const Error& finding) override { next_.warn(detailed(finding)); }
 
  private:
+  Error detailed(const Error& finding) const;
+
   Findings& next_;
   std::function<void(Error&)> add_;
 };

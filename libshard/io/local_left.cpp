@@ -31,7 +31,7 @@ void for_each_left(LocalFolder& parent, const Destination& to,
 }
 
 bool is_note(std::string_view entry, const std::string& destination) {
-  return entry.size() > destination.size() + 1 && entry.starts_with(destination + ".");
+  return entry.starts_with(note_file(destination, ""));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& dest
     if (!is_note(name, destination)) continue;
     const FileStatus status = sibling.status_of(name);
     if (status.kind != FileKind::kFile || status.bytes > kLargestNote) continue;
-    OutputNote note{name.substr(destination.size() + 1),
+    OutputNote note{name.substr(note_file(destination, "").size()),
                     std::vector<std::byte>(static_cast<std::size_t>(status.bytes))};
     sibling.open_existing(name)->read_back(0, note.content);
     notes.push_back(std::move(note));

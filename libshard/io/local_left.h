@@ -14,9 +14,9 @@
 
 namespace shard {
 
-/// Notes lie in the sibling, beside what will be DST.
+/// Notes lie in the sibling, beside what will be DST and its companion.
 inline std::string note_file(const std::string& destination, std::string_view note) {
-  return destination + "." + std::string(note);
+  return destination + ".note." + std::string(note);
 }
 /// Sorted by name. Larger ones than a job makes are left out. \throws Error kResource
 std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "libshard/core/checked.h"
@@ -20,12 +21,29 @@ namespace shard {
 
 namespace {
 
+constexpr const char* kOldCompanion = "old-companion";  ///< In the sibling, which is then removed with it.
+
+/// The name of what lies beside the file DST and is of it; empty where nothing does.
+std::string find_companion(const LocalFolder& parent, const Destination& to) {
+  const std::string name = to.name + std::string(kCompanionSuffix);
+  return parent.status_of(name).kind == FileKind::kAbsent ? std::string() : name;
+}
+
+[[noreturn]] void fail_companion(const Destination& to, const std::string& companion) {
+  throw Error(ErrorCode::kExists, "cannot write: the manifest of another file of that name exists")
+      .in_file(join_path(to.parent, companion))
+      .suggest(Remedy::kReplaceDestination);
+}
+
 /// Everything is done through two folders that are held open: the sibling and the one that holds it and DST.
 class LocalOutput final : public Output {
  public:
   LocalOutput(std::shared_ptr<LocalFolder> parent, const Destination& to, const LocalOutputOptions& options,
               std::span<const OutputFile> files, bool is_folder, LocalLeft* left)
       : parent_(std::move(parent)), to_(to), options_(options), is_folder_(is_folder), is_taken_up_(left != nullptr) {
+    for (const OutputFile& file : files) {
+      if (file.is_beside) companion_ = to.name + file.path;
+    }
     try {
       if (left != nullptr) {
         sibling_name_ = left->name();
@@ -50,6 +68,8 @@ class LocalOutput final : public Output {
     if (!is_same(parent_->status_of(sibling_name_), staged_)) fail_swapped(*parent_, sibling_name_);
     const FileStatus old = parent_->status_of(to_.name);
     if (!options_.force) check_absent(old, to_);
+    old_companion_ = is_folder_ && old.kind != FileKind::kFile ? std::string() : find_companion(*parent_, to_);
+    if (!options_.force && !old_companion_.empty()) fail_companion(to_, old_companion_);
     finish_modes(old);
     remove_notes(*sibling_, to_.name);  // Of what is there from now on, nobody goes on with a part.
     if (options_.sync) {
@@ -65,8 +85,7 @@ class LocalOutput final : public Output {
   }
 
   void take_back() override {
-    undo_();
-    aside_.clear();
+    undo();
     abort();
     if (options_.sync) parent_->sync();
   }
@@ -79,7 +98,7 @@ class LocalOutput final : public Output {
   /// After a commit this removes what is left of the sibling, and the old DST. Failing to do so undoes nothing.
   void abort() noexcept override {
     folders_.clear();
-    undo_ = {};
+    undo_.clear();
     if (sibling_ == nullptr) return;
     try {
       if (!aside_.empty()) parent_->remove_all(aside_);
@@ -164,43 +183,53 @@ class LocalOutput final : public Output {
   }
 
   /// Makes the new content visible. A failure after that takes it back, so that an error always means the old state.
+  /// A companion goes before the file that it is of is replaced, and comes after: it never stands beside another one.
   void publish(bool replaces) {
-    const std::string& name = to_.name;
-    if (!replaces) {
-      sibling_->rename_new(name, *parent_, name);
-      sync_parent_or([this] { parent_->rename_new(to_.name, *sibling_, to_.name); });
-    } else if (sibling_->exchange(name, *parent_, name)) {
-      sync_parent_or([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
-    } else {
-      replace_by_steps();
-    }
-  }
-
-  void replace_by_steps() {
-    const std::string& name = to_.name;
-    const std::string aside = to_.sibling("old-");
-    parent_->rename_new(name, *parent_, aside);
     try {
-      sibling_->rename_new(name, *parent_, name);
-    } catch (...) {
-      parent_->rename_new(aside, *parent_, name);
-      throw;
-    }
-    sync_parent_or([this, aside] {
-      parent_->rename_new(to_.name, *sibling_, to_.name);
-      parent_->rename_new(aside, *parent_, to_.name);
-    });
-    aside_ = aside;
-  }
-
-  void sync_parent_or(std::function<void()> undo) {
-    try {
+      if (!old_companion_.empty()) {
+        step([this] { parent_->rename_new(old_companion_, *sibling_, kOldCompanion); },
+             [this] { sibling_->rename_new(kOldCompanion, *parent_, old_companion_); });
+      }
+      replaces ? replace() : move_in(to_.name);
+      if (!companion_.empty()) move_in(companion_);
       if (options_.sync) parent_->sync();
     } catch (...) {
       undo();
       throw;
     }
-    undo_ = std::move(undo);
+  }
+
+  void replace() {
+    if (sibling_->exchange(to_.name, *parent_, to_.name)) {
+      undo_.emplace_back([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
+      return;
+    }
+    const std::string aside = to_.sibling("old-");
+    step([&] { parent_->rename_new(to_.name, *parent_, aside); },
+         [this, aside] { parent_->rename_new(aside, *parent_, to_.name); });
+    move_in(to_.name);
+    aside_ = aside;
+  }
+
+  void move_in(const std::string& name) {
+    step([&] { sibling_->rename_new(name, *parent_, name); },
+         [this, name] { parent_->rename_new(name, *sibling_, name); });
+  }
+
+  template <class Do>
+  void step(const Do& forward, std::function<void()> back) {
+    forward();
+    undo_.push_back(std::move(back));
+  }
+
+  /// The last step first.
+  void undo() {
+    while (!undo_.empty()) {
+      const std::function<void()> back = std::move(undo_.back());
+      undo_.pop_back();
+      back();
+    }
+    aside_.clear();
   }
 
   const std::shared_ptr<LocalFolder> parent_;
@@ -211,8 +240,9 @@ class LocalOutput final : public Output {
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
   bool is_prepared_ = false;
-  std::function<void()> undo_;  ///< Takes the commit back.
-  std::string aside_;           ///< Where the old DST waits for its removal, if it was moved aside.
+  std::string companion_, old_companion_;    ///< Names beside DST; empty where there is none.
+  std::vector<std::function<void()>> undo_;  ///< Takes the commit back, from the last to the first.
+  std::string aside_;                        ///< Where the old DST waits for its removal, if it was moved aside.
   std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
 };
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <sstream>
+#include <type_traits>
 
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
@@ -25,10 +26,11 @@ class LocalPart final : public OutputPart {
         sync_(sync) {}
 
   FileWriter& create(const OutputFile& file) override {
-    writers_.push_back(at(file.path, [this](LocalFolder& folder, const std::string& name) {
+    const auto make = [this](LocalFolder& folder, const std::string& name) {
       const bool is_there = is_taken_up_ && folder.status_of(name).kind == FileKind::kFile;
       return is_there ? folder.open_existing(name) : folder.create(name);
-    }));
+    };
+    writers_.push_back(file.is_beside ? make(*sibling_, name_ + file.path) : at(file.path, make));
     writers_.back()->allocate(file.bytes);
     return *writers_.back();
   }
@@ -37,6 +39,10 @@ class LocalPart final : public OutputPart {
     writers_.push_back(
         at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
     return *writers_.back();
+  }
+
+  std::unique_ptr<RandomReader> open_written(const std::string& path) override {
+    return at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_written(name); });
   }
 
   void finish() override {
@@ -57,7 +63,7 @@ class LocalPart final : public OutputPart {
  private:
   /// Calls `open` with the folder of that file and its name there.
   template <class Open>
-  std::unique_ptr<FileWriter> at(const std::string& path, const Open& open) {
+  std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
     if (!is_folder_) return open(*sibling_, name_);
     std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
     std::size_t begin = 0;

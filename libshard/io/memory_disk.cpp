@@ -189,6 +189,12 @@ class MemoryFolder final : public LocalFolder {
     if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such file");
     return std::make_unique<MemoryWriter>(state_, node, path_of(name));
   }
+  std::unique_ptr<RandomReader> open_written(const std::string& name) override {
+    const auto lock = begin("open_written", path_of(name));
+    const NodePtr node = entry(name);
+    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such file");
+    return std::make_unique<MemoryReader>(state_, node, path_of(name));
+  }
   std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
     const auto lock = begin("make_folder", path_of(name));
     return std::make_unique<MemoryFolder>(state_, impl().add(*node_, path_of(name), true), path_of(name));

@@ -12,15 +12,22 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/io/file_writer.h"
+#include "libshard/io/source_store.h"
 
 namespace shard {
+
+/// How the name of a file's companion ends. One that is left of another file never stays beside a new one.
+inline constexpr std::string_view kCompanionSuffix = ".manifest.json";
 
 struct OutputFile {
   std::string path;  ///< Inside the output, parts separated by '/'.
   std::int64_t bytes = 0;
+  /// The companion of an output that is a single file: it lies beside it, under its name with `path` at the end.
+  bool is_beside = false;
 };
 
 /// A small file beside what is written, which a commit leaves out: what a later run needs to go on where this one was
@@ -40,6 +47,8 @@ class OutputPart {
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// A file that another rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
+  /// Opens a file that was written, not the companion, to read it back. \throws Error kResource, kNotFound
+  virtual std::unique_ptr<RandomReader> open_written(const std::string& path) = 0;
   /// Makes durable what was written through this part, and closes its files. \throws Error kResource
   virtual void finish() = 0;
   /// Begins a note. Null where outputs cannot be taken up. \throws Error kResource, kExists

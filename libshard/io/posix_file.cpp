@@ -138,7 +138,8 @@ FileStatus status_from(const struct stat& info) {
   const FileKind kind = S_ISREG(info.st_mode)   ? FileKind::kFile
                         : S_ISDIR(info.st_mode) ? FileKind::kFolder
                                                 : FileKind::kOther;
-  return {kind, info.st_size, info.st_dev, info.st_ino, info.st_mode & 0777};
+  const std::int64_t modified_ns = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+  return {kind, info.st_size, info.st_dev, info.st_ino, info.st_mode & 0777, std::max<std::int64_t>(0, modified_ns)};
 }
 
 std::optional<std::vector<std::string>> list(Descriptor folder) {

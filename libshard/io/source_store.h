@@ -62,6 +62,7 @@ struct FileStatus {
   std::int64_t bytes = 0;
   std::uint64_t device = 0, inode = 0;  ///< See identity().
   std::uint32_t mode = 0;               ///< Permission bits, 0 to 0777.
+  std::int64_t modified_ns = 0;         ///< When its bytes were last written, since 1970; 0 where nobody knows.
 
   FileIdentity identity() const { return {device, inode}; }
 };

@@ -12,6 +12,7 @@
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_owners.h"
+#include "libshard/job/manifest_run.h"
 #include "libshard/job/resumption.h"
 #include "libshard/ranks/collective_step.h"
 
@@ -136,7 +137,10 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
   job.selection = {};
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
+  const bool is_folder = prepared.writer->is_folder();
+  if (job.manifest) prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
+  prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.target));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
   prepared.plan = plan_for(job, prepared, group.rank(), grid);
@@ -220,8 +224,8 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
     grid = grid_of(left, {threads, memory_bytes});
     prepared = prepare(job, group, grid);
     if (left.is_found() || keeps_journal(job, group, prepared.plan)) {
-      prepared.journal =
-          make_head(prepared, name_files(prepared.target.files), fingerprint(prepared, source, true), job, group, grid);
+      const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
+      prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
     }
     check_resumed(left, prepared, job, group.rank());
     free_bytes = output.free_bytes();
@@ -234,14 +238,16 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.device != nullptr) result.memory_bytes = copy_memory(job, memory_bytes);  // On the host, and on the device.
+  if (prepared.manifest) result.files.push_back(*prepared.manifest);
   if (job.parts != nullptr || job.own_places) sum_plans(group, result);
   if (prepared.holders) {
     std::string warning = warning_of_file_ranks(source, *prepared.holders, group.size());
     if (!warning.empty()) result.warnings.push_back(std::move(warning));
   }
   if (job.dry_run) {
-    describe_space(find_space(group, places, prepared.target.files, prepared.owners, free_bytes), job.own_places,
-                   result);
+    std::vector<int> owners = prepared.owners;
+    if (prepared.manifest) owners.push_back(prepared.manifest_owner);
+    describe_space(find_space(group, places, result.files, owners, free_bytes), job.own_places, result);
     return result;
   }
   if (on_plan) on_plan(result);

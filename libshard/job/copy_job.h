@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +19,19 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
 #include "libshard/job/group_store.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
+
+/// Asks for a manifest of the output, with what it says of where the output comes from.
+struct ManifestRequest {
+  HashAlgorithm algorithm = HashAlgorithm::kXxh3_128;
+  std::string tool;                ///< Manifest::tool
+  std::string options;             ///< Manifest::options
+  std::vector<SourceFile> source;  ///< Manifest::source
+};
 
 struct CopyJob {
   Reader* reader = nullptr;
@@ -46,6 +56,7 @@ struct CopyJob {
   /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
   /// `parts` too, what a rank reads for another travels to it.
   bool own_places = false;
+  std::optional<ManifestRequest> manifest{};  ///< None: no manifest is written.
   bool dry_run = false;
   /// Of the program. Not empty: a journal is kept beside the output, by which a later run can go on where this one is
   /// killed.
@@ -55,7 +66,7 @@ struct CopyJob {
   bool resume = false;
   std::stop_token stop;
   AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "commit", and with own_places, once
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with own_places, once
   /// all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };

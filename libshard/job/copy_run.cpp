@@ -48,7 +48,9 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       places_(places),
       source_checks_(job.reader->catalog()),
       progress_(progress),
-      left_(std::move(left)) {}
+      left_(std::move(left)) {
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target);
+}
 
 void CopyRun::run() {
   try {
@@ -58,6 +60,7 @@ void CopyRun::run() {
     exchange_checksums();
     sum_progress();
     finish();
+    if (manifest_) make_manifest();
     step("commit", [this](const std::stop_token&) {
       if (output_ != nullptr) output_->prepare();
     });  // All are here and well. From now on nobody can stop it.
@@ -103,6 +106,8 @@ void CopyRun::begin() {
       const File& file = prepared_.target.files[i];
       if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
     }
+    const bool has_manifest = manifest_ && places_.root(prepared_.manifest_owner) == group_.rank();
+    if (has_manifest) files.push_back(manifest_output());
     // A folder is made at every place. A single file lies with its owner alone: elsewhere an old one must not stay.
     const bool is_folder = prepared_.writer->is_folder();
     output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
@@ -115,6 +120,11 @@ void CopyRun::begin() {
   });
   if (group_.size() == 1 || job_.own_places) return;
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
+}
+
+OutputFile CopyRun::manifest_output() const {
+  const bool is_beside = !prepared_.writer->is_folder();
+  return {is_beside ? std::string(kManifestSuffix) : prepared_.manifest->path, prepared_.manifest->bytes, is_beside};
 }
 
 /// \returns the token of this rank's place; empty where nothing goes there.
@@ -143,12 +153,17 @@ void CopyRun::open_journal() {
 void CopyRun::begin_own_files(const std::stop_token& stop) {
   const std::vector<File>& files = prepared_.target.files;
   files_.resize(files.size());
-  for (std::size_t i = 0; i < files.size(); ++i) {
+  for (std::uint32_t i = 0; i < files.size(); ++i) {
     check_stop(stop);
-    if (is_own(i)) files_[i] = &part_->create({files[i].path, files[i].bytes});
+    if (is_own(i)) files_[i] = &hashed(i, part_->create({files[i].path, files[i].bytes}));
   }
+  if (manifest_ && prepared_.manifest_owner == group_.rank()) manifest_writer_ = &part_->create(manifest_output());
   for_each_own_file(
       stop, [&](std::uint32_t file, FileWriter& to) { prepared_.writer->begin_file(prepared_.target, file, to); });
+}
+
+FileWriter& CopyRun::hashed(std::uint32_t file, FileWriter& to) {
+  return manifest_ ? manifest_->hashing(file, to) : to;
 }
 
 /// Those that the plan writes to.
@@ -156,7 +171,7 @@ void CopyRun::open_others() {
   const Catalog& target = prepared_.target;
   for (const Piece& piece : prepared_.plan.to_pieces) {
     const std::uint32_t file = target.storages[piece.storage].file;
-    if (files_[file] == nullptr) files_[file] = &part_->open(target.files[file].path);
+    if (files_[file] == nullptr) files_[file] = &hashed(file, part_->open(target.files[file].path));
   }
 }
 
@@ -260,6 +275,27 @@ void CopyRun::finish() {
       framing_->write_rest(file, *checksums_, to);
       prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
     });
+    if (!manifest_ && part_ != nullptr) part_->finish();
+    if (manifest_ && group_.size() > 1) sync_others();
+  });
+}
+
+/// The owner of a file reads it back, perhaps on another host.
+void CopyRun::sync_others() {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i] != nullptr && !is_own(i)) files_[i]->sync();
+  }
+}
+
+void CopyRun::make_manifest() {
+  files_.clear();
+  manifest_->share(group_);
+  step("manifest", [&](const std::stop_token& stop) {
+    if (part_ != nullptr) manifest_->read_back(*part_, prepared_.owners, group_.rank(), job_.threads, stop);
+  });
+  const std::string text = manifest_->finish(group_);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    if (manifest_writer_ != nullptr) manifest_writer_->write_at(0, std::as_bytes(std::span(text)));
     if (part_ != nullptr) part_->finish();
   });
 }

@@ -18,6 +18,7 @@
 #include "libshard/job/exchange.h"
 #include "libshard/job/file_holders.h"
 #include "libshard/job/journal.h"
+#include "libshard/job/manifest_run.h"
 #include "libshard/job/output_places.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
@@ -28,7 +29,9 @@ namespace shard {
 struct PreparedCopy {
   Catalog target;
   std::unique_ptr<Writer> writer;
-  std::vector<int> owners;               ///< By file of the target.
+  std::vector<int> owners;         ///< By file of the target.
+  std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
+  int manifest_owner = 0;
   std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
   std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
   Plan plan;                             ///< All ranks' together, or what this rank alone copies.
@@ -60,10 +63,12 @@ class CopyRun {
 
  private:
   void begin();
+  OutputFile manifest_output() const;
   Bytes exchange_tokens();
   void open_journal();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
+  FileWriter& hashed(std::uint32_t file, FileWriter& to);
   void copy();
   void prepare_exchange();
   bool exchanges() const { return shard::exchanges(job_, group_); }
@@ -71,6 +76,8 @@ class CopyRun {
   void exchange_checksums();
   void sum_progress();
   void finish();
+  void sync_others();
+  void make_manifest();
   void commit();
   void commit_everywhere();
   void take_back_everywhere();
@@ -97,6 +104,8 @@ class CopyRun {
   std::unique_ptr<OutputPart> part_;
   std::unique_ptr<Journal> journal_;
   std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
+  std::optional<ManifestRun> manifest_;
+  FileWriter* manifest_writer_ = nullptr;  ///< The owner's.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;
   std::unique_ptr<DeviceLink> link_;  ///< Between the ranks' devices, where pieces travel by it.

@@ -121,7 +121,7 @@ void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
   }
 }
 
-std::vector<std::string> identify_source(const Reader& reader) {
+std::vector<std::string> describe_source(const Reader& reader) {
   const std::vector<File>& files = reader.catalog().files;
   std::vector<std::string> lines;
   std::array<std::byte, kHeadOfFile> memory{};

@@ -42,7 +42,7 @@ struct JobIdentity {
 void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now);
 
 /// Cost: reads at most 4 KiB of each file.
-std::vector<std::string> identify_source(const Reader& reader);
+std::vector<std::string> describe_source(const Reader& reader);
 
 struct JournalHead {
   PlanGrid grid;

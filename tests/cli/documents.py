@@ -199,6 +199,12 @@ diff a.safetensors data/torch/nested.pt
 diff data/torch/nested.pt a.safetensors
 diff data/torch/nested.pt data/dcp/four_ranks
 diff data/demo/ckpt data/demo/ckpt
+verify data/demo/ckpt
+verify data/demo/ckpt --ranks-expected 2
+verify cut
+gather a.safetensors -o made.safetensors --if-changed
+gather a.safetensors -o made.safetensors --if-changed
+split a.safetensors -o made --ranks 2 --checksum sha256
 cat a.safetensors real
 cat a.safetensors bool
 cat a.safetensors int
@@ -231,6 +237,9 @@ gather data/demo/ckpt -o no.safetensors
 digest cut --local-ranks 2
 split a.safetensors -o no --mesh dp=2 --place 'real=R,R'
 """.split("\n")[1:-1]
+
+# Documents that the commands above leave in files.
+MANIFESTS = ["made.safetensors.manifest.json", "made/shardctl.manifest.json"]
 
 
 # Machines for `env`, by what the stand-in for the plug-in of GPUs reports; one has no plug-in.
@@ -349,6 +358,7 @@ def main() -> int:
             done = run(f"shardctl {arguments} --json", work)
             printed.append(done.stdout + done.stderr)
         printed += [describe_machine(machine, work) for machine in MACHINES]
+        printed += [(work / name).read_text() for name in MANIFESTS]
         mistakes += wrong_layout_keys(work)
     mistakes += [*wrong_fields(printed), *wrong_kinds()]
     for mistake in mistakes:

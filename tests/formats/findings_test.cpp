@@ -135,7 +135,9 @@ TEST(Findings, OfSafetensorsAreEveryFiles) {
   const std::unique_ptr<Reader> reader = damaged.open(findings);
   ASSERT_EQ(findings.all().size(), 3U);
   EXPECT_EQ(findings.kinds()[1], FindingKind::kMissingFile);
-  EXPECT_THAT(test::names_of(reader->catalog().tensors), ElementsAre("d"));
+  EXPECT_THAT(test::names_of(reader->catalog().tensors), ElementsAre("a", "d"));  // The header of a's file is whole.
+  EXPECT_TRUE(reader->catalog().find("a")->damaged);
+  EXPECT_EQ(findings.all()[0].tensor(), "a");
   EXPECT_EQ(test::error_of([&] { damaged.open(); }).kind(), findings.kinds()[0]);
 }
 

@@ -32,6 +32,23 @@ class ObjectWriter final : public FileWriter {
   const int rank_;
 };
 
+class ObjectReader final : public RandomReader {
+ public:
+  ObjectReader(MemoryObjects& objects, const std::string& path) : objects_(objects) { name_ = path; }
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    const std::scoped_lock lock(objects_.mutex);
+    const std::vector<std::byte>& object = objects_.pending.at(name_);
+    std::copy_n(object.begin() + offset, out.size(), out.begin());
+  }
+  std::int64_t size() const override {
+    const std::scoped_lock lock(objects_.mutex);
+    return std::ssize(objects_.pending.at(name_));
+  }
+
+ private:
+  MemoryObjects& objects_;
+};
+
 class ObjectPart final : public OutputPart {
  public:
   ObjectPart(MemoryObjects& objects, int rank) : objects_(objects), rank_(rank) {}
@@ -47,6 +64,9 @@ class ObjectPart final : public OutputPart {
     const std::scoped_lock lock(objects_.mutex);
     if (!objects_.pending.contains(path)) throw Error(ErrorCode::kResource, "no such object");
     return add(path);
+  }
+  std::unique_ptr<RandomReader> open_written(const std::string& path) override {
+    return std::make_unique<ObjectReader>(objects_, path);
   }
   void finish() override { writers_.clear(); }
 

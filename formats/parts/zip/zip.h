@@ -58,6 +58,9 @@ class ZipReader {
   /// The record `top folder/name`, or null. torch's reader takes the folder from the first entry.
   const Record* find(std::string_view name) const;
   const std::string& folder() const { return folder_; }  ///< Empty where the first entry lies in none.
+  std::int64_t directory_offset() const { return end_.directory; }  ///< From the zip's first byte.
+  std::int64_t directory_bytes() const { return end_.directory_bytes; }
+  bool has_checksums() const { return has_checksums_; }  ///< Whether any record has a CRC-32 other than 0.
   /// Offset in the FILE of the record's first data byte; reads and checks the local header.
   std::int64_t data_offset(const Record& record) const;
   /// The record's content, checked against its CRC-32. torch can be told to store 0 for every CRC: where all records
@@ -95,6 +98,7 @@ class ZipReader {
   std::shared_ptr<const RandomReader> file_;
   std::int64_t begin_ = 0, bytes_ = 0;
   bool has_checksums_ = false;  ///< False: all CRCs are 0.
+  End end_;
   Window head_, tail_;
   std::string folder_;
   std::vector<Record> records_;

@@ -52,13 +52,13 @@ ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begi
     tail_.begin = bytes <= kReadWhole ? 0 : bytes - kWindow;
     tail_.bytes.resize(static_cast<std::size_t>(bytes - tail_.begin));
     file_->read_at(begin + tail_.begin, tail_.bytes);
-    const End end = read_end();
+    end_ = read_end();
     if (tail_.begin > 0) {
       head_.bytes.resize(static_cast<std::size_t>(kWindow));
       file_->read_at(begin, head_.bytes);
     }
-    read_directory(end);
-    check_places(end.directory);
+    read_directory(end_);
+    check_places(end_.directory);
     index_names();
   } catch (Error& error) {
     throw error.in_file(file_->name());

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/shardctl/manifest_choice.h"
+#include "apps/shardctl/progress.h"
+#include "apps/shardctl/ranks.h"
+#include "apps/shardctl/render_verify.h"
+#include "apps/shardctl/report.h"
+#include "apps/shardctl/source.h"
+#include "apps/shardctl/verbs.h"
+#include "formats/foreign.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+#include "libshard/manifest/integrity.h"
+
+namespace shard::app {
+namespace {
+
+constexpr int kExitFindings = 1;
+
+/// What could be opened, and what is known to be wrong by then.
+struct Opened {
+  OpenSource source;  ///< Without a reader where nothing could be read.
+  std::optional<StatedFiles> stated;
+  std::optional<WholeHashes> hashes;
+  std::optional<Error> unreadable;  ///< Why there is no reader.
+};
+
+/// Names what lies in the place of files of a folder that were never fetched.
+void explain_stand_ins(const SourceStore& store, const std::vector<std::string>& paths, Found& found) {
+  for (const std::string& path : paths) {
+    if (store.status(path).kind != FileKind::kFolder) continue;
+    for (const std::string& name : store.list(path)) {
+      if (const auto stand_in = stand_in_of(store, join_path(path, name))) found.explain(*stand_in);
+    }
+  }
+}
+
+/// A manifest that is damaged is a finding where it was found, and an error where it was named.
+void open_manifest(const Session& session, const Options& options, Found& found, Opened& opened) {
+  const SourceStore& store = source_store(session);
+  const std::vector<std::string>& paths = options.source.paths;
+  const bool is_named = !options.against.empty();
+  const std::string path = is_named ? options.against : manifest_beside(store, paths);
+  if (path.empty()) return;
+  try {
+    opened.stated = read_manifest(store, path, paths);
+  } catch (const Error& error) {
+    if (is_named && error.code() != ErrorCode::kCorruption) throw;
+    take_finding(found, error);
+  }
+}
+
+/// Megatron-core's hashes, where they lie in the folder.
+void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, Found& found, Opened& opened) {
+  if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
+  const std::string path = join_path(paths[0], kIntegrityName);
+  if (store.status(path).kind != FileKind::kFile) return;
+  try {
+    opened.hashes = WholeHashes{parse_integrity(manifest_bytes(store, path), path), &store, paths[0]};
+  } catch (const Error& error) {
+    take_finding(found, error);
+  }
+}
+
+Opened open(const Session& session, const Options& options, Found& found, Log& log) {
+  Opened opened;
+  check_exists(session, options.source);
+  explain_stand_ins(source_store(session), options.source.paths, found);
+  open_manifest(session, options, found, opened);
+  open_hashes(source_store(session), options.source.paths, found, opened);
+  try {
+    opened.source = open_source(session, options.source, log, {.may_lack_ranks = true, .findings = &found});
+    return opened;
+  } catch (const Error& error) {
+    const bool is_finding =
+        error.kind() && (error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound);
+    if (!is_finding) throw;
+    found.report(error);
+    opened.unreadable = error;
+  }
+  return opened;
+}
+
+/// Whether no file of the checkpoint has a container that can be read.
+bool holds_nothing(const Opened& opened) {
+  if (opened.source.reader == nullptr) return true;
+  const Catalog& catalog = opened.source.catalog();
+  return catalog.tensors.empty() && catalog.objects.empty();
+}
+
+int exit_code(const Opened& opened, const VerifyReport& report) {
+  if (report.ok()) return 0;
+  if (!holds_nothing(opened) || opened.stated) return kExitFindings;
+  return exit_code_for(opened.unreadable ? opened.unreadable->code() : ErrorCode::kCorruption);
+}
+
+}  // namespace
+
+int run_verify(Session& session, const Options& options) {
+  if (session.end_at_once) session.end_at_once();
+  const auto log = open_log(session);
+  Found found(options.source.paths);
+  Opened opened;
+  on_all_ranks(session, "catalog", [&] { opened = open(session, options, found, *log); });
+  const VerifyJob job{.reader = opened.source.reader.get(),
+                      .stated = opened.stated ? &*opened.stated : nullptr,
+                      .hashes = opened.hashes ? &*opened.hashes : nullptr,
+                      .threads = worker_count(session),
+                      .max_memory_bytes = max_memory_bytes(session)};
+  Progress progress;
+  Verification verification(job, *session.group, found, progress);
+  ProgressMeter meter(session, "verify", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+    verification.prepare(stop);
+    meter.set_total(verification.total_bytes());
+    verification.read(stop);
+  });
+  verification.finish();
+  meter.finish();
+  const std::vector<Finding> findings = found.sorted();
+  const VerifyReport report{.label = fmt::format("{}", fmt::join(options.source.paths, " ")),
+                            .findings = findings,
+                            .left_out = found.left_out(),
+                            .counts = verification.counts(),
+                            .globals = verification.globals()};
+  int code = exit_code(opened, report);
+  if (is_rank_zero(session)) session.common.json ? render_json(session, report) : render_text(session, report);
+  session.group->broadcast(std::as_writable_bytes(std::span(&code, 1)), 0);
+  return code;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,29 @@
+/// \file
+/// What `verify` prints.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+
+#include "apps/shardctl/session.h"
+#include "libshard/verify/verify.h"
+
+namespace shard::app {
+
+/// All that `shardctl.verify/1` says.
+struct VerifyReport {
+  std::string label;  ///< The source, as the user wrote it.
+  std::span<const Finding> findings;
+  std::size_t left_out = 0;  ///< Findings past those that are kept.
+  VerifyCounts counts;
+  std::set<std::string> globals;
+
+  bool ok() const;
+};
+
+/// One line a finding, the worst first, and a verdict.
+void render_text(const Session& session, const VerifyReport& report);
+void render_json(const Session& session, const VerifyReport& report);
+
+}  // namespace shard::app

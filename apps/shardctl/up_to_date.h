@@ -1,0 +1,21 @@
+/// \file
+/// --checksum and --if-changed: what a manifest is to say of a job, and whether DST's says it already.
+#pragma once
+
+#include <optional>
+
+#include "apps/shardctl/session.h"
+#include "libshard/job/copy_job.h"
+
+namespace shard::app {
+
+/// What the options ask for; nothing without --checksum and --if-changed. Reads the ends of the source's files.
+/// \throws Error kNotFound  a path of the source is not there
+std::optional<ManifestRequest> manifest_request(const Session& session, const Options& options);
+
+/// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
+/// files have the sizes that it states. Reads no other byte of them: `verify` does.
+std::optional<Manifest> unchanged_output(const Session& session, const Options& options,
+                                         const ManifestRequest& request);
+
+}  // namespace shard::app

@@ -1,0 +1,165 @@
+#include "libshard/manifest/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxDepth = 8;
+constexpr std::string_view kSumBegin = "\n \"sum\": \"", kSumEnd = "\"\n}\n";
+
+Error wrong(const std::string& message) {
+  return Error(ErrorCode::kCorruption, "manifest: " + message).of_kind(FindingKind::kBadHeader);
+}
+
+const json& member(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end()) throw wrong(fmt::format("key '{}' is missing", key));
+  return *found;
+}
+
+std::string text_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_string()) throw wrong(fmt::format("'{}' is not a string", key)).found(value.type_name());
+  return value.get<std::string>();
+}
+
+std::int64_t number_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (value.is_number_integer() && value.get<std::int64_t>() >= 0) return value.get<std::int64_t>();
+  throw wrong(fmt::format("'{}' is not a size", key)).found(value.dump());
+}
+
+const json& list_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_array()) throw wrong(fmt::format("'{}' is not a list", key)).found(value.type_name());
+  return value;
+}
+
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
+  ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
+  const json& blocks = list_of(value, "blocks");
+  if (std::ssize(blocks) != block_count(file.bytes)) {
+    throw wrong(fmt::format("'{}' of {} bytes has {} blocks", file.path, file.bytes, blocks.size()))
+        .expected(block_count(file.bytes))
+        .found(std::ssize(blocks));
+  }
+  file.blocks.reserve(blocks.size() * hex_digits(algorithm));
+  for (const json& block : blocks) {
+    if (!block.is_string() || !is_hex(block.get_ref<const std::string&>(), hex_digits(algorithm))) {
+      throw wrong(fmt::format("a block of '{}' has no {} hash", file.path, hash_name(algorithm)));
+    }
+    file.blocks += block.get_ref<const std::string&>();
+  }
+  if (list_hash(file, algorithm) == text_of(value, "hash")) return file;
+  throw wrong(fmt::format("the hash of the blocks of '{}' is not that of their list", file.path))
+      .of_kind(FindingKind::kHashMismatch);
+}
+
+HashAlgorithm algorithm_of(const json& document) {
+  const std::string name = text_of(document, "algorithm");
+  if (name == "xxh3_128" || name == "sha256") return parse_hash_algorithm(name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("manifest: unknown hash algorithm '{}'", name));
+}
+
+void check_schema(const json& document) {
+  const std::string schema = text_of(document, "schema");
+  if (schema == "shardctl.manifest/1" && number_of(document, "block_bytes") == kManifestBlock) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("manifest: '{}' is not a schema that this version knows", schema))
+      .expected("shardctl.manifest/1, blocks of 4194304 bytes");
+}
+
+/// The text ends with a hash of all that stands before it.
+void check_sum(std::string_view text) {
+  const std::size_t digits = hex_digits(HashAlgorithm::kXxh3_128);
+  const std::size_t tail = kSumBegin.size() + digits + kSumEnd.size();
+  Error changed = wrong("it was changed after it was written").of_kind(FindingKind::kHashMismatch);
+  if (text.size() < tail || !text.ends_with(kSumEnd) || !text.substr(text.size() - tail).starts_with(kSumBegin)) {
+    throw changed.because("it does not end with the hash of what stands before");
+  }
+  const std::string_view summed = text.substr(0, text.size() - tail + 1);  // With the newline.
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(summed);
+  const std::string found = hasher.finish_hex();
+  const std::string_view stated = text.substr(text.size() - tail + kSumBegin.size(), digits);
+  if (found != stated) throw changed.expected(stated).found(found);
+}
+
+json parse_json(std::string_view text) {
+  const auto limit_depth = [](int depth, json::parse_event_t, json&) {
+    if (depth > kMaxDepth) throw wrong("it nests too deep");
+    return true;
+  };
+  try {
+    return json::parse(text, limit_depth);
+  } catch (const json::exception& error) {
+    throw wrong("not JSON").because(error.what());
+  }
+}
+
+Manifest manifest_of(const json& document) {
+  check_schema(document);
+  Manifest manifest;
+  manifest.tool = text_of(document, "tool");
+  manifest.algorithm = algorithm_of(document);
+  manifest.format = text_of(document, "format");
+  const json& layout = member(document, "layout");
+  if (!member(layout, "world_size").is_null()) manifest.world_size = number_of(layout, "world_size");
+  manifest.tensors = number_of(layout, "tensors");
+  manifest.objects = number_of(layout, "objects");
+  manifest.chunks = number_of(layout, "chunks");
+  manifest.layout = text_of(layout, "digest");
+  manifest.options = text_of(document, "options");
+  for (const json& file : list_of(member(document, "source"), "files")) {
+    manifest.source.push_back(
+        {text_of(file, "path"), number_of(file, "bytes"), number_of(file, "modified_ns"), text_of(file, "ends")});
+  }
+  for (const json& file : list_of(document, "files")) manifest.files.push_back(file_of(file, manifest.algorithm));
+  return manifest;
+}
+
+}  // namespace
+
+const ManifestFile* Manifest::find(std::string_view path) const {
+  const auto found = std::ranges::find(files, path, &ManifestFile::path);
+  return found == files.end() ? nullptr : &*found;
+}
+
+std::string source_digest(const std::vector<SourceFile>& files) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  for (const SourceFile& file : files) {
+    hasher.update(fmt::format("{}\t{}\t{}\t{}\n", file.path, file.bytes, file.modified_ns, file.ends));
+  }
+  return hasher.finish_hex();
+}
+
+std::string list_hash(const ManifestFile& file, HashAlgorithm algorithm) {
+  Hasher hasher(algorithm);
+  hasher.update(file.blocks);
+  return hasher.finish_hex();
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& file) {
+  try {
+    check_sum(text);
+    return manifest_of(parse_json(text));
+  } catch (Error& error) {
+    throw error.in_file(file);
+  } catch (const json::exception& error) {  // A number that fits no integer.
+    throw wrong("it holds what cannot be").because(error.what()).in_file(file);
+  }
+}
+
+}  // namespace shard

@@ -1,0 +1,102 @@
+#include "libshard/verify/found.h"
+
+#include <algorithm>
+#include <string_view>
+#include <tuple>
+
+#include "libshard/io/paths.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+namespace {
+
+auto order_of(const Finding& finding) {
+  const Error& error = finding.error;
+  return std::tuple(finding.is_warning, std::string_view(error.file()), std::string_view(error.tensor()), *error.kind(),
+                    std::string_view(error.what()));
+}
+
+/// The kind of a failure that has none: of bytes that cannot be got, or of a header that cannot be.
+FindingKind kind_of(const Error& error) {
+  if (error.kind()) return *error.kind();
+  return error.code() == ErrorCode::kNotFound ? FindingKind::kMissingFile : FindingKind::kBadHeader;
+}
+
+}  // namespace
+
+void Found::add(const Error& finding, bool is_warning) {
+  const std::scoped_lock lock(mutex_);
+  if (all_.size() == kMost) {
+    ++left_out_;
+    return;
+  }
+  Error error(finding);
+  error.of_kind(kind_of(finding)).replace_file(shown(error.file()));
+  if (explained_.contains(error.file())) return;
+  all_.push_back({std::move(error), is_warning});
+}
+
+void Found::explain(const Error& finding) {
+  add(finding, false);
+  const std::scoped_lock lock(mutex_);
+  explained_.insert(shown(finding.file()));
+}
+
+std::string Found::shown(const std::string& file) const {
+  for (const std::string& source : sources_) {
+    if (file == source) return base_name(source);
+    const std::string folder = join_path(source, "");
+    if (file.starts_with(folder) && file.size() > folder.size()) return file.substr(folder.size());
+  }
+  return file;
+}
+
+bool Found::mentions(const std::string& file) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(all_, [&](const Finding& each) { return each.error.file() == file; });
+}
+
+std::vector<Finding> Found::sorted() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Finding> all = all_;
+  std::ranges::stable_sort(all, {}, order_of);
+  const auto repeated = std::ranges::unique(all, {}, order_of);
+  all.erase(repeated.begin(), repeated.end());
+  return all;
+}
+
+bool Found::has_errors() const {
+  const std::scoped_lock lock(mutex_);
+  return left_out_ > 0 || std::ranges::any_of(all_, [](const Finding& each) { return !each.is_warning; });
+}
+
+void Found::gather(Group& group) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (group.rank() > 0) {
+    own.number(static_cast<std::int64_t>(left_out_));
+    for (const Finding& each : all_) {
+      own.number(each.is_warning ? 1 : 0);
+      own.error(each.error);
+    }
+  }
+  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
+    if (piece.empty()) continue;
+    WireReader from(piece);
+    left_out_ += static_cast<std::size_t>(from.number());
+    while (!from.at_end()) {
+      const bool is_warning = from.number_below(2) == 1;
+      add(from.error(), is_warning);
+    }
+  }
+}
+
+void take_finding(Findings& findings, const Error& error) {
+  if (error.code() == ErrorCode::kUnsupported) return findings.warn(error);
+  const bool is_finding = error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
+  if (!is_finding) throw Error(error);
+  findings.report(error);
+}
+
+}  // namespace shard

@@ -1,0 +1,60 @@
+/// \file
+/// Found: all findings of one verification, with their severity.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libshard/core/findings.h"
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+struct Finding {
+  Error error;
+  bool is_warning = false;
+};
+
+/// Threads: any may report. Each finding has a kind afterwards. Past kMost only their number is kept.
+class Found final : public Findings {
+ public:
+  static constexpr std::size_t kMost = 100'000;
+
+  /// Files are named from `sources` on: those in a folder by what follows it, a source itself by its last component.
+  explicit Found(std::vector<std::string> sources) : sources_(std::move(sources)) {}
+
+  void report(const Error& finding) override { add(finding, false); }
+  void tolerate(const Error& finding) override { add(finding, false); }
+  void warn(const Error& finding) override { add(finding, true); }
+
+  /// Reports what explains a file: other findings of it are left out.
+  void explain(const Error& finding);
+
+  /// Errors first, then by file, tensor and text, each once.
+  std::vector<Finding> sorted() const;
+  bool has_errors() const;
+  bool mentions(const std::string& file) const;  ///< Whether a finding is of that file.
+  std::size_t left_out() const { return left_out_; }
+  void clear() { all_.clear(); }
+
+  /// Adds those of all other ranks to rank 0's. Collective. \throws Error kPeer
+  void gather(Group& group);
+
+ private:
+  void add(const Error& finding, bool is_warning);
+  std::string shown(const std::string& file) const;
+
+  const std::vector<std::string> sources_;
+  mutable std::mutex mutex_;
+  std::vector<Finding> all_;
+  std::set<std::string> explained_;  ///< Files.
+  std::size_t left_out_ = 0;
+};
+
+/// Reports what is wrong with the source, warns of what this build cannot read, and throws everything else.
+void take_finding(Findings& findings, const Error& error);
+
+}  // namespace shard

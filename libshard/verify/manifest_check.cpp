@@ -1,0 +1,110 @@
+#include "libshard/verify/manifest_check.h"
+
+#include <fmt/format.h>
+
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/io/paths.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+std::vector<bool> ManifestCheck::check_files() {
+  std::vector<bool> is_there;
+  for (const ManifestFile& file : stated_.manifest.files) is_there.push_back(check_file(file));
+  if (!stated_.folder.empty()) warn_of_extra_files();
+  return is_there;
+}
+
+bool ManifestCheck::check_file(const ManifestFile& file) {
+  const std::string path = stated_.folder.empty() ? stated_.file : join_path(stated_.folder, file.path);
+  if (stated_.store->status(path).kind == FileKind::kAbsent) {
+    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the manifest names {}, which is missing", file.path))
+                         .in_file(file.path)
+                         .of_kind(FindingKind::kMissingFile)
+                         .hint("fetch the missing file"));
+    return false;
+  }
+  try {
+    const std::int64_t bytes = stated_.open(file)->size();
+    if (bytes == file.bytes) return true;
+    findings_.report(
+        Error(ErrorCode::kCorruption, fmt::format("the manifest states {} bytes, the file holds {}", file.bytes, bytes))
+            .in_file(file.path)
+            .expected(file.bytes)
+            .found(bytes)
+            .of_kind(bytes < file.bytes ? FindingKind::kTruncated : FindingKind::kHashMismatch));
+  } catch (Error& error) {
+    findings_.report(error.replace_file(file.path));
+    return false;
+  }
+  return true;
+}
+
+/// In the folder itself: folders below belong to nobody here.
+void ManifestCheck::warn_of_extra_files() const {
+  for (const std::string& name : stated_.store->list(stated_.folder)) {
+    if (name == kManifestName || stated_.manifest.find(name) != nullptr) continue;
+    if (stated_.store->status(join_path(stated_.folder, name)).kind != FileKind::kFile) continue;
+    findings_.warn(Error(ErrorCode::kCorruption, "the manifest does not name this file")
+                       .in_file(name)
+                       .of_kind(FindingKind::kExtraFile)
+                       .because("it was added after the checkpoint was written"));
+  }
+}
+
+void ManifestCheck::compare(std::size_t file, std::int64_t block, const std::string& hash) {
+  const ManifestFile& stated = stated_.manifest.files[file];
+  if (block >= block_count(stated.bytes)) return;  // The file is longer than stated, which was reported.
+  const bool differs = hash != stated.block(block, stated_.manifest.algorithm);
+  const std::scoped_lock lock(mutex_);
+  ++compared_;
+  if (differs) differing_[file].insert(block);
+}
+
+void ManifestCheck::gather(Group& group) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (group.rank() > 0) {
+    own.number(compared_);
+    for (const auto& [file, blocks] : differing_) {
+      for (const std::int64_t block : blocks) own.number(static_cast<std::int64_t>(file)), own.number(block);
+    }
+  }
+  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
+    if (piece.empty()) continue;
+    WireReader from(piece);
+    compared_ += from.number();
+    while (!from.at_end()) {
+      const std::int64_t file = from.number_below(std::ssize(stated_.manifest.files));
+      differing_[static_cast<std::size_t>(file)].insert(from.number());
+    }
+  }
+}
+
+void ManifestCheck::report() const {
+  for (const auto& [index, blocks] : differing_) {
+    const ManifestFile& file = stated_.manifest.files[index];
+    for (auto first = blocks.begin(); first != blocks.end();) {
+      auto next = first;
+      std::int64_t last = *first;
+      while (++next != blocks.end() && *next == last + 1) ++last;
+      report_blocks(file, *first, last);
+      first = next;
+    }
+  }
+}
+
+void ManifestCheck::report_blocks(const ManifestFile& file, std::int64_t first, std::int64_t last) const {
+  const std::string blocks =
+      first == last ? fmt::format("block {} differs", first) : fmt::format("blocks {} to {} differ", first, last);
+  findings_.report(
+      Error(ErrorCode::kCorruption, fmt::format("{} from the manifest: bytes [{}, {})", blocks, first * kManifestBlock,
+                                                std::min(file.bytes, (last + 1) * kManifestBlock)))
+          .in_file(file.path)
+          .of_kind(FindingKind::kHashMismatch)
+          .because("bytes of the file changed after it was written")
+          .hint("fetch the file again, or restore it from a copy"));
+}
+
+}  // namespace shard

@@ -1,0 +1,60 @@
+/// \file
+/// A checkpoint's files against the manifest that was written with them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "libshard/core/findings.h"
+#include "libshard/io/source_store.h"
+#include "libshard/manifest/manifest.h"
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// A manifest and where its files lie.
+struct StatedFiles {
+  Manifest manifest;
+  const SourceStore* store = nullptr;
+  std::string folder;  ///< What the files lie in; empty: the manifest is of the one file `file`.
+  std::string file;
+
+  std::unique_ptr<RandomReader> open(const ManifestFile& stated) const {
+    return folder.empty() ? store->open(file) : store->open_below(folder, stated.path);
+  }
+};
+
+/// Compares sizes, and blocks as others read them. Threads: `compare` by any.
+class ManifestCheck {
+ public:
+  /// Ownership: both must outlive this.
+  ManifestCheck(const StatedFiles& stated, Findings& findings) : stated_(stated), findings_(findings) {}
+  /// Reports files that are missing or have another size; warns of files in the folder that the manifest does not
+  /// name. \returns which files can be read, by index into Manifest::files.
+  std::vector<bool> check_files();
+  /// Takes the hash of a block as it was read.
+  void compare(std::size_t file, std::int64_t block, const std::string& hash);
+  std::int64_t compared() const { return compared_; }
+  /// Sends what was found to rank 0. Collective. \throws Error kPeer
+  void gather(Group& group);
+  /// Reports the blocks that differ, neighbours together.
+  void report() const;
+
+ private:
+  bool check_file(const ManifestFile& file);
+  void warn_of_extra_files() const;
+  void report_blocks(const ManifestFile& file, std::int64_t first, std::int64_t last) const;
+
+  const StatedFiles& stated_;
+  Findings& findings_;
+  std::mutex mutex_;
+  std::map<std::size_t, std::set<std::int64_t>> differing_;
+  std::int64_t compared_ = 0;
+};
+
+}  // namespace shard

@@ -1,0 +1,81 @@
+// --if-changed does nothing where DST's manifest says that it is what would be made, and everything else again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/verify/verify_world.h"
+
+namespace shard::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+
+class IfChanged : public ::testing::Test {
+ protected:
+  VerifyWorld world;
+
+  void SetUp() override { world.put("/m.safetensors", small_model()); }
+
+  int convert(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"convert", "/m.safetensors", "-o", "/o.pt", "--if-changed", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return world.run(arguments);
+  }
+  bool is_unchanged() const { return nlohmann::json::parse(world.out).at("unchanged").get<bool>(); }
+};
+
+TEST_F(IfChanged, WritesTheManifestAndThenNothing) {
+  ASSERT_EQ(convert(), 0) << world.err;
+  EXPECT_FALSE(is_unchanged());
+  EXPECT_THAT(world.state->paths(), IsSupersetOf({"/o.pt", "/o.pt.manifest.json"}));
+  const std::int64_t before = world.state->calls();
+  ASSERT_EQ(convert(), 0) << world.err;
+  EXPECT_TRUE(is_unchanged());
+  EXPECT_LT(world.state->calls() - before, 40);
+  const std::vector<std::string> log = world.state->log();
+  for (std::size_t i = static_cast<std::size_t>(before); i < log.size(); ++i) EXPECT_FALSE(log[i].starts_with("write"));
+}
+
+TEST_F(IfChanged, ASourceThatChangedIsDoneAgainWithForceOnly) {
+  ASSERT_EQ(convert(), 0) << world.err;
+  world.put("/m.safetensors", small_model("abABCDEFGZ"));
+  EXPECT_EQ(convert(), 5);
+  EXPECT_THAT(world.err, HasSubstr("exists already"));
+  ASSERT_EQ(convert({"--force"}), 0) << world.err;
+  EXPECT_FALSE(is_unchanged());
+  ASSERT_EQ(convert(), 0);
+  EXPECT_TRUE(is_unchanged());
+}
+
+TEST_F(IfChanged, OtherOptionsAreDoneAgain) {
+  ASSERT_EQ(convert(), 0) << world.err;
+  EXPECT_EQ(convert({"--add-prefix", "x."}), 5);
+  EXPECT_EQ(convert({"--checksum", "sha256"}), 5);
+  ASSERT_EQ(convert({"-j", "2", "--max-memory", "32MiB"}), 0) << "these decide nothing of the output";
+  EXPECT_TRUE(is_unchanged());
+}
+
+TEST_F(IfChanged, AnOutputThatLostAFileIsDoneAgain) {
+  const std::vector<std::string> split{"split", "/m.safetensors", "-o",    "/d", "--shards",
+                                       "2",     "--if-changed",   "--json"};
+  ASSERT_EQ(world.run(split), 0) << world.err;
+  ASSERT_EQ(world.run(split), 0);
+  EXPECT_TRUE(is_unchanged());
+  world.fs->remove_all("/d/model-00001-of-00002.safetensors");
+  EXPECT_EQ(world.run(split), 5);
+}
+
+TEST_F(IfChanged, ADamagedManifestSaysNothing) {
+  ASSERT_EQ(convert(), 0) << world.err;
+  world.flip("/o.pt.manifest.json", 100, 0);
+  EXPECT_EQ(convert(), 5);
+}
+
+TEST_F(IfChanged, WorksWithRanks) {
+  ASSERT_EQ(convert({"--local-ranks", "3"}), 0) << world.err;
+  ASSERT_EQ(convert({"--local-ranks", "2"}), 0) << world.err;
+  EXPECT_TRUE(is_unchanged());
+}
+
+}  // namespace
+}  // namespace shard::app

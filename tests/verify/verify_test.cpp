@@ -1,0 +1,216 @@
+// What verify says: every finding, of the right kind, file and severity.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "libshard/core/digest.h"
+#include "tests/verify/verify_world.h"
+
+namespace shard::app {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class Verify : public ::testing::Test {
+ protected:
+  VerifyWorld world;
+
+  void SetUp() override { world.put("/m.safetensors", small_model()); }
+  void make(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-q"});
+    ASSERT_EQ(world.run(arguments), 0) << world.err;
+  }
+  /// The place of `text` in a file.
+  std::size_t find(const std::string& path, const std::string& text) {
+    const std::size_t at = world.content(path).find(text);
+    EXPECT_NE(at, std::string::npos);
+    return at;
+  }
+};
+
+TEST_F(Verify, OneBadFileHidesNoOther) {
+  make({"split", "/m.safetensors", "-o", "/d", "--ranks", "4"});
+  for (const char* file : {"/d/__0_0.distcp", "/d/__1_0.distcp"}) world.flip(file, world.content(file).size() / 2, 1);
+  const auto found = world.verify({"/d"});
+  EXPECT_EQ(world.code, 1);
+  std::set<std::string> files;
+  for (const auto& finding : found.at("findings")) files.insert(finding.at("file").get<std::string>());
+  EXPECT_THAT(files, ElementsAre("__0_0.distcp", "__1_0.distcp"));
+}
+
+TEST_F(Verify, AFlippedElementNamesItsTensor) {
+  make({"convert", "/m.safetensors", "-o", "/s.pt"});
+  std::string data(20'000, 'w');
+  world.put("/l.safetensors", safetensors(R"({"w":{"dtype":"U8","shape":[20000],"data_offsets":[0,20000]}})", data));
+  make({"convert", "/l.safetensors", "-o", "/l.pt"});
+  world.flip("/l.pt", find("/l.pt", "wwwwwwww") + 9000, 5);
+  const auto found = world.verify({"/l.pt"});
+  EXPECT_EQ(world.code, 1);
+  ASSERT_EQ(found.at("findings").size(), 1U) << found;
+  EXPECT_EQ(found.at("findings")[0].at("kind"), "crc_mismatch");
+  EXPECT_EQ(found.at("findings")[0].at("tensor"), "w");
+  EXPECT_EQ(found.at("findings")[0].at("file"), "l.pt");
+}
+
+TEST_F(Verify, TextHasOneLineAFindingAndAVerdict) {
+  make({"convert", "/m.safetensors", "-o", "/s.pt"});
+  EXPECT_EQ(world.run({"verify", "/s.pt"}), 0) << world.err;
+  EXPECT_THAT(world.out, StartsWith("/s.pt: good. Checked 1 file of "));
+  world.flip("/s.pt", find("/s.pt", "ABCDEFGH"), 0);
+  EXPECT_EQ(world.run({"verify", "/s.pt"}), 1);
+  EXPECT_THAT(world.out, StartsWith("error crc_mismatch s.pt: "));
+  EXPECT_THAT(world.out, HasSubstr("\n/s.pt: damaged, 1 error. Checked "));
+}
+
+TEST_F(Verify, SaysThatFilesWithoutChecksumsProveLittle) {
+  EXPECT_EQ(world.run({"verify", "/m.safetensors"}), 0) << world.err;
+  EXPECT_THAT(world.out, HasSubstr("changed elements cannot be seen"));
+}
+
+TEST_F(Verify, ListsTheGlobalsOfPickles) {
+  make({"convert", "/m.safetensors", "-o", "/s.pt"});
+  EXPECT_THAT(world.verify({"/s.pt"}).at("globals").get<std::vector<std::string>>(),
+              Contains("torch._utils._rebuild_tensor_v2"));
+  make({"convert", "/m.safetensors", "-o", "/d", "--to", "dcp"});
+  EXPECT_THAT(world.verify({"/d"}).at("globals").get<std::vector<std::string>>(),
+              Contains("torch.distributed.checkpoint.metadata.Metadata"));
+}
+
+TEST_F(Verify, ReplicasAreComparedByteForByte) {
+  const std::vector<std::string> how{"--to",    "torch-ranks", "--mesh", "dp=2,tp=2",
+                                     "--place", "**=R,S(0)",   "--as",   "dtensor"};
+  const auto split = [&](const std::string& from, const std::string& to) {
+    std::vector<std::string> line{"split", from, "-o", to};
+    line.insert(line.end(), how.begin(), how.end());
+    make(line);
+  };
+  split("/m.safetensors", "/r");
+  EXPECT_EQ(world.verify({"/r"}).at("findings").size(), 0U) << world.out;
+  // Another rank's file of another save, whole in itself.
+  world.put("/n.safetensors", small_model("abABCDEFGX"));
+  split("/n.safetensors", "/n");
+  world.put("/r/rank-00003-of-00004.pt", world.content("/n/rank-00003-of-00004.pt"));
+  const auto found = world.verify({"/r"});
+  EXPECT_EQ(world.code, 1);
+  ASSERT_EQ(found.at("findings").size(), 1U) << found;
+  EXPECT_EQ(found.at("findings")[0].at("kind"), "replica_mismatch");
+  EXPECT_EQ(found.at("findings")[0].at("tensor"), "layer.weight");
+  EXPECT_EQ(found.at("findings")[0].at("file"), "rank-00003-of-00004.pt");
+  EXPECT_THAT(found.at("findings")[0].at("detail"), HasSubstr("element 3 of the box"));
+}
+
+TEST_F(Verify, IndexAndHeadersAreComparedBothWays) {
+  make({"split", "/m.safetensors", "-o", "/h", "--shards", "2"});
+  std::string index = world.content("/h/model.safetensors.index.json");
+  const std::string good = index;
+  index.replace(index.find("layer.bias"), 10, "layer.bogu");
+  world.put("/h/model.safetensors.index.json", index);
+  const auto found = world.verify({"/h"});
+  EXPECT_EQ(world.code, 1);
+  std::set<std::string> tensors;
+  for (const auto& finding : found.at("findings")) {
+    EXPECT_EQ(finding.at("kind"), "index_mismatch");
+    tensors.insert(finding.at("tensor").get<std::string>());
+  }
+  EXPECT_THAT(tensors, ElementsAre("layer.bias", "layer.bogu"));
+  world.put("/h/model.safetensors.index.json", good);
+  world.put("/h/more.safetensors", small_model());
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/h"})), ElementsAre("warning extra_file"));
+  EXPECT_EQ(world.code, 0);
+}
+
+TEST_F(Verify, PointersAreNamedForWhatTheyAre) {
+  make({"split", "/m.safetensors", "-o", "/h", "--shards", "2"});
+  world.put("/h/model-00001-of-00002.safetensors",
+            "version https://git-lfs.github.com/spec/v1\noid sha256:4665a5\nsize 5368709120\n");
+  world.put("/h/model-00002-of-00002.safetensors", "/annex/objects/SHA256E-s42--77\n");
+  const auto found = world.verify({"/h"});
+  EXPECT_EQ(world.code, 4);
+  EXPECT_THAT(VerifyWorld::kinds(found), ElementsAre("error missing_file"));
+  ASSERT_EQ(found.at("findings").size(), 2U) << found;
+  EXPECT_THAT(found.at("findings")[0].at("detail"), StartsWith("this is a Git LFS pointer"));
+  EXPECT_THAT(found.at("findings")[1].at("detail"), StartsWith("this is a git-annex pointer"));
+}
+
+TEST_F(Verify, FilesThatBelongToNothingAreWarnedOf) {
+  make({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
+  world.put("/d/__7_0.distcp", world.content("/d/__0_0.distcp"));
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/d"})), ElementsAre("warning extra_file"));
+  EXPECT_EQ(world.code, 0);
+}
+
+TEST_F(Verify, BytesBehindItemsAreFound) {
+  make({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
+  world.put("/d/__0_0.distcp", world.content("/d/__0_0.distcp") + "more");
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/d"})), ElementsAre("error bad_header"));
+  EXPECT_EQ(world.code, 1);
+}
+
+TEST_F(Verify, OtherNumbersOfRanksAreFound) {
+  make({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
+  EXPECT_EQ(world.verify({"/d", "--ranks-expected", "2"}).at("ok"), true) << world.out;
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/d", "--ranks-expected", "4"})), ElementsAre("error missing_file"));
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/d", "--ranks-expected", "1"})),
+              ElementsAre("error world_size_mismatch"));
+  EXPECT_EQ(world.code, 1);
+}
+
+TEST_F(Verify, ASourceThatIsNoCheckpointIsAnError) {
+  world.put("/text", "hello, this is only text");
+  EXPECT_EQ(world.run({"verify", "/text", "--json"}), 4);
+  EXPECT_EQ(nlohmann::json::parse(world.out).at("schema"), "shardctl.error/1");
+  EXPECT_EQ(world.run({"verify", "/absent"}), 3);
+}
+
+TEST_F(Verify, WhatHoldsNoReadableContainerHasFindingsAndExitsWith4) {
+  make({"convert", "/m.safetensors", "-o", "/s.pt"});
+  world.cut("/s.pt", world.content("/s.pt").size() - 30);
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/s.pt"})), ElementsAre("error truncated"));
+  EXPECT_EQ(world.code, 4);
+}
+
+TEST_F(Verify, ADamagedContainerIsStillComparedWithItsManifest) {
+  make({"convert", "/m.safetensors", "-o", "/s.pt", "--checksum", "xxh3"});
+  world.flip("/s.pt", world.content("/s.pt").size() - 10, 3);
+  const auto kinds = VerifyWorld::kinds(world.verify({"/s.pt"}));
+  EXPECT_THAT(kinds, Contains("error hash_mismatch"));
+  EXPECT_EQ(world.code, 1);
+}
+
+TEST_F(Verify, MegatronsIntegrityIsChecked) {
+  make({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
+  const auto sha256 = [&](const std::string& path) {
+    Hasher hasher(HashAlgorithm::kSha256);
+    hasher.update(world.content(path));
+    return hasher.finish_hex();
+  };
+  world.put("/d/common.pt", "what Megatron keeps");
+  nlohmann::json document{{"algorithm", "sha256"}, {"files", nlohmann::json::object()}};
+  for (const char* name : {".metadata", "__0_0.distcp", "__1_0.distcp", "common.pt"}) {
+    document["files"][name] = sha256(std::string("/d/") + name);
+  }
+  world.put("/d/integrity.json", document.dump());
+  EXPECT_EQ(world.verify({"/d", "--from", "dcp"}).at("findings").size(), 0U) << world.out;
+  world.put("/d/common.pt", "what Megatron kept.");
+  const auto found = world.verify({"/d", "--from", "dcp"});
+  EXPECT_THAT(VerifyWorld::kinds(found), ElementsAre("error hash_mismatch"));
+  EXPECT_EQ(found.at("findings")[0].at("file"), "common.pt");
+  world.fs->remove_all("/d/common.pt");
+  EXPECT_THAT(VerifyWorld::kinds(world.verify({"/d", "--from", "dcp"})), ElementsAre("error missing_file"));
+}
+
+TEST_F(Verify, StepsOfSeveralSavesAreMixed) {
+  world.load("golden/2.11.0/ranks_differ_r2", "/r");
+  if (!world.state->paths().empty()) {
+    const auto found = world.verify({"/r"});
+    EXPECT_EQ(world.code, 0) << found;  // Ranks differ in other objects than their steps.
+  }
+}
+
+}  // namespace
+}  // namespace shard::app
