@@ -14,6 +14,13 @@ namespace {
 /// Gloo multiplies the timeout by five while it connects.
 constexpr int kConnectFactor = 5;
 
+/// torch 2.11's flight recorder, one a process, races where threads use several Gloo groups at once, as a save in the
+/// background does: it stays off unless the environment asks for it.
+void keep_flight_recorder_off() {
+  static const int done = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
+  static_cast<void>(done);
+}
+
 }  // namespace
 
 std::shared_ptr<::gloo::transport::Device> gloo_device(bool is_one_host) {
@@ -28,6 +35,7 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
                                        std::shared_ptr<::gloo::transport::Device> device,
                                        std::chrono::milliseconds timeout) {
   std::unique_ptr<Group> group;
+  keep_flight_recorder_off();
   as_errors("the rendezvous", [&] {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout / kConnectFactor);
     options->devices.push_back(std::move(device));

@@ -10,10 +10,10 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/exec/cast.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "shardtorch/checkpoint/saved_state.h"
-#include "shardtorch/sharded_tensor/transfer.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/values.h"
 
@@ -30,7 +30,7 @@ bool holds_tensor(const c10::IValue& value) {
 /// The leaves of a state dict: dicts, lists and tuples are entered where they hold a tensor.
 class Wants {
  public:
-  explicit Wants(StateDict& state) {
+  Wants(StateDict& state, const Rename& rename) : rename_(rename) {
     for (auto& item : state) {
       enter(PathPart::of_key(item.key()), item.value(),
             [&item](c10::IValue value) { item.value() = std::move(value); });
@@ -50,12 +50,13 @@ class Wants {
   }
 
   void visit(const c10::IValue& value, Assign assign) {
-    std::string name(position_.name());
     if (value.isTensor()) {
-      tensors.push_back({std::move(name), value.toTensor()});
+      std::string name(position_.name()), stored = stored_name(name);
+      tensors.push_back({std::move(name), std::move(stored), value.toTensor()});
     } else if (!holds_tensor(value)) {
       const bool is_empty_dict = value.isGenericDict() && value.toGenericDict().empty();
-      values.push_back({std::move(name), is_empty_dict, std::move(assign)});
+      std::string name(position_.name()), stored = stored_name(name);
+      values.push_back({std::move(name), std::move(stored), is_empty_dict, std::move(assign)});
     } else if (value.isGenericDict()) {
       visit_dict(value.toGenericDict());
     } else if (value.isList()) {
@@ -87,6 +88,9 @@ class Wants {
     }
   }
 
+  std::string stored_name(const std::string& name) const { return rename_ ? rename_(name) : name; }
+
+  const Rename& rename_;
   TreePosition position_;
 };
 
@@ -94,7 +98,7 @@ class Wants {
 class FoundValues {
  public:
   FoundValues(const Catalog& catalog, const std::vector<WantedValue>& wanted, int rank) {
-    for (const WantedValue& each : wanted) values_.try_emplace(each.name, nullptr);
+    for (const WantedValue& each : wanted) values_.try_emplace(each.stored, nullptr);
     for (const Object& object : catalog.objects) {
       if (object.rank < 0 || object.rank == rank) note(object.name, *object.value);
     }
@@ -147,8 +151,9 @@ void Loading::prepare(const std::string& path) {
   const Source source{options_.store, {path}};
   reader_ = detect_format(source).open(source, {});
   target_.files.push_back({memory_.name(), 0, -1});
-  Wants wants(state_);
+  Wants wants(state_, options_.rename);
   for (const WantedTensor& wanted : wants.tensors) want_tensor(wanted);
+  find_unexpected(wants.tensors, wants.values);
   if (!wants.values.empty()) find_values(std::move(wants.values));
   check_missing();
   std::vector<std::uint32_t> sources;
@@ -164,8 +169,8 @@ void Loading::want_tensor(const WantedTensor& wanted) {
     throw Error(ErrorCode::kInvalidArgument, c10::str("'", wanted.name, "' is undefined: there is nothing to fill"))
         .of_tensor(wanted.name);
   }
-  const Tensor* found = find_tensor(wanted.name);
-  if (found == nullptr) return result_.missing.push_back(wanted.name);
+  const Tensor* found = find_tensor(wanted.stored);
+  if (found == nullptr) return miss(wanted.name, wanted.stored);
   try {
     add_target(wanted, *found);
   } catch (Error& error) {
@@ -188,7 +193,8 @@ const Tensor* Loading::find_tensor(const std::string& name) const {
 void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
   const at::Tensor& tensor = wanted.tensor;
   const DType dtype = dtype_of(tensor.scalar_type());
-  if (dtype != found.dtype) throw mismatch(wanted.name, "dtype", dtype_name(dtype), dtype_name(found.dtype));
+  const bool is_dtype_right = dtype == found.dtype || (options_.cast && can_cast(found.dtype, dtype));
+  if (!is_dtype_right) throw mismatch(wanted.name, "dtype", dtype_name(dtype), dtype_name(found.dtype));
   if (!std::ranges::equal(tensor.sizes(), found.shape)) {
     throw mismatch(wanted.name, "shape", to_string(tensor.sizes()), to_string(found.shape));
   }
@@ -224,9 +230,9 @@ void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
                    {.shape = {}, .strides = {}, .storage = storage, .dtype = target_.tensors.back().dtype});
 }
 
-/// The tensor itself where its elements lie packed in this host's memory and no other name fills them.
+/// The tensor itself where no other name fills its elements.
 at::Tensor Loading::memory_for(const at::Tensor& local) {
-  if (is_packed_on_host(local) && filled_.insert(local.const_data_ptr()).second) return local;
+  if (filled_.insert(local.const_data_ptr()).second) return local;
   staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));
   return staged_.back().second;
 }
@@ -235,14 +241,14 @@ void Loading::find_values(std::vector<WantedValue> wanted) {
   reader_->load_objects();
   const FoundValues values(reader_->catalog(), wanted, rank_);
   for (WantedValue& each : wanted) {
-    const Value* value = values.find(each.name);
-    if (find_tensor(each.name) != nullptr) {
+    const Value* value = values.find(each.stored);
+    if (find_tensor(each.stored) != nullptr) {
       throw Error(ErrorCode::kInvalidArgument, c10::str("'", each.name, "' is a tensor in the checkpoint"))
           .of_tensor(each.name)
           .expected("a tensor to fill");
     }
     if (value == nullptr) {
-      if (!each.is_empty_dict) result_.missing.push_back(each.name);
+      if (!each.is_empty_dict) miss(each.name, each.stored);
       continue;
     }
     try {
@@ -254,23 +260,47 @@ void Loading::find_values(std::vector<WantedValue> wanted) {
   }
 }
 
+void Loading::miss(const std::string& name, const std::string& stored) {
+  if (result_.missing.empty()) first_missing_ = stored;
+  result_.missing.push_back(name);
+}
+
 void Loading::check_missing() const {
   if (!options_.strict || result_.missing.empty()) return;
-  const std::string& first = result_.missing.front();
   const std::size_t more = result_.missing.size() - 1;
-  throw Error(ErrorCode::kNotFound, more == 0
-                                        ? c10::str("the checkpoint lacks '", first, "'")
-                                        : c10::str("the checkpoint lacks '", first, "' and ", more, " more names"))
-      .of_tensor(first);
+  const std::string others = more == 0 ? std::string() : c10::str(" and ", more, " more names");
+  throw Error(ErrorCode::kNotFound, c10::str("the checkpoint lacks '", first_missing_, "'", others))
+      .of_tensor(result_.missing.front());
+}
+
+/// A value that is wanted covers the names inside of it.
+void Loading::find_unexpected(const std::vector<WantedTensor>& tensors, const std::vector<WantedValue>& values) {
+  HashSet<std::string_view> known, whole;
+  for (const WantedTensor& each : tensors) known.insert(each.stored);
+  for (const WantedValue& each : values) whole.insert(each.stored);
+  const auto is_inside = [&whole](std::string_view name) {
+    for (std::size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
+      if (whole.contains(name.substr(0, dot))) return true;
+    }
+    return whole.contains(name);
+  };
+  const auto note = [&](std::string_view name, int rank) {
+    const bool is_here = rank < 0 || rank == rank_;
+    if (is_here && !is_inside(name) && known.insert(name)) result_.unexpected.emplace_back(name);
+  };
+  for (const Tensor& tensor : reader_->catalog().tensors) note(tensor.name, tensor.rank);
+  for (const Object& object : reader_->catalog().objects) note(object.name, object.rank);
 }
 
 void Loading::read(const std::stop_token& stop) {
   const at::NoGradGuard no_grad;
+  memory_.wait_for_devices();
   FileWriter* const memory[] = {&memory_};
   Progress progress;
   execute(plan_, reader_->catalog(), *reader_, target_, memory,
           {.threads = options_.threads, .max_memory_bytes = options_.max_memory_bytes, .stop = stop}, progress);
   for (const auto& [tensor, content] : staged_) tensor.copy_(content);
+  memory_.wait_for_devices();
   result_.bytes_read = progress.bytes_read;
 }
 

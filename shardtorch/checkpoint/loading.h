@@ -21,10 +21,11 @@ namespace shard::checkpoint {
 /// Tensors of a state dict, and values that hold none, by name.
 struct WantedTensor {
   std::string name;
+  std::string stored;  ///< What the checkpoint calls it.
   at::Tensor tensor;
 };
 struct WantedValue {
-  std::string name;
+  std::string name, stored;
   bool is_empty_dict;  ///< Which some formats do not store.
   std::function<void(c10::IValue)> assign;
 };
@@ -33,7 +34,8 @@ struct WantedValue {
 class Loading {
  public:
   /// Ownership: `state` must outlive this.
-  Loading(StateDict& state, int rank, const LoadOptions& options) : state_(state), rank_(rank), options_(options) {}
+  Loading(StateDict& state, int rank, const LoadOptions& options)
+      : state_(state), rank_(rank), options_(options), memory_(options.on_progress) {}
 
   /// Opens the checkpoint, compares it with the state, and plans.
   /// \throws Error  see load()
@@ -50,7 +52,9 @@ class Loading {
   void add_box(const at::Tensor& local, at::IntArrayRef offsets);
   at::Tensor memory_for(const at::Tensor& local);
   void find_values(std::vector<WantedValue> wanted);
+  void miss(const std::string& name, const std::string& stored);
   void check_missing() const;
+  void find_unexpected(const std::vector<WantedTensor>& tensors, const std::vector<WantedValue>& values);
 
   StateDict& state_;
   const int rank_;
@@ -60,9 +64,11 @@ class Loading {
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
-  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< Tensors that are filled from others afterwards.
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< Of several names of one memory all but the first:
+                                                            ///< filled afterwards.
   std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< What finish() assigns.
   LoadResult result_;
+  std::string first_missing_;  ///< As stored.
 };
 
 }  // namespace shard::checkpoint

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
@@ -131,7 +133,10 @@ class TreeMerger {
 
 class CatalogMaker {
  public:
-  CatalogMaker(const std::vector<RankState>& ranks, int own_rank) : ranks_(ranks), own_rank_(own_rank) {}
+  CatalogMaker(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas)
+      : ranks_(ranks), own_rank_(own_rank), keeps_replicas_(keeps_replicas) {
+    for (const RankState& rank : ranks_) bytes_.push_back(sharded_bytes(rank));
+  }
 
   MergedState run() {
     Catalog& catalog = merged_.catalog;
@@ -196,8 +201,7 @@ class CatalogMaker {
     tensor.dtype = first.dtype;
     tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
     for (const Holder& holder : holders) check_alike(name, first, info(holder), holder.rank);
-    const std::size_t sources = first.is_sharded ? holders.size() : 1;
-    for (const Holder& holder : std::span(holders).first(sources)) add_boxes(holder);
+    add_boxes(holders);
     tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
     catalog.tensors.push_back(tensor);
   }
@@ -213,20 +217,59 @@ class CatalogMaker {
     check(a.shape == b.shape, "two shapes", to_string(a.shape), to_string(b.shape));
   }
 
-  void add_boxes(const Holder& holder) {
-    const TensorInfo& held = info(holder);
-    for (std::uint32_t i = 0; i < held.boxes.size(); ++i) {
+  /// What a rank writes whatever becomes of what several ranks have.
+  static std::int64_t sharded_bytes(const RankState& rank) {
+    std::int64_t bytes = 0;
+    for (const TensorInfo& tensor : rank.tensors) {
+      if (!tensor.is_sharded) continue;
+      for (const HeldBox& box : tensor.boxes) bytes = checked_add(bytes, bytes_of(tensor, box));
+    }
+    return bytes;
+  }
+  static std::int64_t bytes_of(const TensorInfo& tensor, const HeldBox& box) {
+    return checked_bytes(checked_numel(box.sizes), tensor.dtype);
+  }
+
+  /// The ranks that have a box, each with its number there.
+  using Replicas = std::vector<std::pair<Holder, std::uint32_t>>;
+
+  /// In the order of ranks. Boxes without elements are nobody's replicas.
+  std::vector<Replicas> boxes_of(const std::vector<Holder>& holders) const {
+    std::vector<Replicas> boxes;
+    std::map<std::pair<Sizes, Sizes>, std::size_t> known;
+    for (const Holder& holder : holders) {
+      const TensorInfo& held = info(holder);
+      for (std::uint32_t i = 0; i < held.boxes.size(); ++i) {
+        const HeldBox& box = held.boxes[i];
+        const bool is_own = held.is_sharded && (keeps_replicas_ || checked_numel(box.sizes) == 0);
+        const auto place =
+            is_own ? boxes.size() : known.try_emplace({box.offsets, box.sizes}, boxes.size()).first->second;
+        if (place == boxes.size()) boxes.emplace_back();
+        boxes[place].emplace_back(holder, i);
+      }
+    }
+    return boxes;
+  }
+
+  /// Of replicas that of the rank which has the fewest bytes to write.
+  void add_boxes(const std::vector<Holder>& holders) {
+    for (const Replicas& replicas : boxes_of(holders)) {
+      const auto& [holder, i] = *std::ranges::min_element(
+          replicas, {}, [this](const auto& each) { return bytes_[static_cast<std::size_t>(each.first.rank)]; });
+      const TensorInfo& held = info(holder);
       add_box(held, held.boxes[i], holder.rank);
       if (holder.rank == own_rank_) merged_.held.push_back({holder.tensor, i});
+      if (replicas.size() == 1 && held.is_sharded) continue;  // Counted already.
+      std::int64_t& bytes = bytes_[static_cast<std::size_t>(holder.rank)];
+      bytes = checked_add(bytes, bytes_of(held, held.boxes[i]));
     }
   }
 
   void add_box(const TensorInfo& held, const HeldBox& box, int rank) {
-    const std::int64_t bytes = checked_bytes(checked_numel(box.sizes), held.dtype);
     add_packed_chunk(merged_.catalog, box.offsets, box.sizes,
                      {.shape = {},
                       .strides = {},
-                      .storage = add_storage(held, bytes, rank),
+                      .storage = add_storage(held, bytes_of(held, box), rank),
                       .rank = rank,
                       .dtype = held.dtype,
                       .requires_grad = held.requires_grad});
@@ -259,6 +302,8 @@ class CatalogMaker {
 
   const std::vector<RankState>& ranks_;
   const int own_rank_;
+  const bool keeps_replicas_;
+  std::vector<std::int64_t> bytes_;  ///< By rank: what it has to write so far.
   MergedState merged_;
   HashMap<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
 };
@@ -278,8 +323,8 @@ void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, s
   catalog.stored.push_back(stored);
 }
 
-MergedState merge_states(const std::vector<RankState>& ranks, int own_rank) {
-  return CatalogMaker(ranks, own_rank).run();
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas) {
+  return CatalogMaker(ranks, own_rank, keeps_replicas).run();
 }
 
 }  // namespace shard::checkpoint

@@ -57,8 +57,9 @@ RankState rank_state(std::span<const std::byte> bytes);
 void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
                       StoredTensor stored);
 
-/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor; a
-/// plain tensor is that of the lowest rank that has it, and so is an object.
+/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. What
+/// several ranks have, plain tensors and shards of one box, is that of the rank with the fewest bytes to write (of
+/// equals the lowest); an object is that of the lowest rank.
 struct MergedState {
   Catalog catalog;
   struct Held {
@@ -67,9 +68,10 @@ struct MergedState {
   std::vector<Held> held;  ///< What lies in the file of the asking rank, in its order.
 };
 
+/// `keeps_replicas`: every rank's shard stays, as in a format where each rank stores its own.
 /// \throws Error kInvalidArgument  ranks contradict one another: other kinds, dtypes or shapes, shards that overlap or
 ///   leave gaps.
 /// Cost: n log n in tensors and boxes; ranks whose trees are equal bytes are parsed once.
-MergedState merge_states(const std::vector<RankState>& ranks, int own_rank);
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas);
 
 }  // namespace shard::checkpoint

@@ -1,13 +1,18 @@
 /// \file
 /// Tensors' memory as one file, so that the copies of a plan read it or write it. Inside shardtorch/checkpoint
 /// only.
+///
+/// A tensor whose elements lie packed in this host's memory is read and written where it is. Any other one (on a GPU,
+/// strided, conjugated) is never copied whole: a call moves its part through a buffer of kStageBytes, pinned where a
+/// tensor is on a GPU. There are as many buffers as calls at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
 #include <vector>
 
 #include "libshard/io/file_writer.h"
@@ -15,59 +20,57 @@
 
 namespace shard::checkpoint {
 
+/// Told how much of a memory has moved so far. Calls come from workers, one at a time; may throw, which ends the job.
+using OnMoved = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
+
 /// The bytes of tensors, one behind the other. Threads: after the last `add` safe, writes on disjoint ranges.
 class TensorMemory final : public RandomReader, public FileWriter {
  public:
-  TensorMemory() { name_ = "memory"; }
+  static constexpr std::int64_t kStageBytes = 4 << 20;
 
-  /// \returns where its bytes begin. \pre `tensor` is contiguous and on the CPU
+  explicit TensorMemory(OnMoved on_moved = {}) : on_moved_(std::move(on_moved)) { name_ = "memory"; }
+
+  /// \returns where its bytes begin, as packed in row-major order.
   /// Ownership: shared; the memory lives as long as this.
-  std::int64_t add(at::Tensor tensor) {
-    const std::int64_t begin = size_;
-    if (tensor.nbytes() == 0) return begin;
-    size_ += static_cast<std::int64_t>(tensor.nbytes());
-    regions_.push_back({begin, size_, static_cast<std::byte*>(tensor.data_ptr())});
-    tensors_.push_back(std::move(tensor));
-    return begin;
-  }
+  std::int64_t add(const at::Tensor& tensor);
 
   std::int64_t size() const override { return size_; }
-  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
-    for_each_part(offset_bytes, out, [](const std::byte* memory, std::span<std::byte> part) {
-      std::memcpy(part.data(), memory, part.size());
-    });
-  }
-  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
-    for_each_part(offset_bytes, data, [](std::byte* memory, std::span<const std::byte> part) {
-      std::memcpy(memory, part.data(), part.size());
-    });
-  }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
+  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override;
   void allocate(std::int64_t) override {}
   void sync() override {}
   void close() override {}
   int descriptor() const override { return -1; }
 
+  /// Waits until the work that GPUs were given for these tensors is done.
+  void wait_for_devices() const;
+  std::size_t stages() const;  ///< Buffers that were made, for tests.
+
  private:
   struct Region {
     std::int64_t begin, end;  ///< In the file.
-    std::byte* data;
+    std::byte* packed;        ///< Null where the elements do not lie so.
+    at::Tensor tensor;        ///< Detached.
   };
+  class Stage;
 
-  /// \pre the bytes are inside the file
+  /// Calls with each region and its part of the bytes. \pre the bytes are inside the file
   template <class Span, class Each>
-  void for_each_part(std::int64_t offset, Span bytes, const Each& each) const {
-    auto region = std::ranges::upper_bound(regions_, offset, {}, &Region::end);
-    while (!bytes.empty()) {
-      const std::size_t count = std::min(bytes.size(), static_cast<std::size_t>(region->end - offset));
-      each(region->data + (offset - region->begin), bytes.first(count));
-      bytes = bytes.subspan(count);
-      offset = (region++)->end;
-    }
-  }
+  void for_each_part(std::int64_t offset, Span bytes, const Each& each) const;
+  void read_staged(const Region& region, std::int64_t offset, std::span<std::byte> out) const;
+  void write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data);
+  void moved(std::size_t bytes) const;
 
   std::vector<Region> regions_;
-  std::vector<at::Tensor> tensors_;
   std::int64_t size_ = 0;
+  bool is_pinned_ = false;  ///< Whether buffers are.
+  const OnMoved on_moved_;
+  mutable std::mutex moved_mutex_;
+  mutable std::int64_t moved_ = 0;
+  mutable std::mutex stages_mutex_;
+  mutable std::vector<at::Tensor> free_stages_;
+  mutable std::size_t stages_ = 0;
+  std::mutex shared_element_mutex_;  ///< Held while a part of an element is written.
 };
 
 }  // namespace shard::checkpoint

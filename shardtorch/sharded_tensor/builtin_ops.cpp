@@ -149,6 +149,10 @@ void check_same_group(at::ArrayRef<ShardedTensor> tensors) {
   }
 }
 
+bool has_same_boxes(const ShardedTensor& a, const ShardedTensor& b) {
+  return std::ranges::equal(by_box(a.local_shards()), by_box(b.local_shards()), same_box);
+}
+
 bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking) {
   const auto targets = by_box(to.local_shards()), sources = by_box(from.local_shards());
   if (!std::ranges::equal(targets, sources, same_box)) return false;

@@ -36,48 +36,65 @@ void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group
 
 Sizes sizes_of(Dims dims) { return {dims.begin(), dims.end()}; }
 
-ShardMetadata shard_of(const ShardBox& box) {
-  ShardMetadata shard(sizes_of(box.offsets), sizes_of(box.sizes));
-  if (!box.placement.empty()) shard.placement = RemoteDevice(box.placement);
-  return shard;
-}
+/// Where saved devices are now.
+class Locations {
+ public:
+  explicit Locations(MapLocation map) : map_(std::move(map)) {}
 
-ShardedTensorMetadata metadata_of(const ShardedTensorValue& value) {
+  at::Device device(at::Device saved) const { return map_ ? map_(saved) : saved; }
+  RemoteDevice placement(std::string_view saved) const {
+    RemoteDevice placement(saved);
+    placement.set_device(device(placement.device()));
+    return placement;
+  }
+  ShardMetadata shard(const ShardBox& box) const {
+    ShardMetadata shard(sizes_of(box.offsets), sizes_of(box.sizes));
+    if (!box.placement.empty()) shard.placement = placement(box.placement);
+    return shard;
+  }
+
+ private:
+  const MapLocation map_;
+};
+
+ShardedTensorMetadata metadata_of(const ShardedTensorValue& value, const Locations& locations) {
   const auto memory_format = memory_format_of(value.memory_format);
   if (!memory_format) refuse("its memory format is unknown");
   ShardedTensorMetadata metadata;
-  for (const ShardBox& box : value.all) metadata.shards_metadata.push_back(shard_of(box));
+  for (const ShardBox& box : value.all) metadata.shards_metadata.push_back(locations.shard(box));
   metadata.size = sizes_of(value.shape);
   metadata.tensor_properties = {scalar_type_of(value.dtype), at::kStrided, value.requires_grad, *memory_format,
                                 value.pin_memory};
   return metadata;
 }
 
-ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMetadata& metadata) {
+ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMetadata& metadata,
+                        const Locations& locations) {
   if (!value.spec.is_chunk) return enumerable_spec(metadata.shards_metadata);
   std::vector<RemoteDevice> placements;
-  for (const std::string_view placement : value.spec.placements) placements.emplace_back(placement);
+  for (const std::string_view placement : value.spec.placements) placements.push_back(locations.placement(placement));
   return chunk_spec(value.spec.dim, std::move(placements));
 }
 
 /// torch.load's errors for tensors of devices that are not here.
-at::Device device_of(const std::string& location) {
-  const at::Device device(location);
-  if (!device.is_cuda() || at::hasCUDA()) return device;
-  TORCH_CHECK(false, "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", location);
+void check_here(at::Device device) {
+  TORCH_CHECK(!device.is_cuda() || at::hasCUDA(),
+              "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
 }
 
 /// One file's tree becomes values. What pickles share is shared afterwards: tensors, storages, containers.
 class StateReader {
  public:
-  StateReader(Catalog& catalog, torch_save::SavedFiles& files, std::uint32_t file)
-      : catalog_(catalog), files_(files), file_(file) {}
+  StateReader(Catalog& catalog, torch_save::SavedFiles& files, MapLocation map_location)
+      : catalog_(catalog), files_(files), locations_(std::move(map_location)) {}
 
   StateDict read(const Value& root) {
     return to_state_dict(root, [this](const Value& value) { return object_of(value); });
   }
 
  private:
+  static constexpr std::uint32_t kFile = 0;
+
   std::optional<c10::IValue> object_of(const Value& value) {
     const std::string_view subclass = torch_ranks::subclass_name(value);
     if (subclass == "ShardedTensor") need_world();
@@ -110,13 +127,13 @@ class StateReader {
   at::Tensor sharded_of(const ShardedTensorValue& value) {
     const ProcessGroupPtr group = current_load_group();
     check_group(value.group, *group, *default_group());
-    ShardedTensorMetadata metadata = metadata_of(value);
-    const auto impl = make_impl(spec_of(value, metadata), metadata.size, metadata.tensor_properties);
+    ShardedTensorMetadata metadata = metadata_of(value, locations_);
+    const auto impl = make_impl(spec_of(value, metadata, locations_), metadata.size, metadata.tensor_properties);
     impl->metadata = std::move(metadata);
     impl->group = group;
     impl->init_rrefs = value.init_rrefs;
     for (const torch_ranks::LocalShard& local : value.local) {
-      impl->local_shards.emplace_back(local_of(*local.tensor, value.dtype), shard_of(local.box));
+      impl->local_shards.emplace_back(local_of(*local.tensor, value.dtype), locations_.shard(local.box));
     }
     init_remote_shards(impl);
     return at::Tensor(impl);
@@ -135,7 +152,8 @@ class StateReader {
   at::Tensor plain_of(const TensorView& view) {
     if (!view.device.empty()) refuse("it was on the device " + std::string(view.device));
     if (view.has_attributes) refuse("its Python object has attributes");
-    const at::Device device = device_of(std::string(view.location));
+    const at::Device device = locations_.device(at::Device(std::string(view.location)));
+    check_here(device);
     at::Tensor tensor = at::empty({0}, at::TensorOptions(scalar_type_of(view.dtype)).device(device));
     const auto dims = [](Dims from) { return at::IntArrayRef(from.begin(), static_cast<std::size_t>(from.size())); };
     tensor.set_(storage_of(view, device), view.first, dims(view.shape), dims(view.strides));
@@ -144,7 +162,7 @@ class StateReader {
 
   /// Read once, whole.
   const at::Storage& storage_of(const TensorView& view, at::Device device) {
-    const std::uint32_t number = files_.storage_of(file_, view);
+    const std::uint32_t number = files_.storage_of(kFile, view);
     at::Storage& known = storages_[number];
     if (known) return known;
     files_.locate({number});
@@ -157,17 +175,17 @@ class StateReader {
 
   Catalog& catalog_;
   torch_save::SavedFiles& files_;
-  const std::uint32_t file_;
+  const Locations locations_;
   std::unordered_map<std::uint32_t, at::Storage> storages_;
 };
 
 template <class Add>
-StateDict read_state(const SourceStore& store, const Add& add) {
+StateDict read_state(const SourceStore& store, MapLocation map_location, const Add& add) {
   Catalog catalog;
   torch_save::SavedFiles files(store, catalog, {});
   const Value* root = add(files);
   try {
-    return StateReader(catalog, files, 0).read(*root);
+    return StateReader(catalog, files, std::move(map_location)).read(*root);
   } catch (Error& error) {
     throw error.in_file(catalog.files[0].path);
   }
@@ -175,12 +193,13 @@ StateDict read_state(const SourceStore& store, const Add& add) {
 
 }  // namespace
 
-StateDict load_state(std::string_view bytes) {
-  return read_state(posix_disk(), [bytes](torch_save::SavedFiles& files) { return files.add_bytes(bytes, "state"); });
+StateDict load_state(std::string_view bytes, MapLocation map_location) {
+  return read_state(posix_disk(), std::move(map_location),
+                    [bytes](torch_save::SavedFiles& files) { return files.add_bytes(bytes, "state"); });
 }
 
-StateDict load_state_file(const std::string& path, const SourceStore& store) {
-  return read_state(store, [&path](torch_save::SavedFiles& files) { return files.add(path); });
+StateDict load_state_file(const std::string& path, const SourceStore& store, MapLocation map_location) {
+  return read_state(store, std::move(map_location), [&path](torch_save::SavedFiles& files) { return files.add(path); });
 }
 
 }  // namespace shard

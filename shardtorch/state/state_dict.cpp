@@ -54,23 +54,85 @@ ShardedTensor sharded_in(const StateDict& state, const std::string& key) {
   return value != nullptr && value->isTensor() ? ShardedTensor::of(value->toTensor()) : ShardedTensor();
 }
 
-void copy_shards(const std::string& key, const ShardedTensor& to, const ShardedTensor& from) {
-  TORCH_CHECK(from.defined() && copy_local_shards(to, from), "Error(s) in loading state_dict: ", key,
-              " is sharded, its shards here are others than those of the state");
+/// Why `value` cannot be copied into `to`; empty where it can.
+std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10::IValue& value) {
+  if (!value.isTensor()) return c10::str(key, " is a ", value.tagKind(), ", not a tensor");
+  const at::Tensor& from = value.toTensor();
+  if (!from.defined()) return c10::str(key, " is undefined");
+  const ShardedTensor sharded = ShardedTensor::of(to), loaded = ShardedTensor::of(from);
+  if (!sharded.defined() && loaded.defined()) return c10::str(key, " is not sharded here");
+  if (to.sizes() != from.sizes()) {
+    return c10::str("size mismatch for ", key, ": copying a param with shape ", from.sizes(),
+                    " from checkpoint, the shape in current model is ", to.sizes());
+  }
+  if (sharded.defined()) {
+    if (loaded.defined() && has_same_boxes(sharded, loaded)) return {};
+    return c10::str(key, " is sharded, its shards here are others than those of the state");
+  }
+  const bool is_plain = from.layout() == to.layout() && !from.is_quantized() && from.is_meta() == to.is_meta();
+  return is_plain ? std::string() : c10::str(key, " is a ", from.toString(), ", here a ", to.toString());
 }
 
-void copy_value(const std::string& key, at::Tensor to, const c10::IValue& value) {
-  TORCH_CHECK(value.isTensor(), "Error(s) in loading state_dict: ", key, " is a ", value.tagKind(), ", no tensor");
-  const at::Tensor& from = value.toTensor();
-  const at::NoGradGuard no_grad;
-  if (const ShardedTensor sharded = ShardedTensor::of(to); sharded.defined()) {
-    return copy_shards(key, sharded, ShardedTensor::of(from));
+/// What a state does to a module. Nothing is changed before `apply`.
+class ModuleLoad {
+ public:
+  ModuleLoad(torch::nn::Module& module, const StateDict& state) : module_(module), state_(state) {
+    for_each_attribute(module, {}, [this](const std::string& key, const ShardedTensor& member) {
+      known_.insert(key);
+      if (member.defined() && !sharded_in(state_, key).defined()) keys_.missing_keys.push_back(key);
+    });
+    for_each_tensor(module, {}, [this](const std::string& key, const at::Tensor& tensor) {
+      known_.insert(key);
+      if (tensor.defined()) find(key, tensor);
+    });
+    for (const auto& item : state) {
+      if (!known_.contains(item.key())) keys_.unexpected_keys.push_back(item.key());
+    }
   }
-  TORCH_CHECK(!ShardedTensor::of(from).defined(), "Error(s) in loading state_dict: ", key, " is not sharded here");
-  TORCH_CHECK(to.sizes() == from.sizes(), "Error(s) in loading state_dict: size mismatch for ", key,
-              ": copying a param with shape ", from.sizes(), ", the shape in current model is ", to.sizes());
-  to.copy_(from);
-}
+
+  /// \throws c10::Error  everything that does not fit, in one text.
+  void check(bool strict) const {
+    std::string text;
+    const auto list = [&text](const char* what, const std::vector<std::string>& keys) {
+      if (keys.empty()) return;
+      text += c10::str("\n\t", what, " key(s) in state_dict: ");
+      for (const std::string& key : keys) text += c10::str(&key == keys.data() ? "\"" : ", \"", key, "\"");
+      text += '.';
+    };
+    if (strict) {
+      list("Missing", keys_.missing_keys);
+      list("Unexpected", keys_.unexpected_keys);
+    }
+    for (const std::string& mismatch : mismatches_) text += "\n\t" + mismatch + '.';
+    TORCH_CHECK(text.empty(), "Error(s) in loading state_dict:", text);
+  }
+
+  LoadStateResult apply() {
+    pre_load_state_dict_hook(module_, state_);
+    const at::NoGradGuard no_grad;
+    for (const auto& [to, from] : copies_) {
+      const ShardedTensor sharded = ShardedTensor::of(to);
+      sharded.defined() ? void(copy_local_shards(sharded, ShardedTensor::of(from))) : void(at::Tensor(to).copy_(from));
+    }
+    return std::move(keys_);
+  }
+
+ private:
+  void find(const std::string& key, const at::Tensor& tensor) {
+    const c10::IValue* value = state_.find(key);
+    if (value == nullptr) return keys_.missing_keys.push_back(key);
+    std::string mismatch = mismatch_of(key, tensor, *value);
+    if (!mismatch.empty()) return mismatches_.push_back(std::move(mismatch));
+    copies_.emplace_back(tensor, value->toTensor());
+  }
+
+  torch::nn::Module& module_;
+  const StateDict& state_;
+  std::unordered_set<std::string> known_;
+  LoadStateResult keys_;
+  std::vector<std::string> mismatches_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  ///< To, from.
+};
 
 /// The group of LoadWithProcessGroup.
 struct LoadGroup {
@@ -106,28 +168,9 @@ StateDict state_dict(const torch::nn::Module& module, const std::string& prefix)
 }
 
 LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& state, bool strict) {
-  pre_load_state_dict_hook(module, state);
-  LoadStateResult result;
-  std::unordered_set<std::string> known;
-  for_each_attribute(module, {}, [&](const std::string& key, const ShardedTensor& member) {
-    known.insert(key);
-    if (member.defined() && !sharded_in(state, key).defined()) result.missing_keys.push_back(key);
-  });
-  std::vector<std::pair<std::string, at::Tensor>> found;
-  for_each_tensor(module, {}, [&](const std::string& key, const at::Tensor& tensor) {
-    known.insert(key);
-    if (!tensor.defined()) return;
-    if (state.contains(key)) return void(found.emplace_back(key, tensor));
-    result.missing_keys.push_back(key);
-  });
-  for (const auto& item : state) {
-    if (!known.contains(item.key())) result.unexpected_keys.push_back(item.key());
-  }
-  TORCH_CHECK(!strict || (result.missing_keys.empty() && result.unexpected_keys.empty()),
-              "Error(s) in loading state_dict: Missing key(s): ", result.missing_keys,
-              ". Unexpected key(s): ", result.unexpected_keys);
-  for (const auto& [key, tensor] : found) copy_value(key, tensor, state[key]);
-  return result;
+  ModuleLoad load(module, state);
+  load.check(strict);
+  return load.apply();
 }
 
 LoadWithProcessGroup::LoadWithProcessGroup(ProcessGroupPtr group) {

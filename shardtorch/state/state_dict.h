@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/ordered_dict.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,9 @@ struct LoadStateResult {
   std::vector<std::string> missing_keys, unexpected_keys;
 };
 /// pre_load_state_dict_hook, then copies tensors into parameters and buffers; into a sharded parameter shard by shard.
-/// \throws c10::Error  `strict` and a key is missing or unexpected; a size, or the place of a shard, that differs.
+/// Nothing is changed where it throws.
+/// \throws c10::Error  all that does not fit, in one text as Python's: keys that are missing or unexpected (`strict`),
+///   values that are not tensors, sizes and boxes of shards that differ.
 LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& state, bool strict = true);
 
 /// This rank's part of `state` as a torch.save file: Python's torch.load (weights_only=False, under
@@ -51,10 +54,14 @@ std::string save_state(const StateDict& state);
 void save_state_file(const StateDict& state, const std::string& path, bool force = false,
                      LocalDisk& disk = posix_disk());
 
+/// The device where a tensor goes that was saved from another one, as torch.load's map_location: also those that
+/// placements name, of all ranks. Empty: the same.
+using MapLocation = std::function<at::Device(at::Device saved)>;
+
 /// Reads what save_state or Python's torch.save wrote on this rank. Every ShardedTensor gets the group of
 /// LoadWithProcessGroup, else the default group, and must have been saved under the same ranks and sizes.
 /// Loading is collective where a tensor was made with init_rrefs: all workers load together; where one of them throws
-/// before that the others wait for it until the RPC's timeout. Tensors go to the device that they were saved from;
+/// before that the others wait for it until the RPC's timeout. Tensors go where `map_location` says;
 /// Parameters are tensors, OrderedDicts are dicts, a torch.Size is a tuple. Nothing in the file is executed.
 /// \throws c10::Error  "Need to initialize default process group ...", "Local rank at save time was 1, but at load time
 ///   was 0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device where
@@ -62,8 +69,9 @@ void save_state_file(const StateDict& state, const std::string& path, bool force
 /// \throws Error kCorruption  a damaged file; kUnsupported  a value that a StateDict cannot hold, named as in
 ///   save_state; kNotFound
 /// Cost: each storage is read once into the memory of its tensors.
-StateDict load_state(std::string_view bytes);
-StateDict load_state_file(const std::string& path, const SourceStore& store = posix_disk());
+StateDict load_state(std::string_view bytes, MapLocation map_location = {});
+StateDict load_state_file(const std::string& path, const SourceStore& store = posix_disk(),
+                          MapLocation map_location = {});
 
 /// While it lives, ShardedTensors are loaded into `group`. Process-wide, not per thread.
 class LoadWithProcessGroup {

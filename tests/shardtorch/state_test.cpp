@@ -1,6 +1,7 @@
 // State dicts as values and as files: what comes back, what is refused, keys of modules. Ranks are threads.
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -311,7 +312,7 @@ SHARD_RANKS_TEST(OneRank, LoadingNamesMissingAndUnexpectedKeys) {
   const LoadStateResult result = load_state_dict(module, state_of(1), false);
   EXPECT_EQ(result.missing_keys, std::vector<std::string>{"weight"});
   EXPECT_EQ(result.unexpected_keys, std::vector<std::string>{"a"});
-  SHARD_EXPECT_THROW(load_state_dict(module, state_of(1)), c10::Error, "Unexpected key(s): a");
+  SHARD_EXPECT_THROW(load_state_dict(module, state_of(1)), c10::Error, "Unexpected key(s) in state_dict: \"a\"");
 }
 
 SHARD_RANKS_TEST(OneRank, LoadingAnotherSizeFails) {
@@ -319,6 +320,51 @@ SHARD_RANKS_TEST(OneRank, LoadingAnotherSizeFails) {
   StateDict state;
   state.insert("weight", at::ones({3}));
   SHARD_EXPECT_THROW(load_state_dict(module, state), c10::Error, "size mismatch for weight");
+}
+
+SHARD_RANKS_TEST(OneRank, LoadingPutsTensorsWhereTheMapSays) {
+  StateDict state;
+  state.insert("plain", at::ones({3}));
+  state.insert("sharded", sharded_tensor::ones(chunk_spec(0, {"rank:0/cpu"}), {4}).as_tensor());
+  std::vector<at::Device> asked;
+  const StateDict loaded = load_state(save_state(state), [&asked](at::Device saved) {
+    asked.push_back(saved);
+    return at::Device(at::kMeta);
+  });
+  EXPECT_TRUE(loaded["plain"].toTensor().is_meta());
+  EXPECT_EQ(loaded["plain"].toTensor().sizes(), at::IntArrayRef({3}));
+  const ShardedTensor sharded = ShardedTensor::of(loaded["sharded"].toTensor());
+  EXPECT_TRUE(sharded.local_tensor().is_meta());
+  EXPECT_EQ(sharded.metadata().shards_metadata[0].placement, RemoteDevice("rank:0/meta"));
+  EXPECT_EQ(as_chunk(*sharded.sharding_spec())->placements()[0], RemoteDevice("rank:0/meta"));
+  EXPECT_THAT(asked, ::testing::Each(at::Device(at::kCPU)));
+}
+
+struct Pair : torch::nn::Module, ShardedAttributes {
+  Pair() {
+    register_sharded_tensor("part", part);
+    first = register_parameter("first", at::zeros({2}));
+    second = register_parameter("second", at::zeros({2}));
+    third = register_parameter("third", at::zeros({2}));
+  }
+  ShardedTensor part;
+  at::Tensor first, second, third;
+};
+
+SHARD_RANKS_TEST(OneRank, LoadingThatFailsChangesNothingAndListsAll) {
+  Pair module;
+  StateDict state;
+  state.insert("first", at::ones({2}));
+  state.insert("second", at::ones({3}));
+  state.insert("third", "text");
+  state.insert("part", sharded_tensor::ones(chunk_spec(0, {"rank:0/cpu"}), {4}).as_tensor());
+  state.insert("other", 1);
+  for (const std::string words : {"Unexpected key(s) in state_dict: \"other\".", "size mismatch for second",
+                                  "third is a String, not a tensor."}) {
+    SHARD_EXPECT_THROW(load_state_dict(module, state), c10::Error, words);
+  }
+  EXPECT_EQ(module.first.sum().item<double>(), 0);
+  EXPECT_FALSE(module.part.defined());
 }
 
 SHARD_RANKS_TEST(OneRank, TheLoadGroupIsNotSetTwiceAndClearedAfterwards) {

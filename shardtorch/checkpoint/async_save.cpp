@@ -1,0 +1,59 @@
+#include "shardtorch/checkpoint/async_save.h"
+
+#include <future>
+#include <stop_token>
+#include <utility>
+
+#include "shardtorch/checkpoint/saving.h"
+
+namespace shard::checkpoint {
+
+namespace {
+
+/// The same ranks, with connections of their own that move host memory.
+ProcessGroupPtr twin_of(const ProcessGroup& group) {
+  return new_group(group.global_ranks(), /*local_synchronization=*/true, group.backend() == "nccl" ? "gloo" : "");
+}
+
+}  // namespace
+
+class AsyncSave::Task {
+ public:
+  Task(std::unique_ptr<Saving> saving, ProcessGroupPtr group, std::stop_token stop)
+      : saving_(std::move(saving)), group_(std::move(group)), forward_(std::move(stop), [this] { cancel(); }) {
+    done_ = std::async(std::launch::async, [this] { saving_->write(group_->group(), stop_.get_token()); }).share();
+  }
+  void cancel() noexcept { stop_.request_stop(); }
+  const std::shared_future<void>& done() const { return done_; }
+
+ private:
+  const std::unique_ptr<Saving> saving_;
+  const ProcessGroupPtr group_;
+  std::stop_source stop_;
+  std::stop_callback<std::function<void()>> forward_;
+  std::shared_future<void> done_;  ///< The last reference to it waits, so it goes first.
+};
+
+AsyncSave::AsyncSave(std::unique_ptr<Task> task) : task_(std::move(task)) {}
+AsyncSave::AsyncSave(AsyncSave&&) noexcept = default;
+AsyncSave& AsyncSave::operator=(AsyncSave&&) noexcept = default;
+AsyncSave::~AsyncSave() = default;
+
+bool AsyncSave::wait_for(std::chrono::milliseconds time) const {
+  return task_->done().wait_for(time) == std::future_status::ready;
+}
+
+void AsyncSave::wait() const { task_->done().get(); }
+
+void AsyncSave::cancel() noexcept { task_->cancel(); }
+
+AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGroupPtr group,
+                     const SaveOptions& options) {
+  group = group_or_default(std::move(group));
+  Group& ranks = member_group(*group);
+  auto saving = std::make_unique<Saving>(ranks, state, path, options);
+  saving->stage(ranks, options.stop);
+  return AsyncSave(std::make_unique<AsyncSave::Task>(std::move(saving), twin_of(*group), options.stop));
+}
+
+}  // namespace shard::checkpoint

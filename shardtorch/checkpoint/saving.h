@@ -1,0 +1,38 @@
+/// \file
+/// The saving of all ranks' state, in steps. Inside shardtorch/checkpoint only.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "libshard/ranks/group.h"
+#include "shardtorch/checkpoint/checkpoint.h"
+
+namespace shard::checkpoint {
+
+class StateReader;
+
+/// All ranks of a group go through the same steps, which all end alike.
+class Saving {
+ public:
+  /// Compares the ranks' requests and states. Ownership: shares the state's tensors until `stage`.
+  /// \throws Error  see save()
+  Saving(Group& group, const StateDict& state, std::string path, const SaveOptions& options);
+  ~Saving();
+
+  /// Copies what this rank writes into host memory of its own; afterwards the state may change.
+  void stage(Group& group, const std::stop_token& stop);
+  /// Any group of the same ranks, in the same order. \throws Error  see save()
+  void write(Group& group, const std::stop_token& stop) const;
+
+ private:
+  const std::string path_;
+  const SaveOptions options_;
+  std::unique_ptr<StateReader> reader_;
+};
+
+/// \throws Error kInvalidArgument  this process is not a member of `group`
+Group& member_group(const ProcessGroup& group);
+
+}  // namespace shard::checkpoint
