@@ -12,7 +12,8 @@ namespace {
 
 /// The same ranks, with connections of their own that move host memory.
 ProcessGroupPtr twin_of(const ProcessGroup& group) {
-  return new_group(group.global_ranks(), /*local_synchronization=*/true, group.backend() == "nccl" ? "gloo" : "");
+  return new_group(group.global_ranks(),
+                   {.backend = group.backend() == "nccl" ? "gloo" : "", .local_synchronization = true});
 }
 
 }  // namespace
