@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <vector>
 
 #include "shardtorch/dtensor/dtensor.h"
 
@@ -22,7 +23,7 @@ int main(int argc, char** argv) {
   shard::init_process_group(shard::make_c10d_world("gloo", c10::make_intrusive<c10d::FileStore>(argv[2], ranks), rank,
                                                    ranks, std::chrono::minutes(10)));
   const dt::DeviceMeshPtr mesh = dt::init_device_mesh(at::kCPU, {ranks});
-  const at::IntArrayRef size{4096, mib * 64};  // float32
+  const std::vector<std::int64_t> size{4096, mib * 64};  // float32
   const std::map<std::string, std::int64_t> cut_by{
       {"full_tensor-rows", 0}, {"full_tensor-columns", 1}, {"rows-columns", 0}};
   for (std::string operation; std::getline(std::cin, operation);) {
