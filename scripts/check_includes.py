@@ -55,8 +55,10 @@ USES |= {
     "shardtorch/c10d": CORE | {"libshard/ranks"},
     "shardtorch/sharded_tensor": CORE | {"libshard/ranks", "shardtorch/c10d"},
     "shardtorch/rpc": {"libshard/ranks", "shardtorch/sharded_tensor"},
-    "shardtorch/state": LIBSHARD | FORMATS | {"shardtorch/sharded_tensor"},
-    "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch/sharded_tensor", "shardtorch/state"},
+    "shardtorch/dtensor": CATALOG | {"libshard/ranks", "shardtorch/sharded_tensor"},
+    "shardtorch/state": LIBSHARD | FORMATS | {"shardtorch/sharded_tensor", "shardtorch/dtensor"},
+    "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch/sharded_tensor", "shardtorch/dtensor",
+                                                   "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
     "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }

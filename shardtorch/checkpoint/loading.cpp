@@ -211,6 +211,8 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
       check_storable(shard, sharded.dtype());
       add_box(shard.tensor, shard.metadata.shard_offsets);
     }
+  } else if (const dtensor::DTensor distributed = dtensor::DTensor::of(tensor); distributed.defined()) {
+    for (const LocalBox& box : local_boxes(distributed)) add_box(box.tensor, box.offsets);
   } else {
     add_box(tensor, Sizes(static_cast<std::size_t>(tensor.dim())));
   }

@@ -211,7 +211,7 @@ class CatalogMaker {
       if (is_same) return;
       throw contradiction(name, c10::str("'", name, "' has ", what), rank).expected(expected).found(found);
     };
-    const auto kind = [](const TensorInfo& info) { return info.is_sharded ? "a ShardedTensor" : "a plain tensor"; };
+    const auto kind = [](const TensorInfo& info) { return info.is_sharded ? "a tensor in shards" : "a plain tensor"; };
     check(a.is_sharded == b.is_sharded, "two kinds", kind(a), kind(b));
     check(a.dtype == b.dtype, "two dtypes", dtype_name(a.dtype), dtype_name(b.dtype));
     check(a.shape == b.shape, "two shapes", to_string(a.shape), to_string(b.shape));

@@ -1,5 +1,6 @@
 #include "shardtorch/checkpoint/saved_state.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/ranks/wire.h"
+#include "shardtorch/sharded_tensor/sharding_spec.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/values.h"
 
@@ -34,8 +36,13 @@ class Collector {
     if (!tensor.defined()) return make_value(arena_, ValueKind::kNone);
     Value*& known = known_[tensor.unsafeGetTensorImpl()];
     if (known != nullptr) return known;
-    const ShardedTensor sharded = ShardedTensor::of(tensor);
-    sharded.defined() ? add_shards(sharded) : add_plain(tensor);
+    if (const ShardedTensor sharded = ShardedTensor::of(tensor); sharded.defined()) {
+      add_shards(sharded);
+    } else if (const dtensor::DTensor distributed = dtensor::DTensor::of(tensor); distributed.defined()) {
+      add_boxes(distributed);
+    } else {
+      add_plain(tensor);
+    }
     return known = make_tensor(arena_, std::ssize(own_.tensors) - 1);
   }
 
@@ -56,6 +63,16 @@ class Collector {
       info.location = shard.tensor.device().str();
       info.boxes.push_back({shard.metadata.shard_offsets, shard.metadata.shard_sizes});
       own_.local.back().push_back(shard.tensor);
+    }
+  }
+
+  void add_boxes(const dtensor::DTensor& tensor) {
+    TensorInfo& info = add_info(tensor.dtype(), tensor.requires_grad(), tensor.sizes());
+    info.is_sharded = true;
+    info.location = tensor.device().str();
+    for (LocalBox& box : local_boxes(tensor)) {
+      info.boxes.push_back({std::move(box.offsets), box.tensor.sizes().vec()});
+      own_.local.back().push_back(std::move(box.tensor));
     }
   }
 
@@ -142,6 +159,26 @@ void check_storable(const Shard& shard, at::ScalarType dtype) {
   const Sizes& sizes = shard.metadata.shard_sizes;
   check(shard.tensor.scalar_type() == dtype, c10::toString(dtype), c10::toString(shard.tensor.scalar_type()));
   check(shard.tensor.sizes() == at::IntArrayRef(sizes), to_string(sizes), to_string(shard.tensor.sizes()));
+}
+
+std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
+  const dtensor::Placements& placements = tensor.placements();
+  if (std::ranges::any_of(placements, dtensor::is_partial)) {
+    throw Error(ErrorCode::kUnsupported, "checkpoints hold no DTensors with Partial placements")
+        .because("every rank holds a term of each element")
+        .expected("Shard or Replicate: redistribute it first")
+        .found(to_string(placements));
+  }
+  check_storable(tensor.local());
+  const std::optional<std::int64_t> index = tensor.device_mesh()->index();
+  if (!index) return {};
+  std::vector<LocalBox> boxes;
+  const dtensor::LocalPart own = parts_of(tensor.layout())[static_cast<std::size_t>(*index)];
+  for (const dtensor::LocalBox& box : own.boxes) {
+    boxes.push_back({box.offsets, narrow_tensor_by_index(tensor.local(), box.local_offsets, box.sizes)});
+  }
+  if (boxes.empty() && tensor.numel() == 0) boxes.push_back({Sizes(tensor.sizes().size()), tensor.local()});
+  return boxes;
 }
 
 OwnState own_state(const StateDict& state) { return Collector().run(state); }

@@ -9,6 +9,7 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/ranks/group.h"
+#include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/state/state_dict.h"
 
 namespace shard::checkpoint {
@@ -45,6 +46,15 @@ void check_storable(const at::Tensor& tensor);
 /// lets
 ///   programs that make a ShardedTensorBase, or resize a local tensor, say one thing and hold another.
 void check_storable(const Shard& shard, at::ScalarType dtype);
+
+/// A box of a DTensor that lies on this rank.
+struct LocalBox {
+  Sizes offsets;
+  at::Tensor tensor;  ///< A view of the local tensor.
+};
+/// All of them; none on a rank that holds nothing. Of a tensor without elements each rank of its mesh has its part.
+/// \throws Error kUnsupported  Partial placements; as above.
+std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor);
 
 /// \throws Error kUnsupported  a value that no checkpoint holds, naming it; kInvalidArgument  see check_storable.
 OwnState own_state(const StateDict& state);

@@ -156,7 +156,8 @@ std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTe
 
 c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   auto result = try_run(call, tensors);
-  TORCH_CHECK(result, str(call), " not supported for ShardedTensor!");
+  // What comes here without a ShardedTensor has the other kind of tensor that has the key.
+  TORCH_CHECK(result, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
   return std::move(*result);
 }
 

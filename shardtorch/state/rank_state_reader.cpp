@@ -3,9 +3,13 @@
 #include <unordered_map>
 
 #include "formats/torch/saved_files.h"
+#include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
+#include "formats/torch_ranks/shardings.h"
+#include "libshard/core/box.h"
 #include "libshard/io/local_disk.h"
+#include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
@@ -76,6 +80,30 @@ ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMeta
   return chunk_spec(value.spec.dim, std::move(placements));
 }
 
+/// The mesh of this process on which a DTensor was saved.
+/// \throws c10::Error  it was not made, or this rank has another place on it.
+dtensor::DeviceMeshPtr mesh_of(const torch_ranks::DTensorValue& value, at::DeviceType device_type) {
+  const std::vector<std::int64_t> saved = torch_ranks::mesh_ranks(value.sharding);
+  const std::vector<int> ranks(saved.begin(), saved.end());
+  dtensor::DeviceMeshPtr mesh = dtensor::find_device_mesh(device_type, value.sharding.mesh, ranks);
+  TORCH_CHECK(mesh != nullptr, "Need to initialize the device mesh before loading DTensor: ",
+              dtensor::describe(device_type, value.sharding.mesh), " of ranks ", at::ArrayRef<int>(ranks));
+  const Sizes now = mesh->get_coordinate().value_or(Sizes());
+  TORCH_CHECK(value.coordinate == now, "Coordinate on the mesh at save time was ", at::IntArrayRef(value.coordinate),
+              ", but at load time was ", at::IntArrayRef(now));
+  return mesh;
+}
+
+void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layout, std::optional<std::int64_t> index) {
+  if (!index) return;
+  const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*index)].sizes;
+  if (local.sizes() == at::IntArrayRef(expected)) return;
+  throw Error(ErrorCode::kCorruption, "the local tensor of a DTensor has another size than its placements say")
+      .of_kind(FindingKind::kShapeMismatch)
+      .expected(to_string(expected))
+      .found(to_string(local.sizes()));
+}
+
 /// torch.load's errors for tensors of devices that are not here.
 void check_here(at::Device device) {
   TORCH_CHECK(!device.is_cuda() || at::hasCUDA(),
@@ -86,7 +114,11 @@ void check_here(at::Device device) {
 class StateReader {
  public:
   StateReader(Catalog& catalog, torch_save::SavedFiles& files, MapLocation map_location)
-      : catalog_(catalog), files_(files), locations_(std::move(map_location)) {}
+      : catalog_(catalog),
+        files_(files),
+        locations_(std::move(map_location)),
+        dtensors_(*catalog.arena, [&files](const TensorView& view) { return files.integers(kFile, view, kMaxRanks); }) {
+  }
 
   StateDict read(const Value& root) {
     return to_state_dict(root, [this](const Value& value) { return object_of(value); });
@@ -97,8 +129,9 @@ class StateReader {
 
   std::optional<c10::IValue> object_of(const Value& value) {
     const std::string_view subclass = torch_ranks::subclass_name(value);
-    if (subclass == "ShardedTensor") need_world();
+    if (subclass == "ShardedTensor" || subclass == "DTensor") need_world(subclass);
     if (const auto sharded = torch_ranks::as_sharded_tensor(*catalog_.arena, value)) return sharded_of(*sharded);
+    if (const auto distributed = dtensors_.read(value)) return dtensor_of(*distributed);
     if (!subclass.empty()) refuse("it is a " + std::string(subclass));
     if (const auto view = torch_save::as_tensor(*catalog_.arena, value)) return plain_of(*view);
     if (value.is_call_of("torch._utils", "_rebuild_parameter")) return parameter_of(value);
@@ -106,9 +139,9 @@ class StateReader {
     return std::nullopt;
   }
 
-  static void need_world() {
+  static void need_world(std::string_view subclass) {
     TORCH_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
-                "loading ShardedTensor");
+                "loading ", subclass);
   }
 
   c10::IValue size_of(const Value& value) {
@@ -137,6 +170,21 @@ class StateReader {
     }
     init_remote_shards(impl);
     return at::Tensor(impl);
+  }
+
+  at::Tensor dtensor_of(const torch_ranks::DTensorValue& value) {
+    if (!value.order.empty()) refuse("the axes of its mesh cut a dimension in another order than their own");
+    const at::Device device = locations_.device(at::Device(std::string(value.device_type)));
+    dtensor::DeviceMeshPtr mesh = mesh_of(value, device.type());
+    dtensor::TensorLayout layout{sizes_of(value.shape), mesh->shape(), {}};
+    for (const Placement& placement : value.sharding.placements) {
+      layout.placements.push_back(dtensor::from_catalog(placement));
+    }
+    const at::Tensor local = local_of(*value.local, value.dtype).set_requires_grad(value.requires_grad);
+    check_local_size(local, layout, mesh->index());
+    Sizes strides(layout.shape.size());
+    row_major_strides(layout.shape, strides);
+    return dtensor::make_dtensor(local, std::move(mesh), std::move(layout), std::move(strides)).as_tensor();
   }
 
   at::Tensor local_of(const Value& value, DType dtype) {
@@ -176,6 +224,7 @@ class StateReader {
   Catalog& catalog_;
   torch_save::SavedFiles& files_;
   const Locations locations_;
+  torch_ranks::DTensorReader dtensors_;
   std::unordered_map<std::uint32_t, at::Storage> storages_;
 };
 

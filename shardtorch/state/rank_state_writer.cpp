@@ -1,17 +1,21 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <functional>
+#include <list>
 #include <unordered_map>
 #include <utility>
 
 #include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
+#include "formats/torch_ranks/shardings.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
+#include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
 #include "shardtorch/state/values.h"
@@ -94,7 +98,9 @@ class StateTree {
     Value*& known = known_[tensor.unsafeGetTensorImpl()];
     if (known != nullptr) return known;
     const ShardedTensor sharded = ShardedTensor::of(tensor);
-    return known = sharded.defined() ? sharded_of(sharded) : plain_of(tensor);
+    if (sharded.defined()) return known = sharded_of(sharded);
+    const dtensor::DTensor distributed = dtensor::DTensor::of(tensor);
+    return known = distributed.defined() ? dtensor_of(distributed) : plain_of(tensor);
   }
 
   Value* plain_of(const at::Tensor& tensor) {
@@ -121,6 +127,47 @@ class StateTree {
     value.group = {tensor.process_group()->rank(), world->rank(), tensor.process_group()->size(), world->size()};
     value.spec = spec_of(*tensor.sharding_spec());
     return maker_.sharded_tensor(value);
+  }
+
+  Value* dtensor_of(const dtensor::DTensor& tensor) {
+    if (std::ranges::any_of(tensor.placements(), dtensor::is_partial)) {
+      refuse_tensor(c10::str("its placements are ", to_string(tensor.placements()), ": redistribute it first"));
+    }
+    torch_ranks::DTensorValue value;
+    value.dtype = dtype_of(tensor.dtype());
+    value.shape = arena_.dims(tensor.sizes());
+    value.requires_grad = tensor.requires_grad();
+    value.local = tensor_of(tensor.local());
+    SavedMesh& mesh = mesh_of(*tensor.device_mesh());
+    value.sharding = mesh.sharding;
+    value.sharding.placements = dtensor::in_catalog(tensor.placements());
+    value.device_type = mesh.device_type;
+    return maker_.dtensor(value, mesh.value);
+  }
+
+  /// A mesh, once for all tensors on it. The ranks number the groups of meshes in the order of their states.
+  struct SavedMesh {
+    dtensor::DeviceMeshPtr mesh;
+    Sharding sharding;  ///< Without placements.
+    std::string device_type;
+    Value* value;
+  };
+  SavedMesh& mesh_of(const dtensor::DeviceMesh& mesh) {
+    const auto known = std::ranges::find_if(meshes_, [&](const SavedMesh& each) { return *each.mesh == mesh; });
+    if (known != meshes_.end()) return *known;
+    if (!mesh.is_member()) refuse_tensor("this rank is not on its mesh");
+    SavedMesh& made = meshes_.emplace_back();
+    made.mesh = mesh.shared_from_this();
+    made.sharding.mesh = mesh.axes();
+    const std::vector<std::int64_t> ranks(mesh.ranks().begin(), mesh.ranks().end());
+    if (!torch_ranks::is_counting(ranks)) made.sharding.ranks = ranks;
+    made.device_type = c10::DeviceTypeName(mesh.device_type(), /*lower_case=*/true);
+    made.value = maker_.device_mesh({.sharding = &made.sharding,
+                                     .index = *mesh.index(),
+                                     .groups = groups_.add_mesh(made.sharding, *mesh.index(), mesh.world()->size()),
+                                     .device_type = made.device_type,
+                                     .ranks = plain_of(at::tensor(mesh.ranks(), at::kInt))});
+    return made;
   }
 
   ShardBox box_of(const ShardMetadata& shard) {
@@ -163,6 +210,8 @@ class StateTree {
 
   Arena arena_;
   torch_ranks::ShardedValueMaker maker_;
+  torch_ranks::GroupNames groups_;
+  std::list<SavedMesh> meshes_;  ///< Values refer to them.
   Storages storages_;
   std::vector<PlainTensor> tensors_;  ///< By number.
   std::unordered_map<const c10::TensorImpl*, Value*> known_;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The example shards a module over 4 processes, saves it, and loads it on 2 and on 1; the guide's program runs on 3:
-# example_under_launchers.sh EXAMPLE GUIDE mpirun|torchrun PYTHON
+# The example shards a module over 4 processes, saves it, and loads it on 2 and on 1; the guides' programs run on 3 and 4:
+# example_under_launchers.sh EXAMPLE GUIDE DTENSOR_GUIDE mpirun|torchrun PYTHON
 set -u
-example=$1 guide=$2 launcher=$3 python=$4
+example=$1 guide=$2 dtensor_guide=$3 launcher=$4 python=$5
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -36,3 +36,4 @@ expect 4 "loaded by 4 ranks, the weights are the same" load "$folder/checkpoint"
 # A job whose checkpoint is not there fails, and ends.
 on 2 "$example" load "$folder/nothing" >/dev/null && { echo "FAILED: loaded nothing"; exit 1; }
 output=$(on 3 "$guide" "$folder/guide") || { echo "FAILED: the guide on 3 ranks"; echo "$output"; exit 1; }
+output=$(on 4 "$dtensor_guide" "$folder/dtensor") || { echo "FAILED: DTensor's guide on 4 ranks"; echo "$output"; exit 1; }

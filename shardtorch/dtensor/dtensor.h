@@ -1,0 +1,132 @@
+/// \file
+/// DTensor: one tensor over a DeviceMesh, cut, repeated or in terms along each of its axes.
+///
+/// A rank's part is `local()`, an ordinary tensor: a program runs operators, autograd and optimizers on it. What
+/// changes the whole is here and differentiable: redistribute, full_tensor, to_local. Handles are shared references, as
+/// at::Tensor's are, and never change what they refer to, but for the elements of local().
+///
+/// `as_tensor()` is the same object as an at::Tensor without storage, which a state dict holds as a value; every
+/// operator that meets it throws "... not supported for DTensor!".
+///
+/// Gradients: the gradient of local() is that of the whole, in the placements of the tensor; Replicate where it is
+/// Partial. Where ranks use a replica for different things their gradients are terms: to_local({Partial}) says so.
+///
+/// What communicates is a collective of the mesh, and so is its backward: all its ranks call it alike. Where they ask
+/// for different things all throw; placements that are wrong by themselves are refused before anything is sent, on the
+/// rank that names them. On a rank that is not on the mesh local() is an empty tensor, and nothing communicates.
+/// Threads: one at a time per mesh.
+///
+/// Source: torch/distributed/tensor/_api.py and _redistribute.py (torch 2.11).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "shardtorch/dtensor/device_mesh.h"
+#include "shardtorch/dtensor/placements.h"
+#include "shardtorch/dtensor/redistribution_plan.h"
+#include "shardtorch/sharded_tensor/metadata.h"
+
+namespace shard::dtensor {
+
+class DTensorImpl;  // dtensor.cpp
+
+struct FromLocalOptions {
+  /// Compares sizes and dtypes over the ranks, and copies the elements of the first rank of each axis that replicates
+  /// into the tensors of its others. A collective.
+  bool run_check = false;
+  /// The whole tensor's. Needed where ranks hold parts of different sizes; else computed from the local one's.
+  std::optional<Sizes> shape{};
+  /// In elements, with `shape`; row-major where they are not given.
+  std::optional<Sizes> strides{};
+};
+
+class DTensor {
+ public:
+  DTensor() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
+
+  /// `local` becomes this rank's part. It is shared, not copied, but to another device than the mesh's. No collective
+  /// without run_check. Differentiable: local() is `local`.
+  /// \throws c10::ValueError  placements that do not fit (normalized()); a size that is not the one that the placements
+  ///   make of the whole on this rank; with run_check: ranks differ. c10::IndexError
+  static DTensor from_local(at::Tensor local, DeviceMeshPtr mesh, Placements placements,
+                            const FromLocalOptions& options = {});
+  /// What `tensor` is if it came from as_tensor(); undefined where it is another tensor.
+  static DTensor of(const at::Tensor& tensor);
+
+  bool defined() const { return tensor_.defined(); }
+  bool is_same(const DTensor& other) const { return tensor_.is_same(other.tensor_); }
+
+  /// This rank's part, as autograd knows it: a leaf to give to an optimizer where the tensor was made as one.
+  const at::Tensor& local() const;
+  /// The same, as a new handle whose gradient comes in other placements (a collective in backward). Without them it is
+  /// local() itself. \throws c10::ValueError, c10::IndexError  see normalized()
+  at::Tensor to_local(const std::optional<Placements>& grad_placements = std::nullopt) const;
+
+  /// The same whole in other placements; this very tensor where they are the same already. A collective, but where
+  /// every rank has what it needs (Replicate to Shard). The new local tensor is contiguous.
+  /// \throws c10::ValueError  see normalized(); ranks ask for different placements. c10::Error  an axis becomes
+  /// Partial:
+  ///   "Can not redistribute from ... to ..., redistributing to Partial is for internal use only!"; what reduces
+  ///   elements throws (an average of integers). shard::Error kPeer
+  /// Cost: one exchange of what ranks lack; before it an all_reduce for each axis from Partial to Replicate, and an
+  ///   exchange of terms where an axis goes from Partial to shards.
+  DTensor redistribute(Placements placements) const;
+  /// The whole tensor on every rank: redistributed to Replicate. `grad_placements` are those in which gradients of the
+  /// result come; Replicate where they are not given: all ranks use it for the same. A collective.
+  at::Tensor full_tensor(const std::optional<Placements>& grad_placements = std::nullopt) const;
+
+  at::IntArrayRef sizes() const;    ///< The whole tensor's.
+  at::IntArrayRef strides() const;  ///< The whole tensor's, in elements.
+  std::int64_t size(std::int64_t dim) const;
+  std::int64_t dim() const { return static_cast<std::int64_t>(sizes().size()); }
+  std::int64_t numel() const;
+  at::ScalarType dtype() const { return local().scalar_type(); }
+  at::Device device() const { return local().device(); }
+  bool requires_grad() const { return local().requires_grad(); }
+  const DeviceMeshPtr& device_mesh() const;
+  const Placements& placements() const;
+  const TensorLayout& layout() const;
+
+  const at::Tensor& as_tensor() const { return tensor_; }
+  std::string str() const;  ///< "DTensor(size=[8, 4], dtype=Float, device_mesh=..., placements=[S(0), R])"
+
+ private:
+  friend DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
+  explicit DTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  const DTensorImpl& impl() const;
+
+  at::Tensor tensor_;
+};
+
+std::ostream& operator<<(std::ostream& out, const DTensor& tensor);
+
+/// `tensor` of the rank at place `src_data_rank` of every axis, cut and sent to all: a new leaf, with its
+/// requires_grad. Without a source each rank cuts its own, and nothing is sent. Partial: terms that make the tensor. A
+/// collective. \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; a source
+/// that is not on
+///   the mesh; a Partial of an operation that is not sum, avg, min or max. c10::Error  not a leaf. shard::Error kPeer
+/// Cost: one exchange; the source holds the whole tensor, other ranks need one of its size only.
+DTensor distribute_tensor(const at::Tensor& tensor, DeviceMeshPtr mesh, Placements placements,
+                          std::optional<std::int64_t> src_data_rank = 0);
+
+struct FactoryOptions {
+  std::optional<at::ScalarType> dtype{};  ///< torch's default dtype where it is not given.
+  bool requires_grad = false;
+};
+/// Tensors of which each rank allocates its part alone. No collective.
+/// \throws c10::ValueError, c10::IndexError  see normalized()
+DTensor empty(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
+DTensor full(at::IntArrayRef size, const at::Scalar& value, DeviceMeshPtr mesh, Placements placements,
+             const FactoryOptions& options = {});
+DTensor zeros(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
+DTensor ones(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
+
+/// The last step of all of the above. \pre `layout` is that of `mesh`; `local` is on its device
+/// \throws c10::ValueError  the local size is not what the layout says.
+DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
+
+}  // namespace shard::dtensor

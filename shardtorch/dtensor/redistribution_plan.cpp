@@ -1,0 +1,139 @@
+#include "shardtorch/dtensor/redistribution_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "libshard/catalog/layout.h"
+#include "libshard/core/box.h"
+#include "libshard/core/index_walk.h"
+
+namespace shard::dtensor {
+
+namespace {
+
+Box box_of(const LocalBox& box) { return {box.offsets, box.sizes}; }
+
+/// What two local tensors share: boxes of the whole, by their places in each.
+std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to) {
+  std::vector<BoxCopy> copies;
+  for (const LocalBox& source : from.boxes) {
+    for (const LocalBox& target : to.boxes) {
+      const Box common = intersect(box_of(source), box_of(target));
+      if (common.empty()) continue;
+      BoxCopy copy;
+      for (std::size_t d = 0; d < source.sizes.size(); ++d) {
+        copy.from.push_back(source.local_offsets[d] + common.offset[d] - source.offsets[d]);
+        copy.to.push_back(target.local_offsets[d] + common.offset[d] - target.offsets[d]);
+        copy.sizes.push_back(common.size[d]);
+      }
+      copies.push_back(std::move(copy));
+    }
+  }
+  return copies;
+}
+
+std::int64_t volume(const std::vector<BoxCopy>& copies) {
+  std::int64_t elements = 0;
+  for (const BoxCopy& copy : copies) elements += c10::multiply_integers(copy.sizes);
+  return elements;
+}
+
+/// Who reads what of whom.
+class Planner {
+ public:
+  Planner(const TensorLayout& from, const Placements& to)
+      : mesh_(from.mesh), before_(parts_of(from)), after_(parts_of({from.shape, from.mesh, to})) {
+    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
+      const Placement& placement = from.placements[axis];
+      const bool is_kept = is_partial(placement) && placement == to[axis];
+      is_term_.push_back(is_partial(placement) && !is_kept);
+      is_own_.push_back(std::holds_alternative<Replicate>(placement) || is_kept);
+    }
+  }
+
+  RedistributionPlan run(std::int64_t own) const {
+    RedistributionPlan plan;
+    plan.new_sizes = part(after_, own).sizes;
+    for (std::int64_t rank = 0; rank < std::ssize(before_); ++rank) {
+      plan.to.push_back(copies(own, rank));
+      plan.from.push_back(copies(rank, own));
+      plan.term_of.push_back(term_of(rank));
+    }
+    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
+      if (is_term_[axis]) plan.terms *= static_cast<std::size_t>(mesh_[axis]);
+    }
+    plan.is_local = plan.terms == 1 && is_local();
+    return plan;
+  }
+
+ private:
+  static const LocalPart& part(const std::vector<LocalPart>& parts, std::int64_t rank) {
+    return parts[static_cast<std::size_t>(rank)];
+  }
+
+  Sizes coordinate(std::int64_t rank) const {
+    Sizes place(mesh_.size());
+    set_index<std::int64_t>(place, mesh_, rank);
+    return place;
+  }
+
+  /// What `target` reads of `source`; nothing where another replica is nearer.
+  std::vector<BoxCopy> copies(std::int64_t source, std::int64_t target) const {
+    const Sizes from = coordinate(source), to = coordinate(target);
+    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
+      if (is_own_[axis] && from[axis] != to[axis]) return {};
+    }
+    return common_boxes(part(before_, source), part(after_, target));
+  }
+
+  std::size_t term_of(std::int64_t rank) const {
+    const Sizes place = coordinate(rank);
+    std::int64_t term = 0;
+    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
+      if (is_term_[axis]) term = term * mesh_[axis] + place[axis];
+    }
+    return static_cast<std::size_t>(term);
+  }
+
+  bool is_local() const {
+    for (std::int64_t rank = 0; rank < std::ssize(before_); ++rank) {
+      if (volume(copies(rank, rank)) != c10::multiply_integers(part(after_, rank).sizes)) return false;
+    }
+    return true;
+  }
+
+  const Sizes mesh_;
+  const std::vector<LocalPart> before_, after_;
+  std::vector<bool> is_term_;  ///< By axis: its ranks hold terms that are reduced.
+  std::vector<bool> is_own_;   ///< By axis: a rank reads of those in its own place only.
+};
+
+}  // namespace
+
+std::string to_string(const TensorLayout& layout) {
+  return c10::str("size=", at::IntArrayRef(layout.shape), ", placements=", to_string(layout.placements));
+}
+
+std::vector<LocalPart> parts_of(const TensorLayout& layout) {
+  std::vector<MeshAxis> axes;
+  for (const std::int64_t size : layout.mesh) axes.push_back({"", size});
+  std::vector<LocalPart> parts;
+  for (RankPiece& piece : place(layout.shape, axes, in_catalog(layout.placements))) {
+    LocalPart& part = parts.emplace_back();
+    part.sizes = std::move(piece.local_sizes);
+    part.is_replica = piece.replica;
+    for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
+      const Box& box = piece.boxes[i];
+      const auto dims = static_cast<std::ptrdiff_t>(box.dims);
+      part.boxes.push_back({Sizes(box.offset.begin(), box.offset.begin() + dims),
+                            Sizes(box.size.begin(), box.size.begin() + dims), std::move(piece.local_offsets[i])});
+    }
+  }
+  return parts;
+}
+
+RedistributionPlan plan_redistribution(const TensorLayout& from, const Placements& placements, std::int64_t own) {
+  return Planner(from, placements).run(own);
+}
+
+}  // namespace shard::dtensor

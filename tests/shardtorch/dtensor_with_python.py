@@ -1,0 +1,138 @@
+"""DTensors between C++ and Python, both ways, with real processes: DCP folders and files of torch.save.
+
+    dtensor_with_python.py DTENSOR_PROGRAM
+
+Exits 77 where torch is missing. The tensors are those of dtensor_program.cpp.
+"""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.placement_types import _StridedShard
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+from python_ranks import spawn
+
+PROGRAM = sys.argv[1]
+
+
+def cases() -> dict:
+    ranks = dist.get_world_size()
+    square = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("dp", "tp"))
+    line = init_device_mesh("cpu", (ranks,), mesh_dim_names=("all",))
+    return {"blocks": ((7, 5), torch.bfloat16, square, (Shard(0), Shard(1))),
+            "nested": ((9, 2), torch.int64, square, (Shard(0), Shard(0))),
+            "replica": ((4, 6), torch.float32, square, (Replicate(), Shard(1))),
+            "whole": ((3, 3), torch.float64, square, (Replicate(), Replicate())),
+            "strided": ((8, 3), torch.float32, square, (_StridedShard(0, split_factor=ranks // 2), Shard(0))),
+            "scalar": ((), torch.float32, line, (Replicate(),)),
+            "few": ((2, 3), torch.int32, line, (Shard(0),)),
+            "rows": ((10, 6), torch.float32, line, (Shard(0),))}
+
+
+def counted(shape, dtype) -> torch.Tensor:
+    return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
+
+
+def make_state(filled: bool, tensors: dict) -> dict:
+    state = {name: distribute_tensor(counted(shape, dtype) if filled else torch.full(shape, 99).to(dtype), mesh, placements)
+             for name, (shape, dtype, mesh, placements) in tensors.items()}
+    return {**state, "step": 7 if filled else 0}
+
+
+def check_state(state: dict, tensors: dict) -> None:
+    for name, (shape, dtype, mesh, placements) in tensors.items():
+        tensor = state[name]
+        assert isinstance(tensor, DTensor) and tensor.placements == placements, (name, tensor)
+        assert tensor.device_mesh == mesh, (name, tensor.device_mesh, mesh)
+        expected = distribute_tensor(counted(shape, dtype), mesh, placements)
+        assert torch.equal(tensor.to_local(), expected.to_local()), (name, tensor)
+        if name != "scalar":
+            assert tensor.stride() == expected.stride(), name
+        assert torch.equal(tensor.full_tensor(), counted(shape, dtype)), name
+    assert state["step"] == 7
+
+
+# --- In Python's ranks ---
+
+def save(_rank: int, folder: str) -> None:
+    dcp.save(make_state(True, cases()), checkpoint_id=folder)
+
+
+def load(_rank: int, folder: str) -> None:
+    tensors = cases()
+    state = make_state(False, tensors)
+    dcp.load(state, checkpoint_id=folder)
+    check_state(state, tensors)
+
+
+def load_in_columns(_rank: int, folder: str) -> None:
+    """Into other placements than the saved ones."""
+    line = init_device_mesh("cpu", (dist.get_world_size(),))
+    tensors = {name: (shape, dtype, line, (Shard(len(shape) - 1) if shape else Replicate(),))
+               for name, (shape, dtype, _, _) in cases().items()}
+    state = make_state(False, tensors)
+    dcp.load(state, checkpoint_id=folder)
+    check_state(state, tensors)
+
+
+def save_state(rank: int, folder: str) -> None:
+    state = make_state(True, cases())
+    state["replica"] = torch.nn.Parameter(state["replica"])
+    torch.save(state, f"{folder}/rank-{rank}.pt")
+
+
+def load_state(rank: int, folder: str) -> None:
+    tensors = cases()
+    check_state(torch.load(f"{folder}/rank-{rank}.pt", weights_only=False), tensors)
+
+
+# --- Tests ---
+
+def run_program(verb: str, folder: Path, ranks: int) -> None:
+    with tempfile.TemporaryDirectory() as rendezvous:
+        started = [subprocess.Popen([PROGRAM, verb, folder, f"{rendezvous}/store", str(rank), str(ranks)],
+                                    stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+        ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
+    for errors, code in ended:
+        assert code == 0, f"{verb} by {ranks} ranks: {errors}"
+
+
+class DTensorsWithPython(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardctl-dtensor-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_python_loads_the_checkpoint_that_cpp_saved(self):
+        run_program("save", self.folder / "saved", 4)
+        spawn(load, 4, str(self.folder / "saved"))
+        spawn(load, 2, str(self.folder / "saved"))
+        spawn(load_in_columns, 4, str(self.folder / "saved"))
+
+    def test_cpp_loads_the_checkpoint_that_python_saved(self):
+        spawn(save, 4, str(self.folder / "saved"))
+        run_program("load", self.folder / "saved", 4)
+        run_program("load", self.folder / "saved", 2)
+
+    def test_python_loads_the_states_that_cpp_saved(self):
+        run_program("save-state", self.folder, 4)
+        spawn(load_state, 4, str(self.folder))
+
+    def test_cpp_loads_the_states_that_python_saved(self):
+        spawn(save_state, 4, str(self.folder))
+        run_program("load-state", self.folder, 4)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
