@@ -111,7 +111,7 @@ const std::array<Verb, 13> kVerbs{{
          "tensors, replicas byte for byte, facts about ranks, missing and extra files. Where a manifest lies in the\n"
          "folder (shardctl.manifest.json) or beside the file (DST.manifest.json), or --against names one, each block\n"
          "of 4 MiB is compared with it. Prints one line for each finding, the worst first, and a verdict. Warnings\n"
-         "are no errors. --json prints one document shardctl.verify/1, which also lists the Python names in pickles.",
+         "do not count. --json prints one document shardctl.verify/1, which also lists the Python names in pickles.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
                  "  shardctl verify copy.pt --against original.pt.manifest.json\n",

@@ -21,8 +21,10 @@ class ItemFileCheck {
   void run(std::span<const Item> items) {
     std::int64_t at = 0;
     for (const Item& item : items) {
-      if (item.offset < at || item.length > file_->size() - item.offset) continue;  // A replica, or reported.
-      if (item.offset > at) check_gap(at, item.offset);
+      if (item.offset < at) continue;  // A replica.
+      const bool is_cut = item.length > file_->size() - item.offset;  // It was reported.
+      if (item.offset > at) check_gap(at, std::min(item.offset, file_->size()));
+      if (is_cut) return;
       check_item(item);
       at = item.offset + item.length;
     }

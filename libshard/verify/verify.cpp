@@ -89,7 +89,16 @@ struct Verification::Impl {
     try {
       job.reader->locate(tensors);
     } catch (const Error&) {
-      for (const std::uint32_t& tensor : tensors) guarded([&] { job.reader->locate({&tensor, 1}); });
+      for (const std::uint32_t& tensor : tensors) locate_one(tensor);
+    }
+  }
+
+  void locate_one(const std::uint32_t& tensor) {
+    try {
+      job.reader->locate({&tensor, 1});
+    } catch (Error& error) {
+      if (error.tensor().empty()) error.of_tensor(catalog().tensors[tensor].name);
+      take_finding(metadata, error);
     }
   }
 
@@ -105,7 +114,7 @@ struct Verification::Impl {
                           .of_rank(objects[i].rank)
                           .expected(a->number)
                           .found(b->number)
-                          .because("files of several saves were put together"));
+                          .because("the files are of several saves"));
     }
   }
 
