@@ -64,7 +64,7 @@ class DcpReader : public Reader {
       try {
         loaded_[one.entry] = load(file, one, false);
       } catch (Error& error) {
-        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
+        if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
         error.of_tensor(objects_[one.entry].name).in_file(file->name());
         throw;
       }
@@ -113,7 +113,7 @@ class DcpReader : public Reader {
         if (!why.empty()) salvage_->mend(fmt::format(".metadata was made anew from {}: {}", choice.shown, why));
         return metadata;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kCorruption) throw;
+        if (!is_damage(error)) throw;
         catalog_.files.clear();
         why += fmt::format("{}{}", why.empty() ? "" : "; ", reason_of(error));
       }
@@ -318,7 +318,7 @@ class DcpReader : public Reader {
       try {
         loaded_[one.entry] = load(file, one, true);
       } catch (Error& error) {  // Tensors may be in it that nobody would miss.
-        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
+        if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
         findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
