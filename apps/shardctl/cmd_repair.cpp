@@ -2,6 +2,7 @@
 
 #include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/stoppable_store.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
 
@@ -20,9 +21,11 @@ void refuse_ranks(const LaunchFacts& launch) {
 int run_repair(Session& session, const Options& options) {
   refuse_ranks(options.launch);
   Salvage salvage;
-  const auto open = [&salvage](const Session& own, const Options& given, Log& log) {
-    const Source like{&own.fs, {given.like}};
-    return open_source(own, given.source, log, {.salvage = &salvage, .like = given.like.empty() ? nullptr : &like});
+  const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
+  const auto open = [&salvage, &store](const Session& own, const Options& given, Log& log) {
+    const Source like{&store, {given.like}};
+    return open_source(own, given.source, log,
+                       {.salvage = &salvage, .store = &store, .like = given.like.empty() ? nullptr : &like});
   };
   return run_copy_verb(session, options, {open, &salvage});
 }

@@ -147,7 +147,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   OpenSource opened;
   opened.paths = options.paths;
   opened.label = fmt::format("{}", fmt::join(options.paths, " "));
-  const SourceStore& store = source_store(session);
+  const SourceStore& store = wishes.store != nullptr ? *wishes.store : source_store(session);
   const Source source{&store, options.paths};
   check_exists(session, options);
   opened.format = options.from.empty() ? &detect_format(source) : &format_named(options.from);

@@ -32,11 +32,12 @@ struct OpenSource {
 
 /// What a verb wants of a source beyond the options.
 struct SourceWishes {
-  bool metadata_only = false;    ///< See OpenOptions.
-  bool may_lack_ranks = false;   ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
-  bool of_other_ranks = false;   ///< With --local-input: the files need not be those of this job's ranks.
-  Salvage* salvage = nullptr;    ///< Opened for repair: what cannot be read is lost, see without_losses.
-  const Source* like = nullptr;  ///< See OpenOptions.
+  bool metadata_only = false;                 ///< See OpenOptions.
+  bool may_lack_ranks = false;                ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
+  bool of_other_ranks = false;                ///< With --local-input: the files need not be those of this job's ranks.
+  Salvage* salvage = nullptr;                 ///< Opened for repair: what cannot be read is lost, see without_losses.
+  const SourceStore* store = nullptr;         ///< To read from instead of the session's.
+  const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };
 

@@ -116,7 +116,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     stored.first = chunk.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
-    if (salvage_ == nullptr || error.code() != ErrorCode::kCorruption) throw;
+    if (salvage_ == nullptr || !is_damage(error)) throw;
     salvage_->lose_storage(stored.storage, error);
   }
 }

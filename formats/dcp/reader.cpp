@@ -74,11 +74,11 @@ class DcpReader : public Reader {
       try {
         loaded_[one.entry] = load(file, one, false);
       } catch (Error& error) {
-        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
+        if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
         findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
-    if (std::ranges::all_of(loaded_, [](const LoadedObject& each) { return each.root != nullptr; })) list_objects();
+    list_objects();
     objects_loaded_ = true;
   }
   std::int64_t unread_object_bytes() const override {
@@ -123,7 +123,7 @@ class DcpReader : public Reader {
         if (!why.empty()) salvage_->mend(fmt::format(".metadata was made anew from {}: {}", choice.shown, why));
         return metadata;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kCorruption) throw;
+        if (!is_damage(error)) throw;
         catalog_.files.clear();
         why += fmt::format("{}{}", why.empty() ? "" : "; ", reason_of(error));
       }
@@ -328,7 +328,7 @@ class DcpReader : public Reader {
       try {
         loaded_[one.entry] = load(file, one, true);
       } catch (Error& error) {  // Tensors may be in it that nobody would miss.
-        if (salvage_ != nullptr && error.code() == ErrorCode::kCorruption) return lose_object(one.entry, error);
+        if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
         findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
@@ -432,7 +432,7 @@ class DcpReader : public Reader {
     for (std::size_t i = 0; i < objects_.size(); ++i) {
       if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
       if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
-      if (ranks.empty()) continue;  // Lost.
+      if (ranks.empty()) continue;  // Lost, or a finding.
       list_object(*catalog_.arena, ranks, catalog_.objects);
       entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
       ranks.clear();

@@ -57,7 +57,7 @@ FoundItem look_into(const std::shared_ptr<const RandomReader>& file, zip::FoundZ
     item.dtype = view->dtype;
     item.sizes.assign(view->shape.begin(), view->shape.end());
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCorruption) throw;
+    if (!is_damage(error)) throw;
   }
   return item;
 }

@@ -61,7 +61,7 @@ class SafetensorsReader final : public Reader {
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
     } catch (const Error& error) {
-      if (salvage_ == nullptr) throw;
+      if (salvage_ == nullptr || !is_damage(error)) throw;
       salvage_->mend(
           fmt::format("{}: the index was made anew from the headers: {}", base_name(source_.index), reason_of(error)));
       return false;

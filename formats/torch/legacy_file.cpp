@@ -97,7 +97,7 @@ class LegacyFile final : public SavedFile {
     try {
       place_storages(*next_pickle());
     } catch (const Error& error) {
-      if (options.salvage == nullptr || error.code() != ErrorCode::kCorruption) throw;
+      if (options.salvage == nullptr || !is_damage(error)) throw;
       why_lost_ = error.what();
       options.salvage->mend(fmt::format("{}: storages up to a fault were read: {}", options.shown, why_lost_));
     }

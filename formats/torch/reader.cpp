@@ -65,7 +65,7 @@ class TorchReader final : public Reader {
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
     } catch (const Error& error) {
-      if (salvage_ == nullptr) throw;
+      if (salvage_ == nullptr || !is_damage(error)) throw;
       salvage_->mend(fmt::format("{} was made anew from the parts: {}", base_name(source_.index), reason_of(error)));
       return false;
     }

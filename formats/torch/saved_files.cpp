@@ -290,7 +290,7 @@ std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view)
   try {
     source = impl_->source_of(file, view);
   } catch (const Error& error) {
-    if (impl_->options.salvage == nullptr || error.code() != ErrorCode::kCorruption) throw;
+    if (impl_->options.salvage == nullptr || !is_damage(error)) throw;
     return impl_->add_lost(file, view, error);
   }
   if (source.record == kNoIndex) return impl_->add_storage(file, view, source);

@@ -11,6 +11,7 @@ std::string reason_of(const Error& error) {
 }
 
 void Salvage::report(const Error& finding) {
+  if (!is_damage(finding)) throw Error(finding);
   Loss loss;
   loss.what = finding.tensor().empty() ? Loss::What::kFile : Loss::What::kTensor;
   loss.name = finding.tensor();

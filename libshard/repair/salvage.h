@@ -36,10 +36,16 @@ struct Loss {
   friend bool operator==(const Loss&, const Loss&) = default;
 };
 
+/// Whether an error is one of the source, which a repair goes on behind: damage, or bytes that the system cannot read.
+/// All others end it.
+inline bool is_damage(const Error& error) {
+  return error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
+}
+
 /// Threads: one at a time.
 class Salvage final : public Findings {
  public:
-  /// A loss of the tensor that the finding names, else of its file.
+  /// A loss of the tensor that the finding names, else of its file. \throws  the finding, where it is not damage.
   void report(const Error& finding) override;
   /// Adds a loss. Of a tensor or object that is lost already only the boxes are added.
   void lose(Loss loss);

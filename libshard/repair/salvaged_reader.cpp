@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/hash_table.h"
 #include "libshard/repair/lost_note.h"
 
 namespace shard {
@@ -19,11 +20,12 @@ class SalvagedReader final : public Reader {
   SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage) : inner_(std::move(inner)) {
     inner_->load_objects();
     keep_whole(salvage);
-    std::vector<std::uint32_t> kept;
-    for (std::uint32_t i = 0; i < is_lost_.size(); ++i) {
-      if (!is_lost_[i]) kept.push_back(i);
-    }
+    std::vector<std::uint32_t> kept = kept_tensors();
     inner_->locate(kept);
+    if (read_unchecked(kept, salvage)) {
+      keep_whole(salvage);
+      kept = kept_tensors();
+    }
     take_catalog(salvage);
     refuse_nothing(kept.size(), salvage);
     note(salvage);
@@ -43,7 +45,11 @@ class SalvagedReader final : public Reader {
   void keep_whole(Salvage& salvage) {
     const Catalog& source = inner_->catalog();
     is_left_out_.assign(source.chunks.size(), false);
-    for (const Tensor& tensor : source.tensors) is_lost_.push_back(tensor.damaged || !is_whole(tensor, salvage));
+    is_lost_.resize(source.tensors.size());
+    replaced_ = 0;
+    for (std::size_t i = 0; i < is_lost_.size(); ++i) {
+      if (!is_lost_[i]) is_lost_[i] = source.tensors[i].damaged || !is_whole(source.tensors[i], salvage);
+    }
   }
 
   /// Equal boxes stand side by side, as validate_catalog sorts them.
@@ -89,6 +95,45 @@ class SalvagedReader final : public Reader {
       last = chunk;
     }
     salvage.lose(std::move(loss));
+  }
+
+  std::vector<std::uint32_t> kept_tensors() const {
+    std::vector<std::uint32_t> kept;
+    for (std::uint32_t i = 0; i < is_lost_.size(); ++i) {
+      if (!is_lost_[i]) kept.push_back(i);
+    }
+    return kept;
+  }
+
+  /// Reads what no checksum made anybody read, for bytes that the disk does not give. \returns whether some are lost.
+  bool read_unchecked(std::span<const std::uint32_t> tensors, Salvage& salvage) const {
+    const Catalog& source = inner_->catalog();
+    HashSet<std::uint32_t> met;
+    bool is_any_lost = false;
+    for (const std::uint32_t tensor : tensors) {
+      for (const Chunk& chunk : source.chunks_of(source.tensors[tensor])) {
+        const std::uint32_t storage = source.stored[chunk.stored].storage;
+        const bool is_open = source.storages[storage].crc32.has_value() || salvage.lost_storage(storage) != nullptr;
+        if (is_open || !met.insert(storage)) continue;
+        try {
+          read_all(source.storages[storage], *inner_->bytes_of(storage));
+        } catch (const Error& error) {
+          if (!is_damage(error)) throw;
+          salvage.lose_storage(storage, error);
+          is_any_lost = true;
+        }
+      }
+    }
+    return is_any_lost;
+  }
+
+  static void read_all(const Storage& storage, const RandomReader& bytes) {
+    constexpr std::int64_t kBlock = 1 << 20;
+    std::vector<std::byte> block;
+    for (std::int64_t done = 0; done < storage.bytes; done += std::ssize(block)) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, storage.bytes - done)));
+      bytes.read_at(storage.offset + done, block);
+    }
   }
 
   void take_catalog(Salvage& salvage) {

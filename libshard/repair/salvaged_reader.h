@@ -10,11 +10,11 @@
 namespace shard {
 
 /// The checkpoint of `reader`, which was opened with `salvage`, with all objects read and all storages located. A chunk
-/// whose storage is lost is left out where another of the same box is whole; else its tensor is a loss and `damaged`,
-/// as are tensors of which a finding was reported. Losses are noted in the catalog's metadata (lost_note.h), those that
-/// an earlier repair noted too.
-/// \throws Error kCorruption  nothing is left: neither a tensor nor an object.
-/// Ownership: `salvage` may go first.
+/// whose storage is lost, or whose bytes the system cannot read, is left out where another of the same box is whole;
+/// else its tensor is a loss and `damaged`, as are tensors of which a finding was reported. Losses are noted in the
+/// catalog's metadata (lost_note.h), those that an earlier repair noted too. \throws Error kCorruption  nothing is
+/// left: neither a tensor nor an object. Ownership: `salvage` may go first. Cost: reads all storages that have no
+/// CRC-32; others were checked when they were opened.
 std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage);
 
 }  // namespace shard

@@ -238,6 +238,49 @@ TEST_F(Repair, DryRunSaysWhatWouldBeSavedAndWritesNothing) {
   EXPECT_EQ(world.fs->status("/d.safetensors").kind, FileKind::kAbsent);
 }
 
+TEST_F(Repair, WhateverCallToTheDiskFailsEndsWithAnErrorOrAListedLoss) {
+  for (const char* format : {"safetensors", "torch", "dcp"}) {
+    write(format, ShardsLayout{2});
+    bool is_failing = true;
+    for (std::int64_t call = 0; is_failing; ++call) {
+      ASSERT_LT(call, 2000);
+      remove("/d");
+      const std::int64_t before = world.state->calls();
+      world.state->fail_at(before + call);
+      const int code = world.run({"repair", "/c", "-o", "/d", "--json", "-j", "1"});
+      is_failing = world.state->calls() > before + call;
+      world.state->fail_at(-1);
+      EXPECT_EQ(world.state->open_files(), 0) << format << call;
+      ASSERT_THAT(code, ::testing::AnyOf(0, 3, 4, 6)) << format << call << world.err;
+      if (code != 0) {
+        EXPECT_EQ(world.fs->status("/d").kind, FileKind::kAbsent) << format << call;
+        continue;
+      }
+      result = nlohmann::json::parse(world.out);
+      const std::vector<std::string> names = lost();
+      const Content saved = read_content(*open_checkpoint(*world.fs, "/d"));
+      for (const auto& [name, tensor] : content) {
+        const bool is_listed = std::ranges::count(names, name) > 0 || lost_without_name() > 0;
+        EXPECT_TRUE(saved.contains(name) || is_listed) << format << call << name;
+        EXPECT_TRUE(!saved.contains(name) || saved.at(name) == tensor) << format << call << name;
+      }
+    }
+    remove("/c");
+  }
+}
+
+TEST_F(Repair, AskedToStopEndsBeforeItWrites) {
+  for (const char* format : {"safetensors", "torch", "dcp"}) {
+    write(format);
+    world.signal = 2;
+    world.stop.request_stop();
+    EXPECT_EQ(world.run({"repair", "/c", "-o", "/d"}), 130) << world.err;
+    EXPECT_EQ(world.fs->status("/d").kind, FileKind::kAbsent);
+    world.stop = std::stop_source();
+    remove("/c");
+  }
+}
+
 TEST_F(Repair, RefusesToRunAsSeveralRanks) {
   write("safetensors", WholeLayout{}, "/m.safetensors");
   world.env = {{"RANK", "0"},

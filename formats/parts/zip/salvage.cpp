@@ -34,6 +34,7 @@ class Checker {
     try {
       record.data_offset = zip_.data_offset(record);
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
       return check_without_header(record, error, lost);
     }
     if (is_whole(record)) {
@@ -71,7 +72,8 @@ class Checker {
     try {
       const std::uint32_t crc = content_crc(file_, record);
       return crc == record.crc32 || descriptor_crc(record) == crc;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
       return false;  // It cannot be read or decompressed.
     }
   }

@@ -224,7 +224,8 @@ class Scanner {
     if (record.method != 0) arena_.charge(Charge::kDecoded, record.bytes);
     try {
       if (record.checksum() && content_crc(file_, record) != record.crc32) return false;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
       return false;
     }
     arena_.charge(Charge::kBytes, static_cast<std::int64_t>(sizeof(Record) + record.name.size()));
