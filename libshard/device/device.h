@@ -98,7 +98,7 @@ class DeviceLink {
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
 };
 
-/// Threads: any, but for connect.
+/// Threads: any, but for connect. Ownership: what it makes must not outlive it.
 class Device {
  public:
   virtual ~Device() = default;
