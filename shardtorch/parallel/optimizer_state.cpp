@@ -74,10 +74,13 @@ at::Tensor joined(const ParameterState& state, std::size_t slot) {
       .as_tensor();
 }
 
+/// As torch.optim.optimizer._get_scalar_dtype has it.
+at::ScalarType step_dtype() { return c10::get_default_dtype_as_scalartype() == at::kDouble ? at::kDouble : at::kFloat; }
+
 GenericDict dict_of(const ParameterState& state) {
   GenericDict dict = make_dict();
   const Slots& first = state.slots.front();
-  if (first.step != nullptr) dict.insert("step", at::scalar_tensor(static_cast<double>(*first.step), at::kFloat));
+  if (first.step != nullptr) dict.insert("step", at::scalar_tensor(static_cast<double>(*first.step), step_dtype()));
   for (std::size_t i = 0; i < first.tensors.size(); ++i) dict.insert(first.tensors[i].name, joined(state, i));
   return dict;
 }
