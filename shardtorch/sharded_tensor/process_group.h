@@ -96,9 +96,9 @@ class World {
 /// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
 /// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
 /// `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch 2.11's flight
-/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set, which
-/// the first group over Gloo does where the variable is not set.
-/// \throws c10::Error  the backend is not here; Error kPeer  a rank does not come.
+/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set,
+/// which the first group over Gloo does where the variable is not set. \throws c10::Error  the backend is not here;
+/// Error kPeer  a rank does not come.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);
 
