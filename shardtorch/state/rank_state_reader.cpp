@@ -6,6 +6,7 @@
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/io/local_disk.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
@@ -26,7 +27,7 @@ using torch_save::TensorView;
 /// The ranks and sizes of a process, which must be those of the save.
 void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
   const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
-    TORCH_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
+    SHARD_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
   };
   check("Local rank", saved.local_rank, group.rank());
   check("Global rank", saved.rank, world.rank());
@@ -64,7 +65,7 @@ ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMeta
 at::Device device_of(const std::string& location) {
   const at::Device device(location);
   if (!device.is_cuda() || at::hasCUDA()) return device;
-  TORCH_CHECK(false, "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", location);
+  SHARD_CHECK(false, "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", location);
 }
 
 /// One file's tree becomes values. What pickles share is shared afterwards: tensors, storages, containers.
@@ -90,7 +91,7 @@ class StateReader {
   }
 
   static void need_world() {
-    TORCH_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
+    SHARD_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
                 "loading ShardedTensor");
   }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/builtin_ops.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/modules.h"
 
 namespace shard {
@@ -55,19 +56,19 @@ ShardedTensor sharded_in(const StateDict& state, const std::string& key) {
 }
 
 void copy_shards(const std::string& key, const ShardedTensor& to, const ShardedTensor& from) {
-  TORCH_CHECK(from.defined() && copy_local_shards(to, from), "Error(s) in loading state_dict: ", key,
+  SHARD_CHECK(from.defined() && copy_local_shards(to, from), "Error(s) in loading state_dict: ", key,
               " is sharded, its shards here are others than those of the state");
 }
 
 void copy_value(const std::string& key, at::Tensor to, const c10::IValue& value) {
-  TORCH_CHECK(value.isTensor(), "Error(s) in loading state_dict: ", key, " is a ", value.tagKind(), ", no tensor");
+  SHARD_CHECK(value.isTensor(), "Error(s) in loading state_dict: ", key, " is a ", value.tagKind(), ", no tensor");
   const at::Tensor& from = value.toTensor();
   const at::NoGradGuard no_grad;
   if (const ShardedTensor sharded = ShardedTensor::of(to); sharded.defined()) {
     return copy_shards(key, sharded, ShardedTensor::of(from));
   }
-  TORCH_CHECK(!ShardedTensor::of(from).defined(), "Error(s) in loading state_dict: ", key, " is not sharded here");
-  TORCH_CHECK(to.sizes() == from.sizes(), "Error(s) in loading state_dict: size mismatch for ", key,
+  SHARD_CHECK(!ShardedTensor::of(from).defined(), "Error(s) in loading state_dict: ", key, " is not sharded here");
+  SHARD_CHECK(to.sizes() == from.sizes(), "Error(s) in loading state_dict: size mismatch for ", key,
               ": copying a param with shape ", from.sizes(), ", the shape in current model is ", to.sizes());
   to.copy_(from);
 }
@@ -123,7 +124,7 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
   for (const auto& item : state) {
     if (!known.contains(item.key())) result.unexpected_keys.push_back(item.key());
   }
-  TORCH_CHECK(!strict || (result.missing_keys.empty() && result.unexpected_keys.empty()),
+  SHARD_CHECK(!strict || (result.missing_keys.empty() && result.unexpected_keys.empty()),
               "Error(s) in loading state_dict: Missing key(s): ", result.missing_keys,
               ". Unexpected key(s): ", result.unexpected_keys);
   for (const auto& [key, tensor] : found) copy_value(key, tensor, state[key]);
@@ -132,7 +133,7 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 
 LoadWithProcessGroup::LoadWithProcessGroup(ProcessGroupPtr group) {
   const std::scoped_lock lock(load_group().mutex);
-  TORCH_CHECK(load_group().group == nullptr,
+  SHARD_CHECK(load_group().group == nullptr,
               "ProcessGroup already set by previous \"load_with_process_group\" context manager");
   load_group().group = std::move(group);
 }
