@@ -25,7 +25,8 @@ namespace shard {
 
 class C10dGroup;
 
-/// Bytes of tensors that a rank gave to collectives or received by them.
+/// Bytes of tensors that a rank gave to collectives or received by them: those of collectives.h and those that move
+/// shards (gather, reshard, shard_tensor), without what stays on the rank.
 struct WireBytes {
   std::int64_t direct = 0;  ///< From and into tensors on the device where the group wants them.
   std::int64_t staged = 0;  ///< Through a copy on that device, or in host memory, of a tensor elsewhere.
@@ -62,8 +63,8 @@ class ProcessGroup {
   void set_timeout(std::chrono::milliseconds timeout) const;
   /// What collectives of tensors have moved on this rank since the group was made.
   WireBytes wire_bytes() const;
-  /// Adds what one of them moves. Inside shardtorch only.
-  void count_wire_bytes(const at::Tensor& tensor) const;
+  /// Adds what one of them moves, as which dtype. Inside shardtorch only.
+  void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;
 
  private:
   std::shared_ptr<Group> group_;

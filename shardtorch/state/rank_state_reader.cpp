@@ -6,6 +6,7 @@
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/io/local_disk.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
@@ -26,7 +27,7 @@ using torch_save::TensorView;
 /// The ranks and sizes of a process, which must be those of the save.
 void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
   const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
-    TORCH_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
+    SHARD_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
   };
   check("Local rank", saved.local_rank, group.rank());
   check("Global rank", saved.rank, world.rank());
@@ -78,7 +79,7 @@ ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMeta
 
 /// torch.load's errors for tensors of devices that are not here.
 void check_here(at::Device device) {
-  TORCH_CHECK(!device.is_cuda() || at::hasCUDA(),
+  SHARD_CHECK(!device.is_cuda() || at::hasCUDA(),
               "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
 }
 
@@ -107,7 +108,7 @@ class StateReader {
   }
 
   static void need_world() {
-    TORCH_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
+    SHARD_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
                 "loading ShardedTensor");
   }
 

@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     shard::destroy_process_group();
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", shard::message_of(error).c_str());
     return EXIT_FAILURE;
   }
 }
