@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "libshard/core/error.h"
 #include "shardtorch/checkpoint/checkpoint.h"
 #include "shardtorch/sharded_tensor/modules.h"
 
@@ -111,12 +110,8 @@ int main(int argc, char** argv) {
   }
   try {
     return run(verb, argv[2]);
-  } catch (const shard::Error& error) {
-    std::fprintf(stderr, "shard_module: error: %s: %s\n", error.file().c_str(), error.what());
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "shard_module: error: %s\n", error.what_without_backtrace());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "shard_module: error: %s\n", error.what());
+    std::fprintf(stderr, "shard_module: error: %s\n", shard::message_of(error).c_str());
   }
   return EXIT_FAILURE;
 }

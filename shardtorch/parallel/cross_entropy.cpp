@@ -12,9 +12,9 @@ namespace shard::parallel {
 namespace {
 
 void check_shapes(const at::Tensor& logits, const at::Tensor& targets, const Chunk& chunk) {
-  TORCH_CHECK_VALUE(logits.dim() >= 1 && logits.size(-1) == chunk.size, "this rank has ", chunk.size, " of ",
+  SHARD_CHECK_VALUE(logits.dim() >= 1 && logits.size(-1) == chunk.size, "this rank has ", chunk.size, " of ",
                     chunk.whole, " classes, but the logits have the shape ", logits.sizes());
-  TORCH_CHECK_VALUE(targets.sizes() == logits.sizes().slice(0, logits.dim() - 1), "the targets have the shape ",
+  SHARD_CHECK_VALUE(targets.sizes() == logits.sizes().slice(0, logits.dim() - 1), "the targets have the shape ",
                     targets.sizes(), ", but the logits ", logits.sizes());
 }
 
@@ -46,7 +46,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, st
   check_shapes(logits, targets, chunk);
   const at::Tensor ignored = targets.eq(options.ignore_index);
   const at::Tensor outside = targets.lt(0).logical_or(targets.ge(classes)).logical_and(ignored.logical_not());
-  TORCH_CHECK_INDEX(!outside.any().item<bool>(), "a target is out of bounds: there are ", classes, " classes");
+  SHARD_CHECK_INDEX(!outside.any().item<bool>(), "a target is out of bounds: there are ", classes, " classes");
   const auto summed = [&](const at::Tensor& part) {
     return functional::all_reduce(part, functional::Losses::kReplicated, ranks);
   };

@@ -12,7 +12,7 @@ namespace shard::parallel {
 
 void check_indices(const at::Tensor& indices, std::int64_t rows) {
   if (indices.numel() == 0) return;
-  TORCH_CHECK_INDEX(indices.min().item<std::int64_t>() >= 0 && indices.max().item<std::int64_t>() < rows,
+  SHARD_CHECK_INDEX(indices.min().item<std::int64_t>() >= 0 && indices.max().item<std::int64_t>() < rows,
                     "index out of range: a table of ", rows, " rows, indices from ", indices.min().item<std::int64_t>(),
                     " to ", indices.max().item<std::int64_t>());
 }

@@ -31,15 +31,15 @@ struct Bags {
 
 Bags bags_of(const at::Tensor& indices, const at::Tensor& offsets, const at::Tensor& weights,
              const torch::nn::EmbeddingBagOptions& options) {
-  TORCH_CHECK_VALUE(!weights.defined() || mode_of(options) == kSum, "per_sample_weights are for sums only");
-  TORCH_CHECK_VALUE(!weights.defined() || weights.sizes() == indices.sizes(), "per_sample_weights have the shape ",
+  SHARD_CHECK_VALUE(!weights.defined() || mode_of(options) == kSum, "per_sample_weights are for sums only");
+  SHARD_CHECK_VALUE(!weights.defined() || weights.sizes() == indices.sizes(), "per_sample_weights have the shape ",
                     weights.sizes(), ", but the indices ", indices.sizes());
   const at::Tensor flat = weights.defined() ? weights.reshape(-1) : at::Tensor();
   if (indices.dim() == 2) {
-    TORCH_CHECK_VALUE(!offsets.defined(), "offsets are for indices of one dimension");
+    SHARD_CHECK_VALUE(!offsets.defined(), "offsets are for indices of one dimension");
     return {indices.reshape(-1), at::arange(indices.size(0), indices.options()) * indices.size(1), flat};
   }
-  TORCH_CHECK_VALUE(indices.dim() == 1 && offsets.defined() && offsets.dim() == 1,
+  SHARD_CHECK_VALUE(indices.dim() == 1 && offsets.defined() && offsets.dim() == 1,
                     "indices of one dimension need offsets of one dimension");
   return {indices, options.include_last_offset() ? offsets.slice(0, 0, -1) : offsets, flat};
 }

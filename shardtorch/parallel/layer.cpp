@@ -35,7 +35,7 @@ at::Tensor own_part(const at::Tensor& whole, const ProcessGroup& group) {
 }
 
 void check_member(const ProcessGroup& group) {
-  TORCH_CHECK_VALUE(group.is_member(), "this process is not a member of the group ", group.name());
+  SHARD_CHECK_VALUE(group.is_member(), "this process is not a member of the group ", group.name());
 }
 
 }  // namespace

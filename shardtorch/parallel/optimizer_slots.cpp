@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "shardtorch/sharded_tensor/errors.h"
+
 namespace shard::parallel {
 
 namespace {
@@ -85,7 +87,7 @@ std::tuple<double, double> pair_of(const c10::IValue& value) {
   std::vector<c10::IValue> items;
   if (value.isTuple()) items = value.toTupleRef().elements().vec();
   if (value.isList()) items = value.toList().vec();
-  TORCH_CHECK_VALUE(items.size() == 2, "betas are two numbers, but found a ", value.tagKind());
+  SHARD_CHECK_VALUE(items.size() == 2, "betas are two numbers, but found a ", value.tagKind());
   return {number(items[0]), number(items[1])};
 }
 
@@ -108,7 +110,7 @@ std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericD
   return std::make_unique<SGDOptions>(std::move(options));
 }
 
-[[noreturn]] void refuse() { TORCH_CHECK_VALUE(false, "the optimizer is neither Adam nor AdamW nor SGD"); }
+[[noreturn]] void refuse() { throw c10::ValueError("the optimizer is neither Adam nor AdamW nor SGD"); }
 
 /// Calls with the options as what they are. \throws c10::ValueError
 template <class Visit>
@@ -154,7 +156,7 @@ struct Changed {
 
 double number(const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
-  TORCH_CHECK_VALUE(value.isScalar(), "an optimizer's state has a ", value.tagKind(), " where a number belongs");
+  SHARD_CHECK_VALUE(value.isScalar(), "an optimizer's state has a ", value.tagKind(), " where a number belongs");
   return value.toScalar().toDouble();
 }
 

@@ -45,7 +45,7 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
     std::vector<std::string>& names = states.groups.emplace_back();
     for (const at::Tensor& tensor : group.params()) {
       const auto found = known.find(tensor.unsafeGetTensorImpl());
-      TORCH_CHECK_VALUE(found != known.end(), "the optimizer has a parameter of the shape ", tensor.sizes(),
+      SHARD_CHECK_VALUE(found != known.end(), "the optimizer has a parameter of the shape ", tensor.sizes(),
                         " that is not a local parameter of the module");
       const LocalParameter& local = found->second;
       if (names.empty() || names.back() != local.name) names.push_back(local.name);
@@ -74,10 +74,13 @@ at::Tensor joined(const ParameterState& state, std::size_t slot) {
       .as_tensor();
 }
 
+/// As torch.optim.optimizer._get_scalar_dtype has it.
+at::ScalarType step_dtype() { return c10::get_default_dtype_as_scalartype() == at::kDouble ? at::kDouble : at::kFloat; }
+
 GenericDict dict_of(const ParameterState& state) {
   GenericDict dict = make_dict();
   const Slots& first = state.slots.front();
-  if (first.step != nullptr) dict.insert("step", at::scalar_tensor(static_cast<double>(*first.step), at::kFloat));
+  if (first.step != nullptr) dict.insert("step", at::scalar_tensor(static_cast<double>(*first.step), step_dtype()));
   for (std::size_t i = 0; i < first.tensors.size(); ++i) dict.insert(first.tensors[i].name, joined(state, i));
   return dict;
 }
@@ -103,13 +106,13 @@ class Restoring {
  private:
   static c10::IValue member(const GenericDict& dict, const char* name) {
     const auto found = dict.find(name);
-    TORCH_CHECK_VALUE(found != dict.end(), "the optimizer's state has no '", name, "'");
+    SHARD_CHECK_VALUE(found != dict.end(), "the optimizer's state has no '", name, "'");
     return found->value();
   }
 
   void add_state(const std::string& name, ParameterState& own, const GenericDict& saved) {
     const auto found = saved.find(name);
-    TORCH_CHECK_VALUE(found != saved.end(), "the optimizer's state has nothing of '", name, "'");
+    SHARD_CHECK_VALUE(found != saved.end(), "the optimizer's state has nothing of '", name, "'");
     const GenericDict values = found->value().toGenericDict();
     const Slots& first = own.slots.front();
     if (first.step != nullptr) {
@@ -124,7 +127,7 @@ class Restoring {
 
   void add_copy(const std::string& name, const at::Tensor& to, const at::Tensor& from) {
     const ShardedTensor sharded = ShardedTensor::of(to), loaded = ShardedTensor::of(from);
-    TORCH_CHECK_VALUE(sharded.defined() == loaded.defined() && to.sizes() == from.sizes() &&
+    SHARD_CHECK_VALUE(sharded.defined() == loaded.defined() && to.sizes() == from.sizes() &&
                           (!sharded.defined() || has_same_boxes(sharded, loaded)),
                       "the optimizer's '", name, "' has another shape, or other shards: expected ", to.sizes(),
                       ", found ", from.sizes());
@@ -145,7 +148,7 @@ class Restoring {
       actions_.push_back([&group, options] { group.set_options(options->clone()); });
       return;
     }
-    TORCH_CHECK_VALUE(false, "the optimizer's state has no group of '", names.front(), "'");
+    SHARD_CHECK_VALUE(false, "the optimizer's state has no group of '", names.front(), "'");
   }
 
   NamedStates states_;
@@ -186,7 +189,7 @@ void init_optimizer_state(Optimizer& optimizer) {
 }
 
 void set_optimizer_state(const torch::nn::Module& module, Optimizer& optimizer, const c10::IValue& state) {
-  TORCH_CHECK_VALUE(state.isGenericDict(), "an optimizer's state is a dict, but found a ", state.tagKind());
+  SHARD_CHECK_VALUE(state.isGenericDict(), "an optimizer's state is a dict, but found a ", state.tagKind());
   init_optimizer_state(optimizer);
   Restoring(module, optimizer, state.toGenericDict()).apply();
 }

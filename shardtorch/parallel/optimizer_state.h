@@ -19,9 +19,9 @@
 
 namespace shard::parallel {
 
-/// Tensors are shared with the optimizer; "step" is a float32 scalar of its own, as Python's is. Parameters that have
-/// had no step have no entry.
-/// \throws c10::ValueError  an optimizer of another class; a tensor of it that is not a local parameter of `module`
+/// Tensors are shared with the optimizer; "step" is a scalar of its own, as Python's is: float64 where that is the
+/// default dtype, else float32. Parameters that have had no step have no entry. \throws c10::ValueError  an optimizer
+/// of another class; a tensor of it that is not a local parameter of `module`
 ///   (parameters.h).
 c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
 

@@ -35,7 +35,7 @@ std::vector<at::Tensor> local_parameters(const torch::nn::Module& module) {
 }
 
 double grad_norm(const torch::nn::Module& module, double p, const ProcessGroupPtr& group) {
-  TORCH_CHECK_VALUE(p > 0, "the order of a norm must be above 0, but found ", p);
+  SHARD_CHECK_VALUE(p > 0, "the order of a norm must be above 0, but found ", p);
   const ProcessGroupPtr ranks = group_or_default(group);
   const bool is_max = std::isinf(p);
   double own = 0;
@@ -54,7 +54,7 @@ double grad_norm(const torch::nn::Module& module, double p, const ProcessGroupPt
 double clip_grad_norm_(const torch::nn::Module& module, double max_norm, double p, bool error_if_nonfinite,
                        const ProcessGroupPtr& group) {
   const double norm = grad_norm(module, p, group);
-  TORCH_CHECK(!error_if_nonfinite || std::isfinite(norm), "The total norm of order ", p,
+  SHARD_CHECK(!error_if_nonfinite || std::isfinite(norm), "The total norm of order ", p,
               " for gradients from `parameters` is non-finite, so it cannot be clipped");
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;

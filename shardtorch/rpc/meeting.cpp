@@ -4,6 +4,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "shardtorch/sharded_tensor/errors.h"
+
 namespace shard {
 
 namespace {
@@ -42,7 +44,7 @@ void Meeting::wait_for(const std::vector<std::string>& keys) const {
       if (!store_->check({keys[worker]})) missing += (missing.empty() ? "" : ", ") + std::to_string(worker);
     }
     if (missing.empty()) throw;
-    TORCH_CHECK(false, "RPC: worker ", missing, " did not come within ", timeout_.count(), " ms");
+    SHARD_CHECK(false, "RPC: worker ", missing, " did not come within ", timeout_.count(), " ms");
   }
 }
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
 #include <torch/csrc/distributed/rpc/utils.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <mutex>
@@ -17,6 +18,7 @@
 
 #include "libshard/ranks/wire.h"
 #include "shardtorch/rpc/meeting.h"
+#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard {
 
@@ -30,10 +32,8 @@ constexpr int kThreads = 4;  // They serve fetches, which copy.
 
 float seconds(std::chrono::milliseconds time) { return static_cast<float>(time.count()) / 1000; }
 
-/// Without a backtrace, on one line.
-std::string text_of(const std::exception& error) {
-  const auto* const c10_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+std::string first_line_of(const std::exception& error) {
+  const std::string text = message_of(error);
   return text.substr(0, text.find('\n'));
 }
 
@@ -49,7 +49,7 @@ class Shelf {
   Shard look_up(std::int64_t number) const {
     const std::lock_guard lock(mutex_);
     const auto found = shards_.find(number);
-    TORCH_CHECK(found != shards_.end(), "no shard is published as number ", number);
+    SHARD_CHECK(found != shards_.end(), "no shard is published as number ", number);
     return found->second;
   }
   void take(std::int64_t number) {
@@ -100,14 +100,14 @@ class FetchCallback final : public torch_rpc::RequestCallback {
 
   c10::intrusive_ptr<Message> answer_or_error(const Message& request) const {
     try {
-      TORCH_CHECK(request.type() == torch_rpc::SCRIPT_RREF_FETCH_CALL, "only shards can be fetched here");
+      SHARD_CHECK(request.type() == torch_rpc::SCRIPT_RREF_FETCH_CALL, "only shards can be fetched here");
       const auto call = torch_rpc::ScriptRRefFetchCall::fromMessage(request);
       const Shard shard = shelf_->look_up(call->rrefId().localId_);
       auto answer = torch_rpc::ScriptRRefFetchRet({to_value(shard)}).toMessage();
       answer->setId(request.id());
       return answer;
     } catch (const std::exception& error) {
-      return torch_rpc::createExceptionResponse(text_of(error), request.id());
+      return torch_rpc::createExceptionResponse(first_line_of(error), request.id());
     }
   }
 
@@ -131,11 +131,16 @@ class WithoutSigpipe {
   sigset_t before_{};
 };
 
-std::vector<Worker> gather_workers(Meeting& meeting, const std::string& own_name) {
+/// \throws c10::ValueError  a device map is for somebody else.
+std::vector<Worker> gather_workers(Meeting& meeting, const RpcOptions& options) {
   std::vector<Worker> workers;
-  for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(own_name)))) {
+  for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(options.name)))) {
     const int id = static_cast<int>(workers.size());
     workers.push_back({id, std::string(as_text(name))});
+  }
+  for (const auto& [name, map] : options.device_maps) {
+    SHARD_CHECK_VALUE(std::ranges::find(workers, name, &Worker::name) != workers.end(), "RPC: a device map is for '",
+                      name, "', which is not the name of a worker");
   }
   return workers;
 }
@@ -157,7 +162,7 @@ std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, 
       std::make_unique<FetchCallback>(std::move(shelf)));
   agent->setTypeResolver(
       std::make_shared<torch_rpc::TypeResolver>([](const c10::QualifiedName& name) -> c10::StrongTypePtr {
-        TORCH_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is not a shard");
+        SHARD_CHECK(false, "RPC: a value of type ", name.qualifiedName(), " is not a shard");
       }));
   torch_rpc::RpcAgent::setCurrentRpcAgent(agent);  // Torch unpickles messages with the current agent's resolver.
   try {
@@ -174,7 +179,7 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
   TensorPipeRpc(c10d::Store& store, const RpcOptions& options)
       : options_(options),
         meeting_(store, options.rank, options.world_size, options.timeout),
-        workers_(gather_workers(meeting_, options.name)),
+        workers_(gather_workers(meeting_, options)),
         agent_(start_agent(meeting_, options, shelf_)) {}
   /// A program that ends without shutdown_rpc.
   ~TensorPipeRpc() override { stop(); }
@@ -194,6 +199,8 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
 
  private:
   at::IValue request(const Worker& owner, std::int64_t number) const;
+  /// To where the device map says that what lives on that device of `owner` goes.
+  void bring(Shard& shard, const Worker& owner) const;
   void stop();
 
   RpcOptions options_;
@@ -226,7 +233,7 @@ Bytes TensorPipeRpc::publish(const Shard& shard) {
 void TensorPipeRpc::withdraw(const Bytes& published) noexcept { shelf_->take(WireReader(published).number()); }
 
 RemoteShard TensorPipeRpc::remote_shard(int owner, const Bytes& published) {
-  TORCH_CHECK_VALUE(owner >= 0 && owner < options_.world_size, "RPC: there is no worker ", owner);
+  SHARD_CHECK_VALUE(owner >= 0 && owner < options_.world_size, "RPC: there is no worker ", owner);
   const Worker& worker = workers_[static_cast<std::size_t>(owner)];
   return {worker, std::make_shared<Fetch>(shared_from_this(), worker, WireReader(published).number())};
 }
@@ -241,13 +248,24 @@ at::IValue TensorPipeRpc::request(const Worker& owner, std::int64_t number) cons
   return torch_rpc::ScriptRRefFetchRet::fromMessage(*answer)->values().at(0);
 }
 
+void TensorPipeRpc::bring(Shard& shard, const Worker& owner) const {
+  const auto map = options_.device_maps.find(owner.name);
+  if (map == options_.device_maps.end()) return;
+  const at::Device there = shard.metadata.placement ? shard.metadata.placement->device() : at::Device(at::kCPU);
+  const auto here = map->second.find(there);
+  if (here == map->second.end()) return;
+  shard.tensor = shard.tensor.detach().to(here->second).set_requires_grad(shard.tensor.requires_grad());
+}
+
 Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
-  TORCH_CHECK(!stopped_, "RPC: the shard of ", owner.name, " is out of reach: RPC has been shut down here");
+  SHARD_CHECK(!stopped_, "RPC: the shard of ", owner.name, " is out of reach: RPC has been shut down here");
   try {
-    return from_value(request(owner, number));
+    Shard shard = from_value(request(owner, number));
+    bring(shard, owner);
+    return shard;
   } catch (const std::exception& error) {
-    TORCH_CHECK(false, "RPC: the shard of ", owner.name, " cannot be fetched (timeout ", options_.timeout.count(),
-                " ms): ", text_of(error));
+    SHARD_CHECK(false, "RPC: the shard of ", owner.name, " cannot be fetched (timeout ", options_.timeout.count(),
+                " ms): ", first_line_of(error));
   }
 }
 
@@ -272,10 +290,10 @@ void TensorPipeRpc::stop() {
 }  // namespace
 
 std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const RpcOptions& options) {
-  TORCH_CHECK(!current_rpc_agent() && !torch_rpc::RpcAgent::isCurrentRpcAgentSet(), "RPC is initialized already");
-  TORCH_CHECK_VALUE(options.rank >= 0 && options.rank < options.world_size, "RPC: rank ", options.rank, " is none of ",
+  SHARD_CHECK(!current_rpc_agent() && !torch_rpc::RpcAgent::isCurrentRpcAgentSet(), "RPC is initialized already");
+  SHARD_CHECK_VALUE(options.rank >= 0 && options.rank < options.world_size, "RPC: rank ", options.rank, " is none of ",
                     options.world_size);
-  TORCH_CHECK_VALUE(!options.name.empty(), "RPC: a worker needs a name");
+  SHARD_CHECK_VALUE(!options.name.empty(), "RPC: a worker needs a name");
   auto rpc = std::make_shared<TensorPipeRpc>(*store, options);
   set_current_rpc_agent(rpc);
   return rpc;
@@ -283,7 +301,7 @@ std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const 
 
 void shutdown_rpc() {
   const auto rpc = std::dynamic_pointer_cast<TensorPipeRpc>(current_rpc_agent());
-  TORCH_CHECK(rpc, "RPC is not initialized");
+  SHARD_CHECK(rpc, "RPC is not initialized");
   set_current_rpc_agent(nullptr);
   rpc->shut_down();
 }

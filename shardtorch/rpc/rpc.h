@@ -4,8 +4,9 @@
 /// Order: init_rpc before init_process_group or after, on all workers; at the end a barrier, then shutdown_rpc, then
 /// destroy_process_group. A program that ends without shutdown_rpc ends, with warnings of torch's on stderr.
 ///
-/// What a fetch brings is what the tensor holds at that moment: owners should not write meanwhile. Shards on CUDA
-/// arrive on the CPU; their placement still says where they live. A shard is within reach until its owner's
+/// What a fetch brings is what the tensor holds at that moment: owners should not write meanwhile. Shards travel
+/// as copies on the CPU and arrive there, or where RpcOptions::device_maps says; their placement still says where they
+/// live. A shard is within reach until its owner's
 /// ShardedTensor dies; a fetch after that, or from a dead worker, is an error within the timeout, mostly at once.
 ///
 /// Messages are TensorPipe's, over TCP, for a network that is trusted; nothing but fetches of published shards is
@@ -14,9 +15,11 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unordered_map>
 
 #include "shardtorch/sharded_tensor/rpc.h"
 
@@ -26,6 +29,8 @@ struct RpcOptions {
   std::string name;  ///< "worker0"; every worker's is its own.
   int rank = 0, world_size = 1;
   std::chrono::milliseconds timeout{60'000};  ///< For each fetch, and for workers to come.
+  /// By the name of a worker: where shards on its devices arrive here. Others arrive on the CPU.
+  std::map<std::string, std::unordered_map<at::Device, at::Device>> device_maps{};
 };
 
 /// Starts this process's agent and makes it the current one (set_current_rpc_agent). All workers call it; they meet in

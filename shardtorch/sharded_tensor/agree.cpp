@@ -60,13 +60,13 @@ Bytes data_of(std::span<const std::byte> message) {
   WireReader in(message);
   const auto answer = static_cast<Answer>(in.number());
   const std::string text = in.text();
-  TORCH_CHECK_VALUE(answer != Answer::kValue, text);
-  TORCH_CHECK_INDEX(answer != Answer::kIndex, text);
-  TORCH_CHECK_TYPE(answer != Answer::kType, text);
-  TORCH_CHECK_NOT_IMPLEMENTED(answer != Answer::kNotImplemented, text);
+  SHARD_CHECK_VALUE(answer != Answer::kValue, text);
+  SHARD_CHECK_INDEX(answer != Answer::kIndex, text);
+  SHARD_CHECK_TYPE(answer != Answer::kType, text);
+  SHARD_CHECK_NOT_IMPLEMENTED(answer != Answer::kNotImplemented, text);
   SHARD_CHECK_ATTRIBUTE(answer != Answer::kAttribute, text);
   if (answer == Answer::kShard) throw in.error();
-  TORCH_CHECK(answer == Answer::kData, text);
+  SHARD_CHECK(answer == Answer::kData, text);
   return to_bytes(text);
 }
 
@@ -88,7 +88,7 @@ void expect_same_words(const Words& own, int own_rank, const Bytes& message, std
   WireReader in(message);
   for (const std::string& word : own) {
     const std::string other = in.text();
-    TORCH_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
+    SHARD_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
@@ -71,18 +72,10 @@ ShardedTensor with_local_tensors(const ShardedTensor& like, const Change& change
 
 // --- Operators of the dispatcher ------------------------------------------------------------------------------------
 
-ShardedTensor sharded(Args args, std::size_t index) {
-  return index < args.size() && args[index].isTensor() ? ShardedTensor::of(args[index].toTensor()) : ShardedTensor();
-}
-
-const c10::IValue& arg_or(Args args, std::size_t index, const c10::IValue& otherwise) {
-  return index < args.size() && !args[index].isNone() ? args[index] : otherwise;
-}
-
 std::pair<ShardedTensor, ShardedTensor> both_sharded(Args args, std::string_view op) {
-  TORCH_CHECK_VALUE(args.size() >= 2, "Expected two arguments for torch.", op);
-  std::pair tensors(sharded(args, 0), sharded(args, 1));
-  TORCH_CHECK_TYPE(tensors.first.defined() && tensors.second.defined(), "Both arguments to torch.", op,
+  SHARD_CHECK_VALUE(args.size() >= 2, "Expected two arguments for torch.", op);
+  std::pair tensors(sharded_arg(args, 0), sharded_arg(args, 1));
+  SHARD_CHECK_TYPE(tensors.first.defined() && tensors.second.defined(), "Both arguments to torch.", op,
                    " need to be of type ShardedTensor");
   return tensors;
 }
@@ -99,25 +92,25 @@ std::optional<c10::IValue> run_allclose(Args args) {
 }
 
 std::optional<c10::IValue> run_clone(Args args) {
-  TORCH_CHECK(arg_or(args, 1, at::MemoryFormat::Preserve).toMemoryFormat() == at::MemoryFormat::Preserve,
+  SHARD_CHECK(arg_or(args, 1, at::MemoryFormat::Preserve).toMemoryFormat() == at::MemoryFormat::Preserve,
               "Only support torch.preserve_format for ShardedTensor!");
-  return clone(sharded(args, 0)).as_tensor();
+  return clone(sharded_arg(args, 0)).as_tensor();
 }
 
-std::optional<c10::IValue> run_detach(Args args) { return detach(sharded(args, 0)).as_tensor(); }
+std::optional<c10::IValue> run_detach(Args args) { return detach(sharded_arg(args, 0)).as_tensor(); }
 
 std::optional<c10::IValue> run_requires_grad(Args args) {
-  return requires_grad_(sharded(args, 0), arg_or(args, 1, true).toBool()).as_tensor();
+  return requires_grad_(sharded_arg(args, 0), arg_or(args, 1, true).toBool()).as_tensor();
 }
 
 std::optional<c10::IValue> run_copy(Args args) {
-  const auto to = sharded(args, 0), from = sharded(args, 1);
+  const auto to = sharded_arg(args, 0), from = sharded_arg(args, 1);
   if (!to.defined() || !from.defined()) return std::nullopt;
   return copy_(to, from, arg_or(args, 2, false).toBool()).as_tensor();
 }
 
 std::optional<c10::IValue> run_type_as(Args args) {
-  const auto tensor = sharded(args, 0);
+  const auto tensor = sharded_arg(args, 0);
   if (!tensor.defined() || args.size() < 2) return std::nullopt;
   return tensor.to(args[1].toTensor().scalar_type()).as_tensor();
 }
@@ -127,24 +120,45 @@ std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args) { return f
 
 }  // namespace
 
+ShardedTensor sharded_arg(Args args, std::size_t index) {
+  return index < args.size() && args[index].isTensor() ? ShardedTensor::of(args[index].toTensor()) : ShardedTensor();
+}
+
+c10::IValue arg_or(Args args, std::size_t index, c10::IValue otherwise) {
+  return index < args.size() && !args[index].isNone() ? args[index] : std::move(otherwise);
+}
+
 BuiltinOp builtin_op(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, BuiltinOp>, 8> kOps{{
+  static constexpr auto kOps = std::to_array<std::pair<std::string_view, BuiltinOp>>({
       {"_has_compatible_shallow_copy_type", run_has_compatible_shallow_copy_type},
+      {"addmm", run_addmm},
       {"allclose", run_allclose},
       {"clone", run_clone},
       {"copy_", run_copy},
       {"detach", run_detach},
+      {"empty_like", run_empty_like},
       {"equal", run_equal},
+      {"fill_", run_fill},
+      {"full_like", run_full_like},
+      {"matmul", run_matmul},
+      {"normal_", run_normal},
+      {"ones_like", run_ones_like},
+      {"rand_like", run_rand_like},
+      {"randn_like", run_randn_like},
       {"requires_grad_", run_requires_grad},
+      {"t", run_t},
       {"type_as", run_type_as},
-  }};
+      {"uniform_", run_uniform},
+      {"zero_", run_zero},
+      {"zeros_like", run_zeros_like},
+  });
   const auto found = std::ranges::find(kOps, name, &std::pair<std::string_view, BuiltinOp>::first);
   return found == kOps.end() ? nullptr : found->second;
 }
 
 void check_same_group(at::ArrayRef<ShardedTensor> tensors) {
   for (const auto& tensor : tensors) {
-    TORCH_CHECK(impl_of(tensor).group == impl_of(tensors.front()).group,
+    SHARD_CHECK(impl_of(tensor).group == impl_of(tensors.front()).group,
                 "All distributed tensors should use the same ProcessGroup if used together in an op.");
   }
 }
@@ -199,7 +213,7 @@ ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad) {
 ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking) {
   check_same_group({to, from});
   const ShardedTensorMetadata &target = to.metadata(), &source = from.metadata();
-  TORCH_CHECK(target.size == source.size && target.shards_metadata == source.shards_metadata &&
+  SHARD_CHECK(target.size == source.size && target.shards_metadata == source.shards_metadata &&
                   copy_local_shards(to, from, non_blocking),
               "inplace copy can only happen between two ShardedTensor with same metadata!");
   return to;

@@ -2,10 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/sharded_tensor/wire.h"
 
 namespace shard {
 
@@ -14,13 +18,13 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 const ProcessGroup& member_of(const ProcessGroupPtr& group) {
-  TORCH_CHECK_VALUE(group->is_member(), "this process is not a member of group ", group->name());
+  SHARD_CHECK_VALUE(group->is_member(), "this process is not a member of group ", group->name());
   return *group;
 }
 
 /// The elements of `tensor`, one after the other where the transport reads them: the tensor itself if it lies so.
 at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
-  group.count_wire_bytes(tensor);
+  group.count_wire_bytes(tensor, tensor.scalar_type());
   return tensor.resolve_conj().resolve_neg().contiguous().to(group.preferred_device());
 }
 
@@ -28,10 +32,10 @@ at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
 class Landing {
  public:
   Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
-    group.count_wire_bytes(tensor_);
-    const bool in_place = tensor_.device() == group.preferred_device() && tensor_.is_contiguous() &&
-                          !tensor_.is_conj() && !tensor_.is_neg();
-    wire_ = in_place ? tensor_ : at::empty(tensor_.sizes(), tensor_.options().device(group.preferred_device()));
+    group.count_wire_bytes(tensor_, tensor_.scalar_type());
+    wire_ = travels_as_it_lies(group, tensor_, tensor_.scalar_type())
+                ? tensor_
+                : at::empty(tensor_.sizes(), tensor_.options().device(group.preferred_device()));
   }
   const at::Tensor& wire() const { return wire_; }
   void finish() const {
@@ -42,29 +46,6 @@ class Landing {
   at::Tensor tensor_, wire_;
 };
 
-/// A view. \pre packed
-at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({tensor.numel()}).view(at::kByte); }
-
-Tensors bytes_of(const Tensors& tensors) {
-  Tensors bytes;
-  for (const at::Tensor& tensor : tensors) bytes.push_back(bytes_of(tensor));
-  return bytes;
-}
-
-std::span<std::byte> span_of(const at::Tensor& bytes) {
-  return {static_cast<std::byte*>(bytes.data_ptr()), bytes.nbytes()};
-}
-
-/// \pre packed tensors of bytes
-void exchange_bytes(const ProcessGroup& group, const Tensors& to, const Tensors& from) {
-  if (C10dGroup* const c10d = group.c10d()) return c10d->exchange(to, from);
-  std::vector<std::span<const std::byte>> out;
-  std::vector<std::span<std::byte>> in;
-  for (const at::Tensor& tensor : to) out.emplace_back(span_of(tensor));
-  for (const at::Tensor& tensor : from) in.push_back(span_of(tensor));
-  group.group().exchange(out, in);
-}
-
 /// \throws c10::TypeError  not of such numbers.
 void check_reducible(at::ScalarType dtype, ReduceOp how) {
   const bool is_order = how == ReduceOp::kMin || how == ReduceOp::kMax;
@@ -73,7 +54,7 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
   const bool can = is_order                 ? is_number && !at::isComplexType(dtype)
                    : how == ReduceOp::kMean ? is_number && !at::isIntegralType(dtype, false)
                                             : is_number;
-  TORCH_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
+  SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
 }
 
 /// What Gloo and NCCL both reduce by themselves; a mean is a sum that is divided.
@@ -96,7 +77,7 @@ c10d::ReduceOp c10d_op(ReduceOp how) {
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
   }
-  TORCH_CHECK(false, "not a reduction");
+  SHARD_CHECK(false, "not a reduction");
 }
 
 /// The numbers that a backend adds: a complex one is two.
@@ -114,7 +95,7 @@ at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp how) {
     case ReduceOp::kMax:
       return rows.amax(0);
   }
-  TORCH_CHECK(false, "not a reduction");
+  SHARD_CHECK(false, "not a reduction");
 }
 
 void divide_if_mean(const at::Tensor& reduced, const ProcessGroup& group, ReduceOp how) {
@@ -136,19 +117,47 @@ void all_reduce_in_parts(const ProcessGroup& group, const at::Tensor& tensor, Re
   exchange_bytes(group, Tensors(parts.size(), own), bytes_of(parts));
 }
 
-/// One part for each rank. \throws c10::ValueError  the dimension has no such parts.
-Tensors equal_parts(const at::Tensor& whole, std::int64_t dim, int ranks) {
-  TORCH_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
+/// Equal parts along `dim`, one after the other in one more dimension. \throws c10::ValueError  there are no such
+/// parts.
+at::Tensor as_rows(const at::Tensor& whole, std::int64_t dim, int ranks) {
+  SHARD_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
                     whole.sizes(), " cannot be cut into ", ranks, " equal parts");
-  return whole.tensor_split(ranks, dim);
+  const std::int64_t along = c10::maybe_wrap_dim(dim, whole.dim());
+  return whole.unflatten(along, {ranks, whole.size(along) / ranks}).movedim(along, 0);
 }
 
 void check_count(const Tensors& tensors, const ProcessGroup& group) {
-  TORCH_CHECK_VALUE(std::ssize(tensors) == group.size(), tensors.size(), " tensors for a group of ", group.size(),
+  SHARD_CHECK_VALUE(std::ssize(tensors) == group.size(), tensors.size(), " tensors for a group of ", group.size(),
                     " ranks");
 }
 
 }  // namespace
+
+bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as) {
+  return tensor.scalar_type() == travel_as && tensor.device() == group.preferred_device() && tensor.is_contiguous() &&
+         !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({tensor.numel()}).view(at::kByte); }
+
+Tensors bytes_of(const Tensors& tensors) {
+  Tensors bytes;
+  for (const at::Tensor& tensor : tensors) bytes.push_back(bytes_of(tensor));
+  return bytes;
+}
+
+std::span<std::byte> span_of(const at::Tensor& bytes) {
+  return {static_cast<std::byte*>(bytes.data_ptr()), bytes.nbytes()};
+}
+
+void exchange_bytes(const ProcessGroup& group, const Tensors& to, const Tensors& from) {
+  if (C10dGroup* const c10d = group.c10d()) return c10d->exchange(to, from);
+  std::vector<std::span<const std::byte>> out;
+  std::vector<std::span<std::byte>> in;
+  for (const at::Tensor& tensor : to) out.emplace_back(span_of(tensor));
+  for (const at::Tensor& tensor : from) in.push_back(span_of(tensor));
+  group.group().exchange(out, in);
+}
 
 void all_reduce(const at::Tensor& tensor, ReduceOp how, const ProcessGroupPtr& group) {
   const at::NoGradGuard no_grad;
@@ -209,15 +218,14 @@ at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how, std::int64_t di
   const ProcessGroupPtr found = group_or_default(group);
   const ProcessGroup& own = member_of(found);
   check_reducible(whole.scalar_type(), how);
-  Tensors parts = equal_parts(whole, dim, own.size());
-  for (at::Tensor& part : parts) part = packed(own, part);
+  const at::Tensor rows = packed(own, as_rows(whole, dim, own.size()));
   at::Tensor reduced;
   // Gloo's own reduces all parts on all ranks.
   if (is_native(own, whole.scalar_type(), how) && !own.preferred_device().is_cpu()) {
-    reduced = at::empty_like(parts.front());
-    own.c10d()->reduce_scatter(as_real(reduced), as_real(at::stack(parts)), c10d_op(how));
+    reduced = at::empty(rows.sizes().slice(1), rows.options());
+    own.c10d()->reduce_scatter(as_real(reduced), as_real(rows), c10d_op(how));
   } else {
-    reduced = reduce_parts(own, parts, how);
+    reduced = reduce_parts(own, rows.unbind(), how);
   }
   divide_if_mean(reduced, own, how);
   return reduced.to(whole.device());

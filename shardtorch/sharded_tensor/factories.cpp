@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
@@ -17,7 +18,7 @@ ShardedTensor filled(ShardedTensor tensor, const FillShard& fill) {
 }
 
 torch::nn::init::FanModeType fan_mode(const std::string& mode) {
-  TORCH_CHECK_VALUE(mode == "fan_in" || mode == "fan_out", "Mode ", mode,
+  SHARD_CHECK_VALUE(mode == "fan_in" || mode == "fan_out", "Mode ", mode,
                     " not supported, please use one of fan_in, fan_out");
   if (mode == "fan_in") return torch::kFanIn;
   return torch::kFanOut;
@@ -39,7 +40,7 @@ torch::nn::init::NonlinearityType nonlinearity_of(const std::string& name) {
   for (const auto& [known_name, nonlinearity] : known) {
     if (name == known_name) return nonlinearity;
   }
-  TORCH_CHECK_VALUE(false, "Unsupported nonlinearity ", name);
+  SHARD_CHECK_VALUE(false, "Unsupported nonlinearity ", name);
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ ShardedTensor randn_like(const ShardedTensor& tensor, const CreateOptions& optio
   return randn(tensor.sharding_spec(), tensor.sizes(), options);
 }
 
-ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
+ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                      ProcessGroupPtr group, bool init_rrefs) {
   return ShardedTensor::init_from_local_shards(std::move(local_shards), global_size, std::move(group), init_rrefs);
 }

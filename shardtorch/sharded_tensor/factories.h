@@ -27,7 +27,7 @@ ShardedTensor rand_like(const ShardedTensor& tensor, const CreateOptions& option
 ShardedTensor randn_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 
 /// See ShardedTensor::init_from_local_shards.
-ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
+ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                      ProcessGroupPtr group = nullptr, bool init_rrefs = false);
 
 }  // namespace shard::sharded_tensor

@@ -51,6 +51,8 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& fo
     const at::NoGradGuard no_grad;
     outputs = forward();
   }
+  // A view that was made without autograd could not be changed in place with it.
+  for (at::Tensor& output : outputs) output = output.variable_data();
   if (!autograd::compute_requires_grad(inputs)) return outputs;
   const std::shared_ptr<CollectiveNode> node(new CollectiveNode(std::move(backward)), autograd::deleteNode);
   node->set_next_edges(autograd::collect_next_edges(inputs));

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 
@@ -14,13 +15,13 @@ namespace {
 /// \throws c10::ValueError  `out` is not as the destination's, or another rank's, must be.
 void check_out(const std::optional<at::Tensor>& out, bool is_destination, int destination, at::IntArrayRef size) {
   if (!is_destination) {
-    TORCH_CHECK_VALUE(!out.has_value(), "Argument ``dst_tensor`` must NOT be specified on non-destination ranks.");
+    SHARD_CHECK_VALUE(!out.has_value(), "Argument ``dst_tensor`` must NOT be specified on non-destination ranks.");
     return;
   }
-  TORCH_CHECK_VALUE(out.has_value() && out->defined(), "Argument ``dst_tensor`` must be specified on destination rank ",
+  SHARD_CHECK_VALUE(out.has_value() && out->defined(), "Argument ``dst_tensor`` must be specified on destination rank ",
                     destination);
-  TORCH_CHECK_VALUE(out->sizes() == size, "Argument ``dst_tensor`` have size ", out->sizes(), ",but should be ", size);
-  TORCH_CHECK_VALUE(!out->is_meta(), "Argument ``dst_tensor`` is a meta tensor: it has no elements to write");
+  SHARD_CHECK_VALUE(out->sizes() == size, "Argument ``dst_tensor`` have size ", out->sizes(), ",but should be ", size);
+  SHARD_CHECK_VALUE(!out->is_meta(), "Argument ``dst_tensor`` is a meta tensor: it has no elements to write");
   at::assert_no_internal_overlap(*out);
 }
 
@@ -35,7 +36,7 @@ std::map<Sizes, at::Tensor> own_by_offsets(const std::vector<Shard>& shards) {
 
 const at::Tensor& tensor_of(const std::map<Sizes, at::Tensor>& own, const ShardMetadata& shard) {
   const auto found = own.find(shard.shard_offsets);
-  TORCH_CHECK(found != own.end() && found->second.sizes() == at::IntArrayRef(shard.shard_sizes),
+  SHARD_CHECK(found != own.end() && found->second.sizes() == at::IntArrayRef(shard.shard_sizes),
               "This rank has no local shard for ", shard);
   return found->second;
 }
@@ -83,8 +84,8 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
   const at::ScalarType travel_as = options.enforce_dtype ? own_dtype : options.dtype.value_or(own_dtype);
   const bool is_destination = group->is_member() && group->rank() == dst;
   if (!group->is_member()) return check_out(out, is_destination, dst, sizes());
-  transfer(group->group(), [&] {
-    TORCH_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
+  transfer(*group, [&] {
+    SHARD_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
                       group->size());
     check_out(out, is_destination, dst, sizes());
     return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
@@ -93,9 +94,9 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
 
 at::Tensor ShardedTensor::full_tensor() const {
   const ProcessGroupPtr& group = impl().checked_group();
-  TORCH_CHECK_VALUE(group->is_member(), "this process is not a member of the group ", group->name());
+  SHARD_CHECK_VALUE(group->is_member(), "this process is not a member of the group ", group->name());
   at::Tensor whole;
-  transfer(group->group(), [&] {
+  transfer(*group, [&] {
     whole = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
     return plan_all_gather(impl(), whole);
   });

@@ -8,6 +8,7 @@
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 
 namespace shard {
@@ -15,13 +16,13 @@ namespace shard {
 namespace {
 
 void check_layout(const at::Tensor& tensor, int rank) {
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, kOnlyStrided, ", but found ", tensor.layout(), " on rank:", rank,
+  SHARD_CHECK_VALUE(tensor.layout() == at::kStrided, kOnlyStrided, ", but found ", tensor.layout(), " on rank:", rank,
                     "!");
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), kOnlyContiguous, "! Found another on rank:", rank);
+  SHARD_CHECK_VALUE(tensor.is_contiguous(), kOnlyContiguous, "! Found another on rank:", rank);
 }
 
 void check_owner(int owner, int rank) {
-  TORCH_CHECK_VALUE(owner == rank,
+  SHARD_CHECK_VALUE(owner == rank,
                     "Local shard metadata's rank does not match with the rank in its process group! Found current rank "
                     "in the process group: ",
                     rank, ", local ShardMetadata placement's rank: ", owner);
@@ -29,7 +30,7 @@ void check_owner(int owner, int rank) {
 
 template <class Value>
 void check_same_here(const char* property, const Value& one, const Value& other, int rank) {
-  TORCH_CHECK_VALUE(one == other, "Local shards' tensor ", property, " property need to be the same on rank:", rank,
+  SHARD_CHECK_VALUE(one == other, "Local shards' tensor ", property, " property need to be the same on rank:", rank,
                     "! Found one local shard tensor ", property, "=", one, ", the other local shard tensor ", property,
                     "=", other, ".");
 }
@@ -49,7 +50,7 @@ struct Members {
 
   template <class Value>
   void check_same(const char* property, const Value& one, const Value& another) const {
-    TORCH_CHECK_VALUE(one == another, "ShardedTensor ", property,
+    SHARD_CHECK_VALUE(one == another, "ShardedTensor ", property,
                       " property does not match from different ranks! Found ", property, "=", one,
                       " on rank:", first_rank, ", and ", property, "=", another, " on rank:", other_rank, ".");
   }
@@ -65,7 +66,7 @@ struct Members {
 }  // namespace
 
 void check_device(const at::Tensor& tensor, at::Device placement, const std::string& where) {
-  TORCH_CHECK_VALUE(tensor.device() == placement,
+  SHARD_CHECK_VALUE(tensor.device() == placement,
                     "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
                     "device: ",
                     tensor.device(), ", local shard metadata placement device: ", placement, where);
@@ -73,7 +74,7 @@ void check_device(const at::Tensor& tensor, at::Device placement, const std::str
 
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group) {
-  TORCH_CHECK(!shards.empty(), "must have local shards!");
+  SHARD_CHECK(!shards.empty(), "must have local shards!");
   ShardedTensorMetadata metadata;
   metadata.size = global_size.vec();
   metadata.tensor_properties = TensorProperties::of(shards.front().tensor);
@@ -88,10 +89,26 @@ ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards,
   return metadata;
 }
 
+void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
+  std::int64_t rows = 0;
+  for (auto& member : gathered) {
+    ShardMetadata& shard = member->shards_metadata.front();
+    SHARD_CHECK_VALUE(!shard.shard_sizes.empty(), "a shard of no dimension cannot be recalculated");
+    shard.shard_offsets.assign(shard.shard_sizes.size(), 0);
+    shard.shard_offsets[0] = rows;
+    rows += shard.shard_sizes[0];
+  }
+  const Sizes& first = gathered.front()->shards_metadata.front().shard_sizes;
+  for (auto& member : gathered) {
+    member->size = first;
+    member->size[0] = rows;
+  }
+}
+
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
   const auto has_shards = [](const auto& member) { return member.has_value(); };
   const auto first = std::ranges::find_if(gathered, has_shards);
-  TORCH_CHECK_VALUE(first != gathered.end(), "ShardedTensor have no local shards on all ranks!");
+  SHARD_CHECK_VALUE(first != gathered.end(), "ShardedTensor have no local shards on all ranks!");
   ShardedTensorMetadata merged = **first;
   for (auto member = first + 1; member != gathered.end(); ++member) {
     if (!member->has_value()) continue;

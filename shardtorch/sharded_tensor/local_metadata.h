@@ -24,6 +24,10 @@ void check_device(const at::Tensor& tensor, at::Device placement, const std::str
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group);
 
+/// Makes one tensor of shards whose places are not known: one of each rank, one after the other along the first
+/// dimension. \throws c10::ValueError  a shard has no dimension.
+void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered);
+
 /// `gathered[i]` is group rank i's, or nothing where it has no shards. Shards in the order of ranks.
 /// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on all ranks.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered);

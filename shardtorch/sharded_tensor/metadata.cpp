@@ -9,6 +9,7 @@
 
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
+#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard {
 
@@ -22,20 +23,20 @@ constexpr at::MemoryFormat kMemoryFormats[] = {at::MemoryFormat::Contiguous, at:
 
 std::int64_t encode(at::MemoryFormat format) {
   const auto number = memory_format_number(format);
-  TORCH_CHECK(number, "Invalid torch.memory_format: ", format);
+  SHARD_CHECK(number, "Invalid torch.memory_format: ", format);
   return *number;
 }
 
 at::MemoryFormat decode_memory_format(std::int64_t number) {
   const auto format = memory_format_of(number);
-  TORCH_CHECK(format, "Invalid torch.memory_format encoding: ", number);
+  SHARD_CHECK(format, "Invalid torch.memory_format encoding: ", number);
   return *format;
 }
 
 /// An enumerator that was written as its number; `count` is one past the last.
 template <class Enum>
 Enum decode(std::int64_t number, Enum count, const char* what) {
-  TORCH_CHECK(number >= 0 && number < static_cast<std::int64_t>(count), "Invalid ", what, " encoding: ", number);
+  SHARD_CHECK(number >= 0 && number < static_cast<std::int64_t>(count), "Invalid ", what, " encoding: ", number);
   return static_cast<Enum>(number);
 }
 
@@ -46,13 +47,13 @@ void write(WireWriter& out, at::IntArrayRef numbers) {
 
 std::int64_t read_count(WireReader& in) {
   const std::int64_t count = in.number();
-  TORCH_CHECK(count >= 0, "a list of ", count, " items");
+  SHARD_CHECK(count >= 0, "a list of ", count, " items");
   return count;
 }
 
 bool read_flag(WireReader& in) {
   const std::int64_t flag = in.number();
-  TORCH_CHECK(flag == 0 || flag == 1, "Invalid bool encoding: ", flag);
+  SHARD_CHECK(flag == 0 || flag == 1, "Invalid bool encoding: ", flag);
   return flag == 1;
 }
 
@@ -94,22 +95,22 @@ ShardMetadata read_shard(WireReader& in) {
 }
 
 ShardedTensorMetadata read_metadata(WireReader& in) {
-  TORCH_CHECK(in.text() == kHead, "not the metadata of a ShardedTensor");
+  SHARD_CHECK(in.text() == kHead, "not the metadata of a ShardedTensor");
   ShardedTensorMetadata metadata;
   metadata.size = read_sizes(in);
   metadata.tensor_properties = read_properties(in);
   for (std::int64_t rest = read_count(in); rest > 0; --rest) metadata.shards_metadata.push_back(read_shard(in));
-  TORCH_CHECK(in.at_end(), "bytes follow the metadata of a ShardedTensor");
+  SHARD_CHECK(in.at_end(), "bytes follow the metadata of a ShardedTensor");
   return metadata;
 }
 
 void check_all_non_negative(at::IntArrayRef numbers, const char* message) {
-  TORCH_CHECK_VALUE(std::ranges::all_of(numbers, [](std::int64_t number) { return number >= 0; }), message, ", found ",
+  SHARD_CHECK_VALUE(std::ranges::all_of(numbers, [](std::int64_t number) { return number >= 0; }), message, ", found ",
                     to_string(numbers));
 }
 
 void check_numbers(const Sizes& offsets, const Sizes& sizes) {
-  TORCH_CHECK_VALUE(offsets.size() == sizes.size(),
+  SHARD_CHECK_VALUE(offsets.size() == sizes.size(),
                     "shard_offsets and shard_sizes should have the same number of elements, found ", offsets.size(),
                     " and ", to_string(sizes), " respectively");
   check_all_non_negative(offsets, "shard_offsets should be >=0");
@@ -119,17 +120,17 @@ void check_numbers(const Sizes& offsets, const Sizes& sizes) {
 /// Elements of a box. \throws c10::ValueError  they do not fit 64 bits.
 std::uint64_t volume_of(at::IntArrayRef sizes) {
   std::uint64_t volume = 0;
-  TORCH_CHECK_VALUE(!c10::safe_multiplies_u64(sizes, &volume), "Volume of ", to_string(sizes), " does not fit 64 bits");
+  SHARD_CHECK_VALUE(!c10::safe_multiplies_u64(sizes, &volume), "Volume of ", to_string(sizes), " does not fit 64 bits");
   return volume;
 }
 
 void check_inside(const ShardMetadata& shard, at::IntArrayRef size) {
-  TORCH_CHECK_VALUE(shard.shard_offsets.size() == size.size(), "Rank of tensor is ", size.size(),
+  SHARD_CHECK_VALUE(shard.shard_offsets.size() == size.size(), "Rank of tensor is ", size.size(),
                     ", but shards rank is ", shard.shard_offsets.size());
   check_numbers(shard.shard_offsets, shard.shard_sizes);
   for (std::size_t d = 0; d < size.size(); ++d) {
     if (shard.shard_sizes[d] == 0) continue;  // A chunk without elements may begin past the end.
-    TORCH_CHECK_VALUE(shard.shard_offsets[d] <= size[d] - shard.shard_sizes[d], "Shard offset ", shard.shard_offsets[d],
+    SHARD_CHECK_VALUE(shard.shard_offsets[d] <= size[d] - shard.shard_sizes[d], "Shard offset ", shard.shard_offsets[d],
                       " and length ", shard.shard_sizes[d], " exceeds tensor dim: ", size[d], " for shard ", shard);
   }
 }
@@ -194,7 +195,7 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes) {
     WireReader in(std::as_bytes(std::span(bytes)));
     return read_metadata(in);
   } catch (const Error& error) {
-    TORCH_CHECK(false, "the metadata of a ShardedTensor is damaged: ", error.what());
+    SHARD_CHECK(false, "the metadata of a ShardedTensor is damaged: ", error.what());
   }
 }
 
@@ -204,10 +205,10 @@ void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size
   std::uint64_t covered = 0;
   for (const ShardMetadata& shard : shards) {
     check_inside(shard, size);
-    TORCH_CHECK_VALUE(!c10::add_overflows(covered, volume_of(shard.shard_sizes), &covered),
+    SHARD_CHECK_VALUE(!c10::add_overflows(covered, volume_of(shard.shard_sizes), &covered),
                       "Total volume of shards does not fit 64 bits");
   }
-  TORCH_CHECK_VALUE(covered == volume, "Total volume of shards: ", covered, " does not match tensor volume: ", volume,
+  SHARD_CHECK_VALUE(covered == volume, "Total volume of shards: ", covered, " does not match tensor volume: ", volume,
                     ", in other words all the individual shards do not cover the entire tensor");
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
 
@@ -34,7 +35,7 @@ const char* kind_of(const at::Tensor& tensor) {
 
 /// \throws c10::ValueError  `tensor` cannot become sharded.
 void check_shardable(const std::string& path, const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.defined() && !ShardedTensor::of(tensor).defined(), "Expected ", path,
+  SHARD_CHECK_VALUE(tensor.defined() && !ShardedTensor::of(tensor).defined(), "Expected ", path,
                     " to be a Tensor, but found ", kind_of(tensor));
 }
 
@@ -45,17 +46,17 @@ void check_parameter(const torch::nn::Module& module, const std::string& name, c
   const std::string path = type_name(module) + '.' + name;
   check_shardable(path, *parameter);
   check_shardable(path, member);
-  TORCH_CHECK_VALUE(parameter->is_same(member), "Expected the member of ", path, ", but found another Tensor");
-  TORCH_CHECK_VALUE(member.is_contiguous(), "param: ", name, " is not a contiguous Tensor");
+  SHARD_CHECK_VALUE(parameter->is_same(member), "Expected the member of ", path, ", but found another Tensor");
+  SHARD_CHECK_VALUE(member.is_contiguous(), "param: ", name, " is not a contiguous Tensor");
 }
 
 }  // namespace
 
 void ShardedAttributes::register_sharded_tensor(std::string name, ShardedTensor& member) {
-  TORCH_CHECK_VALUE(!name.empty(), "The name of a sharded attribute must not be empty");
-  TORCH_CHECK_VALUE(name.find('.') == std::string::npos,
+  SHARD_CHECK_VALUE(!name.empty(), "The name of a sharded attribute must not be empty");
+  SHARD_CHECK_VALUE(name.find('.') == std::string::npos,
                     "The name of a sharded attribute must not hold a dot, but found '", name, "'");
-  TORCH_CHECK_VALUE(std::ranges::find(attributes_, name, &Attribute::name) == attributes_.end(),
+  SHARD_CHECK_VALUE(std::ranges::find(attributes_, name, &Attribute::name) == attributes_.end(),
                     "There is a sharded attribute '", name, "' already");
   attributes_.push_back({std::move(name), &member});
 }

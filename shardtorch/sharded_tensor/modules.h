@@ -8,7 +8,9 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -53,18 +55,63 @@ at::Tensor reshard_output(at::Tensor output, const ShardingSpecPtr& spec);
 at::Tensor collect_local_shard(const ShardedTensor& output);
 at::Tensor collect_local_shard(const at::Tensor& output);
 
-/// A module around another, named "inner", whose output goes through a function.
+/// The `forward` of a module around another: with the other's parameters, so that torch::nn::AnyModule, and thereby
+/// torch::nn::Sequential, can hold it. `Derived::run` does it.
+template <class Derived, class Forward>
+class ForwardLike;
+template <class Derived, class Inner, class Result, class... Arguments>
+class ForwardLike<Derived, Result (Inner::*)(Arguments...)> {
+ public:
+  auto forward(Arguments... arguments) {
+    return static_cast<Derived*>(this)->run(std::forward<Arguments>(arguments)...);
+  }
+};
+template <class Derived, class Inner, class Result, class... Arguments>
+class ForwardLike<Derived, Result (Inner::*)(Arguments...) const>
+    : public ForwardLike<Derived, Result (Inner::*)(Arguments...)> {};
+/// Of an inner module whose forward is overloaded or a template: one too, which AnyModule cannot hold.
+template <class Derived>
+class ForwardLike<Derived, void> {
+ public:
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    return static_cast<Derived*>(this)->run(std::forward<Arguments>(arguments)...);
+  }
+};
+
+template <class Inner>
+struct ForwardOf {
+  using type = void;
+};
+template <class Inner>
+requires requires { typename std::void_t<decltype(&Inner::forward)>; }
+struct ForwardOf<Inner> {
+  using type = decltype(&Inner::forward);
+};
+
+/// A module around another, named "inner", whose output goes through a function. It can be cloned where the inner one
+/// can (torch::nn::Cloneable).
 template <class Inner, class Hook>
-class OutputHook : public torch::nn::Module {
+class OutputHook : public torch::nn::Module,
+                   public ForwardLike<OutputHook<Inner, Hook>, typename ForwardOf<Inner>::type> {
  public:
   OutputHook(std::shared_ptr<Inner> inner, Hook hook)
       : inner_(register_module("inner", std::move(inner))), hook_(std::move(hook)) {}
   template <class... Arguments>
-  auto forward(Arguments&&... arguments) {
+  auto run(Arguments&&... arguments) {
     return hook_(inner_->forward(std::forward<Arguments>(arguments)...));
+  }
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override {
+    return std::make_shared<OutputHook>(std::dynamic_pointer_cast<Inner>(inner_->clone(device)), hook_);
   }
 
  private:
+  /// Called by a module that holds this one and is cloned.
+  void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override {
+    auto& original = dynamic_cast<OutputHook&>(other);
+    inner_ = replace_module("inner", std::dynamic_pointer_cast<Inner>(original.inner_->clone(device)));
+  }
+
   std::shared_ptr<Inner> inner_;
   Hook hook_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
@@ -12,7 +13,7 @@ namespace shard {
 namespace {
 
 void check_memory_format(at::MemoryFormat format) {
-  TORCH_CHECK(format == at::MemoryFormat::Preserve || format == at::MemoryFormat::Contiguous,
+  SHARD_CHECK(format == at::MemoryFormat::Preserve || format == at::MemoryFormat::Contiguous,
               "Only `torch.contiguous_format` or `torch.preserve_format` is supported!");
 }
 
@@ -113,7 +114,7 @@ ShardedTensor ShardedTensor::cuda(std::optional<at::Device> device, bool non_blo
                                   ProcessGroupPtr group) const {
   check_memory_format(memory_format);
   const at::Device current = current_cuda_device();
-  TORCH_CHECK(!device.has_value() || *device == current || *device == at::Device(at::kCUDA),
+  SHARD_CHECK(!device.has_value() || *device == current || *device == at::Device(at::kCUDA),
               "Only device without device id (e.g. \"cpu\" or \"cuda\") is expected for ShardedTensor!");
   return moved(*this, {.device = current,
                        .non_blocking = non_blocking,

@@ -1,19 +1,29 @@
 #include "shardtorch/sharded_tensor/ops.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "shardtorch/sharded_tensor/builtin_ops.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
 namespace {
+
+/// "linear" of "aten::linear".
+std::string_view name_of(std::string_view name) {
+  constexpr std::string_view kTorch = "aten::";
+  if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());
+  return name;
+}
 
 using Handler = std::shared_ptr<const ShardedOp>;
 using TableAndOp = std::pair<std::string, std::string>;
@@ -47,6 +57,42 @@ class OpTables {
 const std::shared_ptr<OpTables>& op_tables() {
   static const auto tables = std::make_shared<OpTables>();
   return tables;
+}
+
+/// Names that may be registered for: those that torch knows, and those that the program declared.
+class KnownNames {
+ public:
+  void declare_op(std::string op) {
+    const std::lock_guard lock(mutex_);
+    ops_.insert(std::move(op));
+  }
+  void declare_class(std::string name) {
+    const std::lock_guard lock(mutex_);
+    classes_.insert(std::move(name));
+  }
+  bool has_class(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return classes_.contains(name);
+  }
+  /// Libraries that are loaded later bring operators too: a name that is missed is looked for again.
+  bool has_op(const std::string& op) {
+    const std::lock_guard lock(mutex_);
+    if (ops_.contains(op)) return true;
+    for (const c10::OperatorName& known : c10::Dispatcher::singleton().getAllOpNames()) {
+      ops_.emplace(name_of(known.name));
+    }
+    return ops_.contains(op);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> ops_;
+  std::set<std::string> classes_{"ChunkShardingSpec", "EnumerableShardingSpec"};
+};
+
+KnownNames& known_names() {
+  static KnownNames names;
+  return names;
 }
 
 /// Of lists, tuples and dicts too, at any depth, in order.
@@ -145,6 +191,7 @@ Handler custom_op(const ShardingSpec& spec, std::string_view op) {
 /// Nothing where no op is for these tensors.
 std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   if (tensors.empty()) return std::nullopt;
+  TORCH_WARN_ONCE(kDeprecated);
   const ShardedTensor& first = tensors.front();
   if (const auto handler = custom_op(*first.sharding_spec(), call.op)) {
     check_same_group(tensors);
@@ -156,23 +203,20 @@ std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTe
 
 c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   auto result = try_run(call, tensors);
+  if (result) return std::move(*result);
+  // A tensor without a group was made as the base class, which has no ops at all.
+  SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
+              "A ShardedTensorBase object is being used from c++ while calling ", call.op,
+              " but there is no custom __torch_dispatch__ implementation for it.");
   // What comes here without a ShardedTensor has the other kind of tensor that has the key.
-  TORCH_CHECK(result, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
-  return std::move(*result);
-}
-
-std::string_view name_of(const c10::FunctionSchema& schema) {
-  std::string_view name = schema.name();
-  constexpr std::string_view kTorch = "aten::";
-  if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());
-  return name;
+  SHARD_CHECK(false, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
 }
 
 void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack) {
   const std::size_t count = call.schema->returns().size();
   if (count == 1) stack.push_back(std::move(result));
   if (count <= 1) return;
-  TORCH_CHECK_TYPE(result.isTuple() && result.toTupleRef().elements().size() == count, "Op '", call.op, "' has ", count,
+  SHARD_CHECK_TYPE(result.isTuple() && result.toTupleRef().elements().size() == count, "Op '", call.op, "' has ", count,
                    " results: its handler must return a tuple of as many, but returned ", result.tagKind());
   for (const auto& element : result.toTupleRef().elements()) stack.push_back(element);
 }
@@ -181,7 +225,7 @@ void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack
 void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::vector<c10::IValue> args = torch::jit::pop(*stack, schema.arguments().size());
-  const Call call{name_of(schema), args, &schema};
+  const Call call{name_of(schema.name()), args, &schema};
   push_results(call, run(call, sharded_tensors(args)), *stack);
 }
 
@@ -201,10 +245,14 @@ OpRegistration& OpRegistration::operator=(OpRegistration&&) noexcept = default;
 OpRegistration::~OpRegistration() = default;
 
 OpRegistration register_op(std::string table, std::string op, ShardedOp handler) {
-  TORCH_CHECK_TYPE(handler,
+  SHARD_CHECK_TYPE(handler,
                    "Custom sharded op function expects signature: (op, args, process_group), but received "
                    "no function for '",
                    op, "'");
+  SHARD_CHECK_VALUE(known_names().has_op(op), "cannot register the op '", op,
+                    "': torch has no operator of this name, and it was not declared (declare_op)");
+  SHARD_CHECK_VALUE(table.empty() || known_names().has_class(table), "cannot register an op for the class '", table,
+                    "': no sharding spec of this name is known, and it was not declared (declare_spec_class)");
   auto entry = std::make_unique<OpRegistration::Entry>();
   entry->tables = op_tables();
   entry->key = {std::move(table), std::move(op)};
@@ -213,6 +261,11 @@ OpRegistration register_op(std::string table, std::string op, ShardedOp handler)
   return OpRegistration(std::move(entry));
 }
 
+void declare_op(std::string op) { known_names().declare_op(std::move(op)); }
+void declare_spec_class(std::string spec_class) { known_names().declare_class(std::move(spec_class)); }
+
+bool has_registered_op(const ShardingSpec& spec, std::string_view op) { return custom_op(spec, op) != nullptr; }
+
 bool has_custom_op(const ShardingSpec& spec, std::string_view op) {
   return op_tables()->find(spec.class_name(), op) != nullptr;
 }
@@ -220,15 +273,15 @@ bool has_custom_op(const ShardingSpec& spec, std::string_view op) {
 c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at::ArrayRef<c10::IValue> args,
                                const ProcessGroupPtr& group) {
   const auto handler = op_tables()->find(spec.class_name(), op);
-  TORCH_CHECK(handler, "Custom op: ", op, " not registered for ", spec.class_name());
+  SHARD_CHECK(handler, "Custom op: ", op, " not registered for ", spec.class_name());
   return (*handler)(op, args, group);
 }
 
 c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args) {
-  TORCH_CHECK_VALUE(!args.empty(), " No input for '", op, "'!");
+  SHARD_CHECK_VALUE(!args.empty(), " No input for '", op, "'!");
   const Call call{op, args};
   const auto tensors = sharded_tensors(args);
-  TORCH_CHECK_TYPE(!tensors.empty(), str(call), " are called without any distributed tensor!");
+  SHARD_CHECK_TYPE(!tensors.empty(), str(call), " are called without any distributed tensor!");
   return run(call, tensors);
 }
 

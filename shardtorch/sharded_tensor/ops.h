@@ -2,10 +2,17 @@
 /// Operators on ShardedTensors: which one runs when torch's dispatcher meets one.
 ///
 /// In this order: the op that the program registered, the op for the class of the sharding spec, the built-in one
-/// (equal, allclose, clone, detach, copy_, type_as, ...), else c10::Error "torch function '...', with args: ... and
-/// kwargs: ... not supported for ShardedTensor!". `at::asin(sharded.as_tensor())` runs what is registered for "asin".
+/// (equal, allclose, clone, detach, copy_, type_as, zeros_like and its kind, fill_, uniform_, normal_, ...), else
+/// c10::Error "torch function '...', with args: ... and kwargs: ... not supported for ShardedTensor!".
+/// `at::asin(sharded.as_tensor())` runs what is registered for "asin".
 ///
-/// torch::nn::functional::linear is not an operator but C++ that calls t(), matmul and addmm; at::linear is one.
+/// torch::nn::functional::linear is not an operator but C++ that calls t(), matmul and addmm. Where "linear" is
+/// registered, t() of a sharded weight, and the product with it, become that op: an unchanged torch::nn::Linear reaches
+/// it, with no bias where the input has not two dimensions (the bias is added to what the op returns).
+///
+/// at::zeros_like and its kind give a tensor of the same spec, size and group; dtype, layout and pinning are the
+/// options', and torch's default where they are not given. torch::nn::init's functions fill local shards in place;
+/// kaiming_uniform_ counts the whole tensor's fans there, a local shard's in shard::init (factories.h), as Python's.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -22,14 +29,15 @@ namespace shard {
 
 /// `args` by position, as the operator's schema has them, defaults filled in. Returns the result; an operator with
 /// several gets a tuple's elements.
-using ShardedOp = std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args,
-                                            const ProcessGroupPtr& group)>;
+using ShardedOp =
+    std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group)>;
 
 /// What can be registered: a handler with other parameters does not compile.
 template <class Handler>
-concept ShardedOpHandler =
-    std::invocable<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&> &&
-    std::convertible_to<
+concept ShardedOpHandler = std::invocable < Handler&,
+        std::string_view, at::ArrayRef<c10::IValue>,
+const ProcessGroupPtr& >
+    &&std::convertible_to<
         std::invoke_result_t<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&>,
         c10::IValue>;
 
@@ -48,7 +56,13 @@ class OpRegistration {
 };
 /// `table` is "" for all tensors, or the class name of a spec. Threads: any; process-wide.
 /// \throws c10::TypeError  "Custom sharded op function expects signature: ...": the handler is empty.
+/// \throws c10::ValueError  no operator of torch, nor one that was declared, has that name; no such class of specs.
 [[nodiscard]] OpRegistration register_op(std::string table, std::string op, ShardedOp handler);
+
+/// A name that only call_op runs, or a class of specs that the program made: may be registered for from now on. The
+/// typed custom_sharding_spec_op below declares its class by itself. Threads: any; process-wide, for good.
+void declare_op(std::string op);
+void declare_spec_class(std::string spec_class);
 
 /// `op` is the operator's name without "aten::" ("asin", "linear"); overloads share it.
 template <ShardedOpHandler Handler>
@@ -59,6 +73,14 @@ template <ShardedOpHandler Handler>
 template <ShardedOpHandler Handler>
 [[nodiscard]] OpRegistration custom_sharding_spec_op(std::string spec_class, std::string op, Handler handler) {
   return register_op(std::move(spec_class), std::move(op), std::move(handler));
+}
+/// The same for a class of specs with a static kClassName: custom_sharding_spec_op<ChunkShardingSpec>("linear",
+/// handler).
+template <class Spec, ShardedOpHandler Handler>
+requires std::derived_from<Spec, ShardingSpec>
+[[nodiscard]] OpRegistration custom_sharding_spec_op(std::string op, Handler handler) {
+  declare_spec_class(std::string(Spec::kClassName));
+  return register_op(std::string(Spec::kClassName), std::move(op), std::move(handler));
 }
 /// Whether one is registered for the class of `spec`.
 bool has_custom_op(const ShardingSpec& spec, std::string_view op);
@@ -89,8 +111,8 @@ ShardedTensor deepcopy(const ShardedTensor& tensor);
 /// Shares the local shards' elements; no requires_grad.
 ShardedTensor detach(const ShardedTensor& tensor);
 
-/// Sets the flag of the wrapper, its metadata and the local shards; returns `tensor`. Tensor::requires_grad_ is not an operator of the
-/// dispatcher: on as_tensor() it changes the wrapper alone. \throws c10::Error  torch's, of dtypes without gradients.
+/// Sets the flag of the wrapper, its metadata and the local shards; returns `tensor`. as_tensor().requires_grad_() does
+/// too. \throws c10::Error  torch's, of dtypes without gradients.
 ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad = true);
 /// Copies elements, shard by shard of the same box, also to another dtype. Returns `to`.
 /// \throws c10::Error  "inplace copy can only happen between two ShardedTensor with same metadata!": sizes or shards

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "libshard/core/box.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 
 namespace shard {
@@ -121,7 +122,7 @@ Pair find_overlap(const Boxes& boxes) {
 void check_no_overlap(const std::vector<ShardMetadata>& shards) {
   Boxes boxes;
   for (const ShardMetadata& shard : shards) {
-    TORCH_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
+    SHARD_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
                       "Found inconsistent ranks for shards: ", shards.front().shard_offsets.size(), " and ",
                       shard.shard_offsets.size());
     if (!is_empty(shard.shard_sizes)) boxes.push_back(&shard);
@@ -129,7 +130,7 @@ void check_no_overlap(const std::vector<ShardMetadata>& shards) {
   const Pair pair = find_overlap(boxes);
   if (!pair.has_value()) return;
   const auto [one, other] = std::minmax(pair->first, pair->second);
-  TORCH_CHECK_VALUE(false, "Shards ", *one, " and ", *other, " overlap");
+  SHARD_CHECK_VALUE(false, "Shards ", *one, " and ", *other, " overlap");
 }
 
 }  // namespace shard

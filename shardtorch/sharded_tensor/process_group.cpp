@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard {
 
@@ -51,10 +52,10 @@ class Default {
     return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), options);
   }
   void check_ranks(const std::vector<int>& ranks) const {
-    TORCH_CHECK_VALUE(!ranks.empty(), "a group needs a rank");
-    TORCH_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < group_->size(),
+    SHARD_CHECK_VALUE(!ranks.empty(), "a group needs a rank");
+    SHARD_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < group_->size(),
                       "the ranks of a group should be within 0 to ", group_->size() - 1, ", found ", joined(ranks));
-    TORCH_CHECK_VALUE(std::ranges::adjacent_find(ranks) == ranks.end(), "a rank is named twice: ", joined(ranks));
+    SHARD_CHECK_VALUE(std::ranges::adjacent_find(ranks) == ranks.end(), "a rank is named twice: ", joined(ranks));
   }
 
  private:
@@ -67,7 +68,7 @@ class Default {
     return ++made_locally_[name];
   }
   ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const NewGroupOptions& options) const {
-    TORCH_CHECK(world_ != nullptr, "cannot make a group: the default group was wrapped without a store to meet in");
+    SHARD_CHECK(world_ != nullptr, "cannot make a group: the default group was wrapped without a store to meet in");
     const bool is_member = std::ranges::find(ranks, world_->rank()) != ranks.end();
     auto group = is_member ? world_->make_group(name, ranks, options.backend) : nullptr;
     if (group != nullptr && options.timeout.has_value()) group->set_timeout(*options.timeout);
@@ -106,13 +107,13 @@ DefaultPtr current_default() { return of_thread() != nullptr ? of_thread() : def
 
 DefaultPtr need_default() {
   DefaultPtr current = current_default();
-  TORCH_CHECK_VALUE(current != nullptr,
+  SHARD_CHECK_VALUE(current != nullptr,
                     "Default process group has not been initialized, please make sure to call init_process_group.");
   return current;
 }
 
 void check_not_set(const DefaultPtr& current) {
-  TORCH_CHECK(current == nullptr, "trying to initialize the default process group twice!");
+  SHARD_CHECK(current == nullptr, "trying to initialize the default process group twice!");
 }
 
 }  // namespace
@@ -127,7 +128,7 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks,
 }
 
 int ProcessGroup::global_rank_of(int group_rank) const {
-  TORCH_CHECK_VALUE(group_rank >= 0 && static_cast<std::size_t>(group_rank) < ranks_.size(), "Group rank ", group_rank,
+  SHARD_CHECK_VALUE(group_rank >= 0 && static_cast<std::size_t>(group_rank) < ranks_.size(), "Group rank ", group_rank,
                     " is not part of group ", name_, " of ", ranks_.size(), " ranks");
   return ranks_[static_cast<std::size_t>(group_rank)];
 }
@@ -149,9 +150,9 @@ void ProcessGroup::set_timeout(std::chrono::milliseconds timeout) const { group_
 
 WireBytes ProcessGroup::wire_bytes() const { return {direct_bytes_, staged_bytes_}; }
 
-void ProcessGroup::count_wire_bytes(const at::Tensor& tensor) const {
+void ProcessGroup::count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const {
   const bool is_there = tensor.device() == preferred_device();
-  (is_there ? direct_bytes_ : staged_bytes_) += static_cast<std::int64_t>(tensor.nbytes());
+  (is_there ? direct_bytes_ : staged_bytes_) += tensor.numel() * static_cast<std::int64_t>(c10::elementSize(travel_as));
 }
 
 at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice(); }
@@ -159,7 +160,7 @@ at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUD
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks) {
   if (ranks.empty()) ranks = all_ranks(backend->getSize());
-  TORCH_CHECK_VALUE(std::ssize(ranks) == backend->getSize(), "group ", name, " has ", backend->getSize(),
+  SHARD_CHECK_VALUE(std::ssize(ranks) == backend->getSize(), "group ", name, " has ", backend->getSize(),
                     " ranks, but ", ranks.size(), " are named");
   auto group = std::make_shared<C10dGroup>(backend, backend->getBackendName(), device, kBackendDefaultTimeout);
   return std::make_shared<ProcessGroup>(std::move(group), std::move(ranks), std::move(name));
@@ -183,7 +184,7 @@ ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
 
 ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store) {
   check_not_set(default_of_process());
-  TORCH_CHECK_VALUE(group->is_member() && group->global_ranks() == all_ranks(group->size()), "group ", group->name(),
+  SHARD_CHECK_VALUE(group->is_member() && group->global_ranks() == all_ranks(group->size()), "group ", group->name(),
                     " cannot be the default: its ranks are ", joined(group->global_ranks()));
   std::shared_ptr<World> world;
   if (store != nullptr) {
@@ -195,7 +196,7 @@ ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10
 
 c10::intrusive_ptr<c10d::Store> default_store() {
   auto store = need_default()->store();
-  TORCH_CHECK(store != nullptr, "the ranks of the default group did not meet in a store");
+  SHARD_CHECK(store != nullptr, "the ranks of the default group did not meet in a store");
   return store;
 }
 

@@ -25,7 +25,8 @@ namespace shard {
 
 class C10dGroup;
 
-/// Bytes of tensors that a rank gave to collectives or received by them.
+/// Bytes of tensors that a rank gave to collectives or received by them: those of collectives.h and those that move
+/// shards (gather, reshard, shard_tensor), without what stays on the rank.
 struct WireBytes {
   std::int64_t direct = 0;  ///< From and into tensors on the device where the group wants them.
   std::int64_t staged = 0;  ///< Through a copy on that device, or in host memory, of a tensor elsewhere.
@@ -62,8 +63,8 @@ class ProcessGroup {
   void set_timeout(std::chrono::milliseconds timeout) const;
   /// What collectives of tensors have moved on this rank since the group was made.
   WireBytes wire_bytes() const;
-  /// Adds what one of them moves. Inside shardtorch only.
-  void count_wire_bytes(const at::Tensor& tensor) const;
+  /// Adds what one of them moves, as which dtype. Inside shardtorch only.
+  void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;
 
  private:
   std::shared_ptr<Group> group_;
@@ -96,9 +97,9 @@ class World {
 /// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
 /// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
 /// `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch 2.11's flight
-/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set, which
-/// the first group over Gloo does where the variable is not set.
-/// \throws c10::Error  the backend is not here; Error kPeer  a rank does not come.
+/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set,
+/// which the first group over Gloo does where the variable is not set. \throws c10::Error  the backend is not here;
+/// Error kPeer  a rank does not come.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);
 

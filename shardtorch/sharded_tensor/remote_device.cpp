@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "shardtorch/sharded_tensor/errors.h"
+
 namespace shard {
 
 namespace {
@@ -33,7 +35,7 @@ std::optional<int> rank_of(std::string_view worker) {
 
 RemoteDevice::RemoteDevice(std::string_view text) {
   const auto check = [&](bool fits) {
-    TORCH_CHECK_VALUE(fits, "Could not parse remote_device: ", text,
+    SHARD_CHECK_VALUE(fits, "Could not parse remote_device: ", text,
                       ". The valid format is '<workername>/<device>' or 'rank:<rank>/<device>' or '<device>'");
   };
   const std::size_t slash = text.find('/');
@@ -53,7 +55,7 @@ RemoteDevice::RemoteDevice(std::string_view text) {
 }
 
 RemoteDevice::RemoteDevice(int rank, c10::Device device) : rank_(rank), device_(device) {
-  TORCH_CHECK_VALUE(rank >= 0, "the rank of a remote device should be >= 0, found ", rank);
+  SHARD_CHECK_VALUE(rank >= 0, "the rank of a remote device should be >= 0, found ", rank);
 }
 
 std::string RemoteDevice::str() const {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "libshard/ranks/wire.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
@@ -49,10 +50,10 @@ std::vector<RemoteShard> remote_shards_of(RpcAgent& agent, int owner, const Byte
 /// \throws c10::Error  no agent; c10::ValueError  the world's ranks are not the workers' ids.
 std::shared_ptr<RpcAgent> checked_agent() {
   std::shared_ptr<RpcAgent> agent = current_rpc_agent();
-  TORCH_CHECK(
+  SHARD_CHECK(
       agent, "RPC Framework needs to be initialized using torch.distributed.rpc.init_rpc if init_rrefs is set to True");
   const int rank = default_group()->rank(), worker = agent->self().id;
-  TORCH_CHECK_VALUE(rank == worker,
+  SHARD_CHECK_VALUE(rank == worker,
                     "Default ProcessGroup and RPC ranks must be the same for ShardedTensor, found process group rank: ",
                     rank, " and RPC rank: ", worker);
   return agent;
@@ -97,7 +98,7 @@ void leave_registry(ShardedTensorImpl& impl) noexcept {
 }
 
 const std::map<int, std::vector<RemoteShard>>& ShardedTensor::remote_shards() const {
-  TORCH_CHECK(init_rrefs(), "ShardedTensor created with init_rrefs=False, no RRefs to remote shards available");
+  SHARD_CHECK(init_rrefs(), "ShardedTensor created with init_rrefs=False, no RRefs to remote shards available");
   return impl().remote_shards;
 }
 

@@ -8,6 +8,8 @@
 
 #include "libshard/core/box.h"
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 
@@ -23,10 +25,10 @@ Box box_of(const ShardMetadata& shard) { return {shard.shard_offsets, shard.shar
 /// The one shard of each member, by group rank. \throws c10::NotImplementedError  a member has none, or several.
 std::vector<ShardMetadata> by_member(const std::vector<ShardMetadata>& shards, const ProcessGroup& group) {
   std::vector<ShardMetadata> members(group.global_ranks().size());
-  TORCH_CHECK_NOT_IMPLEMENTED(shards.size() == members.size(), kOnlySingle);
+  SHARD_CHECK_NOT_IMPLEMENTED(shards.size() == members.size(), kOnlySingle);
   for (const ShardMetadata& shard : shards) {
     ShardMetadata& member = members[owner_in(group, shard)];
-    TORCH_CHECK_NOT_IMPLEMENTED(!member.placement.has_value(), kOnlySingle);
+    SHARD_CHECK_NOT_IMPLEMENTED(!member.placement.has_value(), kOnlySingle);
     member = shard;
   }
   return members;
@@ -72,7 +74,7 @@ struct NewCut {
 /// Nothing where dimension and placements stay as they are. \throws c10::NotImplementedError
 std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const ChunkShardingSpec *from = as_chunk(*tensor.spec), *to = spec ? as_chunk(*spec) : nullptr;
-  TORCH_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
+  SHARD_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
   const ProcessGroup& group = *tensor.checked_group();
   NewCut cut{by_member(tensor.metadata.shards_metadata, group), {}};
   if (from->dim() == to->dim() && from->placements() == to->placements()) return std::nullopt;
@@ -92,22 +94,47 @@ std::optional<NewCut> agreed_cut(const ShardedTensorImpl& tensor, const Sharding
   return cut;
 }
 
+/// This member's elements, from one cut to another; the way back is the derivative.
+struct Exchange {
+  ProcessGroupPtr group;
+  NewCut cuts;
+  at::ScalarType dtype;
+
+  /// \throws c10::NotImplementedError  on all ranks: one has not exactly one of `tensors`.
+  at::Tensor operator()(const std::vector<at::Tensor>& tensors) const {
+    const auto rank = static_cast<std::size_t>(group->rank());
+    const ShardMetadata &before = cuts.before[rank], &after = cuts.after[rank];
+    at::Tensor fresh;
+    transfer(*group, [&] {
+      SHARD_CHECK_NOT_IMPLEMENTED(tensors.size() == 1, kOnlySingle);
+      fresh = at::empty(after.shard_sizes, at::TensorOptions(dtype).device(after.placement->device()));
+      Transfer plan(group->size(), dtype);
+      plan.to = cut(tensors.front(), before, cuts.after);
+      plan.from = cut(fresh, after, cuts.before);
+      return plan;
+    });
+    return fresh;
+  }
+  Exchange reversed() const { return {group, {cuts.after, cuts.before}, dtype}; }
+};
+
 /// This member's shard under the new cut, with its elements.
-Shard exchange_shards(const ShardedTensorImpl& tensor, const std::vector<ShardMetadata>& before,
-                      const std::vector<ShardMetadata>& after) {
-  const ProcessGroup& group = *tensor.group;
-  const auto rank = static_cast<std::size_t>(group.rank());
+Shard exchange_shards(const ShardedTensorImpl& tensor, const NewCut& cuts) {
   const TensorProperties& properties = tensor.metadata.tensor_properties;
-  at::Tensor fresh;
-  transfer(group.group(), [&] {
-    TORCH_CHECK_NOT_IMPLEMENTED(tensor.local_shards.size() == 1, kOnlySingle);
-    fresh = create_tensor(after[rank].shard_sizes, after[rank].placement->device(), properties);
-    Transfer plan(group.size(), properties.dtype);
-    plan.to = cut(tensor.local_shards.front().tensor, before[rank], after);
-    plan.from = cut(fresh, after[rank], before);
-    return plan;
-  });
-  return {std::move(fresh), after[rank]};
+  const Exchange exchange{tensor.group, cuts, properties.dtype};
+  const ShardMetadata& after = cuts.after[static_cast<std::size_t>(tensor.group->rank())];
+  std::vector<at::Tensor> local;
+  for (const Shard& shard : tensor.local_shards) local.push_back(shard.tensor);
+  if (properties.requires_grad && at::GradMode::is_enabled()) {
+    const auto there = [&] { return std::vector{exchange(local)}; };
+    const auto back = [reversed = exchange.reversed()](const std::vector<at::Tensor>& gradients) {
+      return std::vector{reversed(gradients)};
+    };
+    return {functional::differentiable(local, there, back).front(), after};
+  }
+  at::Tensor fresh = exchange(local);
+  if (properties.pin_memory) fresh = fresh.pin_memory();
+  return {fresh.set_requires_grad(properties.requires_grad), after};
 }
 
 }  // namespace
@@ -117,7 +144,7 @@ ShardedTensor ShardedTensor::reshard(ShardingSpecPtr spec) {
   ShardedTensorImpl& tensor = impl();
   std::optional<NewCut> shards = agreed_cut(tensor, spec);
   if (!shards.has_value()) return *this;
-  if (tensor.group->is_member()) tensor.local_shards = {exchange_shards(tensor, shards->before, shards->after)};
+  if (tensor.group->is_member()) tensor.local_shards = {exchange_shards(tensor, *shards)};
   tensor.metadata.shards_metadata = std::move(shards->after);
   tensor.spec = std::move(spec);
   return *this;

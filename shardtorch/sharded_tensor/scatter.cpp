@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
@@ -16,7 +17,7 @@ namespace {
 /// The source cuts `tensor`, everyone receives into its local shards.
 Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, int source) {
   const ProcessGroup& group = *sharded.process_group();
-  TORCH_CHECK_VALUE(source >= 0 && source < group.size(), "Source rank ", source, " is not in a group of ",
+  SHARD_CHECK_VALUE(source >= 0 && source < group.size(), "Source rank ", source, " is not in a group of ",
                     group.size());
   Transfer plan(group.size(), tensor.scalar_type());
   plan.arguments = {c10::str("src_rank=", source), c10::str("size=", tensor.sizes()),
@@ -49,7 +50,7 @@ ShardedTensor ChunkShardingSpec::shard(const at::Tensor& tensor, int src_rank, P
   };
   if (!group->is_member()) return allocate();
   ShardedTensor sharded;
-  transfer(group->group(), [&] {
+  transfer(*group, [&] {
     sharded = allocate();
     return plan_scatter(sharded, tensor, src_rank);
   });
@@ -57,15 +58,15 @@ ShardedTensor ChunkShardingSpec::shard(const at::Tensor& tensor, int src_rank, P
 }
 
 ShardedTensor EnumerableShardingSpec::shard(const at::Tensor&, int, ProcessGroupPtr) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "EnumerableShardingSpec.shard not implemented yet!");
+  SHARD_CHECK_NOT_IMPLEMENTED(false, "EnumerableShardingSpec.shard not implemented yet!");
 }
 
 ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int src_rank, ProcessGroupPtr group) {
   group = group_or_default(std::move(group));
   const auto check = [&]() -> std::vector<std::string> {
-    TORCH_CHECK_VALUE(tensor.defined() && tensor.is_contiguous(), "input tensor is not a contiguous Tensor");
-    TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
-    return {"sharding_spec=" + spec->str()};
+    SHARD_CHECK_VALUE(tensor.defined() && tensor.is_contiguous(), "input tensor is not a contiguous Tensor");
+    SHARD_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+    return {c10::str("src_rank=", src_rank), "sharding_spec=" + spec->str()};
   };
   group->is_member() ? agree_on(group->group(), check) : void(check());
   return spec->shard(tensor, src_rank, std::move(group));

@@ -5,9 +5,11 @@
 #include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "libshard/core/box.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/local_metadata.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
@@ -51,8 +53,8 @@ at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
                             .pin_memory = options.pin_memory});
   impl->group = group_or_default(options.process_group);
   impl->init_rrefs = options.init_rrefs;
-  TORCH_CHECK_VALUE(options.layout == at::kStrided, kOnlyStrided);
-  TORCH_CHECK_VALUE(options.memory_format == at::MemoryFormat::Contiguous, kOnlyContiguous);
+  SHARD_CHECK_VALUE(options.layout == at::kStrided, kOnlyStrided);
+  SHARD_CHECK_VALUE(options.memory_format == at::MemoryFormat::Contiguous, kOnlyContiguous);
   impl->local_shards = allocate_own(*impl);
   if (fill) fill_shards(impl->local_shards, fill);
   return finish(std::move(impl));
@@ -60,8 +62,8 @@ at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
 
 /// The object for `metadata`, whose own metadata is made anew: as `spec` says, or as its shards let infer.
 ImplPtr make_anew(const ShardedTensorMetadata& metadata, ShardingSpecPtr spec) {
-  TORCH_CHECK_VALUE(!metadata.shards_metadata.empty(), "shards_metadata must not be empty!");
-  TORCH_CHECK_VALUE(metadata.tensor_properties.layout == at::kStrided, kOnlyStrided);
+  SHARD_CHECK_VALUE(!metadata.shards_metadata.empty(), "shards_metadata must not be empty!");
+  SHARD_CHECK_VALUE(metadata.tensor_properties.layout == at::kStrided, kOnlyStrided);
   if (!spec) spec = infer_spec(metadata.shards_metadata);
   return make_impl(std::move(spec), metadata.size, metadata.tensor_properties);
 }
@@ -71,13 +73,22 @@ void check_shards(const ShardedTensorMetadata& metadata) {
   check_tensor(metadata.shards_metadata, metadata.size);
 }
 
+/// Shards that have elements, by where they begin.
+std::vector<ShardMetadata> with_elements(const ShardedTensorMetadata& metadata) {
+  std::vector<ShardMetadata> shards;
+  std::ranges::copy_if(metadata.shards_metadata, std::back_inserter(shards),
+                       [](const ShardMetadata& shard) { return !is_empty(shard.shard_sizes); });
+  std::ranges::sort(shards, {}, &ShardMetadata::shard_offsets);
+  return shards;
+}
+
 void check_count(const ShardedTensorMetadata& metadata, std::size_t local_shards, const ProcessGroup& group) {
   const int rank = world_rank(group);
   std::size_t own = 0;
   for (const ShardMetadata& shard : metadata.shards_metadata) {
     if (resolve_placement(group, shard.placement).first == rank) ++own;
   }
-  TORCH_CHECK(own == local_shards, "Number of local shards (", local_shards,
+  SHARD_CHECK(own == local_shards, "Number of local shards (", local_shards,
               ") does not match number of local shards metadata in sharded_tensor_metadata (", own, ") on rank (", rank,
               ") ");
 }
@@ -89,16 +100,16 @@ struct LocalShardCheck {
 
   template <class Value>
   void expect(const char* property, const char* kind, const Value& expected, const Value& actual) const {
-    TORCH_CHECK_VALUE(expected == actual, "Local shards' tensor ", property, " property is incompatible with ", kind,
+    SHARD_CHECK_VALUE(expected == actual, "Local shards' tensor ", property, " property is incompatible with ", kind,
                       " on rank ", rank, ": ", kind, " ", property, "=", expected, ", local shard tensor ", property,
                       "=", actual, ".");
   }
   void operator()(const Shard& shard) const {
     constexpr const char *kTensor = "tensor property", *kShard = "local ShardMetadata";
     const auto& [tensor, metadata] = shard;
-    TORCH_CHECK(metadata.placement.has_value(), "Must specify placement for `Shard`!");
+    SHARD_CHECK(metadata.placement.has_value(), "Must specify placement for `Shard`!");
     expect("layout", kTensor, properties.layout, tensor.layout());
-    TORCH_CHECK_VALUE(tensor.is_contiguous(), kOnlyContiguous);
+    SHARD_CHECK_VALUE(tensor.is_contiguous(), kOnlyContiguous);
     expect("size", kShard, at::IntArrayRef(metadata.shard_sizes), tensor.sizes());
     expect("pin_memory", kTensor, properties.pin_memory, tensor.is_pinned());
     expect("device", kShard, metadata.placement->device(), tensor.device());
@@ -109,9 +120,9 @@ struct LocalShardCheck {
 
 int rank_of_worker(const std::string& name) {
   const auto agent = current_rpc_agent();
-  TORCH_CHECK(agent, "RPC framework needs to be initialized for using worker names: ", name);
+  SHARD_CHECK(agent, "RPC framework needs to be initialized for using worker names: ", name);
   const auto worker = std::ranges::find(agent->workers(), name, &Worker::name);
-  TORCH_CHECK_VALUE(worker != agent->workers().end(), "Invalid worker name: ", name);
+  SHARD_CHECK_VALUE(worker != agent->workers().end(), "Invalid worker name: ", name);
   return worker->id;
 }
 
@@ -129,23 +140,32 @@ ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata 
 
 ShardedTensorImpl::~ShardedTensorImpl() { leave_registry(*this); }
 
+void ShardedTensorImpl::settle_requires_grad() {
+  bool& known = metadata.tensor_properties.requires_grad;
+  if (known == requires_grad()) return;
+  known = requires_grad();
+  for (const Shard& shard : local_shards) {
+    if (shard.tensor.is_leaf()) shard.tensor.set_requires_grad(known);
+  }
+}
+
 const ProcessGroupPtr& ShardedTensorImpl::checked_group() const {
-  TORCH_CHECK(group, "this ShardedTensor has no process group: it was made as a ShardedTensorBase");
+  SHARD_CHECK(group, "this ShardedTensor has no process group: it was made as a ShardedTensorBase");
   return group;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(const c10::VariableVersion&,
                                                                                bool) const {
-  TORCH_CHECK(false, "a second handle on the same elements is not supported for ShardedTensor!");
+  SHARD_CHECK(false, "a second handle on the same elements is not supported for ShardedTensor!");
 }
 c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(c10::VariableVersion&&, bool) const {
-  TORCH_CHECK(false, "a second handle on the same elements is not supported for ShardedTensor!");
+  SHARD_CHECK(false, "a second handle on the same elements is not supported for ShardedTensor!");
 }
 
 ImplPtr make_impl(ShardingSpecPtr spec, at::IntArrayRef size, TensorProperties properties) {
   C10_LOG_API_USAGE_ONCE("torch.distributed._shard.sharded_tensor");
-  TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
-  TORCH_CHECK_VALUE(size.size() <= static_cast<std::size_t>(kMaxDims), "a ShardedTensor has at most ", kMaxDims,
+  SHARD_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+  SHARD_CHECK_VALUE(size.size() <= static_cast<std::size_t>(kMaxDims), "a ShardedTensor has at most ", kMaxDims,
                     " dimensions, found ", size.size());
   at::detail::check_size_nonnegative(size);
   properties.memory_format = at::MemoryFormat::Contiguous;
@@ -159,13 +179,15 @@ int world_rank(const ProcessGroup& group) {
 
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard) {
   const int owner = group.group_rank_of(resolve_placement(group, shard.placement).first);
-  TORCH_CHECK(owner >= 0, "No member of the group has ", shard);
+  SHARD_CHECK(owner >= 0, "No member of the group has ", shard);
   return static_cast<std::size_t>(owner);
 }
 
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor) {
-  TORCH_CHECK(tensor.defined(), "this handle refers to no ShardedTensor");
-  return static_cast<ShardedTensorImpl&>(*tensor.as_tensor().unsafeGetTensorImpl());
+  SHARD_CHECK(tensor.defined(), "this handle refers to no ShardedTensor");
+  auto& impl = static_cast<ShardedTensorImpl&>(*tensor.as_tensor().unsafeGetTensorImpl());
+  impl.settle_requires_grad();
+  return impl;
 }
 
 ShardedTensorImpl& ShardedTensorBase::impl() const { return impl_of(*this); }
@@ -184,7 +206,10 @@ const std::vector<Shard>& ShardedTensorBase::local_shards() const { return impl(
 const ShardingSpecPtr& ShardedTensorBase::sharding_spec() const { return impl().spec; }
 
 void ShardedTensorBase::set_sharding_spec(ShardingSpecPtr spec) {
-  TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+  SHARD_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+  const ShardedTensorMetadata& own = metadata();
+  SHARD_CHECK_VALUE(with_elements(spec->build_metadata(own.size, own.tensor_properties)) == with_elements(own),
+                    "cannot set the sharding spec: the tensor's shards are not those of ", spec->str());
   impl().spec = std::move(spec);
 }
 
@@ -205,7 +230,7 @@ at::Tensor ShardedTensorBase::grad() const { return tensor_.grad(); }
 std::shared_ptr<torch::autograd::Node> ShardedTensorBase::grad_fn() const { return tensor_.grad_fn(); }
 
 void ShardedTensorBase::set_requires_grad(bool requires_grad) {
-  TORCH_CHECK(false, "torch function '__set__', with args: (", str(), ", ", requires_grad,
+  SHARD_CHECK(false, "torch function '__set__', with args: (", str(), ", ", requires_grad,
               ") and kwargs: {} not supported for ShardedTensor!");
 }
 
@@ -231,16 +256,24 @@ ShardedTensor ShardedTensor::of(const at::Tensor& tensor) {
   return impl != nullptr ? ShardedTensor(tensor) : ShardedTensor();
 }
 
-ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
-                                                    ProcessGroupPtr group, bool init_rrefs) {
+ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_shards,
+                                                    at::OptionalIntArrayRef global_size, ProcessGroupPtr group,
+                                                    bool init_rrefs) {
   group = group_or_default(std::move(group));
   const auto own = [&]() -> std::optional<ShardedTensorMetadata> {
+    SHARD_CHECK(global_size.has_value() || local_shards.size() == 1,
+                "for metadata recalculation, each rank has one local shard, found ", local_shards.size());
     if (local_shards.empty()) return std::nullopt;
-    return metadata_of_local_shards(local_shards, global_size, world_rank(*group), *group);
+    const Sizes unknown(local_shards.front().metadata.shard_sizes.size());
+    return metadata_of_local_shards(local_shards, global_size.value_or(unknown), world_rank(*group), *group);
   };
-  const ShardedTensorMetadata metadata =
-      merge_metadata(group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()});
-  ImplPtr impl = make_anew(metadata, nullptr);
+  auto gathered = group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()};
+  if (!global_size.has_value()) {
+    stack_rows(gathered);
+    const auto rank = static_cast<std::size_t>(std::max(group->rank(), 0));
+    local_shards.front().metadata = gathered[rank]->shards_metadata.front();
+  }
+  ImplPtr impl = make_anew(merge_metadata(gathered), nullptr);
   return ShardedTensor(finish(std::move(impl), std::move(local_shards), std::move(group), init_rrefs));
 }
 
@@ -260,8 +293,8 @@ ShardedTensor ShardedTensor::init_from_local_tensor(at::Tensor local_tensor, Sha
                                                     at::IntArrayRef global_size, ProcessGroupPtr group,
                                                     bool init_rrefs) {
   TORCH_WARN_ONCE(kDeprecated);
-  TORCH_CHECK_VALUE(local_tensor.is_contiguous(), "local_tensor is not a contiguous Tensor.");
-  TORCH_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
+  SHARD_CHECK_VALUE(local_tensor.is_contiguous(), "local_tensor is not a contiguous Tensor.");
+  SHARD_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
   group = group_or_default(std::move(group));
   const int rank = world_rank(*group);
   const ShardedTensorMetadata metadata = spec->build_metadata(global_size, TensorProperties::of(local_tensor));
@@ -277,7 +310,7 @@ const ProcessGroupPtr& ShardedTensor::process_group() const { return impl().grou
 bool ShardedTensor::init_rrefs() const { return impl().init_rrefs; }
 
 at::Tensor ShardedTensor::local_tensor() const {
-  TORCH_CHECK_NOT_IMPLEMENTED(local_shards().size() == 1, "Only single local shard is supported.");
+  SHARD_CHECK_NOT_IMPLEMENTED(local_shards().size() == 1, "Only single local shard is supported.");
   return local_shards().front().tensor;
 }
 
@@ -286,10 +319,10 @@ at::Device ShardedTensor::device() const {
 }
 
 std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement) {
-  TORCH_CHECK_VALUE(placement.has_value(), "remote device is None");
+  SHARD_CHECK_VALUE(placement.has_value(), "remote device is None");
   if (const auto& name = placement->worker_name()) return {rank_of_worker(*name), placement->device()};
   const int rank = placement->rank().value_or(-1);
-  TORCH_CHECK_VALUE(rank < 0 || !group.is_member() || group.group_rank_of(rank) >= 0, "Global rank ", rank,
+  SHARD_CHECK_VALUE(rank < 0 || !group.is_member() || group.group_rank_of(rank) >= 0, "Global rank ", rank,
                     " does not exist in input process group: ", at::ArrayRef<int>(group.global_ranks()));
   return {rank, placement->device()};
 }

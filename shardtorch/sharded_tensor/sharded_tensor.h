@@ -15,6 +15,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/OptionalArrayRef.h>
 
 #include <functional>
 #include <map>
@@ -67,16 +68,14 @@ class ShardedTensorBase {
   /// This rank's; may be empty. In the order in which the program gave them, else in the metadata's.
   const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
-  /// Says how the tensor is cut, where it is known better than by inference. \pre it describes the same shards
+  /// Says how the tensor is cut, where it is known better than by inference.
+  /// \throws c10::ValueError  `spec` does not make the same shards, apart from those without elements.
   void set_sharding_spec(ShardingSpecPtr spec);
 
   at::IntArrayRef sizes() const;
-  at::IntArrayRef size() const { return sizes(); }
-  at::IntArrayRef shape() const { return sizes(); }
   /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)", or none.
   std::int64_t size(std::int64_t dim) const;
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes().size()); }
-  std::int64_t ndim() const { return dim(); }
   std::int64_t numel() const;
   at::ScalarType dtype() const;
   at::Layout layout() const;
@@ -87,11 +86,13 @@ class ShardedTensorBase {
   bool is_leaf() const;
   at::Tensor grad() const;
   std::shared_ptr<torch::autograd::Node> grad_fn() const;  ///< Null of a leaf.
-  /// \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!".
+  /// Python's assignment. \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!";
+  ///   requires_grad_ (ops.h) does it.
   void set_requires_grad(bool requires_grad);
 
-  /// The same object as a tensor without storage. Its device() is the CPU, wherever shards are; torch::nn::Module::to
-  /// throws where a module has it as a parameter (assign what ShardedTensor::to returns).
+  /// The same object as a tensor without storage. Its device() is the CPU, wherever shards are. Its requires_grad_()
+  /// and set_requires_grad() reach metadata and local shards when the ShardedTensor is next looked at.
+  /// torch::nn::Module::to throws where a module has it as a parameter (assign what ShardedTensor::to returns).
   const at::Tensor& as_tensor() const { return tensor_; }
   std::string str() const;  ///< "ShardedTensor(ShardedTensorMetadata(...))".
 
@@ -119,7 +120,9 @@ class ShardedTensor : public ShardedTensorBase {
   /// ranks) and validated. A rank may have no shards. A collective: a rank that alone is wrong makes all throw, also
   /// with init_rrefs.
   /// \throws c10::ValueError  see local_metadata.h; c10::Error
-  static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::IntArrayRef global_size,
+  /// Without a `global_size` every rank brings one shard, of which only the size counts: they lie one after the other
+  /// along the first dimension, in the order of ranks.
+  static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                               ProcessGroupPtr group = nullptr, bool init_rrefs = false);
   /// As the above, where every rank knows the whole metadata: nothing is compared between ranks, no collective, and
   /// errors are this rank's own (with init_rrefs see CreateOptions).
@@ -156,7 +159,8 @@ class ShardedTensor : public ShardedTensorBase {
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
   /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
   /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
-  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group; `dst` or
+  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group; `dst`
+  /// or
   ///   the dtype is another on another rank.
   /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
   /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
@@ -195,15 +199,17 @@ class ShardedTensor : public ShardedTensorBase {
   ShardedTensor to(at::Device device) const;
   ShardedTensor to(const char* device) const;
   ShardedTensor to(int cuda_index) const;
+  ShardedTensor to(bool) const = delete;
   ShardedTensor to(const at::Tensor& other) const;  ///< Its dtype and device.
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
   /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective,
   /// as gather with one more all_gather, which is all where dimension and placements stay as they are. Afterwards the
-  /// metadata's shards are in the order of ranks, empty ones begin at the end at most, and the local tensor is a new
-  /// leaf with the old one's properties. What remote_shards() refers to stays what it was. Deprecated by torch, of
-  /// which it warns once.
-  /// \throws c10::NotImplementedError  a spec that is not a chunk spec; a rank without exactly one shard, before or after.
+  /// metadata's shards are in the order of ranks, empty ones begin at the end at most. The local tensor is another one:
+  /// while gradients are recorded and the tensor requires them, one whose gradient goes back to the old local tensors
+  /// (backward is a collective); else (torch::NoGradGuard, for parameters) a leaf with the old one's properties. What
+  /// remote_shards() refers to stays what it was. Deprecated by torch, of which it warns once. \throws
+  /// c10::NotImplementedError  a spec that is not a chunk spec; a rank without exactly one shard, before or after.
   /// \throws c10::ValueError  another spec on another rank.
   ShardedTensor reshard(ShardingSpecPtr spec);
 

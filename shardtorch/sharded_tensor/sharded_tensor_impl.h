@@ -33,7 +33,10 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   std::vector<Bytes> published;    ///< At the RPC agent, by local shard.
   std::shared_ptr<RpcAgent> agent;
   std::map<int, std::vector<RemoteShard>> remote_shards;
+  at::Tensor transposed_of{};  ///< The weight whose t() this is, for linear_op.cpp.
 
+  /// The wrapper's requires_grad, which torch's own setters change alone, becomes that of metadata and local shards.
+  void settle_requires_grad();
   /// \throws c10::Error  there is none: the tensor was made as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
@@ -46,7 +49,7 @@ class ShardedTensorImpl final : public c10::TensorImpl {
                                                               bool may_change) const override;
 };
 
-/// What a handle refers to. \throws c10::Error  an undefined one.
+/// What a handle refers to, its requires_grad settled. \throws c10::Error  an undefined one.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
 /// Warned of once a process where torch does.
@@ -71,8 +74,8 @@ void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
 void leave_registry(ShardedTensorImpl& impl) noexcept;
 
-/// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is no
-/// default group to ask.
+/// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is
+/// no default group to ask.
 int world_rank(const ProcessGroup& group);
 
 /// The group rank that has `shard`. \throws c10::Error  no member has; what resolve_placement throws.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "libshard/core/box.h"
+#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard {
 
@@ -69,19 +70,19 @@ ShardingSpecPtr infer_chunk_spec(std::vector<ShardMetadata> shards) {
 
 ChunkShardingSpec::ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements)
     : dim_(dim), placements_(std::move(placements)) {
-  TORCH_CHECK_VALUE(!placements_.empty(), "ChunkShardingSpec needs a placement");
+  SHARD_CHECK_VALUE(!placements_.empty(), "ChunkShardingSpec needs a placement");
 }
 
 ChunkShardingSpec::ChunkShardingSpec(std::string_view, std::vector<RemoteDevice>) : dim_(0) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "ChunkShardingSpec does not support named dimension yet!");
+  SHARD_CHECK_NOT_IMPLEMENTED(false, "ChunkShardingSpec does not support named dimension yet!");
 }
 
 ShardedTensorMetadata ChunkShardingSpec::build_metadata(at::IntArrayRef size,
                                                         const TensorProperties& properties) const {
   const auto dims = static_cast<std::int64_t>(size.size());
-  TORCH_CHECK_VALUE(dim_ >= -dims && dim_ < dims, "Invalid sharding dim: ", dim_);
+  SHARD_CHECK_VALUE(dim_ >= -dims && dim_ < dims, "Invalid sharding dim: ", dim_);
   const auto dim = static_cast<std::size_t>(dim_ < 0 ? dim_ + dims : dim_);
-  TORCH_CHECK_VALUE(size[dim] >= 0, "size should be >= 0, found ", to_string(size));
+  SHARD_CHECK_VALUE(size[dim] >= 0, "size should be >= 0, found ", to_string(size));
   const std::int64_t split = split_size(size[dim], static_cast<std::int64_t>(placements_.size()));
   ShardedTensorMetadata metadata{.shards_metadata = {}, .size = size.vec(), .tensor_properties = properties};
   metadata.shards_metadata.reserve(placements_.size());
@@ -100,7 +101,7 @@ std::string ChunkShardingSpec::str() const {
 }
 
 EnumerableShardingSpec::EnumerableShardingSpec(std::vector<ShardMetadata> shards) : shards_(std::move(shards)) {
-  TORCH_CHECK_VALUE(!shards_.empty(), "Empty shard list provided: []");
+  SHARD_CHECK_VALUE(!shards_.empty(), "Empty shard list provided: []");
   check_no_overlap(shards_);
 }
 
@@ -128,12 +129,12 @@ ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
 }
 
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
-  TORCH_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
+  SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
   return dim_size / chunks + (dim_size % chunks != 0 ? 1 : 0);
 }
 
 std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index) {
-  TORCH_CHECK_VALUE(dim_size >= 0 && split >= 0 && index >= 0, "chunk ", index, " of ", split, " out of ", dim_size,
+  SHARD_CHECK_VALUE(dim_size >= 0 && split >= 0 && index >= 0, "chunk ", index, " of ", split, " out of ", dim_size,
                     " elements is none");
   if (split == 0 || index > dim_size / split) return 0;
   return std::min(split, dim_size - split * index);
@@ -142,7 +143,7 @@ std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::in
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
   const std::vector<RemoteDevice>& placements = spec.placements();
   const auto at = std::ranges::find(placements, std::optional(rank), &RemoteDevice::rank);
-  TORCH_CHECK(at != placements.end(), "current_rank not in the placement.");
+  SHARD_CHECK(at != placements.end(), "current_rank not in the placement.");
   const std::int64_t split = split_size(dim_size, static_cast<std::int64_t>(placements.size()));
   const std::int64_t index = at - placements.begin();
   return {std::min(split * index, dim_size), chunked_dim_size(dim_size, split, index)};
@@ -154,7 +155,7 @@ at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard) {
 
 at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes) {
   const auto dims = static_cast<std::size_t>(tensor.dim());
-  TORCH_CHECK_VALUE(offsets.size() == dims && sizes.size() == dims, "cannot narrow a tensor of ", dims,
+  SHARD_CHECK_VALUE(offsets.size() == dims && sizes.size() == dims, "cannot narrow a tensor of ", dims,
                     " dimensions to offsets ", to_string(offsets), " and sizes ", to_string(sizes));
   at::Tensor part = tensor;
   for (std::size_t i = 0; i < dims; ++i) {

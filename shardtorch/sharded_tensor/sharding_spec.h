@@ -4,6 +4,7 @@
 /// Source: torch/distributed/_shard/sharding_spec/{api,chunk_sharding_spec,_internals}.py (torch 2.11).
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,13 +57,15 @@ class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_f
   /// `dim` may be negative (from the end); whether it fits is seen when a size is known.
   /// \throws c10::ValueError  no placements.
   ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements);
+  ChunkShardingSpec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
   /// \throws c10::NotImplementedError  always: named dimensions are not supported yet.
   ChunkShardingSpec(std::string_view named_dim, std::vector<RemoteDevice> placements);
 
   std::int64_t dim() const { return dim_; }
   const std::vector<RemoteDevice>& placements() const { return placements_; }
 
-  std::string_view class_name() const override { return "ChunkShardingSpec"; }
+  static constexpr std::string_view kClassName = "ChunkShardingSpec";
+  std::string_view class_name() const override { return kClassName; }
   ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
   ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
   std::string str() const override;
@@ -80,7 +83,8 @@ class EnumerableShardingSpec final : public ShardingSpec {
 
   const std::vector<ShardMetadata>& shards() const { return shards_; }
 
-  std::string_view class_name() const override { return "EnumerableShardingSpec"; }
+  static constexpr std::string_view kClassName = "EnumerableShardingSpec";
+  std::string_view class_name() const override { return kClassName; }
   ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const override;
   ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const override;
   std::string str() const override;
@@ -90,6 +94,7 @@ class EnumerableShardingSpec final : public ShardingSpec {
 };
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
+ShardingSpecPtr chunk_spec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
 /// Null where `spec` is not a chunk spec.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/ranks/group.h"
+#include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard {
 
@@ -27,11 +27,14 @@ struct Transfer {
 bool is_packed_on_host(const at::Tensor& tensor);
 
 /// Copies the elements of each `to` into its `from` on the other side, also what stays on this rank. A lone contiguous
-/// host tensor that travels as its dtype is sent, and received into, where it lies. No autograd.
+/// tensor that travels as its dtype and lies on the group's device is sent, and received into, where it lies; else
+/// elements are packed there. So between GPUs over NCCL no byte is in host memory (ProcessGroup::wire_bytes counts). No
+/// autograd.
 /// \param plan  Says what goes where, on each rank for itself; it may throw, as may the packing of what it named:
 ///   then all ranks throw (agree.h) and nothing is sent or written.
 /// \throws c10::ValueError  on all ranks, where arguments differ; shard::Error kPeer
-/// Cost: one all_gather of a few bytes, then one exchange; host memory for what does not travel as it lies.
-void transfer(Group& group, const std::function<Transfer()>& plan);
+/// Cost: one all_gather of a few bytes, then one exchange; memory of the group's device for what does not travel as it
+/// lies.
+void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan);
 
 }  // namespace shard

@@ -19,6 +19,7 @@
 #include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/c10d/gloo.h"
 #include "shardtorch/c10d/nccl.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard {
@@ -30,7 +31,7 @@ using std::chrono::milliseconds;
 
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto member = std::ranges::find(ranks, rank);
-  TORCH_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is not a member of");
+  SHARD_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is not a member of");
   return static_cast<int>(member - ranks.begin());
 }
 
@@ -86,10 +87,10 @@ MakeBackend nccl_backend(milliseconds timeout) {
   try {
     make = reinterpret_cast<MakeNcclGroup>(plugin_entry("nccl", kNcclEntry));
   } catch (const Error& error) {
-    TORCH_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
+    SHARD_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
   }
   const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // Registered by the plug-in's libraries.
-  TORCH_CHECK(cuda->deviceCount() > 0, "the backend nccl needs a GPU for each rank, and here is none");
+  SHARD_CHECK(cuda->deviceCount() > 0, "the backend nccl needs a GPU for each rank, and here is none");
   return [make, timeout](StorePtr own, int rank, int ranks) {
     return std::shared_ptr<Group>(make(own, rank, ranks, timeout));
   };
@@ -122,7 +123,7 @@ class Backends {
 };
 
 void check_backend(const std::string& backend) {
-  TORCH_CHECK(backend == "gloo" || backend == "nccl", "unknown backend '", backend, "': expected gloo or nccl");
+  SHARD_CHECK(backend == "gloo" || backend == "nccl", "unknown backend '", backend, "': expected gloo or nccl");
 }
 
 class C10dWorld final : public World {
@@ -184,7 +185,7 @@ class ThreadWorld final : public World {
   int size() const override { return size_; }
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                     const std::string& backend) override {
-    TORCH_CHECK(backend.empty() || backend == "threads", "ranks that are threads have no backend '", backend,
+    SHARD_CHECK(backend.empty() || backend == "threads", "ranks that are threads have no backend '", backend,
                 "': expected threads");
     return meetings_->take(names_.next(name), member_of(ranks, rank_), static_cast<int>(ranks.size()));
   }
@@ -199,7 +200,7 @@ class ThreadWorld final : public World {
 
 std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr store, int rank, int size,
                                        milliseconds timeout) {
-  TORCH_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
+  SHARD_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
   check_backend(backend);
   if (backend == "nccl") nccl_backend(timeout);  // What is missing is said before others are waited for.
   std::shared_ptr<World> world;

@@ -10,6 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/io/local_disk.h"
 #include "shardtorch/dtensor/dtensor.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
@@ -30,7 +31,7 @@ using torch_save::TensorView;
 /// The ranks and sizes of a process, which must be those of the save.
 void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
   const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
-    TORCH_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
+    SHARD_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
   };
   check("Local rank", saved.local_rank, group.rank());
   check("Global rank", saved.rank, world.rank());
@@ -86,10 +87,10 @@ dtensor::DeviceMeshPtr mesh_of(const torch_ranks::DTensorValue& value, at::Devic
   const std::vector<std::int64_t> saved = torch_ranks::mesh_ranks(value.sharding);
   const std::vector<int> ranks(saved.begin(), saved.end());
   dtensor::DeviceMeshPtr mesh = dtensor::find_device_mesh(device_type, value.sharding.mesh, ranks);
-  TORCH_CHECK(mesh != nullptr, "Need to initialize the device mesh before loading DTensor: ",
+  SHARD_CHECK(mesh != nullptr, "Need to initialize the device mesh before loading DTensor: ",
               dtensor::describe(device_type, value.sharding.mesh), " of ranks ", at::ArrayRef<int>(ranks));
   const Sizes now = mesh->get_coordinate().value_or(Sizes());
-  TORCH_CHECK(value.coordinate == now, "Coordinate on the mesh at save time was ", at::IntArrayRef(value.coordinate),
+  SHARD_CHECK(value.coordinate == now, "Coordinate on the mesh at save time was ", at::IntArrayRef(value.coordinate),
               ", but at load time was ", at::IntArrayRef(now));
   return mesh;
 }
@@ -106,7 +107,7 @@ void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layo
 
 /// torch.load's errors for tensors of devices that are not here.
 void check_here(at::Device device) {
-  TORCH_CHECK(!device.is_cuda() || at::hasCUDA(),
+  SHARD_CHECK(!device.is_cuda() || at::hasCUDA(),
               "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
 }
 
@@ -140,7 +141,7 @@ class StateReader {
   }
 
   static void need_world(std::string_view subclass) {
-    TORCH_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
+    SHARD_CHECK(has_default_group(), "Need to initialize default process group using \"init_process_group\" before ",
                 "loading ", subclass);
   }
 

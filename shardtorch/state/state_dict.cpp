@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/builtin_ops.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/modules.h"
 
 namespace shard {
@@ -104,7 +105,7 @@ class ModuleLoad {
       list("Unexpected", keys_.unexpected_keys);
     }
     for (const std::string& mismatch : mismatches_) text += "\n\t" + mismatch + '.';
-    TORCH_CHECK(text.empty(), "Error(s) in loading state_dict:", text);
+    SHARD_CHECK(text.empty(), "Error(s) in loading state_dict:", text);
   }
 
   LoadStateResult apply() {
@@ -175,7 +176,7 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 
 LoadWithProcessGroup::LoadWithProcessGroup(ProcessGroupPtr group) {
   const std::scoped_lock lock(load_group().mutex);
-  TORCH_CHECK(load_group().group == nullptr,
+  SHARD_CHECK(load_group().group == nullptr,
               "ProcessGroup already set by previous \"load_with_process_group\" context manager");
   load_group().group = std::move(group);
 }

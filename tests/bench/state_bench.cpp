@@ -1,5 +1,6 @@
-// Times what ShardedTensors do with a state of some MiB, on the ranks of a job: save, load, load under another cut,
-// reshard, gather. Rank 0 prints one line per operation and run: its name and the slowest rank's seconds.
+// Times what ShardedTensors do with a state of some MiB, on the ranks of a job: save, the same without fsync, load,
+// load under another cut, reshard, gather. Rank 0 prints one line per operation and run: its name and the slowest
+// rank's seconds.
 //
 //   state_bench FOLDER MIB RUNS    (in the environment of a launcher: see state.py)
 #include <ATen/ATen.h>
@@ -58,6 +59,7 @@ void gather_all(const shard::StateDict& state) {
 void run(const std::string& folder, std::int64_t mib) {
   shard::StateDict rows = make_state(mib, 0), columns = make_state(mib, 1);
   time("save", [&] { shard::checkpoint::save(rows, folder); });
+  time("save_unsynced", [&] { shard::checkpoint::save(rows, folder, nullptr, {.force = true, .sync = false}); });
   time("load", [&] { shard::checkpoint::load(rows, folder); });
   time("load_columns", [&] { shard::checkpoint::load(columns, folder); });
   time("gather", [&] { gather_all(rows); });
@@ -78,7 +80,7 @@ int main(int argc, char** argv) {
     shard::destroy_process_group();
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", shard::message_of(error).c_str());
     return EXIT_FAILURE;
   }
 }

@@ -123,6 +123,12 @@ def save_sharded(_rank: int, folder: str) -> None:
     dcp.save(state, checkpoint_id=folder)
 
 
+def save_asynchronously(_rank: int, folder: str) -> None:
+    ranks = dist.get_world_size()
+    state = {name: make_sharded(name, spec, True) for name, spec in specs(ranks).items()} | others(True)
+    dcp.async_save(state, checkpoint_id=folder).result()
+
+
 def save_dtensors(_rank: int, folder: str) -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {name: distribute_tensor(counted(name), mesh, [Shard(1)]) for name in SHAPES if name != "plain"}
@@ -150,6 +156,11 @@ class CheckpointsWithPython(unittest.TestCase):
     def test_cpp_loads_what_python_saved(self):
         spawn(save_sharded, 4, str(self.folder))
         for ranks in (4, 3, 1):
+            run_program("load", self.folder, "dcp", ranks)
+
+    def test_cpp_loads_what_python_saved_asynchronously(self):
+        spawn(save_asynchronously, 4, str(self.folder))
+        for ranks in (4, 2):
             run_program("load", self.folder, "dcp", ranks)
 
     def test_cpp_loads_dtensors(self):

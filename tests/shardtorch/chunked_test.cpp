@@ -32,7 +32,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST011_sharded_tensor_metadata) {
   with_comms([&] {
     ShardedTensor st = sharded_tensor::empty(rows(), {10, 20}, kRrefs);
     EXPECT_EQ(st.metadata().size, (Sizes{10, 20}));
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 20}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 20}));
     EXPECT_EQ(st.dtype(), at::kFloat);
     EXPECT_EQ(st.layout(), at::kStrided);
     EXPECT_FALSE(st.requires_grad());
@@ -44,6 +44,14 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST011_sharded_tensor_metadata) {
     const ShardedTensor doubles = sharded_tensor::empty(rows(), {10, 20}, {.dtype = at::kDouble, .init_rrefs = true});
     EXPECT_EQ(doubles.dtype(), at::kDouble);
     SHARD_EXPECT_THROW(st.set_requires_grad(true), c10::Error, "torch function '__set__'");
+    EXPECT_FALSE(st.requires_grad());
+    // torch's own setters of the wrapper cannot be refused: nothing says otherwise afterwards.
+    for (const bool wanted : {true, false}) {
+      st.as_tensor().set_requires_grad(wanted);
+      EXPECT_EQ(st.metadata().tensor_properties.requires_grad, wanted);
+      EXPECT_EQ(st.local_shards()[0].tensor.requires_grad(), wanted);
+      EXPECT_EQ(st.requires_grad(), wanted);
+    }
   });
 }
 
@@ -116,19 +124,41 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST019_create_sharded_tensor_like) {
     const CreateOptions doubles{.dtype = at::kDouble};
     const at::TensorOptions plain = at::TensorOptions(at::kDouble).device(device());
     const ShardedTensor st = sharded_tensor::rand(rows(), {8, 8}, doubles);
+    const at::Tensor wrapper = st.as_tensor();
+    const auto local = [](const at::Tensor& tensor) { return ShardedTensor::of(tensor).local_tensor(); };
+    EXPECT_TRUE(tensors_equal(local(at::full_like(wrapper, 8.8, at::kDouble)), at::full({2, 8}, 8.8, plain)));
     EXPECT_TRUE(
         tensors_equal(sharded_tensor::full_like(st, 8.8, doubles).local_tensor(), at::full({2, 8}, 8.8, plain)));
+    EXPECT_EQ(local(at::empty_like(wrapper, at::kDouble)).sizes(), at::IntArrayRef({2, 8}));
     EXPECT_EQ(sharded_tensor::empty_like(st, doubles).local_tensor().sizes(), at::IntArrayRef({2, 8}));
-    const auto expect_like = [&](const auto& plain_op, const auto& sharded_op) {
+    const auto expect_like = [&](const auto& plain_op, const auto& dispatched, const auto& sharded_op) {
       at::manual_seed(1234);
       const at::Tensor expected = plain_op();
       at::manual_seed(1234);
+      EXPECT_TRUE(at::equal(local(dispatched()), expected));
+      at::manual_seed(1234);
       EXPECT_TRUE(at::equal(sharded_op().local_tensor(), expected));
     };
-    expect_like([&] { return at::zeros({2, 8}, plain); }, [&] { return sharded_tensor::zeros_like(st, doubles); });
-    expect_like([&] { return at::ones({2, 8}, plain); }, [&] { return sharded_tensor::ones_like(st, doubles); });
-    expect_like([&] { return at::rand({2, 8}, plain); }, [&] { return sharded_tensor::rand_like(st, doubles); });
-    expect_like([&] { return at::randn({2, 8}, plain); }, [&] { return sharded_tensor::randn_like(st, doubles); });
+    expect_like(
+        [&] {
+          return at::zeros({2, 8}, plain);
+        },
+        [&] { return at::zeros_like(wrapper, at::kDouble); }, [&] { return sharded_tensor::zeros_like(st, doubles); });
+    expect_like(
+        [&] {
+          return at::ones({2, 8}, plain);
+        },
+        [&] { return at::ones_like(wrapper, at::kDouble); }, [&] { return sharded_tensor::ones_like(st, doubles); });
+    expect_like(
+        [&] {
+          return at::rand({2, 8}, plain);
+        },
+        [&] { return at::rand_like(wrapper, at::kDouble); }, [&] { return sharded_tensor::rand_like(st, doubles); });
+    expect_like(
+        [&] {
+          return at::randn({2, 8}, plain);
+        },
+        [&] { return at::randn_like(wrapper, at::kDouble); }, [&] { return sharded_tensor::randn_like(st, doubles); });
   });
 }
 
@@ -157,14 +187,14 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST026_insufficient_sharding_dims) {
 SHARD_RANKS_TEST(ShardedTensorChunked, ST027_sharded_tensor_sizes) {
   with_comms([&] {
     const ShardedTensor st = sharded_tensor::empty(rows(), {10, 20}, kRrefs);
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 20}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 20}));
     EXPECT_EQ(sharded_tensor::empty(rows(), 10, kRrefs).size(), at::IntArrayRef({10}));
-    EXPECT_EQ(sharded_tensor::empty(rows(), std::vector<std::int64_t>{10, 20}, kRrefs).size(), st.size());
+    EXPECT_EQ(sharded_tensor::empty(rows(), std::vector<std::int64_t>{10, 20}, kRrefs).sizes(), st.sizes());
     EXPECT_EQ(st.size(0), 10);
     EXPECT_EQ(st.size(1), 20);
     EXPECT_EQ(st.size(-1), 20);
     EXPECT_EQ(st.dim(), 2);
-    EXPECT_EQ(st.ndim(), 2);
+    EXPECT_EQ(st.dim(), 2);
     SHARD_EXPECT_THROW(st.size(-3), c10::IndexError, "Dimension out of range");
     SHARD_EXPECT_THROW(st.size(2), c10::IndexError, "Dimension out of range");
   });

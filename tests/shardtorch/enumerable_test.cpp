@@ -43,7 +43,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST035_create_sharded_tensor_with_ones)
   with_comms([&] {
     const ShardedTensor st =
         sharded_tensor::ones(enumerable_spec(quarters(placements())), {10, 10}, {.init_rrefs = true});
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_tensor().device(), device());
     EXPECT_TRUE(tensors_equal(st.local_tensor(), at::ones({5, 5})));
@@ -69,22 +69,35 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
   skip_if_lt_x_gpu(1);
   with_comms(kNoRpc, [&] {
-    set_cuda_device(rank() % cuda_device_count());
-    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
-    const ShardedTensor st = on_cpu.cuda(), again = st.cuda();
-    EXPECT_FALSE(again.is_same(st));
-    EXPECT_TRUE(again.local_tensor().is_same(st.local_tensor()));
-    const ChunkShardingSpec* const spec = as_chunk(*st.sharding_spec());
-    ASSERT_NE(spec, nullptr);
-    EXPECT_EQ(spec->dim(), 0);
-    ASSERT_EQ(spec->placements().size(), 4U);
-    for (int i = 0; i < 4; ++i) {
-      const RemoteDevice& place = spec->placements()[static_cast<std::size_t>(i)];
-      EXPECT_EQ(place.rank(), i);
-      EXPECT_EQ(place.device().type(), at::kCUDA);
-      EXPECT_EQ(st.metadata().shards_metadata[static_cast<std::size_t>(i)].placement->device().type(), at::kCUDA);
+    const int index = rank() % cuda_device_count();
+    set_cuda_device(index);
+    std::vector<RemoteDevice> on_gpus;
+    for (int i = 0; i < 4; ++i)
+      on_gpus.emplace_back(i, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i % cuda_device_count())));
+    const ProcessGroupPtr group = gloo_group();
+    const ShardedTensor first = sharded_tensor::zeros(chunk_spec(0, on_gpus), {10, 20});
+    for (const ShardMetadata& shard : first.metadata().shards_metadata)
+      EXPECT_TRUE(shard.placement->device().is_cuda());
+    const ShardedTensor on_cpu = first.cpu(at::MemoryFormat::Preserve, group);
+    for (const ShardMetadata& shard : on_cpu.metadata().shards_metadata)
+      EXPECT_TRUE(shard.placement->device().is_cpu());
+    EXPECT_EQ(on_cpu.process_group(), group);
+    const ShardedTensor again = first.cuda();
+    EXPECT_FALSE(again.is_same(first));
+    EXPECT_TRUE(again.local_tensor().is_same(first.local_tensor()));
+    const ShardedTensor back = on_cpu.cuda(std::nullopt, false, at::MemoryFormat::Preserve, default_group());
+    EXPECT_EQ(back.local_tensor().device(), at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)));
+    for (const ShardedTensor& st : {again, back}) {
+      const ChunkShardingSpec* const spec = as_chunk(*st.sharding_spec());
+      ASSERT_NE(spec, nullptr);
+      EXPECT_EQ(spec->dim(), 0);
+      ASSERT_EQ(spec->placements().size(), 4U);
+      for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(spec->placements()[i].rank(), static_cast<int>(i));
+        EXPECT_TRUE(spec->placements()[i].device().is_cuda());
+        EXPECT_TRUE(st.metadata().shards_metadata[i].placement->device().is_cuda());
+      }
     }
-    EXPECT_EQ(as_chunk(*on_cpu.sharding_spec())->placements()[0].device().type(), at::kCPU);
   });
 }
 
@@ -123,16 +136,23 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back)
     const auto type = [](const ShardedTensor& tensor) { return tensor.local_tensor().device().type(); };
     EXPECT_EQ(type(st), at::kCUDA);
     EXPECT_TRUE(st.to({.device = at::Device("cuda"), .dtype = st.dtype()}).is_same(st));
-    EXPECT_EQ(type(st.to(at::Device("cpu"))), at::kCPU);
+    const ShardedTensor to_cpu = st.to(at::Device("cpu"));
+    EXPECT_FALSE(to_cpu.is_same(st));
+    EXPECT_EQ(type(to_cpu), at::kCPU);
     EXPECT_EQ(type(st.to("cpu").to(index)), at::kCUDA);
     const ShardedTensor like = st.to(at::zeros({3, 4}, at::TensorOptions(at::kHalf).device(at::kCUDA)));
     EXPECT_EQ(like.dtype(), at::kHalf);
     const ShardedTensor both = st.to(at::kCPU, at::kHalf);
     EXPECT_EQ(type(both), at::kCPU);
     EXPECT_EQ(both.dtype(), at::kHalf);
-    EXPECT_EQ(type(both.to(at::Device("cuda"), at::kFloat)), at::kCUDA);
+    const ShardedTensor floats = both.to(at::Device("cuda"), at::kFloat);
+    EXPECT_EQ(type(floats), at::kCUDA);
+    EXPECT_EQ(floats.dtype(), at::kFloat);
     const ProcessGroupPtr group = gloo_group();
-    EXPECT_EQ(st.to({.device = at::kCPU, .process_group = group}).process_group(), group);
+    const ShardedTensor grouped = st.to({.device = at::kCPU, .process_group = group});
+    EXPECT_FALSE(grouped.is_same(st));
+    EXPECT_EQ(type(grouped), at::kCPU);
+    EXPECT_EQ(grouped.process_group(), group);
   });
 }
 
@@ -164,7 +184,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST041_uneven_shards) {
                                           {{2, 0}, {4, 4}, placement(2)},
                                           {{4, 4}, {2, 2}, placement(3)}};
   const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {6, 6});
-  EXPECT_EQ(st.size(), at::IntArrayRef({6, 6}));
+  EXPECT_EQ(st.sizes(), at::IntArrayRef({6, 6}));
   ASSERT_EQ(st.local_shards().size(), 1U);
   const ShardMetadata& own = shards[static_cast<std::size_t>(rank())];
   EXPECT_EQ(st.local_tensor().device(), device());

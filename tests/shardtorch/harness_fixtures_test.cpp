@@ -7,11 +7,11 @@
 #include <iostream>
 
 #include "shardtorch/sharded_tensor/factories.h"
+#include "tests/shardtorch/disabled_tests.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 #include "tests/support/temp_folder.h"
-#include "tests/shardtorch/disabled_tests.h"
 
 namespace shard::test {
 namespace {
@@ -199,11 +199,21 @@ class Single : public SingleProcessTestCase {};
 TEST_F(Single, HN067_one_process_has_a_group_of_one) {
   EXPECT_EQ(default_group()->size(), 1);
   EXPECT_EQ(variable("MASTER_PORT"), "12355");
+  EXPECT_EQ(device().is_cuda(), default_group()->backend() == "nccl");
+  EXPECT_EQ(device_ids().size(), device().is_cuda() ? 0U : 1U);
 }
 
-class Continuous : public MultiProcContinuousTest {};
+class Continuous : public MultiProcContinuousTest<Continuous> {
+ public:
+  static std::string backend_str() { return "gloo"; }
+  static InitOptions opts() { return {std::chrono::seconds(50)}; }
+};
 
-TEST_F(Continuous, HN069_the_group_is_there) { EXPECT_EQ(default_group()->rank(), rank()); }
+TEST_F(Continuous, HN069_the_group_is_there) {
+  EXPECT_EQ(pg(), default_group());
+  EXPECT_EQ(pg()->rank(), rank());
+  EXPECT_EQ(pg()->backend(), "gloo");
+}
 TEST_F(Continuous, HN069_and_stays_for_the_next_test) { default_group()->group().barrier(); }
 
 TEST(ContinuousTest, HN069_ranks_started_from_outside_share_one_group) {
@@ -216,6 +226,34 @@ TEST(ContinuousTest, HN069_ranks_started_from_outside_share_one_group) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, AllOf(HasSubstr("Rank 0 setup complete"), HasSubstr("Rank 1 teardown complete"),
                                    Not(HasSubstr("SKIPPED"))));
+}
+
+/// A class that names no backend.
+class Nameless : public MultiProcContinuousTest<Nameless> {
+ public:
+  using ContinuousTest::backend_str;
+};
+
+TEST(ContinuousTest, HN069_a_class_without_a_backend_is_refused) {
+  SHARD_EXPECT_THROW(Nameless::backend_str(), c10::NotImplementedError,
+                     "Please implement backend_str in your test class");
+}
+
+TEST(ContinuousTest, HN069_a_rank_outside_the_world_is_refused) {
+  const Outcome result = run("RANK=2 WORLD_SIZE=2 " + this_binary() + " --gtest_filter=Continuous.*");
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("Rank must be set and in the range of 0 to world_size. World size: 2 Rank: 2"));
+}
+
+TEST(ContinuousTest, HN069_run_rank_sets_the_variables_and_runs_all_tests) {
+  const TempFolder folder;
+  const auto rank = [&](int which) {
+    return "SHARD_RUN_RANK=" + std::to_string(which) + " SHARD_RUN_FILE=" + folder / "file" + " " + this_binary() +
+           " --gtest_filter=Continuous.*";
+  };
+  const Outcome result = run(rank(1) + " & " + rank(0) + " && wait $!");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("Rank 0 setup complete"), HasSubstr("Rank 1 teardown complete")));
 }
 
 class PerGpu : public MultiProcessPerGpuTestCase {};

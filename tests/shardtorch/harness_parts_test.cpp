@@ -7,6 +7,7 @@
 #include <iostream>
 #include <set>
 
+#include "tests/support/distributed/python_random.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -204,9 +205,21 @@ TEST(Environment, HN035_a_gpu_each_or_none_for_anybody) {
 
 TEST(Environment, HN053_subtests_run_every_combination_the_last_name_fastest) {
   std::vector<std::string> seen;
-  run_subtests({{"a", {"1", "2"}}, {"b", {"x", "y"}}},
-               [&](const auto& chosen) { seen.push_back(chosen.at("a") + chosen.at("b")); });
+  run_subtests({{"a", {1, 2}}, {"b", {"x", "y"}}}, [&](const SubtestValues& chosen) {
+    seen.push_back(std::to_string(chosen.at("a").toInt()) + chosen.at("b").toStringRef());
+  });
   EXPECT_THAT(seen, ElementsAre("1x", "1y", "2x", "2y"));
+}
+
+TEST(Environment, HN053_subtests_pass_further_arguments_on) {
+  double sum = 0;
+  run_subtests(
+      {{"a", {1.5, true}}},
+      [&](const SubtestValues& chosen, int more, const std::string& text) {
+        sum += (chosen.at("a").isDouble() ? chosen.at("a").toDouble() : 100) + more + static_cast<double>(text.size());
+      },
+      10, std::string("xyz"));
+  EXPECT_EQ(sum, 1.5 + 13 + 113);
 }
 
 TEST(Environment, HN055_tensorpipe_may_use_anything_without_efa) {
@@ -254,7 +267,17 @@ TEST(DdpLogging, HN022_the_first_line_of_the_error_is_looked_for) {
   const std::map<std::string, std::string> logged = {{"iteration", "1"}, {"has_error", "1"}, {"error", "it broke: x"}};
   EXPECT_TRUE(verify_ddp_error_logged(logged, "it broke\nException raised from f at g"));
   EXPECT_FALSE(verify_ddp_error_logged(logged, "it burst"));
-  EXPECT_FALSE(verify_ddp_error_logged({{"error", "it broke"}}, "it broke"));
+  EXPECT_FALSE(verify_ddp_error_logged(std::map<std::string, std::string>{{"error", "it broke"}}, "it broke"));
+}
+
+TEST(DdpLogging, HN022_the_loggers_own_data_is_taken) {
+  c10::DDPLoggingData logged;
+  logged.ints_map = {{"iteration", 3}, {"has_error", 1}};
+  logged.strs_map = {{"error", "it broke: x"}};
+  EXPECT_TRUE(verify_ddp_error_logged(logged, "it broke"));
+  EXPECT_FALSE(verify_ddp_error_logged(logged, "it burst"));
+  logged.ints_map.erase("iteration");
+  EXPECT_FALSE(verify_ddp_error_logged(logged, "it broke"));
 }
 
 // --- sharded_tensor_test.h ------------------------------------------------------------------------------------------
@@ -274,7 +297,30 @@ TEST(SpecsForTest, HN010_owners_are_shuffled_anew_for_every_dim) {
   EXPECT_THAT(owners_of(*specs[2]), ElementsAre(2, 3, 0, 1));
   EXPECT_THAT(owners_of(*specs[3]), ElementsAre(3, 2, 1, 0));
   EXPECT_EQ(as_chunk(*specs[1])->dim(), 1);
-  EXPECT_THROW(chunk_sharding_specs_for_test({0}, 6, place), std::out_of_range);
+}
+
+TEST(SpecsForTest, HN010_orders_are_pythons_for_any_seed) {
+  const auto place = [](int rank) { return RemoteDevice(rank, at::kCPU); };
+  // random.Random(seed + i).shuffle of one list, i = 0, 1, 2, by CPython 3.11.
+  const std::map<int, std::vector<std::vector<int>>> python = {
+      {0, {{2, 0, 1, 3}, {3, 2, 1, 0}, {2, 1, 0, 3}}},
+      {1, {{3, 0, 2, 1}, {0, 2, 1, 3}, {3, 0, 1, 2}}},
+      {6, {{3, 2, 1, 0}, {0, 2, 3, 1}, {0, 3, 1, 2}}},
+  };
+  for (const auto& [seed, orders] : python) {
+    const auto specs = chunk_sharding_specs_for_test({0, 1, 0}, seed, place);
+    for (std::size_t i = 0; i < orders.size(); ++i) EXPECT_EQ(owners_of(*specs[i]), orders[i]) << seed;
+  }
+}
+
+TEST(PythonRandom, HN010_draws_as_cpython_does) {
+  PythonRandom wide((std::uint64_t{1} << 40) + 7);  // A seed of two words.
+  std::vector<std::uint32_t> drawn;
+  for (int i = 0; i < 5; ++i) drawn.push_back(wide.below(1000));
+  EXPECT_THAT(drawn, ElementsAre(628, 765, 834, 960, 967));
+  std::vector<int> ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  PythonRandom(42).shuffle(ten);
+  EXPECT_THAT(ten, ElementsAre(7, 3, 2, 8, 5, 6, 9, 4, 0, 1));
 }
 
 TEST(ShardedModels, HN011_without_a_spec_the_sharded_attributes_are_empty) {

@@ -1,5 +1,5 @@
-// ShardedTensors made of local tensors and shards: rows ST-045 to 047, 049 to 055, 061 to 064, UP-01 and UP-05 of the
-// conformance table.
+// ShardedTensors made of local tensors and shards: rows ST-045 to 047, 049 to 055, 061 to 064, UP-01 and UP-05 to
+// UP-10 of the conformance table.
 #include <ATen/ATen.h>
 
 #include "tests/support/distributed/layouts.h"
@@ -48,7 +48,7 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalTensor, ST045_init_from_local_tensor) {
         }
         const at::Tensor local = at::rand(by_rank.at(rank()).shard_sizes, device());
         const ShardedTensor st = ShardedTensor::init_from_local_tensor(local, spec, size, nullptr, true);
-        EXPECT_EQ(st.size(), at::IntArrayRef(size));
+        EXPECT_EQ(st.sizes(), at::IntArrayRef(size));
         ASSERT_EQ(st.local_shards().size(), 1U);
         EXPECT_TRUE(st.local_tensor().is_same(local));
         EXPECT_EQ(st.local_shards()[0].metadata, by_rank.at(rank()));
@@ -205,6 +205,92 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP05_TR41_pinned_memory) {
   });
 }
 
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP06_recalc_for_metadata) {
+  with_comms(kNoRpc, [&] {
+    for (const std::int64_t side : {0, 5}) {
+      const ShardMetadata own({0, 0}, {side, side}, placement(rank()));
+      const ShardedTensor st = sharded_tensor::init_from_local_shards({Shard(randn({side, side}), own)}, std::nullopt);
+      EXPECT_EQ(st.sizes(), at::IntArrayRef({4 * side, side}));
+      EXPECT_EQ(st.local_shards()[0].metadata.shard_offsets, (Sizes{rank() * side, 0}));
+      ASSERT_EQ(st.metadata().shards_metadata.size(), 4U);
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(st.metadata().shards_metadata[static_cast<std::size_t>(i)],
+                  ShardMetadata({i * side, 0}, {side, side}, placement(i)));
+      }
+    }
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP06_a_rank_without_its_one_shard_is_refused_by_all) {
+  with_comms(kNoRpc, [&] {
+    const ShardMetadata own({0, 0}, {2, 2}, placement(rank()));
+    std::vector<Shard> shards{Shard(randn({2, 2}), own)};
+    if (rank() == 2) shards.clear();
+    SHARD_EXPECT_THROW(sharded_tensor::init_from_local_shards(shards, std::nullopt), c10::Error,
+                       "for metadata recalculation, each rank has one local shard, found 0");
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP07_init_from_local_shards_with_different_glb_size) {
+  with_comms(kNoRpc, [&] {
+    for (const std::int64_t step : {0, 5}) {
+      const ShardMetadata own({step * rank(), 0}, {5, 5}, placement(rank()));
+      const std::vector<Shard> shards{Shard(randn({5, 5}), own)};
+      SHARD_EXPECT_THROW(sharded_tensor::init_from_local_shards(shards, at::IntArrayRef({0, 0})), c10::ValueError, "");
+    }
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP08_non_rw_sharded_recalc_for_metadata) {
+  with_comms(kNoRpc, [&] {
+    const ShardedTensor st =
+        sharded_tensor::init_from_local_shards({Shard(randn({5, 5}), own_quarter())}, std::nullopt);
+    const ShardMetadata& local = st.local_shards()[0].metadata;
+    EXPECT_EQ(local.shard_offsets == own_quarter().shard_offsets, rank() == 0);
+    EXPECT_EQ(local.shard_sizes, own_quarter().shard_sizes);
+    EXPECT_EQ(local.placement, own_quarter().placement);
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP09_init_from_local_shards_and_global_metadata_with_all_zeros) {
+  with_comms(kNoRpc, [&] {
+    std::vector<ShardMetadata> all;
+    for (int i = 0; i < 4; ++i) all.emplace_back(Sizes{0, 0}, Sizes{0, 0}, placement(i));
+    const Shard own(randn({0, 0}), all[static_cast<std::size_t>(rank())]);
+    const ShardedTensor st = ShardedTensor::init_from_local_shards_and_global_metadata({own}, {all, {0, 0}, {}});
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({0, 0}));
+    EXPECT_EQ(st.metadata().shards_metadata, all);
+    ASSERT_EQ(st.local_shards().size(), 1U);
+    EXPECT_EQ(st.local_tensor().sizes(), at::IntArrayRef({0, 0}));
+    EXPECT_EQ(st.local_tensor().device(), device());
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP10_init_from_local_shards_and_global_metadata_with_local_view) {
+  with_comms(kNoRpc, [&] {
+    for (const std::int64_t offset : {0, 1}) {
+      std::vector<ShardMetadata> all;
+      for (int i = 0; i < 4; ++i) {
+        if (i == rank()) {
+          all.emplace_back(Sizes{offset, 0}, Sizes{5, 5}, placement(i));
+        } else {
+          all.emplace_back(Sizes{i < rank() ? 0 : 5, 0}, Sizes{0, 0}, placement(i));
+        }
+      }
+      const Shard own(randn({5, 5}), all[static_cast<std::size_t>(rank())]);
+      const auto init = [&] {
+        return ShardedTensor::init_from_local_shards_and_global_metadata({own}, {all, {5, 5}, {}});
+      };
+      if (offset == 0) {
+        EXPECT_EQ(init().sizes(), at::IntArrayRef({5, 5}));
+        EXPECT_EQ(init().metadata().shards_metadata, all);
+      } else {
+        SHARD_EXPECT_THROW(init(), c10::ValueError, "exceeds tensor dim");
+      }
+    }
+  });
+}
+
 class ShardedTensorSubGroupInit : public MultiThreadedTestCase {
  protected:
   /// Ranks of this rank's parity; only they call it.
@@ -220,7 +306,7 @@ SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST061_TR39_sub_process_group_sharded
   const at::Tensor tensor = at::tensor({1, 2, 3}).to(at::kMeta);
   const Shard own(tensor, ShardMetadata({3 * (rank() / 2)}, {3}, RemoteDevice(rank(), at::kMeta)));
   const ShardedTensor st = ShardedTensor::init_from_local_shards({own}, 6, group);
-  EXPECT_EQ(st.size(), at::IntArrayRef({6}));
+  EXPECT_EQ(st.sizes(), at::IntArrayRef({6}));
 }
 
 SHARD_RANKS_TEST(ShardedTensorSubGroupInit, ST062_TR06_sub_process_group_placement_validation) {

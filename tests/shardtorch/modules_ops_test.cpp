@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
 #include <memory>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/modules.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "tests/support/distributed/multi_thread_test.h"
@@ -247,6 +251,57 @@ SHARD_RANKS_TEST(ModuleHooks, OutputsThatAreTensorsAreLookedInto) {
   });
 }
 
+/// Gives its input, cut into rows, and knows how to be cloned.
+struct CutRowsImpl : torch::nn::Cloneable<CutRowsImpl> {
+  explicit CutRowsImpl(ShardingSpecPtr own_spec) : spec(std::move(own_spec)) { reset(); }
+  void reset() override { scale = register_parameter("scale", at::full({1}, 2.0)); }
+  at::Tensor forward(const at::Tensor& input) { return shard_tensor(input * scale.detach(), spec).as_tensor(); }
+  ShardingSpecPtr spec;
+  at::Tensor scale;
+};
+
+SHARD_RANKS_TEST(ModuleHooks, FitIntoSequentialAndAreCloned) {
+  with_comms(kNoRpc, [&] {
+    const auto hooked =
+        collect_local_shard(reshard_output(std::make_shared<CutRowsImpl>(rows()), chunk_spec(1, placements())));
+    torch::nn::Sequential chain(hooked, torch::nn::Functional(at::relu));
+    const at::Tensor input = at::arange(64, at::kFloat).view({8, 8}).to(device());
+    const at::Tensor own = (input * 2).narrow(1, 2 * rank(), 2);
+    hooked->to(device());
+    EXPECT_TRUE(tensors_equal(chain->forward(input), own));
+    const auto copy = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(chain->clone());
+    EXPECT_TRUE(tensors_equal(copy->forward(input), own));
+    EXPECT_FALSE(copy->parameters()[0].is_same(chain->parameters()[0]));
+    EXPECT_EQ(copy->named_parameters().keys(), chain->named_parameters().keys());
+  });
+}
+
+SHARD_RANKS_TEST(ModuleHooks, GradientsFlowBackThroughThem) {
+  with_comms(kNoRpc, [&] {
+    const ShardedTensor weights = shard_tensor(at::arange(64, at::kDouble).view({8, 8}).to(device()), rows());
+    requires_grad_(weights);
+    const at::Tensor leaf = weights.local_tensor();
+    const at::Tensor columns = collect_local_shard(reshard_output(clone(weights), chunk_spec(1, placements())));
+    EXPECT_FALSE(columns.is_leaf());
+    // Each element is weighed by its place in the whole.
+    const at::Tensor whole = at::arange(64, at::kDouble).view({8, 8}).to(device());
+    (columns * whole.narrow(1, 2 * rank(), 2)).sum().backward();
+    EXPECT_TRUE(tensors_equal(leaf.grad(), whole.narrow(0, 2 * rank(), 2)));
+  });
+}
+
+SHARD_RANKS_TEST(ModuleHooks, AParameterThatIsReshardedWithoutGradientsStaysALeaf) {
+  with_comms(kNoRpc, [&] {
+    ShardedTensor weight = shard_tensor(at::ones({8, 8}, device()), rows());
+    requires_grad_(weight);
+    {
+      const at::NoGradGuard no_grad;
+      weight.reshard(chunk_spec(1, placements()));
+    }
+    EXPECT_TRUE(weight.local_tensor().is_leaf() && weight.local_tensor().requires_grad());
+  });
+}
+
 class LocalTensor : public WithSpecs {};
 
 SHARD_RANKS_TEST(LocalTensor, ST009_local_tensor) {
@@ -278,22 +333,64 @@ SHARD_RANKS_TEST(CustomOps, ST056_custom_op) {
   });
 }
 
-/// torch::nn::Linear, but with the operator "linear".
-class OperatorLinear : public torch::nn::LinearImpl {
- public:
-  using LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& input) { return at::linear(input, weight, bias); }
-};
-
 SHARD_RANKS_TEST(CustomOps, ST057_custom_op_override) {
   with_comms(kNoRpc, [&] {
     const at::Tensor t = at::rand({10, 10}, device());
     const auto constant = [t](std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&) { return t; };
     const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", constant);
-    OperatorLinear module(32, 16);
-    module.to(device());
-    shard_parameter(module, "weight", module.weight, rows());
-    EXPECT_TRUE(tensors_equal(module.forward(at::rand({15, 32}, device())), t));
+    torch::nn::Linear module(32, 16);
+    module->to(device());
+    shard_parameter(*module, "weight", module->weight, rows());
+    EXPECT_TRUE(tensors_equal(module->forward(at::rand({15, 32}, device())), t));
+  });
+}
+
+/// A column-parallel layer as an op: each rank's rows of the weight, the outputs side by side.
+c10::IValue column_linear(std::string_view, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group) {
+  const auto weight = ShardedTensor::of(args[1].toTensor());
+  const at::Tensor own = at::linear(args[0].toTensor(), weight.local_tensor());
+  const at::Tensor all = functional::all_gather(own, -1, functional::Losses::kReplicated, group);
+  return args[2].isNone() ? all : all + args[2].toTensor();
+}
+
+SHARD_RANKS_TEST(CustomOps, AnUnchangedLinearRunsTheRegisteredOpWithInputsOfAnyShape) {
+  with_comms(kNoRpc, [&] {
+    const auto registration = custom_sharded_op_impl("linear", column_linear);
+    for (const bool has_bias : {true, false}) {
+      torch::nn::Linear plain(torch::nn::LinearOptions(6, 8).bias(has_bias)),
+          sharded(torch::nn::LinearOptions(6, 8).bias(has_bias));
+      {
+        const at::NoGradGuard no_grad;
+        for (const auto& parameter : plain->named_parameters()) {
+          broadcast(parameter.value(), 0);
+          sharded->named_parameters()[parameter.key()].copy_(parameter.value());
+        }
+      }
+      plain->to(device());
+      sharded->to(device());
+      shard_parameter(*sharded, "weight", sharded->weight, rows());
+      for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5, 6}, {2, 5, 6}, {6}}) {
+        const at::Tensor input = at::arange(c10::multiply_integers(shape), at::kFloat).view(shape).to(device());
+        const at::Tensor expected = plain->forward(input), actual = sharded->forward(input);
+        EXPECT_TRUE(tensors_equal(actual, expected)) << at::IntArrayRef(shape);
+        plain->zero_grad();
+        expected.sum().backward();
+        actual.sum().backward();
+        const auto weight = ShardedTensor::of(sharded->weight);
+        const at::Tensor grad = weight.local_tensor().grad();
+        EXPECT_TRUE(tensors_equal(grad, narrow_tensor(plain->weight.grad(), weight.local_shards()[0].metadata)));
+        weight.local_tensor().mutable_grad().reset();
+      }
+    }
+  });
+}
+
+SHARD_RANKS_TEST(CustomOps, WithoutThatOpALinearIsRefused) {
+  with_comms(kNoRpc, [&] {
+    torch::nn::Linear module(32, 16);
+    module->to(device());
+    shard_parameter(*module, "weight", module->weight, rows());
+    SHARD_EXPECT_THROW(module->forward(at::rand({15, 32}, device())), c10::Error, "torch function 't'");
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/init.h>
 
 #include <optional>
 #include <sstream>
@@ -172,6 +173,7 @@ SHARD_RANKS_TEST(Dispatch, SeveralResultsAreATuple) {
 SHARD_RANKS_TEST(Dispatch, AnOpIsCalledByItsName) {
   const ShardedTensor st = zeros();
   EXPECT_TRUE(call_op("equal", {st.as_tensor(), st.as_tensor()}).toBool());
+  declare_op("my_own");
   const auto registration = custom_sharded_op_impl("my_own", answer(7));
   EXPECT_EQ(call_op("my_own", {st.as_tensor()}).toInt(), 7);
   SHARD_EXPECT_THROW(call_op("linear", {}), c10::ValueError, " No input for 'linear'!");
@@ -179,6 +181,68 @@ SHARD_RANKS_TEST(Dispatch, AnOpIsCalledByItsName) {
                      "torch function 'linear', with args: (Tensor(size=[2], dtype=Float)) and kwargs: {} are called "
                      "without any distributed tensor!");
   SHARD_EXPECT_THROW(call_op("asin", {st.as_tensor()}), c10::Error, "not supported for ShardedTensor!");
+}
+
+SHARD_RANKS_TEST(Dispatch, TheBaseClassHasNoOps) {
+  const auto base =
+      ShardedTensorBase::init_from_local_shards_and_global_metadata({}, {{{{0}, {4}, "rank:0/cpu"}}, {4}, {}});
+  SHARD_EXPECT_THROW(at::relu(base.as_tensor()), c10::Error,
+                     "A ShardedTensorBase object is being used from c++ while calling relu but there is no custom "
+                     "__torch_dispatch__ implementation for it.");
+}
+
+SHARD_RANKS_TEST(Dispatch, TensorsLikeAnotherHaveItsSpecSizeAndGroup) {
+  const ProcessGroupPtr group = new_group({0});
+  const ShardedTensor st =
+      sharded_tensor::zeros(chunk_spec(0, {"rank:0/cpu"}), {4, 3}, {.dtype = at::kDouble, .process_group = group});
+  const auto like = ShardedTensor::of(torch::ones_like(st.as_tensor(), torch::requires_grad()));
+  EXPECT_EQ(like.process_group(), group);
+  EXPECT_EQ(like.sharding_spec(), st.sharding_spec());
+  EXPECT_EQ(like.dtype(), at::kFloat) << "the default, as Python's";
+  EXPECT_TRUE(like.requires_grad() && like.metadata().tensor_properties.requires_grad);
+  for (const Shard& shard : like.local_shards()) EXPECT_TRUE(shard.tensor.requires_grad());
+  EXPECT_EQ(ShardedTensor::of(at::zeros_like(st.as_tensor(), st.as_tensor().options())).dtype(), at::kDouble);
+  SHARD_EXPECT_THROW(at::zeros_like(st.as_tensor(), at::TensorOptions(at::kMeta)), c10::TypeError, "takes no device");
+}
+
+SHARD_RANKS_TEST(Dispatch, InitializersOfTorchFillLocalShards) {
+  const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, {"rank:0/cpu"}), {4, 3}), other = clone(st);
+  const auto same = [&] { return at::equal(st.as_tensor(), other.as_tensor()); };
+  at::manual_seed(7);
+  torch::nn::init::uniform_(st.as_tensor(), -2, 3);
+  at::manual_seed(7);
+  init::uniform_(other, -2, 3);
+  EXPECT_TRUE(same());
+  at::manual_seed(8);
+  torch::nn::init::normal_(st.as_tensor(), 1, 0.5);
+  at::manual_seed(8);
+  init::normal_(other, 1, 0.5);
+  EXPECT_TRUE(same());
+  torch::nn::init::constant_(st.as_tensor(), 4.5);
+  init::constant_(other, 4.5);
+  EXPECT_TRUE(same());
+  torch::nn::init::zeros_(st.as_tensor());
+  EXPECT_TRUE(at::equal(st.as_tensor(), sharded_tensor::zeros_like(st).as_tensor()));
+  at::manual_seed(9);
+  torch::nn::init::kaiming_uniform_(st.as_tensor());
+  at::manual_seed(9);
+  init::kaiming_uniform_(other);
+  EXPECT_TRUE(same()) << "on one rank the shard is the whole";
+}
+
+SHARD_RANKS_TEST(Dispatch, NamesThatNothingHasAreRefused) {
+  SHARD_EXPECT_THROW((void)custom_sharded_op_impl("liner", answer(1)), c10::ValueError,
+                     "cannot register the op 'liner': torch has no operator of this name");
+  SHARD_EXPECT_THROW((void)custom_sharding_spec_op("ChunkSpec", "linear", answer(1)), c10::ValueError,
+                     "cannot register an op for the class 'ChunkSpec'");
+  declare_spec_class("SpecOfThisTest");
+  (void)custom_sharding_spec_op("SpecOfThisTest", "linear", answer(1));
+}
+
+SHARD_RANKS_TEST(Dispatch, AnOpForAClassOfSpecsMayNameTheClassAsAType) {
+  const auto registration = custom_sharding_spec_op<ChunkShardingSpec>("asin", answer(3));
+  EXPECT_EQ(call_op("asin", {zeros().as_tensor()}).toInt(), 3);
+  EXPECT_TRUE(has_custom_op(*zeros().sharding_spec(), "asin"));
 }
 
 // --- Never memory ---------------------------------------------------------------------------------------------------
@@ -198,8 +262,7 @@ SHARD_RANKS_TEST(Dispatch, TheWrapperNeverGivesMemory) {
   EXPECT_ANY_THROW(st.view({200}));
   EXPECT_ANY_THROW(st.to(at::kHalf));
   EXPECT_ANY_THROW(st.cpu());
-  EXPECT_ANY_THROW(st.fill_(1));
-  EXPECT_ANY_THROW(at::empty_like(st));
+  EXPECT_ANY_THROW(st.t());
 }
 
 SHARD_RANKS_TEST(Dispatch, ItsVariableDataGivesNoMemoryEither) {

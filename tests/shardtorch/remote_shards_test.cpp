@@ -208,7 +208,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST034_grid_sharding) {
   with_comms([&] {
     const std::vector<ShardMetadata> shards = quarters(placements());
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
     EXPECT_EQ(st.local_shards().size(), 1U);
     expect_remote(st, {0, 1, 2, 3}, 1, shards);
@@ -219,7 +219,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST042_partial_world_size) {
   with_comms([&] {
     const ShardedTensor st =
         sharded_tensor::empty(enumerable_spec(stacked(placements({0, 1}), 5, 5)), {10, 5}, with_rrefs());
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 5}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 5}));
     expect_shards(st, stacked(placements({0, 1}), 5, 5));
     EXPECT_EQ(st.local_shards().size(), rank() <= 1 ? 1U : 0U);
     expect_remote(st, {0, 1}, 1, stacked(placements({0, 1}), 5, 5));
@@ -232,7 +232,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST043_new_group) {
     const ProcessGroupPtr group = new_group({1, 2, 3});
     const ShardedTensor st =
         sharded_tensor::empty(enumerable_spec(stacked(placements({1, 3}), 5, 5)), {10, 5}, with_rrefs(group));
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 5}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 5}));
     expect_shards(st, stacked(placements({1, 3}), 5, 5));
     EXPECT_EQ(st.local_shards().size(), rank() % 2 == 1 ? 1U : 0U);
     expect_remote(st, {1, 3}, 1, stacked(placements({1, 3}), 5, 5));
@@ -246,7 +246,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST044_with_rpc_names) {
     for (int r = 0; r < 4; ++r) places.push_back(worker_placement(r));
     const std::vector<ShardMetadata> shards = quarters(places);
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
     ASSERT_EQ(st.local_shards().size(), 1U);
     EXPECT_EQ(st.local_shards()[0].metadata.placement->str(), "worker" + std::to_string(rank()) + "/" + device().str());
@@ -258,7 +258,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, UP03_multiple_local_shards) {
   with_comms([&] {
     const std::vector<ShardMetadata> shards = quarters(placements({0, 1, 0, 1}));
     const ShardedTensor st = sharded_tensor::empty(enumerable_spec(shards), {10, 10}, with_rrefs());
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     expect_shards(st, shards);
     EXPECT_EQ(st.local_shards().size(), rank() <= 1 ? 2U : 0U);
     expect_remote(st, {0, 1}, 2, shards);
@@ -269,7 +269,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, UP03_multiple_local_shards) {
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, ST048_init_from_local_shards) {
   with_comms([&] {
     const ShardedTensor st = sharded_tensor::init_from_local_shards({own_quarter()}, {10, 10}, nullptr, true);
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     expect_shards(st, quarters(placements()));
     EXPECT_EQ(st.local_shards().size(), 1U);
     expect_remote(st, {0, 1, 2, 3}, 1, quarters(placements()));
@@ -281,7 +281,7 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP04_init_from_local_shards_and_g
     const ShardedTensorMetadata metadata{quarters(placements()), {10, 10}, {}};
     const ShardedTensor st =
         ShardedTensor::init_from_local_shards_and_global_metadata({own_quarter()}, metadata, nullptr, true);
-    EXPECT_EQ(st.size(), at::IntArrayRef({10, 10}));
+    EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 10}));
     expect_shards(st, quarters(placements()));
     EXPECT_EQ(st.local_shards().size(), 1U);
     expect_remote(st, {0, 1, 2, 3}, 1, quarters(placements()));

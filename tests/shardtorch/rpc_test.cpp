@@ -112,6 +112,32 @@ SHARD_RANKS_TEST(Rpc, FetchBringsValuesAndMetadata) {
   shutdown_rpc();
 }
 
+SHARD_RANKS_TEST(Rpc, ShardsArriveWhereTheDeviceMapSays) {
+  // "meta" is a device that every machine has; worker 1's shards go there, the others' stay on the CPU.
+  const auto rpc = init_rpc(store(), {.name = "worker" + std::to_string(rank()),
+                                      .rank = rank(),
+                                      .world_size = world_size(),
+                                      .timeout = kTimeout,
+                                      .device_maps = {{"worker1", {{at::kCPU, at::kMeta}}}}});
+  const std::vector<RemoteShard> remote = exchange(*rpc, own_shard());
+  for (int owner = 0; owner < 4; ++owner) {
+    const Shard here = remote[static_cast<std::size_t>(owner)].to_here();
+    EXPECT_EQ(here.tensor.device().type(), owner == 1 ? at::kMeta : at::kCPU);
+    EXPECT_EQ(here.tensor.sizes(), at::IntArrayRef({owner + 1, 3}));
+    EXPECT_EQ(here.metadata.placement, RemoteDevice(owner, at::kCPU)) << "where it lives";
+  }
+  shutdown_rpc();
+}
+
+SHARD_RANKS_TEST(Rpc, ADeviceMapForNobodyIsRefused) {
+  SHARD_EXPECT_THROW(init_rpc(store(), {.name = "worker" + std::to_string(rank()),
+                                        .rank = rank(),
+                                        .world_size = world_size(),
+                                        .timeout = kTimeout,
+                                        .device_maps = {{"worker7", {{at::kCPU, at::kMeta}}}}}),
+                     c10::ValueError, "a device map is for 'worker7', which is not the name of a worker");
+}
+
 SHARD_RANKS_TEST(Rpc, DtypesAndRequiresGradArrive) {
   const auto rpc = start();
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kBool, at::kByte,

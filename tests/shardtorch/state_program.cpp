@@ -1,19 +1,29 @@
-// One rank of a job that exchanges states with Python (state_with_python.py): `state_program save|check FOLDER`.
+// One rank of a job that exchanges states with Python (state_with_python.py): `state_program VERB FOLDER`.
 //
 // RANK, WORLD_SIZE and STORE (the path of a file to meet in) are in the environment. `save` writes
 // FOLDER/world-<rank>.pt and FOLDER/group-<rank>.pt, `check` loads them and compares them with what it would have
-// saved; exit 1 where they differ.
+// saved; the same with modules (save-modules, check-modules) and remote shards (save-remote, check-remote). `validate`
+// and its kind load what was saved under other ranks, which must be refused. Exit 1 where something differs.
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
+#include "shardtorch/rpc/rpc.h"
 #include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/modules.h"
+#include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/state/state_dict.h"
 
 namespace shard {
@@ -156,22 +166,153 @@ std::string variable(const char* name) {
   return value;
 }
 
+std::string path(const std::string& folder, const char* kind, int rank) {
+  return c10::str(folder, "/", kind, "-", rank, ".pt");
+}
+
+// --- Files of other ranks -------------------------------------------------------------------------------------------
+
+void expect_refused(const std::string& file, const std::string& text, const ProcessGroupPtr& group = nullptr) {
+  std::optional<LoadWithProcessGroup> scope;
+  if (group != nullptr) scope.emplace(group);
+  try {
+    load_state_file(file);
+  } catch (const c10::Error& error) {
+    return expect(error.msg().find(text) != std::string::npos, file + ": '" + error.msg() + "'");
+  }
+  throw std::runtime_error(file + " was loaded, expected: " + text);
+}
+
+void validate(const std::string& folder) {
+  const int rank = default_group()->rank(), other = (rank + 1) % 4, saved = rank >= 2 ? rank - 2 : -1;
+  const auto ranks = [](int before, int now) {
+    return c10::str("Local rank at save time was ", before, ", but at load time was ", now);
+  };
+  expect_refused(path(folder, "world", other), ranks(other, rank));
+  const std::string of_group = path(folder, "group", rank);
+  expect_refused(of_group, ranks(saved, rank));
+  const ProcessGroupPtr alone = new_group({2});
+  if (rank == 2) {
+    expect_refused(of_group, "Local world size at save time was 2, but at load time was 1", alone);
+  }
+  if (rank == 3) expect_refused(of_group, ranks(1, -1), alone);
+}
+
+/// On three ranks.
+void validate_in_a_smaller_world(const std::string& folder) {
+  const int rank = default_group()->rank();
+  const ProcessGroupPtr group = new_group({2});
+  if (rank == 2) return;
+  expect_refused(path(folder, "group", rank), "Global world size at save time was 4, but at load time was 3", group);
+}
+
+// --- Modules --------------------------------------------------------------------------------------------------------
+
+/// A sharded attribute, and below the first such module another.
+struct Model : torch::nn::Module, ShardedAttributes {
+  explicit Model(bool is_filled, int depth = 1) {
+    if (is_filled) tensor = counted(chunk_spec(depth - 1, on_cpus({0, 1, 2, 3})), {10, 8}, {});
+    register_sharded_tensor("sharded_tensor" + std::to_string(depth), tensor);
+    if (depth == 1) submodule = register_module("submodule", std::make_shared<Model>(is_filled, 2));
+  }
+  ShardedTensor tensor;
+  std::shared_ptr<Model> submodule;
+};
+
+torch::nn::Linear sharded_linear(bool is_filled) {
+  torch::nn::Linear layer(6, 8);
+  {
+    const at::NoGradGuard no_grad;
+    layer->weight.copy_(is_filled ? counted({8, 6}, at::kFloat) : at::zeros({8, 6}));
+    layer->bias.copy_(is_filled ? counted({8}, at::kFloat) : at::zeros({8}));
+  }
+  shard_parameter(*layer, "weight", layer->weight, chunk_spec(0, on_cpus({0, 1, 2, 3})));
+  return layer;
+}
+
+void save_modules(const std::string& folder) {
+  const int rank = default_group()->rank();
+  save_state_file(state_dict(Model(true)), path(folder, "model", rank));
+  save_state_file(state_dict(*sharded_linear(true)), path(folder, "linear", rank));
+}
+
+void check_modules(const std::string& folder) {
+  const int rank = default_group()->rank();
+  const Model wanted(true);
+  Model found(false);
+  load_state_dict(found, load_state_file(path(folder, "model", rank)), /*strict=*/false);
+  compare(found.tensor, wanted.tensor, "sharded_tensor1");
+  compare(found.submodule->tensor, wanted.submodule->tensor, "submodule.sharded_tensor2");
+  const torch::nn::Linear layer = sharded_linear(false), full = sharded_linear(true);
+  load_state_dict(*layer, load_state_file(path(folder, "linear", rank)));
+  expect(equal(ShardedTensor::of(layer->weight), ShardedTensor::of(full->weight)), "the sharded weight");
+  expect(layer->bias.equal(full->bias), "the bias");
+}
+
+// --- Remote shards --------------------------------------------------------------------------------------------------
+
+void with_rpc(const std::string& folder, void (*body)(const std::string&)) {
+  const int rank = default_group()->rank();
+  init_rpc(c10::make_intrusive<c10d::PrefixStore>("rpc", default_store()),
+           {.name = "worker" + std::to_string(rank), .rank = rank, .world_size = default_group()->size()});
+  body(folder);
+  default_group()->group().barrier();
+  shutdown_rpc();
+}
+
+void save_remote(const std::string& folder) {
+  const int rank = default_group()->rank();
+  const auto tensor = sharded_tensor::full(chunk_spec(0, on_cpus({0, 1, 2, 3})), {8, 3}, rank, {.init_rrefs = true});
+  StateDict state;
+  state.insert("remote", tensor.as_tensor());
+  save_state_file(state, path(folder, "remote", rank));
+  default_group()->group().barrier();
+}
+
+void check_remote(const std::string& folder) {
+  const StateDict state = load_state_file(path(folder, "remote", default_group()->rank()));
+  const ShardedTensor tensor = ShardedTensor::of(state["remote"].toTensor());
+  expect(tensor.remote_shards().size() == 3, "the number of workers with remote shards");
+  for (const auto& [owner, shards] : tensor.remote_shards()) {
+    expect(shards.size() == 1 && shards[0].to_here().tensor.eq(owner).all().item<bool>(), "a remote shard");
+  }
+  default_group()->group().barrier();
+}
+
+void save(const std::string& folder) {
+  const int rank = default_group()->rank();
+  const ProcessGroupPtr group = new_group({2, 3});
+  save_state_file(world_state(rank), path(folder, "world", rank));
+  save_state_file(group_state(group), path(folder, "group", rank));
+}
+
+void check(const std::string& folder) {
+  const int rank = default_group()->rank();
+  const ProcessGroupPtr group = new_group({2, 3});
+  const StateDict found = load_state_file(path(folder, "world", rank));
+  compare(found, world_state(rank));
+  compare_sharing(found);
+  const LoadWithProcessGroup scope(group);
+  compare(load_state_file(path(folder, "group", rank)), group_state(group));
+}
+
 void run(const std::string& verb, const std::string& folder) {
+  if (verb == "validate-alone") {  // Without a group.
+    return expect_refused(path(folder, "world", 0), "Need to initialize default process group");
+  }
   const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
   const auto store = c10::make_intrusive<c10d::FileStore>(variable("STORE"), size);
   init_process_group(make_c10d_world("gloo", store, rank, size, std::chrono::seconds(60)));
-  const ProcessGroupPtr group = new_group({2, 3});
-  const auto path = [&](const char* kind) { return c10::str(folder, "/", kind, "-", rank, ".pt"); };
-  if (verb == "save") {
-    save_state_file(world_state(rank), path("world"));
-    save_state_file(group_state(group), path("group"));
-  } else {
-    const StateDict found = load_state_file(path("world"));
-    compare(found, world_state(rank));
-    compare_sharing(found);
-    const LoadWithProcessGroup scope(group);
-    compare(load_state_file(path("group")), group_state(group));
-  }
+  const std::map<std::string, std::function<void()>> verbs{
+      {"save", [&] { save(folder); }},
+      {"check", [&] { check(folder); }},
+      {"validate", [&] { validate(folder); }},
+      {"validate-smaller", [&] { validate_in_a_smaller_world(folder); }},
+      {"save-modules", [&] { save_modules(folder); }},
+      {"check-modules", [&] { check_modules(folder); }},
+      {"save-remote", [&] { with_rpc(folder, save_remote); }},
+      {"check-remote", [&] { with_rpc(folder, check_remote); }}};
+  verbs.at(verb)();
   default_group()->group().barrier();
   destroy_process_group();
 }
@@ -181,7 +322,7 @@ void run(const std::string& verb, const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: state_program save|check FOLDER\n";
+    std::cerr << "usage: state_program VERB FOLDER\n";
     return 2;
   }
   try {

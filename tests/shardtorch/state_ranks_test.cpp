@@ -71,7 +71,8 @@ SHARD_RANKS_TEST(ShardedTensorChunked, TR27_loading_runs_the_exchange_of_remote_
 SHARD_RANKS_TEST(ShardedTensorChunked, ST029_state_dict_new_group) {
   with_comms([&] {
     const ProcessGroupPtr group = new_group({2, 3});
-    const MyShardedModel1 module(chunk_spec(0, placements({2, 3, 2, 3})), group);
+    const MyShardedModel1 module(chunk_spec(0, {other_placement(2), other_placement(3), placement(2), placement(3)}),
+                                 group);
     const std::string bytes = save_state(state_dict(module));
     MyShardedModel1 loaded;
     {

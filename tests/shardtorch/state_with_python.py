@@ -5,6 +5,7 @@
 Exits 77 where torch is missing. The states are those of state_program.cpp.
 """
 import collections
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 try:
     import torch
     import torch.distributed as dist
-    from torch.distributed._shard import sharded_tensor
+    from torch.distributed import rpc
+    from torch.distributed._shard import sharded_tensor, shard_parameter
     from torch.distributed._shard.api import load_with_process_group
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec
@@ -118,6 +120,106 @@ def check(rank: int, folder: str, group) -> None:
     same(found, group_state(group), "group")
 
 
+def refuses(text: str, path: Path, group=None) -> None:
+    try:
+        with load_with_process_group(group) if group else contextlib.nullcontext():
+            torch.load(path, weights_only=False)
+    except RuntimeError as error:
+        assert text in str(error), (path, text, error)
+        return
+    raise AssertionError(f"{path} was loaded, expected: {text}")
+
+
+def validate(rank: int, folder: str, group) -> None:
+    """What C++ saved on other ranks, or under another group, is refused as Python's own."""
+    other = (rank + 1) % RANKS
+    refuses(f"Local rank at save time was {other}, but at load time was {rank}", Path(folder, f"world-{other}.pt"))
+    of_group = Path(folder, f"group-{rank}.pt")
+    saved = rank - 2 if rank >= 2 else -1
+    refuses(f"Local rank at save time was {saved}, but at load time was {rank}", of_group)
+    alone = dist.new_group([2])
+    if rank == 2:
+        refuses("Local world size at save time was 2, but at load time was 1", of_group, alone)
+    if rank == 3:
+        refuses("Local rank at save time was 1, but at load time was -1", of_group, alone)
+
+
+def validate_in_a_smaller_world(rank: int, folder: str) -> None:
+    group = dist.new_group([2])
+    if rank < 2:
+        refuses("Global world size at save time was 4, but at load time was 3", Path(folder, f"group-{rank}.pt"), group)
+
+
+class Model(torch.nn.Module):
+    """Sharded attributes, which state_dict knows of by torch's hooks."""
+    def __init__(self, depth: int = 1, fill: bool = True):
+        super().__init__()
+        if fill:
+            setattr(self, f"sharded_tensor{depth}", filled(sharded_tensor.empty(
+                ChunkShardingSpec(depth - 1, on_cpus(0, 1, 2, 3)), 10, 8)))
+        else:
+            setattr(self, f"sharded_tensor{depth}", None)
+        if depth == 1:
+            self.submodule = Model(2, fill)
+            self._register_state_dict_hook(sharded_tensor.state_dict_hook)
+            self._register_load_state_dict_pre_hook(sharded_tensor.pre_load_state_dict_hook, True)
+
+
+def sharded_linear() -> torch.nn.Linear:
+    layer = torch.nn.Linear(6, 8)
+    with torch.no_grad():
+        layer.weight.copy_(counted((8, 6), torch.float32))
+        layer.bias.copy_(counted((8,), torch.float32))
+    shard_parameter(layer, "weight", ChunkShardingSpec(0, on_cpus(0, 1, 2, 3)))
+    return layer
+
+
+def save_modules(rank: int, folder: str, _group) -> None:
+    torch.save(Model().state_dict(), Path(folder, f"model-{rank}.pt"))
+    torch.save(sharded_linear().state_dict(), Path(folder, f"linear-{rank}.pt"))
+
+
+def check_modules(rank: int, folder: str, _group) -> None:
+    state = torch.load(Path(folder, f"model-{rank}.pt"), weights_only=False)
+    assert set(state) == {"sharded_tensor1", "submodule.sharded_tensor2"}, list(state)
+    model, wanted = Model(fill=False), Model()
+    model.load_state_dict(state, strict=False)
+    same(model.sharded_tensor1, wanted.sharded_tensor1, "sharded_tensor1")
+    same(model.submodule.sharded_tensor2, wanted.submodule.sharded_tensor2, "submodule.sharded_tensor2")
+    found = torch.load(Path(folder, f"linear-{rank}.pt"), weights_only=False)
+    layer = sharded_linear()
+    with torch.no_grad():
+        for shard in layer.weight.local_shards():
+            shard.tensor.zero_()
+    layer.load_state_dict(found)
+    assert torch.equal(layer.weight.local_tensor(), sharded_linear().weight.local_tensor())
+    assert torch.equal(layer.bias, counted((8,), torch.float32))
+
+
+def with_rpc(rank: int, folder: str, body) -> None:
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{folder}/python-rpc-{body.__name__}",
+                                              _transports=["uv"], _channels=["basic"])
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=RANKS, rpc_backend_options=options)
+    body(rank, folder)
+    dist.barrier()
+    rpc.shutdown()
+
+
+def save_remote(rank: int, folder: str) -> None:
+    tensor = sharded_tensor.empty(ChunkShardingSpec(0, on_cpus(0, 1, 2, 3)), 8, 3, init_rrefs=True)
+    tensor.local_tensor().fill_(rank)
+    torch.save({"remote": tensor}, Path(folder, f"remote-{rank}.pt"))
+    dist.barrier()
+
+
+def check_remote(rank: int, folder: str) -> None:
+    tensor = torch.load(Path(folder, f"remote-{rank}.pt"), weights_only=False)["remote"]
+    assert sorted(tensor.remote_shards()) == [other for other in range(RANKS) if other != rank]
+    for owner, shards in tensor.remote_shards().items():
+        assert [shard.to_here().tensor.eq(owner).all().item() for shard in shards] == [True]
+    dist.barrier()
+
+
 def with_group(rank: int, folder: str, body) -> None:
     body(rank, folder, dist.new_group([2, 3]))
 
@@ -133,11 +235,11 @@ class StateWithPython(unittest.TestCase):
     def run_python(self, body) -> None:
         spawn(with_group, RANKS, self.folder, body)
 
-    def run_program(self, verb: str) -> None:
+    def run_program(self, verb: str, ranks: int = RANKS) -> None:
         ranks = [subprocess.Popen([self.program, verb, self.folder], stderr=subprocess.PIPE, text=True,
-                                  env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1",
+                                  env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1",
                                                     "STORE": f"{self.folder}/program-store-{verb}"})
-                 for rank in range(RANKS)]
+                 for rank in range(ranks)]
         try:
             errors = [rank.communicate(timeout=120)[1] for rank in ranks]
         finally:
@@ -152,6 +254,35 @@ class StateWithPython(unittest.TestCase):
     def test_program_to_python(self):
         self.run_program("save")
         self.run_python(check)
+
+    def test_python_refuses_the_programs_files_on_other_ranks(self):
+        self.run_program("save")
+        self.run_python(validate)
+        spawn(validate_in_a_smaller_world, 3, self.folder)
+        with self.assertRaisesRegex(RuntimeError, "Need to initialize default process group"):
+            torch.load(Path(self.folder, "world-0.pt"), weights_only=False)
+
+    def test_program_refuses_pythons_files_on_other_ranks(self):
+        self.run_python(save)
+        self.run_program("validate")
+        self.run_program("validate-smaller", 3)
+        self.run_program("validate-alone", 1)
+
+    def test_modules_of_python_to_program(self):
+        self.run_python(save_modules)
+        self.run_program("check-modules")
+
+    def test_modules_of_program_to_python(self):
+        self.run_program("save-modules")
+        self.run_python(check_modules)
+
+    def test_remote_shards_of_python_to_program(self):
+        spawn(with_rpc, RANKS, self.folder, save_remote)
+        self.run_program("check-remote")
+
+    def test_remote_shards_of_program_to_python(self):
+        self.run_program("save-remote")
+        spawn(with_rpc, RANKS, self.folder, check_remote)
 
     def test_program_to_program(self):
         self.run_program("save")

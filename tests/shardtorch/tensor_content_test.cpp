@@ -304,5 +304,36 @@ SHARD_RANKS_TEST(Remote, NoneWithoutInitRrefs) {
   EXPECT_THAT([&] { st.remote_shards(); }, Refuses<c10::Error>("ShardedTensor created with init_rrefs=False"));
 }
 
+// --- Several devices of one rank ------------------------------------------------------------------------------------
+
+/// Rank 0 has the upper quarters, one on the CPU and one on "meta", a device that every machine has.
+ShardingSpecPtr on_two_devices() {
+  return enumerable_spec(quarters(
+      {RemoteDevice(0, at::kCPU), RemoteDevice(0, at::kMeta), RemoteDevice(1, at::kCPU), RemoteDevice(2, at::kCPU)}));
+}
+
+SHARD_RANKS_TEST(Tensor, ARankMayHaveShardsOnSeveralDevices) {
+  const ShardedTensor st = sharded_tensor::ones(on_two_devices(), {10, 10});
+  EXPECT_EQ(st.local_shards().size(), (std::vector<std::size_t>{2, 1, 1, 0})[static_cast<std::size_t>(rank())]);
+  EXPECT_EQ(st.device(), at::Device(at::kCPU)) << "that of the first shard";
+  if (rank() == 0) {
+    EXPECT_TRUE(st.local_shards()[1].tensor.is_meta());
+  }
+  const ShardedTensor half = st.to(at::kHalf);
+  ASSERT_EQ(half.local_shards().size(), st.local_shards().size());
+  for (std::size_t i = 0; i < half.local_shards().size(); ++i) {
+    EXPECT_EQ(half.local_shards()[i].tensor.device(), st.local_shards()[i].tensor.device());
+    EXPECT_EQ(half.local_shards()[i].tensor.scalar_type(), at::kHalf);
+  }
+  const auto again = ShardedTensor::init_from_local_shards(st.local_shards(), {10, 10});
+  EXPECT_EQ(again.metadata().shards_metadata, st.metadata().shards_metadata);
+}
+
+SHARD_RANKS_TEST(Tensor, ToADeviceMovesTheShardsOfAllDevices) {
+  const ShardedTensor st = sharded_tensor::ones(on_two_devices(), {10, 10}).to(at::Device(at::kMeta));
+  for (const Shard& shard : st.local_shards()) EXPECT_TRUE(shard.tensor.is_meta());
+  for (const ShardMetadata& shard : st.metadata().shards_metadata) EXPECT_TRUE(shard.placement->device().is_meta());
+}
+
 }  // namespace
 }  // namespace shard::test

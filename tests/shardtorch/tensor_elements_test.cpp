@@ -11,6 +11,7 @@
 
 #include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 #include "tests/shardtorch/tensor_fixture.h"
 
@@ -227,6 +228,25 @@ SHARD_RANKS_TEST(Scatter, TR13_OneRankAloneIsWrong) {
       Refuses<c10::ValueError>("does not match with src_rank"));
 }
 
+SHARD_RANKS_TEST(Scatter, OfASourceAndASpecThatDifferTheSourceIsNamed) {
+  const int source = rank() == 3 ? 1 : 0;
+  EXPECT_THAT(
+      [&] {
+        shard_tensor(counted({12, 12}), chunks(rank() == 3 ? 1 : 0, {0, 1, 2, 3}), source);
+      },
+      Refuses<c10::ValueError>("does not match with src_rank"));
+  EXPECT_THAT(
+      [&] {
+        shard_tensor(counted({10, 10}), enumerable_spec(quarters({0, 1, 2, 3})), source);
+      },
+      Refuses<c10::ValueError>("does not match with src_rank"));
+  EXPECT_THAT(
+      [&] {
+        shard_tensor(counted({10, 10}), enumerable_spec(quarters({0, 1, 2, 3})));
+      },
+      Refuses<c10::NotImplementedError>("not implemented yet"));
+}
+
 SHARD_RANKS_TEST(Scatter, ATensorOfOneRankThatDiffersIsRefusedByAll) {
   const auto refused = [&](const at::Tensor& other, const std::string& text) {
     const at::Tensor own = rank() == 2 ? other : counted({12, 12});
@@ -330,6 +350,30 @@ SHARD_RANKS_TEST(Reshard, DtypeAndRequiresGradStay) {
   st.reshard(chunks(1, {0, 1, 2, 3}));
   EXPECT_TRUE(st.local_tensor().requires_grad());
   EXPECT_EQ(st.local_tensor().scalar_type(), at::kDouble);
+}
+
+SHARD_RANKS_TEST(Reshard, GradientsGoTheWayBack) {
+  const at::Tensor weights = counted({7, 6}, at::kDouble) + 1;
+  for (const std::int64_t to : {0, 1}) {  // Chunks that are not equal, and one without elements.
+    ShardedTensor st = shard_tensor(counted({7, 6}, at::kDouble), chunks(0, {0, 1, 2, 3}));
+    requires_grad_(st);
+    const at::Tensor leaf = st.local_tensor();
+    const ShardMetadata before = st.local_shards()[0].metadata;
+    st.reshard(chunks(to, {3, 1, 0, 2}));
+    EXPECT_TRUE(st.requires_grad());
+    EXPECT_NE(st.local_tensor().grad_fn(), nullptr);
+    (st.local_tensor() * part_of(weights, st.local_shards()[0].metadata)).sum().backward();
+    EXPECT_TRUE(tensors_equal(leaf.grad(), part_of(weights, before)));
+  }
+}
+
+SHARD_RANKS_TEST(Reshard, WhatMovesIsCountedAndNothingIsStaged) {
+  ShardedTensor st = cut(counted({8, 8}, at::kDouble), chunks(0, {0, 1, 2, 3}));
+  const WireBytes before = default_group()->wire_bytes();
+  st.reshard(chunks(1, {0, 1, 2, 3}));
+  const WireBytes after = default_group()->wire_bytes();
+  EXPECT_EQ(after.direct - before.direct, 2 * 3 * 2 * 2 * 8) << "out and in, three ranks, (2, 2) doubles each";
+  EXPECT_EQ(after.staged, 0);
 }
 
 SHARD_RANKS_TEST(Reshard, OfAGroupOfSomeRanks) {

@@ -89,7 +89,7 @@ SHARD_RANKS_TEST(Construction, LocalTensorsHaveTheProperties) {
 SHARD_RANKS_TEST(FromLocalShards, QuartersBecomeOneTensor) {
   const ShardedTensor st = ShardedTensor::init_from_local_shards({quarter()}, {10, 10});
   EXPECT_EQ(st.metadata().shards_metadata, quarters({0, 1, 2, 3}));
-  EXPECT_EQ(st.size(), (Sizes{10, 10}));
+  EXPECT_EQ(st.sizes(), (Sizes{10, 10}));
   EXPECT_EQ(st.local_shards().size(), 1u);
 }
 
@@ -306,7 +306,7 @@ SHARD_RANKS_TEST(Handle, ATensorWithoutDimensionsHasNoSizes) {
 
 SHARD_RANKS_TEST(Handle, ShapeMetaAndGradFn) {
   const ShardedTensor st(chunks(0, {0, 1, 2, 3}), {10, 20}, {.requires_grad = true});
-  EXPECT_EQ(st.shape(), (Sizes{10, 20}));
+  EXPECT_EQ(st.sizes(), (Sizes{10, 20}));
   EXPECT_TRUE(st.grad_fn() == nullptr);
   EXPECT_FALSE(st.is_meta());
   EXPECT_TRUE(ShardedTensor(chunk_spec(0, {RemoteDevice(rank(), at::kMeta)}), {4}).is_meta());
@@ -320,8 +320,24 @@ SHARD_RANKS_TEST(Handle, HashesByIdentity) {
   EXPECT_NE(hash(st), hash(other));
 }
 
+template <class To>
+concept MovesTo = requires(const ShardedTensor& tensor, To to) {
+  tensor.to(to);
+};
+template <class Dim>
+concept IsDim = requires(Dim dim, std::vector<RemoteDevice> placements) {
+  chunk_spec(dim, placements);
+};
+
 SHARD_RANKS_TEST(Handle, TR22_RequiresGradIsReadOnly) {
   ShardedTensor st(chunks(0, {0}), {4});
+  static_assert(MovesTo<int> && !MovesTo<bool>);
+  static_assert(IsDim<int> && IsDim<std::int64_t> && !IsDim<double>);
+  EXPECT_THAT(
+      [&] {
+        st.set_sharding_spec(chunks(1, {0, 1, 2, 3}));
+      },
+      Refuses<c10::ValueError>("cannot set the sharding spec"));
   EXPECT_THAT([&] { st.set_requires_grad(true); }, Refuses<c10::Error>("torch function '__set__'"));
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "libshard/core/box.h"
+#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
@@ -286,6 +287,37 @@ TEST(TensorProperties, AreThoseOfATensorButForItsMemoryFormat) {
 }
 
 TEST(TensorProperties, TheDefaultDtypeIsTorchs) { EXPECT_EQ(TensorProperties().dtype, at::kFloat); }
+
+// --- Errors ---------------------------------------------------------------------------------------------------------
+
+template <class Throw>
+std::string message_thrown_by(const Throw& action, std::optional<ErrorCode> code) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    EXPECT_EQ(code_of(error), code);
+    return message_of(error);
+  }
+  return "nothing";
+}
+
+TEST(Errors, WhatIsTheMessageAlone) {
+  try {
+    chunk_spec(0, {});
+  } catch (const std::exception& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+  }
+}
+
+TEST(Errors, AreOneFamilyByTheirCodes) {
+  EXPECT_NE(message_thrown_by([] { chunk_spec(0, {}); }, ErrorCode::kInvalidArgument), "nothing");
+  EXPECT_NE(message_thrown_by([] { ChunkShardingSpec("dim", {"rank:0"}); }, ErrorCode::kUnsupported), "nothing");
+  const auto torchs = [] { at::zeros({2}).view({3}); };
+  EXPECT_EQ(message_thrown_by(torchs, ErrorCode::kInvalidArgument).find("frame #"), std::string::npos);
+  const auto files = [] { throw Error(ErrorCode::kResource, "cannot write").because("no room").hint("make room"); };
+  EXPECT_EQ(message_thrown_by(files, ErrorCode::kResource), "cannot write\nno room\nmake room");
+  EXPECT_EQ(message_thrown_by([] { throw std::runtime_error("other"); }, std::nullopt), "other");
+}
 
 }  // namespace
 }  // namespace shard::test

@@ -203,20 +203,19 @@ std::vector<std::string> tp_transports() {
   return has_efa() ? std::vector<std::string>{"shm", "uv"} : std::vector<std::string>{};
 }
 
-void run_subtests(const SubtestConfig& config,
-                  const std::function<void(const std::map<std::string, std::string>&)>& body) {
+void run_each_subtest(const SubtestConfig& config, const std::function<void(const SubtestValues&)>& body) {
   std::size_t combinations = 1;
   for (const auto& [name, values] : config) combinations *= values.size();
   for (std::size_t index = 0; index < combinations; ++index) {
-    std::map<std::string, std::string> chosen;
+    SubtestValues chosen;
     std::size_t rest = index, block = combinations;
     std::string trace;
     for (const auto& [name, values] : config) {
       block /= values.size();
-      const std::string& value = values[rest / block];
+      const c10::IValue& value = values[rest / block];
       rest %= block;
       chosen[name] = value;
-      trace += (trace.empty() ? "" : ", ") + name + '=' + value;
+      trace += c10::str(trace.empty() ? "" : ", ", name, '=', value);
     }
     {
       SCOPED_TRACE(trace);

@@ -10,6 +10,8 @@
 /// Source: torch/testing/_internal/common_distributed.py (torch 2.11).
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
@@ -128,11 +130,15 @@ std::vector<std::string> tp_transports();
 
 // --- Subtests -------------------------------------------------------------------------------------------------------
 
-/// A name and the values it takes.
-using SubtestConfig = std::vector<std::pair<std::string, std::vector<std::string>>>;
-/// Runs `body` for every combination, the last name fastest; failures name it ("dim=0, dtype=float"). A barrier of the
-/// default group follows each, so that ranks do not run apart.
-void run_subtests(const SubtestConfig& config,
-                  const std::function<void(const std::map<std::string, std::string>&)>& body);
+/// A name and the values it takes, of any types.
+using SubtestConfig = std::vector<std::pair<std::string, std::vector<c10::IValue>>>;
+using SubtestValues = std::map<std::string, c10::IValue>;
+void run_each_subtest(const SubtestConfig& config, const std::function<void(const SubtestValues&)>& body);
+/// Runs `body(values, arguments...)` for every combination, the last name fastest; failures name it ("dim=0,
+/// dtype=float"). A barrier of the default group follows each, so that ranks do not run apart.
+template <class Body, class... Arguments>
+void run_subtests(const SubtestConfig& config, const Body& body, const Arguments&... arguments) {
+  run_each_subtest(config, [&](const SubtestValues& values) { body(values, arguments...); });
+}
 
 }  // namespace shard::test

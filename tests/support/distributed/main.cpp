@@ -17,6 +17,10 @@ int main(int argc, char** argv) {
   }
   ::testing::InitGoogleMock(&argc, argv);
   at::manual_seed(1234);  // Every rank draws the same.
+  // For the test of run_rank itself.
+  if (const auto rank = variable("SHARD_RUN_RANK")) {
+    return ContinuousTest::run_rank(std::stoi(*rank), 2, variable("SHARD_RUN_FILE"));
+  }
   if (!rank_context()) return RUN_ALL_TESTS();
   become_rank(*rank_context());
   const int result = RUN_ALL_TESTS();  // Comes back only where the rank's test has no body to run.

@@ -72,11 +72,20 @@ void MultiProcessPerGpuTestCase::set_up() {
   MultiProcessTestCase::set_up();
 }
 
-int MultiProcContinuousTest::rank() { return number_variable("RANK", kMainProcessRank); }
-int MultiProcContinuousTest::world_size() { return number_variable("WORLD_SIZE", 2); }
+int ContinuousTest::rank() { return number_variable("RANK", kMainProcessRank); }
+int ContinuousTest::world_size() { return number_variable("WORLD_SIZE", 2); }
 
-void MultiProcContinuousTest::SetUpTestSuite() {
-  if (!variable("RANK")) return;
+std::string ContinuousTest::backend_str() {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "Please implement backend_str in your test class");
+}
+
+int ContinuousTest::run_rank(int rank, int world_size, const std::optional<std::string>& rendezvous_file) {
+  const EnvironmentGuard own_rank("RANK", std::to_string(rank)), size("WORLD_SIZE", std::to_string(world_size)),
+      file("RENDEZVOUS_FILE", rendezvous_file);
+  return RUN_ALL_TESTS();
+}
+
+void ContinuousTest::set_up_suite(const std::string& backend, const InitOptions& options) {
   TORCH_CHECK(0 <= rank() && rank() < world_size(),
               "Rank must be set and in the range of 0 to world_size. World size: ", world_size(), " Rank: ", rank());
   c10::intrusive_ptr<c10d::Store> store;
@@ -86,13 +95,13 @@ void MultiProcContinuousTest::SetUpTestSuite() {
     store = create_tcp_store(variable("MASTER_ADDR").value_or("localhost"), world_size(), rank() == 0,
                              number_variable("MASTER_PORT", 29500));
   }
-  if (test_backend() == "nccl") set_cuda_device(rank());
-  init_process_group(make_c10d_world(test_backend(), c10::make_intrusive<c10d::PrefixStore>("default_pg", store),
-                                     rank(), world_size(), default_timeout()));
-  std::cout << "Testing backend=" << test_backend() << "\nRank " << rank() << " setup complete\n";
+  if (backend == "nccl") set_cuda_device(rank());
+  init_process_group(make_c10d_world(backend, c10::make_intrusive<c10d::PrefixStore>("default_pg", store), rank(),
+                                     world_size(), options.timeout));
+  std::cout << "Testing backend=" << backend << "\nRank " << rank() << " setup complete\n";
 }
 
-void MultiProcContinuousTest::TearDownTestSuite() {
+void ContinuousTest::TearDownTestSuite() {
   if (!has_default_group()) return;
   destroy_process_group();
   if (const auto file = variable("RENDEZVOUS_FILE")) {
@@ -102,12 +111,22 @@ void MultiProcContinuousTest::TearDownTestSuite() {
   std::cout << "Rank " << rank() << " teardown complete\n";
 }
 
-void MultiProcContinuousTest::SetUp() {
+void ContinuousTest::SetUp() {
   if (!variable("RANK")) GTEST_SKIP() << "started without RANK: every rank is started from outside";
 }
 
 void SingleProcessTestCase::SetUpTestSuite() {
-  single_process_scope() = std::make_unique<ProcessGroupScope>(0, 1, ProcessGroupScope::Options{.port = "12355"});
+  const std::string backend = variable("BACKEND").value_or(cuda_device_count() > 0 ? "nccl" : "gloo");
+  single_process_scope() =
+      std::make_unique<ProcessGroupScope>(0, 1, ProcessGroupScope::Options{.backend = backend, .port = "12355"});
+}
+
+at::Device SingleProcessTestCase::device() {
+  return default_group()->backend() == "nccl" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+std::vector<int> SingleProcessTestCase::device_ids() {
+  return device().is_cuda() ? std::vector<int>{} : std::vector<int>{0};
 }
 
 void SingleProcessTestCase::TearDownTestSuite() { single_process_scope().reset(); }

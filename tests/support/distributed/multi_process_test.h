@@ -26,6 +26,8 @@
 #include <string_view>
 #include <vector>
 
+#include "shardtorch/sharded_tensor/process_group.h"
+#include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/skips.h"
 #include "tests/support/temp_folder.h"
 
@@ -87,24 +89,44 @@ class MultiProcessPerGpuTestCase : public MultiProcessTestCase {
 };
 
 /// One group for all tests of a class; ranks are started from outside, each with RANK, WORLD_SIZE and, to meet in a
-/// file, RENDEZVOUS_FILE set, and all run the same tests in the same order. Without RANK the tests skip.
-class MultiProcContinuousTest : public ::testing::Test {
+/// file, RENDEZVOUS_FILE set (or by run_rank), and all run the same tests in the same order. Without RANK the tests
+/// skip. Of MultiProcContinuousTest<Self>, the class to derive from.
+class ContinuousTest : public ::testing::Test {
  public:
   static int rank();
   static int world_size();
+  /// Sets the variables above and runs all tests of this program. \returns what main should.
+  static int run_rank(int rank, int world_size, const std::optional<std::string>& rendezvous_file = std::nullopt);
 
  protected:
-  static void SetUpTestSuite();
+  /// \throws c10::NotImplementedError  always: "Please implement backend_str in your test class".
+  static std::string backend_str();
+  static InitOptions opts() { return {default_timeout()}; }
+  static ProcessGroupPtr pg() { return default_group(); }
+  /// \throws c10::Error  "Rank must be set and in the range of 0 to world_size. World size: 2 Rank: 2".
+  static void set_up_suite(const std::string& backend, const InitOptions& options);
   static void TearDownTestSuite();
   void SetUp() override;
 };
 
-/// The default group of one rank for all tests of a class, meeting at localhost:12355.
+/// `Self` is the test class; it has a static backend_str(), and may have a static opts().
+template <class Self>
+class MultiProcContinuousTest : public ContinuousTest {
+ protected:
+  static void SetUpTestSuite() {
+    if (rank() != kMainProcessRank) set_up_suite(Self::backend_str(), Self::opts());
+  }
+};
+
+/// The default group of one rank for all tests of a class, meeting at localhost:12355: over BACKEND, else NCCL where a
+/// GPU is, else Gloo.
 class SingleProcessTestCase : public ::testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
   static constexpr int rank() { return 0; }
+  static at::Device device();            ///< "cuda:0" over NCCL, else the CPU.
+  static std::vector<int> device_ids();  ///< None over NCCL, else [0], as the original's.
 };
 
 }  // namespace shard::test

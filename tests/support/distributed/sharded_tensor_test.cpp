@@ -1,12 +1,12 @@
 #include "tests/support/distributed/sharded_tensor_test.h"
 
-#include <map>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "shardtorch/rpc/rpc.h"
+#include "tests/support/distributed/python_random.h"
 
 namespace shard::test {
 namespace {
@@ -118,18 +118,12 @@ void ShardedTensorTestBase::with_comms(const CommsOptions& options, const std::f
 
 std::vector<ShardingSpecPtr> chunk_sharding_specs_for_test(const std::vector<std::int64_t>& sharding_dims, int seed,
                                                            const std::function<RemoteDevice(int)>& place) {
-  using Owners = std::vector<std::array<int, 4>>;
-  static const std::map<std::pair<std::vector<std::int64_t>, int>, Owners> kOwners = {
-      {{{0}, 5}, {{0, 1, 3, 2}}},
-      {{{0, 1}, 5}, {{0, 1, 3, 2}, {2, 3, 1, 0}}},
-      {{{0}, 31}, {{2, 3, 1, 0}}},
-      {{{0, 1, 1, 0}, 31}, {{2, 3, 1, 0}, {3, 1, 0, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}}},
-  };
-  const Owners& owners = kOwners.at({sharding_dims, seed});
+  std::vector<int> owners{0, 1, 2, 3};  // Shuffled again for each dim.
   std::vector<ShardingSpecPtr> specs;
-  for (std::size_t i = 0; i < owners.size(); ++i) {
+  for (std::size_t i = 0; i < sharding_dims.size(); ++i) {
+    PythonRandom(static_cast<std::uint64_t>(seed) + i).shuffle(owners);
     std::vector<RemoteDevice> placements;
-    for (const int owner : owners[i]) placements.push_back(place(owner));
+    for (const int owner : owners) placements.push_back(place(owner));
     specs.push_back(chunk_spec(sharding_dims[i], std::move(placements)));
   }
   return specs;

@@ -55,6 +55,10 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   at::Device device() const { return device(rank()); }  ///< This rank's.
   /// "rank:2/cpu" or "rank:2/cuda:2".
   RemoteDevice placement(int of_rank) const { return RemoteDevice(of_rank, device(of_rank)); }
+  /// A second device of that rank where each has a GPU: that of the rank after the next. Else the same device.
+  RemoteDevice other_placement(int of_rank) const {
+    return RemoteDevice(of_rank, device((of_rank + 2) % world_size()));
+  }
   std::vector<RemoteDevice> placements(const std::vector<int>& of_ranks) const;
   std::vector<RemoteDevice> placements() const;  ///< Of all ranks, in order.
   /// "worker2/cpu"
@@ -101,8 +105,7 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
 ::testing::AssertionResult sharded_tensors_equal(const ShardedTensor& a, const ShardedTensor& b);
 
 /// Chunk specs over four ranks, one per dim, whose owners are shuffled: the orders of Python's
-/// _chunk_sharding_specs_list_for_test for these dims and seed. `place` makes a rank's placement.
-/// \throws std::out_of_range  dims and seed other than [0] and [0, 1] with 5, [0] and [0, 1, 1, 0] with 31
+/// _chunk_sharding_specs_list_for_test for these dims and seed, not negative. `place` makes a rank's placement.
 std::vector<ShardingSpecPtr> chunk_sharding_specs_for_test(const std::vector<std::int64_t>& sharding_dims, int seed,
                                                            const std::function<RemoteDevice(int)>& place);
 

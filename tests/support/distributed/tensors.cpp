@@ -103,4 +103,10 @@ at::Tensor SaveForwardInputsModel::forward(const at::Tensor& x) {
                                        << " in ddp logging data error: " << logged.at("error");
 }
 
+::testing::AssertionResult verify_ddp_error_logged(const c10::DDPLoggingData& logged, const std::string& expected) {
+  std::map<std::string, std::string> fields = logged.strs_map;
+  for (const auto& [name, number] : logged.ints_map) fields.emplace(name, std::to_string(number));
+  return verify_ddp_error_logged(fields, expected);
+}
+
 }  // namespace shard::test

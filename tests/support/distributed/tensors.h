@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -54,8 +55,9 @@ class SaveForwardInputsModel : public torch::nn::Module {
 };
 
 /// What a logger of distributed training recorded must hold "iteration", "has_error" and, in "error", the first line of
-/// `expected` (up to "\nException raised from "). There is no DDP in C++ to take the fields from: any map will do.
+/// `expected` (up to "\nException raised from "): c10d's Logger (get_ddp_logging_data), or any map.
 ::testing::AssertionResult verify_ddp_error_logged(const std::map<std::string, std::string>& logged,
                                                    const std::string& expected);
+::testing::AssertionResult verify_ddp_error_logged(const c10::DDPLoggingData& logged, const std::string& expected);
 
 }  // namespace shard::test

@@ -1,0 +1,24 @@
+#include "shardtorch/sharded_tensor/errors.h"
+
+namespace shard {
+
+std::string message_of(const std::exception& error) {
+  if (const auto* const torchs = dynamic_cast<const c10::Error*>(&error)) return torchs->what_without_backtrace();
+  std::string text = error.what();
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  if (own == nullptr) return text;
+  for (const std::string* more : {&own->why(), &own->hint()}) {
+    if (!more->empty()) text += "\n" + *more;
+  }
+  return text;
+}
+
+std::optional<ErrorCode> code_of(const std::exception& error) {
+  if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->code();
+  if (dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr) return ErrorCode::kUnsupported;
+  if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return ErrorCode::kPeer;
+  if (dynamic_cast<const c10::Error*>(&error) != nullptr) return ErrorCode::kInvalidArgument;
+  return std::nullopt;
+}
+
+}  // namespace shard

@@ -1,0 +1,249 @@
+// Elements stay on the device where the group wants them: shown without a GPU by a device of this test's own, whose
+// memory is the host's, but which counts every byte that is copied between it and the CPU.
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+#include "shardtorch/c10d/gloo.h"
+#include "shardtorch/sharded_tensor/collectives.h"
+#include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/ops.h"
+
+namespace shard::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const at::Device kDevice(at::kPrivateUse1, 0);
+std::atomic<std::int64_t> host_bytes = 0;  ///< Copied between the device and the CPU.
+
+// --- The device -----------------------------------------------------------------------------------------------------
+
+class DeviceMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const memory = std::malloc(bytes > 0 ? bytes : 1);
+    return {memory, memory, &std::free, kDevice};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+DeviceMemory& memory() {
+  static DeviceMemory instance;
+  return instance;
+}
+
+/// The same memory as a tensor on the CPU: how this device computes.
+at::Tensor as_cpu(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
+}
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &memory(), kKeys, dtype.value_or(at::kFloat), format);
+}
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(size, stride, &memory(), kKeys, dtype.value_or(at::kFloat));
+}
+at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool) {
+  if (to.device() != from.device()) host_bytes += static_cast<std::int64_t>(to.nbytes());
+  as_cpu(to).copy_(as_cpu(from));
+  return to;
+}
+bool equal(const at::Tensor& a, const at::Tensor& b) { return at::equal(as_cpu(a), as_cpu(b)); }
+at::Tensor& div_(at::Tensor& tensor, const at::Tensor& by) {
+  as_cpu(tensor).div_(by);
+  return tensor;
+}
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1>)
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("copy_", &copy_);
+  library.impl("equal", &equal);
+  library.impl("div_.Tensor", &div_);
+  library.impl("as_strided", &at::native::as_strided_tensorimpl);
+  library.impl("view", static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
+}
+
+// --- Its backend ----------------------------------------------------------------------------------------------------
+
+/// Gloo for tensors of that device alone, as NCCL is for those of GPUs.
+class DeviceBackend final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  explicit DeviceBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
+      : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
+  const std::string getBackendName() const override { return "device-of-the-test"; }
+  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    Tensors own = checked(tensors);
+    return gloo_->broadcast(own, options);
+  }
+  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    Tensors own = checked(tensors);
+    return gloo_->allreduce(own, options);
+  }
+  Work _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions& options) override {
+    at::Tensor out = checked(all), in = checked(own);
+    return gloo_->_allgather_base(out, in, options);
+  }
+  Work _reduce_scatter_base(at::Tensor& own, at::Tensor& whole, const c10d::ReduceScatterOptions& options) override {
+    at::Tensor out = checked(own), in = checked(whole);
+    return gloo_->_reduce_scatter_base(out, in, options);
+  }
+  Work send(Tensors& tensors, int to, int tag) override {
+    Tensors own = checked(tensors);
+    return gloo_->send(own, to, tag);
+  }
+  Work recv(Tensors& tensors, int from, int tag) override {
+    Tensors own = checked(tensors);
+    return gloo_->recv(own, from, tag);
+  }
+  Work barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
+  void abort() override { gloo_->abort(); }
+
+ private:
+  static at::Tensor checked(const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.device() == kDevice, "a tensor on ", tensor.device());
+    return as_cpu(tensor);
+  }
+  static Tensors checked(const Tensors& tensors) {
+    Tensors own;
+    for (const at::Tensor& tensor : tensors) own.push_back(checked(tensor));
+    return own;
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+};
+
+/// Runs `body` as both ranks, on threads, over that backend.
+void on_ranks(const std::function<void(const ProcessGroupPtr&)>& body) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        auto options = c10d::ProcessGroupGloo::Options::create(20s);
+        options->devices.push_back(gloo_device(true));
+        const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, 2, options);
+        const auto group = wrap_process_group(c10::make_intrusive<DeviceBackend>(gloo), "device", kDevice);
+        body(group);
+        group->group().barrier();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+}
+
+constexpr std::int64_t kMostForAgreeing = 4096;  // Digests of arguments, a few bytes each, go through the host.
+
+/// Host bytes of all ranks while they do `step`.
+std::int64_t host_bytes_of(const ProcessGroup& group, const std::function<void()>& step) {
+  group.group().barrier();
+  if (group.rank() == 0) host_bytes = 0;
+  group.group().barrier();
+  step();
+  group.group().barrier();
+  const std::int64_t bytes = host_bytes;
+  group.group().barrier();
+  return bytes;
+}
+
+at::Tensor counted() { return at::arange(64 * 64, at::kFloat).view({64, 64}); }
+
+ShardingSpecPtr chunks(std::int64_t dim, bool is_turned = false) {
+  const RemoteDevice first(0, kDevice), second(1, kDevice);
+  return chunk_spec(dim, is_turned ? std::vector{second, first} : std::vector{first, second});
+}
+
+/// On the device, cut into rows.
+ShardedTensor rows(const ProcessGroupPtr& group) {
+  const ShardedTensor tensor(chunks(0), {64, 64}, {.process_group = group});
+  for (const Shard& shard : tensor.local_shards()) {
+    at::Tensor(shard.tensor).copy_(narrow_tensor(counted(), shard.metadata));
+  }
+  return tensor;
+}
+
+TEST(DevicePath, GatherReshardScatterAndEqualCopyNoElementsThroughTheHost) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    ShardedTensor tensor = rows(group);
+    const at::Tensor whole = counted().to(kDevice), out = at::empty({64, 64}, at::TensorOptions(kDevice));
+    ShardedTensor scattered;
+    bool is_equal = false;
+    const std::int64_t bytes = host_bytes_of(*group, [&] {
+      tensor.reshard(chunks(1));        // Another dimension,
+      tensor.reshard(chunks(1, true));  // and other owners.
+      scattered = shard_tensor(whole, chunks(1, true), 0, group);
+      is_equal = equal(tensor, scattered);
+      tensor.gather(1, group->rank() == 1 ? std::optional(out) : std::nullopt);
+    });
+    EXPECT_LT(bytes, kMostForAgreeing) << "the tensor has 16 KiB";
+    EXPECT_EQ(group->wire_bytes().staged, 0);
+    EXPECT_GT(group->wire_bytes().direct, 16 * 1024);
+    EXPECT_TRUE(is_equal);
+    if (group->rank() == 1) {
+      EXPECT_TRUE(out.cpu().equal(counted()));
+    }
+    EXPECT_EQ(tensor.local_tensor().device(), kDevice);
+    EXPECT_TRUE(tensor.local_tensor().cpu().equal(counted().narrow(1, group->rank() == 1 ? 0 : 32, 32)));
+  });
+}
+
+TEST(DevicePath, CollectivesTakeTensorsOfTheDeviceAsTheyLie) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const at::Tensor sum = counted().to(kDevice), first = counted().add(group->rank()).to(kDevice),
+                     mean = counted().to(kDevice);
+    at::Tensor all, part;
+    const std::int64_t bytes = host_bytes_of(*group, [&] {
+      all_reduce(sum, ReduceOp::kSum, group);
+      all_reduce(mean, ReduceOp::kMean, group);
+      broadcast(first, 1, group);
+      all = all_gather(mean, 1, group);
+      part = reduce_scatter(mean, ReduceOp::kSum, 0, group);
+    });
+    EXPECT_EQ(bytes, 0);
+    EXPECT_EQ(group->wire_bytes().staged, 0);
+    EXPECT_TRUE(sum.cpu().equal(counted() * 2));
+    EXPECT_TRUE(first.cpu().equal(counted() + 1));
+    EXPECT_TRUE(all.cpu().equal(at::cat({counted(), counted()}, 1)));
+    EXPECT_TRUE(part.cpu().equal(counted().narrow(0, 32 * group->rank(), 32) * 2));
+  });
+}
+
+TEST(DevicePath, WhatLiesElsewhereIsStagedAndCounted) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const at::Tensor on_cpu = counted();
+    const std::int64_t bytes = host_bytes_of(*group, [&] { all_reduce(on_cpu, ReduceOp::kSum, group); });
+    EXPECT_EQ(bytes, 2 * 2 * 16 * 1024) << "there and back, on both ranks";
+    EXPECT_EQ(group->wire_bytes().staged, 16 * 1024);
+    EXPECT_EQ(group->wire_bytes().direct, 0);
+    EXPECT_TRUE(on_cpu.equal(counted() * 2));
+  });
+}
+
+}  // namespace
+}  // namespace shard::test
