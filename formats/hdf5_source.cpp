@@ -39,7 +39,8 @@ bool is_hdf5_folder(const SourceStore& store, const std::string& folder) {
 }  // namespace
 
 bool is_hdf5_name(std::string_view name) {
-  return (name.ends_with(".h5") || name.ends_with(".hdf5")) && !name.starts_with('.');
+  const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+  return std::ranges::any_of(kHdf5Suffixes, ends) && !name.starts_with('.');
 }
 
 bool is_keras_index(const SourceStore& store, const std::string& path) {

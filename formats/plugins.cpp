@@ -16,7 +16,6 @@ namespace shard {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 constexpr std::array kKnown{
     KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5", "libhdf5-103-1",
                 is_hdf5_source},

@@ -87,6 +87,9 @@ struct Filter {
   std::uint32_t parameter = 0;  ///< kShuffle: bytes of an element.
 };
 
+/// How many boxes of `box` a dimension of `size` takes, the last perhaps in part. \pre box > 0
+inline std::int64_t boxes_along(std::int64_t size, std::int64_t box) { return size / box + (size % box != 0); }
+
 /// A chunk that was written.
 struct ChunkPlace {
   std::int64_t number = 0;    ///< Row-major in the grid of chunks.

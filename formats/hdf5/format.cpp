@@ -1,19 +1,11 @@
 #include "formats/hdf5/format.h"
 
-#include <array>
-
 #include "formats/hdf5/reader.h"
 #include "formats/hdf5/writer.h"
 #include "formats/hdf5_source.h"
 #include "formats/plugins.h"
 
 namespace shard {
-
-namespace {
-
-constexpr std::array<std::string_view, 2> kSuffixes{".h5", ".hdf5"};
-
-}  // namespace
 
 const Format kHdf5Format{
     .traits = {.name = "hdf5",
@@ -23,7 +15,7 @@ const Format kHdf5Format{
                .aliases = true,
                .notes = true,
                .prefers_whole = true},
-    .suffixes = kSuffixes,
+    .suffixes = kHdf5Suffixes,
     .detect = is_hdf5_source,
     .open = hdf5::open,
     .make_writer = hdf5::make_writer,

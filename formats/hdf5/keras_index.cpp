@@ -26,19 +26,7 @@ class IndexReader {
   IndexReader(JsonCursor& json, std::string file) : json_(json), file_(std::move(file)) {}
 
   std::vector<NamedEntry> read() {
-    json_.enter_object();
-    bool is_first = true, has_map = false;
-    std::string_view key;
-    while (json_.next_key(key, is_first)) {
-      if (key != "weight_map") {
-        json_.skip();
-        continue;
-      }
-      if (std::exchange(has_map, true)) json_.fail("weight_map appears twice");
-      read_map();
-    }
-    json_.finish();
-    if (!has_map) json_.fail("the index has no weight_map");
+    hf_index::walk_index(json_, [this] { read_map(); });
     return std::move(entries_);
   }
 

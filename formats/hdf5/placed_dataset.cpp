@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "formats/hdf5/values.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -16,6 +17,26 @@ namespace {
 
 Error contradiction(const std::string& what) {
   return Error(ErrorCode::kCorruption, what).of_kind(FindingKind::kBadHeader);
+}
+
+/// The text of a dataset's attribute `dtype`, or none.
+std::string_view dtype_attribute(const Entry& entry) {
+  const auto found = std::ranges::find(entry.attributes, kDtypeAttribute, &Attribute::name);
+  const bool is_text = found != entry.attributes.end() && found->content.strings.size() == 1;
+  return is_text ? found->content.strings.front() : std::string_view();
+}
+
+/// A row-major one over a whole storage. \returns its index
+std::uint32_t add_stored_tensor(Catalog& catalog, std::uint32_t storage, std::span<const std::int64_t> shape,
+                                DType dtype, std::int32_t rank) {
+  StoredTensor stored;
+  stored.shape = catalog.arena->dims(shape);
+  stored.strides = row_major_strides(*catalog.arena, shape);
+  stored.storage = storage;
+  stored.rank = rank;
+  stored.dtype = dtype;
+  catalog.stored.push_back(stored);
+  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
 }
 
 /// Adds one dataset's storages.
@@ -70,7 +91,9 @@ class Placer {
                   fmt::format("cannot read packed elements of dtype {} without the attribute {}",
                               dtype_name(element_.dtype), kShapeAttribute));
     }
-    const std::vector<std::int64_t> dims = integers_of(shape->content);
+    const std::optional<std::vector<std::int64_t>> numbers = integers_of(shape->content);
+    if (!numbers) throw contradiction(fmt::format("the attribute {} holds no integers", kShapeAttribute));
+    const std::vector<std::int64_t>& dims = *numbers;
     if (checked_bytes(checked_numel(dims), element_.dtype) != checked_numel(placed_.shape)) {
       throw contradiction(fmt::format("the attribute {} does not fit the dataset", kShapeAttribute))
           .of_kind(FindingKind::kShapeMismatch)
@@ -78,15 +101,6 @@ class Placer {
           .found(shard::to_string(dims));
     }
     placed_.shape = placed_.box = dims;
-  }
-
-  static std::vector<std::int64_t> integers_of(const Content& content) {
-    const bool are_integers = content.type.kind == TypeClass::kInteger && content.type.bytes == sizeof(std::int64_t) &&
-                              !content.type.big_endian && content.data.size() % sizeof(std::int64_t) == 0;
-    if (!are_integers) throw contradiction(fmt::format("the attribute {} holds no integers", kShapeAttribute));
-    std::vector<std::int64_t> numbers(content.data.size() / sizeof(std::int64_t));
-    std::ranges::copy(content.data, std::as_writable_bytes(std::span(numbers)).begin());
-    return numbers;
   }
 
   void place_compact() {
@@ -118,7 +132,7 @@ class Placer {
     std::int64_t count = 1;
     for (std::size_t d = 0; d < placed_.box.size(); ++d) {
       if (placed_.box[d] <= 0) throw contradiction("a chunk has no elements");
-      count = checked_mul(count, (placed_.shape[d] - 1) / placed_.box[d] + 1);
+      count = checked_mul(count, boxes_along(placed_.shape[d], placed_.box[d]));
     }
     catalog_.arena->charge(Charge::kChunks, count);
     chunk_bytes_ = checked_bytes(checked_numel(placed_.box), placed_.dtype);
@@ -158,9 +172,8 @@ class Placer {
   }
 
   void add_fill() {
-    fill_stored_ =
-        add_constant(catalog_, views_, file_, placed_.dtype, placed_.box, fill_of(*catalog_.arena, entry_, element_));
-    catalog_.stored[fill_stored_].rank = rank_;
+    fill_stored_ = add_constant(catalog_, views_, file_, rank_, placed_.dtype, placed_.box,
+                                fill_of(*catalog_.arena, entry_, element_));
     placed_.stored.push_back(fill_stored_);
   }
 
@@ -182,14 +195,7 @@ class Placer {
   }
 
   void add_stored(std::uint32_t storage) {
-    StoredTensor stored;
-    stored.shape = catalog_.arena->dims(placed_.box);
-    stored.strides = row_major_strides(*catalog_.arena, placed_.box);
-    stored.storage = storage;
-    stored.rank = rank_;
-    stored.dtype = placed_.dtype;
-    placed_.stored.push_back(static_cast<std::uint32_t>(catalog_.stored.size()));
-    catalog_.stored.push_back(stored);
+    placed_.stored.push_back(add_stored_tensor(catalog_, storage, placed_.box, placed_.dtype, rank_));
   }
 
   Catalog& catalog_;
@@ -211,31 +217,23 @@ class BoxCutter {
   BoxCutter(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
             std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims)
       : catalog_(catalog), dataset_(dataset), from_(from), sizes_(sizes), to_(to), dims_(dims) {
-    const std::size_t count = from.size();
-    grid_.resize(count);
-    for (std::size_t d = 0; d < count; ++d) {
-      grid_[d] = (dataset.shape[d] - 1) / dataset.box[d] + 1;
+    for (std::size_t d = 0; d < from.size(); ++d) {
+      grid_.push_back(boxes_along(dataset.shape[d], dataset.box[d]));
       begin_.push_back(from[d] / dataset.box[d]);
-      end_.push_back((from[d] + sizes[d] - 1) / dataset.box[d] + 1);
+      counts_.push_back(boxes_along(from[d] + sizes[d], dataset.box[d]) - begin_[d]);
     }
   }
 
   void cut() {
-    std::vector<std::int64_t> at = begin_;
-    do add(at);
-    while (advance(at));
+    std::vector<std::int64_t> step(counts_.size()), at;
+    do {
+      at = begin_;
+      for (std::size_t d = 0; d < at.size(); ++d) at[d] += step[d];
+      add(at);
+    } while (next_index(std::span(step), std::span<const std::int64_t>(counts_)) >= 0);
   }
 
  private:
-  /// The next place between begin_ and end_, row-major; false after the last.
-  bool advance(std::vector<std::int64_t>& at) const {
-    for (std::size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < end_[d]) return true;
-      at[d] = begin_[d];
-    }
-    return false;
-  }
-
   void add(const std::vector<std::int64_t>& at) {
     catalog_.arena->charge(Charge::kChunks);
     std::int64_t number = 0;
@@ -270,16 +268,21 @@ class BoxCutter {
   const PlacedDataset& dataset_;
   std::span<const std::int64_t> from_, sizes_, to_;
   std::span<const int> dims_;
-  std::vector<std::int64_t> grid_, begin_, end_;
+  std::vector<std::int64_t> grid_;            ///< How many boxes the dataset has along each dimension.
+  std::vector<std::int64_t> begin_, counts_;  ///< Of those that are cut.
   std::vector<std::int64_t> offsets_, cut_sizes_, cut_strides_;
 };
 
 }  // namespace
 
-std::string_view dtype_attribute(const Entry& entry) {
-  const auto found = std::ranges::find(entry.attributes, kDtypeAttribute, &Attribute::name);
-  const bool is_text = found != entry.attributes.end() && found->content.strings.size() == 1;
-  return is_text ? found->content.strings.front() : std::string_view();
+ElementType element_of(const Entry& entry) {
+  std::optional<ElementType> element = element_type(entry.type, dtype_attribute(entry));
+  if (!element) refuse_type(entry.type);
+  return *std::move(element);
+}
+
+void refuse_type(const Type& type) {
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot read elements of this HDF5 type: {}", to_string(type)));
 }
 
 std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element) {
@@ -293,29 +296,19 @@ std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const Eleme
   return fill;
 }
 
-std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, DType dtype,
+std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, DType dtype,
                            std::span<const std::int64_t> shape, std::span<const std::byte> fill) {
   const auto storage = static_cast<std::uint32_t>(catalog.storages.size());
   const std::int64_t bytes = checked_bytes(checked_numel(shape), dtype);
   catalog.storages.push_back({.offset = 0, .bytes = bytes, .file = file, .plain = false});
   views.add(storage, {.kind = StoredView::Kind::kConstant, .data = fill});
-  StoredTensor stored;
-  stored.shape = catalog.arena->dims(shape);
-  stored.strides = row_major_strides(*catalog.arena, shape);
-  stored.storage = storage;
-  stored.dtype = dtype;
-  catalog.stored.push_back(stored);
-  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
+  return add_stored_tensor(catalog, storage, shape, dtype, rank);
 }
 
 PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank,
                             const Entry& entry) {
-  const std::optional<ElementType> element = element_type(entry.type, dtype_attribute(entry));
-  if (!element) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("cannot read elements of this HDF5 type: {}", to_string(entry.type)));
-  }
-  return Placer(catalog, views, file, rank, entry, *element).place();
+  const ElementType element = element_of(entry);
+  return Placer(catalog, views, file, rank, entry, element).place();
 }
 
 void append_chunks(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,

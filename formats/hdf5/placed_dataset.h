@@ -26,8 +26,9 @@ struct PlacedDataset {
   std::vector<std::uint32_t> stored{};  ///< By number in the grid; of a dataset without elements none.
 };
 
-/// The elements of a dataset's attribute `dtype`, or none.
-std::string_view dtype_attribute(const Entry& entry);
+/// The elements of a dataset, with its attribute `dtype`. \throws Error kUnsupported  no dtype stands for them
+ElementType element_of(const Entry& entry);
+[[noreturn]] void refuse_type(const Type& type);
 
 /// Adds the storages and stored tensors of a dataset that is not virtual to the catalog.
 /// \throws Error kUnsupported  a datatype that no dtype stands for
@@ -47,7 +48,7 @@ void append_whole(Catalog& catalog, const PlacedDataset& dataset);
 std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element);
 
 /// Adds a storage of fill values and a stored tensor of `shape` over it. \returns the stored tensor's index
-std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, DType dtype,
+std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, DType dtype,
                            std::span<const std::int64_t> shape, std::span<const std::byte> fill);
 
 }  // namespace shard::hdf5

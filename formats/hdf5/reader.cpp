@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "formats/hdf5/entry_paths.h"
-#include "formats/hdf5/keras_index.h"
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/parser.h"
 #include "formats/hdf5/placed_dataset.h"
@@ -62,7 +61,6 @@ class Hdf5Reader final : public Reader {
   /// A file whose entries become tensors and objects.
   struct MainFile {
     std::uint32_t file;
-    RootNotes notes{};
     EntryPaths paths;
   };
 
@@ -73,11 +71,8 @@ class Hdf5Reader final : public Reader {
   }
 
   std::unique_ptr<RandomReader> open_file(std::uint32_t index) const {
-    return folder().empty() ? store_.open(paths_[index]) : store_.open_below(folder(), paths_[index]);
+    return source_.folder.empty() ? store_.open(paths_[index]) : store_.open_below(source_.folder, paths_[index]);
   }
-
-  /// What the names of files lie in. Empty for files that were named one by one, until one has virtual datasets.
-  const std::string& folder() const { return source_.folder; }
 
   /// \returns the facts of the file, each entry given to `each`; errors name the file.
   FileFacts parse(std::uint32_t index, const std::function<void(const Entry&)>& each) {
@@ -92,7 +87,7 @@ class Hdf5Reader final : public Reader {
   }
 
   void read_main_file(std::uint32_t index) {
-    MainFile main{index, {}, EntryPaths(*catalog_.arena)};
+    MainFile main{index, EntryPaths(*catalog_.arena)};
     const FileFacts facts = parse(index, [&](const Entry& entry) {
       try {
         take(main, entry);
@@ -110,7 +105,7 @@ class Hdf5Reader final : public Reader {
   void take(MainFile& main, const Entry& entry) {
     if (entry.links.empty()) take_root(main, entry);
     main.paths.move_to(entry.links);
-    if (!source_.index.empty()) seen_.insert(join_links(entry.links, main.file));
+    if (!source_.index.empty()) seen_.insert(seen_key(main.file, fmt::format("{}", fmt::join(entry.links, "/"))));
     if (entry.kind == EntryKind::kGroup) {
       take_group(main, entry);
     } else {
@@ -118,33 +113,30 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  static std::string join_links(std::span<const std::string_view> links, std::uint32_t file) {
-    return fmt::format("{}:{}", file, fmt::join(links, "/"));
-  }
+  static std::string seen_key(std::uint32_t file, std::string_view path) { return fmt::format("{}:{}", file, path); }
 
   void take_root(MainFile& main, const Entry& root) {
-    main.notes = root_notes(*catalog_.arena, root);
-    if (main.notes.rank) refuse_rank_file(main);
-    if (main.notes.are_names_encoded) main.paths.decode_names();
-    if (main.notes.world_size) catalog_.world_size = main.notes.world_size;
-    if (!main.notes.tree.empty()) tree_ = main.notes.tree;
-    for (const auto& [key, text] : main.notes.metadata) catalog_.metadata.try_emplace(std::string(key), text);
+    const RootNotes notes = root_notes(*catalog_.arena, root);
+    if (notes.rank) refuse_rank_file(main.file, *notes.rank);
+    if (notes.are_names_encoded) main.paths.decode_names();
+    if (notes.world_size) catalog_.world_size = notes.world_size;
+    if (!notes.tree.empty()) tree_ = notes.tree;
+    for (const auto& [key, text] : notes.metadata) catalog_.metadata.try_emplace(key, text);
   }
 
-  [[noreturn]] void refuse_rank_file(const MainFile& main) const {
-    const std::string& name = paths_[main.file];
+  [[noreturn]] void refuse_rank_file(std::uint32_t file, std::int64_t rank) const {
     throw Error(ErrorCode::kUnsupported, "this file holds the pieces of one rank, not whole tensors")
-        .in_file(catalog_.files[main.file].path)
-        .of_rank(static_cast<int>(*main.notes.rank))
+        .in_file(catalog_.files[file].path)
+        .of_rank(static_cast<int>(rank))
         .because("the master.h5 beside it says how the pieces join")
-        .suggest(Remedy::kReadFolder, source_.folder.empty() ? parent_path(name) : source_.folder);
+        .suggest(Remedy::kReadFolder, source_.folder.empty() ? parent_path(paths_[file]) : source_.folder);
   }
 
   void take_group(const MainFile& main, const Entry& entry) {
     std::int64_t objects = 0;
     for (const Attribute& attribute : entry.attributes) {
       if (entry.links.empty() && is_root_note(attribute.name)) continue;
-      add_object(main, main.paths.in_group(attribute.name), attribute.content);
+      add_object(main.paths.in_group(attribute.name), attribute.content);
       ++objects;
     }
     const bool is_bare = entry.members == 0 && objects == 0 && !entry.links.empty();
@@ -155,7 +147,7 @@ class Hdf5Reader final : public Reader {
     const EntryPaths::Place place = main.paths.place();
     const bool has_no_elements = entry.space.kind == SpaceKind::kNull;
     if (has_no_elements || entry.type.kind == TypeClass::kString) {
-      add_object(main, place, {entry.type, entry.space, {}, entry.strings});
+      add_object(place, {entry.type, entry.space, {}, entry.strings});
     } else {
       add_tensor(main, place, entry);
     }
@@ -163,11 +155,11 @@ class Hdf5Reader final : public Reader {
       if (attribute.name == kShapeAttribute ||
           (attribute.name == kDtypeAttribute && entry.type.kind == TypeClass::kOpaque))
         continue;
-      add_object(main, main.paths.beside_dataset(attribute.name), attribute.content);
+      add_object(main.paths.beside_dataset(attribute.name), attribute.content);
     }
   }
 
-  void add_object(const MainFile&, const EntryPaths::Place& place, const Content& content) {
+  void add_object(const EntryPaths::Place& place, const Content& content) {
     add_value(place, value_of(*catalog_.arena, content, opaque_));
   }
 
@@ -270,11 +262,10 @@ class Hdf5Reader final : public Reader {
 
   /// Every group that Keras' index places in a file must be there.
   void check_index() {
-    const KerasIndex index = read_keras_index(*store_.open(source_.index));
-    for (const KerasIndex::Entry& entry : index.entries) {
-      if (seen_.contains(fmt::format("{}:{}", entry.file, entry.path))) continue;
+    for (const KerasIndex::Entry& entry : source_.keras.entries) {
+      if (seen_.contains(seen_key(entry.file, entry.path))) continue;
       findings_.report(Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it",
-                                                                 entry.path, index.files[entry.file]))
+                                                                 entry.path, source_.keras.files[entry.file]))
                            .in_file(base_name(source_.index))
                            .of_kind(FindingKind::kIndexMismatch));
     }
@@ -325,7 +316,7 @@ class Hdf5Reader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   bool opaque_;
-  SourceFiles source_;
+  SourceFiles source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();

@@ -33,14 +33,9 @@ std::string_view any_text_of(Arena& arena, const Attribute& attribute) {
 }
 
 std::int64_t number_of(const Attribute& attribute) {
-  const Content& content = attribute.content;
-  std::int64_t number = 0;
-  const bool fits = content.type.kind == TypeClass::kInteger && !content.type.big_endian &&
-                    content.data.size() == sizeof number && content.type.bytes == sizeof number;
-  if (!fits) refuse(attribute.name);
-  std::ranges::copy(content.data, std::as_writable_bytes(std::span(&number, 1)).begin());
-  if (number < 0 || number > kMaxRanks) refuse(attribute.name);
-  return number;
+  const std::optional<std::vector<std::int64_t>> numbers = integers_of(attribute.content);
+  if (!numbers || numbers->size() != 1 || numbers->front() < 0 || numbers->front() > kMaxRanks) refuse(attribute.name);
+  return numbers->front();
 }
 
 std::span<const std::byte> bytes_of(Arena& arena, const Attribute& attribute) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "formats/hdf5/keras_index.h"
 #include "formats/hdf5_source.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -39,7 +38,8 @@ SourceFiles from_index(const SourceStore& store, const std::string& path) {
   SourceFiles files;
   files.folder = parent_path(path);
   files.index = path;
-  files.names = read_keras_index(*store.open(path)).files;
+  files.keras = read_keras_index(*store.open(path));
+  files.names = files.keras.files;
   files.shown = files.names;
   return files;
 }

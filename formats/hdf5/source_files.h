@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/hdf5/keras_index.h"
 
 namespace shard::hdf5 {
 
@@ -14,6 +15,7 @@ struct SourceFiles {
   std::vector<std::string> names;     ///< The files to read; those that virtual datasets name are not among them.
   std::vector<std::string> shown;     ///< For people, by file.
   std::string index;                  ///< The path of Keras' weights.json, or empty.
+  KerasIndex keras{};                 ///< What that says.
   std::vector<std::string> others{};  ///< Of a folder: other names.
 };
 

@@ -165,6 +165,15 @@ Value* numbers_value(Arena& arena, const Content& content, const ElementType& ty
 
 }  // namespace
 
+std::optional<std::vector<std::int64_t>> integers_of(const Content& content) {
+  const bool are_ours = content.type.kind == TypeClass::kInteger && content.type.bytes == sizeof(std::int64_t) &&
+                        !content.type.big_endian && content.data.size() % sizeof(std::int64_t) == 0;
+  if (!are_ours) return std::nullopt;
+  std::vector<std::int64_t> numbers(content.data.size() / sizeof(std::int64_t));
+  std::ranges::copy(content.data, std::as_writable_bytes(std::span(numbers)).begin());
+  return numbers;
+}
+
 Value* value_of(Arena& arena, const Content& content, bool opaque_unknown) {
   if (content.space.kind == SpaceKind::kNull) return make_value(arena, ValueKind::kNone);
   if (content.type.kind == TypeClass::kString) return strings_value(arena, content);

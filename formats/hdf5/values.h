@@ -14,6 +14,7 @@
 /// numbers calls of `complex`.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,5 +53,7 @@ OutgoingContent pickle_content(std::string_view pickle);
 OutgoingContent integer_content(std::int64_t number);
 /// A list of integers.
 OutgoingContent integers_content(std::span<const std::int64_t> numbers);
+/// What those two wrote, or nothing for other contents.
+std::optional<std::vector<std::int64_t>> integers_of(const Content& content);
 
 }  // namespace shard::hdf5

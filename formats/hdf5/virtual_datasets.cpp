@@ -107,18 +107,15 @@ void subtract(const Box& whole, const Box& hole, std::vector<Box>& rest) {
 }  // namespace
 
 PlacedDataset VirtualDatasets::add(const Entry& entry, std::uint32_t file, std::uint32_t tensor) {
-  const std::optional<ElementType> element = element_type(entry.type, dtype_attribute(entry));
-  if (!element || !element->dims.empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("cannot read elements of this HDF5 type: {}", to_string(entry.type)));
-  }
-  Pending pending{tensor, file, fill_of(*catalog_.arena, entry, *element), {}};
+  const ElementType element = element_of(entry);
+  if (!element.dims.empty()) refuse_type(entry.type);
+  Pending pending{tensor, file, fill_of(*catalog_.arena, entry, element), {}};
   for (const VirtualMapping& mapping : entry.mappings) {
     pending.mappings.push_back({catalog_.arena->copy(mapping.file), normal_path(mapping.dataset), mapping.boxes});
     sources_[std::string(mapping.file)].try_emplace(pending.mappings.back().dataset);
   }
   pending_.push_back(std::move(pending));
-  return {.dtype = element->dtype, .shape = entry.space.shape, .box = {}, .is_enum = element->is_enum};
+  return {.dtype = element.dtype, .shape = entry.space.shape, .box = {}, .is_enum = element.is_enum};
 }
 
 void VirtualDatasets::resolve(const std::function<void(std::string_view, const Take&)>& read) {
@@ -210,7 +207,7 @@ void VirtualDatasets::append_rest(const Pending& pending) {
   for (const Box& each : rest) {
     const auto dims = static_cast<std::size_t>(each.dims);
     const std::span<const std::int64_t> sizes(each.size.data(), dims), offsets(each.offset.data(), dims);
-    const std::uint32_t stored = add_constant(catalog_, views_, pending.file, tensor.dtype, sizes, pending.fill);
+    const std::uint32_t stored = add_constant(catalog_, views_, pending.file, -1, tensor.dtype, sizes, pending.fill);
     Chunk chunk;
     chunk.offsets = catalog_.arena->dims(offsets);
     chunk.sizes = catalog_.arena->dims(sizes);

@@ -105,12 +105,7 @@ class MemoryReader final : public RandomReader {
     const std::vector<std::byte>& content = handle_.node().content;
     const auto from = static_cast<std::size_t>(offset_bytes);
     if (from > content.size() || out.size() > content.size() - from) {
-      throw Error(ErrorCode::kCorruption,
-                  fmt::format("file ends at byte {}, bytes up to {} are needed", content.size(), from + out.size()))
-          .in_file(name_)
-          .expected(static_cast<std::int64_t>(from + out.size()))
-          .found(static_cast<std::int64_t>(content.size()))
-          .of_kind(FindingKind::kTruncated);
+      throw file_too_short(name_, std::ssize(content), static_cast<std::int64_t>(from + out.size()));
     }
     std::copy_n(content.begin() + offset_bytes, out.size(), out.begin());
   }

@@ -60,13 +60,7 @@ class PosixReader final : public RandomReader {
   [[noreturn]] void throw_truncated(std::int64_t offset_bytes, std::size_t wanted, std::size_t got) const {
     const std::int64_t need = offset_bytes + static_cast<std::int64_t>(wanted);
     const std::int64_t have = offset_bytes + static_cast<std::int64_t>(got);
-    throw Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", have, need))
-        .in_file(name_)
-        .expected(need)
-        .found(have)
-        .because("the file was cut short")
-        .hint("fetch it again")
-        .of_kind(FindingKind::kTruncated);
+    throw Error(file_too_short(name_, have, need).because("the file was cut short").hint("fetch it again"));
   }
 
   Descriptor descriptor_;

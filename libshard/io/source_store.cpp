@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "libshard/core/error.h"
-
 namespace shard {
+
+Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {
+  return Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", have, need))
+      .in_file(name)
+      .expected(need)
+      .found(have)
+      .of_kind(FindingKind::kTruncated);
+}
 
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "libshard/core/arena.h"
+#include "libshard/core/error.h"
 #include "libshard/core/file_identity.h"
 
 namespace shard {
@@ -67,6 +68,9 @@ struct FileStatus {
 inline bool is_same(const FileStatus& a, const FileStatus& b) {
   return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.identity() == b.identity();
 }
+
+/// What read_at throws where the file `name` ends at byte `have` and bytes up to `need` are wanted.
+Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need);
 
 /// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.
 class SourceStore {

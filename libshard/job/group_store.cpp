@@ -36,13 +36,7 @@ class GroupStore::RemoteFile final : public RandomReader {
   }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const std::int64_t end = offset_bytes + std::ssize(out);
-    if (offset_bytes < 0 || end > bytes_) {
-      throw Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", bytes_, end))
-          .in_file(name_)
-          .expected(end)
-          .found(bytes_)
-          .of_kind(FindingKind::kTruncated);
-    }
+    if (offset_bytes < 0 || end > bytes_) throw file_too_short(name_, bytes_, end);
     if (!out.empty()) store_.read(file_, bytes_, offset_bytes, out);
   }
   std::int64_t size() const override { return bytes_; }

@@ -9,6 +9,7 @@
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/thread_group.h"
+#include "tests/support/breaking_group.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
@@ -284,41 +285,13 @@ TEST(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
   EXPECT_GT(failures, 20);
 }
 
-/// Breaks for all as soon as this rank's destination is there.
-class BreakingGroup : public Group {
- public:
-  BreakingGroup(Group& inner, const LocalDisk& disk) : inner_(inner), disk_(disk) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::string_view backend() const override { return inner_.backend(); }
-  void barrier() override { look(), inner_.barrier(); }
-  void broadcast(std::span<std::byte> data, int root) override { look(), inner_.broadcast(data, root); }
-  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    look(), inner_.all_gather(own, all);
-  }
-  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    look(), inner_.exchange(to, from);
-  }
-  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
-  void abort() noexcept override { inner_.abort(); }
-
- private:
-  void look() {
-    if (disk_.status("/d/dst").kind == FileKind::kAbsent) return;
-    inner_.abort();
-    throw Error(ErrorCode::kPeer, "a rank is gone");
-  }
-  Group& inner_;
-  const LocalDisk& disk_;
-};
-
 TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
   Nodes nodes(3);
   nodes.spread(content_of(1, false), kDcp, 3);
   std::mutex mutex;
   std::vector<Error> errors;
   run_as_threads(3, [&](Group& group) {
-    BreakingGroup breaking(group, *nodes.disk_of(1).disk);
+    testing::BreakingGroup breaking(group, *nodes.disk_of(1).disk, "/d/dst");
     Group& own = group.rank() == 1 ? breaking : group;
     const Error error = error_of([&] { nodes.copy(own, kDcp, 3, {}); });
     const std::scoped_lock lock(mutex);

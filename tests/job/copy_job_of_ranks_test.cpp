@@ -7,6 +7,7 @@
 #include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/thread_group.h"
+#include "tests/support/breaking_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
 
@@ -63,40 +64,12 @@ class CopyJobOfRanks : public ::testing::Test {
   Catalog source_;
 };
 
-/// A group that breaks for all as soon as the destination is there.
-class BreakingGroup : public Group {
- public:
-  BreakingGroup(Group& inner, const LocalDisk& disk) : inner_(inner), disk_(disk) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::string_view backend() const override { return inner_.backend(); }
-  void barrier() override { look(), inner_.barrier(); }
-  void broadcast(std::span<std::byte> data, int root) override { look(), inner_.broadcast(data, root); }
-  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    look(), inner_.all_gather(own, all);
-  }
-  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    look(), inner_.exchange(to, from);
-  }
-  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
-  void abort() noexcept override { inner_.abort(); }
-
- private:
-  void look() {
-    if (disk_.status("/d/out").kind == FileKind::kAbsent) return;
-    inner_.abort();
-    throw Error(ErrorCode::kPeer, "a rank is gone");
-  }
-  Group& inner_;
-  const LocalDisk& disk_;
-};
-
 TEST_F(CopyJobOfRanks, SucceedsWhereARankIsLostAfterTheCommit) {
   add("a", 4);
   validate_catalog(source_);
   run_as_threads(2, [&](Group& group) {
     if (group.rank() == 0) {
-      BreakingGroup breaking(group, *disk_);
+      testing::BreakingGroup breaking(group, *disk_, "/d/out");
       EXPECT_NO_THROW(copy(breaking, [](CopyJob&) {}));
     } else {
       EXPECT_EQ(test::error_of([&] { copy(group, [](CopyJob&) {}); }).code(), ErrorCode::kPeer);

@@ -78,7 +78,7 @@ class PrintedIndex {
       const auto first = static_cast<std::int64_t>(number(10));
       if (first < 0 || first >= entry_.space.shape[i]) return;  // Left over from a larger shape.
       const std::int64_t size = entry_.chunk_shape[i], shape = entry_.space.shape[i];
-      chunk.number = chunk.number * (shape / size + (shape % size != 0)) + first / size;
+      chunk.number = chunk.number * boxes_along(shape, size) + first / size;
       is_partial |= first > shape - size;
     }
     if (is_partial && partial_are_bare_) chunk.skipped = kAllFilters;
@@ -97,8 +97,7 @@ class PrintedIndex {
 std::int64_t positions_of(const Entry& entry) {
   Space grid{SpaceKind::kSimple, {}};
   for (std::size_t i = 0; i < entry.chunk_shape.size(); ++i) {
-    const std::int64_t shape = entry.space.shape[i], size = entry.chunk_shape[i];
-    grid.shape.push_back(shape / size + (shape % size != 0));
+    grid.shape.push_back(boxes_along(entry.space.shape[i], entry.chunk_shape[i]));
   }
   return elements_of(grid);
 }

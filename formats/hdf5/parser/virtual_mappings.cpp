@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "libshard/core/index_walk.h"
+
 namespace shard::hdf5 {
 
 namespace {
@@ -138,13 +140,11 @@ class BoxMaker {
   std::vector<VirtualBox> boxes() {
     std::vector<VirtualBox> result;
     if (std::ranges::any_of(pairs_, [](const auto& each) { return each.empty(); })) return result;
-    std::vector<std::size_t> at(pairs_.size());
-    while (true) {
-      result.push_back(box(at));
-      std::size_t dim = at.size();
-      while (dim > 0 && ++at[dim - 1] == pairs_[dim - 1].size()) at[--dim] = 0;
-      if (dim == 0) return result;
-    }
+    std::vector<std::size_t> at(pairs_.size()), counts;
+    for (const auto& each : pairs_) counts.push_back(each.size());
+    do result.push_back(box(at));
+    while (next_index(std::span(at), std::span<const std::size_t>(counts)) >= 0);
+    return result;
   }
 
  private:

@@ -65,6 +65,22 @@ bool is_safe_component(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
+void walk_index(JsonCursor& json, const std::function<void()>& read_map) {
+  json.enter_object();
+  bool is_first = true, has_map = false;
+  std::string_view key;
+  while (json.next_key(key, is_first)) {
+    if (key != "weight_map") {
+      json.skip();
+      continue;
+    }
+    if (std::exchange(has_map, true)) json.fail("weight_map appears twice");
+    read_map();
+  }
+  json.finish();
+  if (!has_map) json.fail("the index has no weight_map");
+}
+
 WeightMapEntry* WeightMap::find(std::string_view name) {
   const auto at = std::ranges::lower_bound(entries, name, {}, &WeightMapEntry::name);
   return at != entries.end() && at->name == name ? &*at : nullptr;
@@ -78,19 +94,7 @@ WeightMap read_weight_map(const RandomReader& file) {
   FileNumbers numbers;
   const char* const begin = reinterpret_cast<const char*>(text->data());
   JsonCursor json(begin, begin + file.size(), file.name(), FindingKind::kBadHeader);
-  json.enter_object();
-  bool is_first = true, has_map = false;
-  std::string_view key;
-  while (json.next_key(key, is_first)) {
-    if (key != "weight_map") {
-      json.skip();
-      continue;
-    }
-    if (std::exchange(has_map, true)) json.fail("weight_map appears twice");
-    read_entries(json, file.name(), map, numbers);
-  }
-  json.finish();
-  if (!has_map) json.fail("the index has no weight_map");
+  walk_index(json, [&] { read_entries(json, file.name(), map, numbers); });
 
   std::ranges::sort(map.entries, {}, &WeightMapEntry::name);
   check_names(map, file.name());

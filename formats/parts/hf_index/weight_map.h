@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/parts/json/json_cursor.h"
 #include "libshard/core/arena.h"
 #include "libshard/io/source_store.h"
 
@@ -33,6 +35,10 @@ struct WeightMap {
 
 /// Whether `name` is one component of a path: what an index may call a file.
 bool is_safe_component(std::string_view name);
+
+/// Walks over an index; `read_map` is called where its weight_map begins, and reads it.
+/// \throws Error kCorruption  not an object with one weight_map.
+void walk_index(JsonCursor& json, const std::function<void()>& read_map);
 
 /// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file name that is
 ///   not a single path component.
