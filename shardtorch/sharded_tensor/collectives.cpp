@@ -223,7 +223,7 @@ at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how, std::int64_t di
   // Gloo's own reduces all parts on all ranks.
   if (is_native(own, whole.scalar_type(), how) && !own.preferred_device().is_cpu()) {
     reduced = at::empty(rows.sizes().slice(1), rows.options());
-    own.c10d()->reduce_scatter(as_real(reduced), as_real(rows), c10d_op(how));
+    own.c10d()->reduce_scatter(as_real(reduced).flatten(), as_real(rows).flatten(), c10d_op(how));
   } else {
     reduced = reduce_parts(own, rows.unbind(), how);
   }

@@ -123,16 +123,19 @@ def save_sharded(_rank: int, folder: str) -> None:
     dcp.save(state, checkpoint_id=folder)
 
 
-def save_asynchronously(_rank: int, folder: str) -> None:
-    ranks = dist.get_world_size()
-    state = {name: make_sharded(name, spec, True) for name, spec in specs(ranks).items()} | others(True)
-    dcp.async_save(state, checkpoint_id=folder).result()
+def dtensors() -> dict:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    state = {name: distribute_tensor(counted(name), mesh, [Shard(1)]) for name in SHAPES if name != "plain"}
+    return state | others(True)
 
 
 def save_dtensors(_rank: int, folder: str) -> None:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    state = {name: distribute_tensor(counted(name), mesh, [Shard(1)]) for name in SHAPES if name != "plain"}
-    dcp.save(state | others(True), checkpoint_id=folder)
+    dcp.save(dtensors(), checkpoint_id=folder)
+
+
+def save_asynchronously(_rank: int, folder: str) -> None:
+    """DTensors: torch 2.11 cannot stage ShardedTensors."""
+    dcp.async_save(dtensors(), checkpoint_id=folder).result()
 
 
 # --- Tests ---
@@ -159,7 +162,7 @@ class CheckpointsWithPython(unittest.TestCase):
             run_program("load", self.folder, "dcp", ranks)
 
     def test_cpp_loads_what_python_saved_asynchronously(self):
-        spawn(save_asynchronously, 4, str(self.folder))
+        spawn(save_asynchronously, 3, str(self.folder))
         for ranks in (4, 2):
             run_program("load", self.folder, "dcp", ranks)
 

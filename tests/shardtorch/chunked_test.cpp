@@ -188,7 +188,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST027_sharded_tensor_sizes) {
   with_comms([&] {
     const ShardedTensor st = sharded_tensor::empty(rows(), {10, 20}, kRrefs);
     EXPECT_EQ(st.sizes(), at::IntArrayRef({10, 20}));
-    EXPECT_EQ(sharded_tensor::empty(rows(), 10, kRrefs).size(), at::IntArrayRef({10}));
+    EXPECT_EQ(sharded_tensor::empty(rows(), 10, kRrefs).sizes(), at::IntArrayRef({10}));
     EXPECT_EQ(sharded_tensor::empty(rows(), std::vector<std::int64_t>{10, 20}, kRrefs).sizes(), st.sizes());
     EXPECT_EQ(st.size(0), 10);
     EXPECT_EQ(st.size(1), 20);

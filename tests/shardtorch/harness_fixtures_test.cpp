@@ -126,7 +126,7 @@ SHARD_RANKS_TEST(Comms, HN011_models_are_sharded) {
   with_comms([&] {
     const MyShardedModel1 model(chunk_spec(0, placements()));
     EXPECT_EQ(model.sharded_tensor1.local_tensor().size(0), rank() == 3 ? 1 : 3);
-    EXPECT_EQ(model.submodule->sharded_tensor2.size(), (Sizes{10, 20}));
+    EXPECT_EQ(model.submodule->sharded_tensor2.sizes(), (Sizes{10, 20}));
   });
 }
 

@@ -243,7 +243,7 @@ void check_modules(const std::string& folder) {
   load_state_dict(found, load_state_file(path(folder, "model", rank)), /*strict=*/false);
   compare(found.tensor, wanted.tensor, "sharded_tensor1");
   compare(found.submodule->tensor, wanted.submodule->tensor, "submodule.sharded_tensor2");
-  const torch::nn::Linear layer = sharded_linear(false), full = sharded_linear(true);
+  torch::nn::Linear layer = sharded_linear(false), full = sharded_linear(true);
   load_state_dict(*layer, load_state_file(path(folder, "linear", rank)));
   expect(equal(ShardedTensor::of(layer->weight), ShardedTensor::of(full->weight)), "the sharded weight");
   expect(layer->bias.equal(full->bias), "the bias");

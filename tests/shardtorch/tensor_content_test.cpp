@@ -134,7 +134,7 @@ SHARD_RANKS_TEST(Factory, TR32_LikeTakesSpecAndSizeOnly) {
   EXPECT_EQ(like.sharding_spec(), st.sharding_spec());
   expect_parts_of(sharded_tensor::full_like(st, 8.8, {.dtype = at::kDouble}), at::full({8, 8}, 8.8, at::kDouble));
   expect_parts_of(sharded_tensor::ones_like(st), at::ones({8, 8}));
-  EXPECT_EQ(sharded_tensor::empty_like(st).size(), (Sizes{8, 8}));
+  EXPECT_EQ(sharded_tensor::empty_like(st).sizes(), (Sizes{8, 8}));
 }
 
 /// One rank with all shards: the generator is the process's, which ranks as threads would draw from in any order.

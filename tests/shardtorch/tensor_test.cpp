@@ -335,7 +335,7 @@ SHARD_RANKS_TEST(Handle, TR22_RequiresGradIsReadOnly) {
   static_assert(IsDim<int> && IsDim<std::int64_t> && !IsDim<double>);
   EXPECT_THAT(
       [&] {
-        st.set_sharding_spec(chunks(1, {0, 1, 2, 3}));
+        st.set_sharding_spec(chunks(0, {0, 0}));
       },
       Refuses<c10::ValueError>("cannot set the sharding spec"));
   EXPECT_THAT([&] { st.set_requires_grad(true); }, Refuses<c10::Error>("torch function '__set__'"));
