@@ -58,12 +58,16 @@ class DataPass::Worker {
     begin_runs(file, unit);
     std::optional<Hasher> hasher;
     if (file.stated) hasher.emplace(parts_.stated->manifest.algorithm);
-    for_each_piece(*pass_.open(unit.index), unit.begin, unit.end,
-                   [&](std::int64_t at, std::span<const std::byte> piece) {
-                     sum(file, unit, at, piece);
-                     if (hasher) hasher->update(piece);
-                     if (whole != nullptr) whole->update(piece);
-                   });
+    const std::shared_ptr<const RandomReader> opened = pass_.open(unit.index);
+    const bool is_summed = run_ < runs_.size() && runs_[run_].offset < unit.end;
+    const bool is_needed = hasher || whole != nullptr || is_summed;
+    // A hole has no bytes that could be lost, and a sparse file may claim any size.
+    if (!is_needed && opened->allocated_bytes(unit.begin, unit.bytes()) == 0) return;
+    for_each_piece(*opened, unit.begin, unit.end, [&](std::int64_t at, std::span<const std::byte> piece) {
+      sum(file, unit, at, piece);
+      if (hasher) hasher->update(piece);
+      if (whole != nullptr) whole->update(piece);
+    });
     if (hasher) parts_.manifest->compare(*file.stated, unit.begin / kManifestBlock, hasher->finish_hex());
   }
 
