@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/core/error.h"
+#include "libshard/manifest/read_json.h"
 
 namespace shard {
 
@@ -13,34 +14,33 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 8;
 constexpr std::string_view kSumBegin = "\n \"sum\": \"", kSumEnd = "\"\n}\n";
 
-Error wrong(const std::string& message) {
-  return Error(ErrorCode::kCorruption, "manifest: " + message).of_kind(FindingKind::kBadHeader);
-}
+constexpr int kManifestDepth = 8;
+
+Error bad_manifest(const std::string& message) { return bad_document("manifest", message); }
 
 const json& member(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
-  if (found == object.end()) throw wrong(fmt::format("key '{}' is missing", key));
+  if (found == object.end()) throw bad_manifest(fmt::format("key '{}' is missing", key));
   return *found;
 }
 
 std::string text_of(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_string()) throw wrong(fmt::format("'{}' is not a string", key)).found(value.type_name());
+  if (!value.is_string()) throw bad_manifest(fmt::format("'{}' is not a string", key)).found(value.type_name());
   return value.get<std::string>();
 }
 
 std::int64_t number_of(const json& object, const char* key) {
   const json& value = member(object, key);
   if (value.is_number_integer() && value.get<std::int64_t>() >= 0) return value.get<std::int64_t>();
-  throw wrong(fmt::format("'{}' is not a size", key)).found(value.dump());
+  throw bad_manifest(fmt::format("'{}' is not a size", key)).found(value.dump());
 }
 
 const json& list_of(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_array()) throw wrong(fmt::format("'{}' is not a list", key)).found(value.type_name());
+  if (!value.is_array()) throw bad_manifest(fmt::format("'{}' is not a list", key)).found(value.type_name());
   return value;
 }
 
@@ -52,19 +52,19 @@ ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
   ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
   const json& blocks = list_of(value, "blocks");
   if (std::ssize(blocks) != block_count(file.bytes)) {
-    throw wrong(fmt::format("'{}' of {} bytes has {} blocks", file.path, file.bytes, blocks.size()))
+    throw bad_manifest(fmt::format("'{}' of {} bytes has {} blocks", file.path, file.bytes, blocks.size()))
         .expected(block_count(file.bytes))
         .found(std::ssize(blocks));
   }
   file.blocks.reserve(blocks.size() * hex_digits(algorithm));
   for (const json& block : blocks) {
     if (!block.is_string() || !is_hex(block.get_ref<const std::string&>(), hex_digits(algorithm))) {
-      throw wrong(fmt::format("a block of '{}' has no {} hash", file.path, hash_name(algorithm)));
+      throw bad_manifest(fmt::format("a block of '{}' has no {} hash", file.path, hash_name(algorithm)));
     }
     file.blocks += block.get_ref<const std::string&>();
   }
   if (list_hash(file, algorithm) == text_of(value, "hash")) return file;
-  throw wrong(fmt::format("the hash of the blocks of '{}' is not that of their list", file.path))
+  throw bad_manifest(fmt::format("the hash of the blocks of '{}' is not that of their list", file.path))
       .of_kind(FindingKind::kHashMismatch);
 }
 
@@ -85,7 +85,7 @@ void check_schema(const json& document) {
 void check_sum(std::string_view text) {
   const std::size_t digits = hex_digits(HashAlgorithm::kXxh3_128);
   const std::size_t tail = kSumBegin.size() + digits + kSumEnd.size();
-  Error changed = wrong("it was changed after it was written").of_kind(FindingKind::kHashMismatch);
+  Error changed = bad_manifest("it was changed after it was written").of_kind(FindingKind::kHashMismatch);
   if (text.size() < tail || !text.ends_with(kSumEnd) || !text.substr(text.size() - tail).starts_with(kSumBegin)) {
     throw changed.because("it does not end with the hash of what stands before");
   }
@@ -95,18 +95,6 @@ void check_sum(std::string_view text) {
   const std::string found = hasher.finish_hex();
   const std::string_view stated = text.substr(text.size() - tail + kSumBegin.size(), digits);
   if (found != stated) throw changed.expected(stated).found(found);
-}
-
-json parse_json(std::string_view text) {
-  const auto limit_depth = [](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw wrong("it nests too deep");
-    return true;
-  };
-  try {
-    return json::parse(text, limit_depth);
-  } catch (const json::exception& error) {
-    throw wrong("not JSON").because(error.what());
-  }
 }
 
 Manifest manifest_of(const json& document) {
@@ -154,11 +142,11 @@ std::string list_hash(const ManifestFile& file, HashAlgorithm algorithm) {
 Manifest parse_manifest(std::string_view text, const std::string& file) {
   try {
     check_sum(text);
-    return manifest_of(parse_json(text));
+    return manifest_of(read_json(text, "manifest", kManifestDepth));
   } catch (Error& error) {
     throw error.in_file(file);
   } catch (const json::exception& error) {  // A number that fits no integer.
-    throw wrong("it holds what cannot be").because(error.what()).in_file(file);
+    throw bad_manifest("it holds what cannot be").because(error.what()).in_file(file);
   }
 }
 

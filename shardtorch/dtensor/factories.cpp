@@ -63,7 +63,7 @@ void check_and_copy(const at::Tensor& local, const DeviceMesh& mesh, const Place
     return static_cast<std::size_t>(group.group_rank_of(mesh.ranks()[static_cast<std::size_t>(rank)]));
   };
   const std::int64_t own = *mesh.index(), first = first_replica(mesh, placements, own);
-  transfer(group.group(), [&] {
+  transfer(group, [&] {
     Transfer parts(group.size(), local.scalar_type());
     parts.arguments = {"placements=" + to_string(placements)};
     if (same_sizes) parts.arguments.push_back(c10::str("local size=", local.sizes()));
@@ -93,7 +93,7 @@ std::int64_t source_index(std::int64_t source, const DeviceMesh& mesh) {
 at::Tensor scattered(const at::Tensor& whole, const DeviceMesh& mesh, const TensorLayout& layout, std::int64_t source) {
   const ProcessGroup& group = *mesh.group();
   at::Tensor local;
-  transfer(group.group(), [&] {
+  transfer(group, [&] {
     check_source(source, mesh);
     const std::vector<LocalPart> parts = parts_of(layout);
     const LocalPart& own = parts[static_cast<std::size_t>(*mesh.index())];

@@ -47,7 +47,7 @@ at::Tensor exchange(const at::Tensor& local, const DeviceMesh& mesh, const Tenso
     }
     return fresh[0];
   }
-  transfer(mesh.group()->group(), [&] {
+  transfer(*mesh.group(), [&] {
     Transfer parts = plan_transfer(plan, mesh, local, fresh);
     parts.arguments = request(from, to);
     return parts;
