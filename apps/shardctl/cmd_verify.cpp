@@ -111,7 +111,7 @@ int run_verify(Session& session, const Options& options) {
   Progress progress;
   Verification verification(job, *session.group, found, progress);
   ProgressMeter meter(session, "verify", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
-  on_all_ranks(session, progress.bytes_read, progress.others_bytes, [&](const std::stop_token& stop) {
+  on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
     meter.set_total(verification.total_bytes());
     verification.read(stop);

@@ -196,6 +196,8 @@ void add_repair(CLI::App& app, Options& o) {
   if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
   OptionGroup{app, "Source"}.single("--like", o.like, "CKPT",
                                     "another checkpoint of the same job, to tell tensors by whose metadata is lost");
+}
+
 void add_verify(CLI::App& app, Options& o) {
   OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
                                       "compare with this manifest, not with the one that lies there");

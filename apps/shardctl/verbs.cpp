@@ -13,7 +13,7 @@ constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
-const std::array<Verb, 13> kVerbs{{
+const std::array<Verb, 14> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what is in a checkpoint; reads metadata only",
