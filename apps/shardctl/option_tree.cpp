@@ -66,15 +66,6 @@ void add_selection(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"keep", "drop"}));
 }
 
-/// Accepted because scripts may state the default; the other values of the contract are not in this build.
-void add_defaults_only(CLI::App& app, const char* name, const char* only, std::vector<std::string> later) {
-  const auto take = [name, only, later](const std::string& word) {
-    if (contains(later, word)) throw absent(fmt::format("{} {}", name, word));
-    if (word != only) throw usage(fmt::format("{} does not take '{}'", name, word)).expected(only).found(word);
-  };
-  OptionGroup{app, ""}.word(name, take, "");
-}
-
 constexpr const char* kTargetLayout = "Target layout";
 
 void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
