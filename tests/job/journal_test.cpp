@@ -107,7 +107,9 @@ TEST_F(JournalTest, NoFlippedBitIsBelieved) {
     resumed->read(flipped, {0, 10}, sources_);
     for (int tile = 0; tile < 10; ++tile) {
       const TileRecord* const before = resumed->written_before(tile);
-      if (before != nullptr) EXPECT_EQ(before->crc, static_cast<std::uint32_t>(tile + 1000));
+      if (before != nullptr) {
+        EXPECT_EQ(before->crc, static_cast<std::uint32_t>(tile + 1000));
+      }
     }
     EXPECT_EQ(resumed->written_before(1), nullptr) << bit;  // Behind the damage, wherever it is.
   }
