@@ -25,7 +25,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/manifest": CORE | {"libshard/io"},
     "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
-    "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks"},
+    "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks", "libshard/repair"},
 }
 LIBSHARD = set(USES)
 USES |= {

@@ -8,6 +8,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
+#include "libshard/repair/lost_note.h"
 #include "libshard/verify/data_pass.h"
 
 namespace shard {
@@ -200,6 +201,22 @@ struct Verification::Impl {
     return job.hashes->store->open_below(job.hashes->folder, file.path);
   }
 
+  /// What a repair could not save is not here, though nothing else tells.
+  void list_lost() try {
+    const std::optional<LostNote> note = read_lost_note(catalog());
+    if (!note) return;
+    for (const Loss& loss : note->losses) {
+      const bool is_file = loss.what == Loss::What::kFile;
+      Error finding(ErrorCode::kCorruption, "a repair could not save it: " + loss.why);
+      finding.of_kind(is_file ? FindingKind::kMissingFile : FindingKind::kGap);
+      if (!loss.name.empty()) finding.of_tensor(loss.name);
+      if (!loss.file.empty()) finding.in_file(loss.file);
+      metadata.tolerate(finding);
+    }
+  } catch (const Error& error) {
+    metadata.tolerate(error);
+  }
+
   void warn_of_holes(const RandomReader& file, const std::string& path) {
     const std::int64_t missing = file.size() - file.allocated_bytes(0, file.size());
     if (missing <= 0) return;
@@ -259,6 +276,7 @@ void Verification::prepare(const std::stop_token& stop) {
   if (impl_->job.reader != nullptr) {
     impl_->locate_all();
     impl_->guarded([&] { impl_->job.reader->load_objects(); });
+    impl_->list_lost();
     impl_->check_saves();
     impl_->check_containers(stop);
   }

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# What a repair could not save is a finding of verify, in whatever format the repaired checkpoint is kept later.
+. "$(dirname "$0")/common.sh"
+model whole.safetensors 65536
+head -c 20000 whole.safetensors >cut.safetensors
+expect 0 repair cut.safetensors -o repaired.safetensors
+holds err "w"
+expect 1 verify repaired.safetensors
+holds out "could not save"
+expect 1 verify repaired.safetensors --json
+holds out '"kind": "gap"'
+holds out '"tensor": "w"'
+expect 0 verify whole.safetensors
