@@ -50,10 +50,14 @@ std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& dest
   return notes;
 }
 
-void remove_notes(LocalFolder& sibling, const std::string& destination) {
+bool remove_notes(LocalFolder& sibling, const std::string& destination) {
+  bool has_removed = false;
   for (const std::string& name : sibling.list()) {
-    if (is_note(name, destination)) sibling.remove_all(name);
+    if (!is_note(name, destination)) continue;
+    sibling.remove_all(name);
+    has_removed = true;
   }
+  return has_removed;
 }
 
 std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to) {

@@ -20,8 +20,8 @@ inline std::string note_file(const std::string& destination, std::string_view no
 }
 /// Sorted by name. Larger ones than a job makes are left out. \throws Error kResource
 std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination);
-/// \throws Error kResource
-void remove_notes(LocalFolder& sibling, const std::string& destination);
+/// \returns whether there were any. \throws Error kResource
+bool remove_notes(LocalFolder& sibling, const std::string& destination);
 
 /// A sibling, locked.
 class LocalLeft final : public LeftOutput {

@@ -71,10 +71,10 @@ class LocalOutput final : public Output {
     old_companion_ = is_folder_ && old.kind != FileKind::kFile ? std::string() : find_companion(*parent_, to_);
     if (!options_.force && !old_companion_.empty()) fail_companion(to_, old_companion_);
     finish_modes(old);
-    remove_notes(*sibling_, to_.name);  // Of what is there from now on, nobody goes on with a part.
+    const bool had_notes = remove_notes(*sibling_, to_.name);  // Nobody goes on with a part of what is committed.
     if (options_.sync) {
       for (const auto& [path, folder] : folders_) folder->sync();
-      sibling_->sync();
+      if (had_notes) sibling_->sync();
     }
     is_prepared_ = true;
   }

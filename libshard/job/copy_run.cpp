@@ -67,8 +67,10 @@ void CopyRun::run() {
     job_.own_places ? commit_everywhere() : commit();
   } catch (const Error& error) {
     const bool is_cut_short = error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer;
-    journal_.reset();  // Writes down the last tiles.
-    if (job_.resume && is_cut_short && output_ != nullptr && !is_committed_) output_->leave();
+    if (job_.resume && is_cut_short && !is_committed_) {
+      if (journal_ != nullptr) journal_->end();
+      if (output_ != nullptr) output_->leave();
+    }
     clean_up();
     throw;
   }
@@ -78,6 +80,7 @@ void CopyRun::run() {
 /// ended.
 void CopyRun::clean_up() noexcept {
   files_.clear();
+  journal_.reset();
   part_.reset();
   output_.reset();
   std::byte done{};

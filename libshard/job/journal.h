@@ -71,7 +71,6 @@ class Journal final : public TileLog {
   /// \param make_note  called once, when enough was written that it is worth a file; may return null.
   Journal(JournalHead head, std::function<std::unique_ptr<FileWriter>()> make_note)
       : head_(std::move(head)), make_note_(std::move(make_note)) {}
-  /// Writes down what is left; what fails then is lost to later runs only.
   ~Journal() override;
 
   /// Takes over the records of an earlier run for tiles in `tiles` and sources that fit; of a tile the last counts.
@@ -80,6 +79,8 @@ class Journal final : public TileLog {
 
   const TileRecord* written_before(std::int64_t tile) const override;
   void add(TileRecord record) override;
+  /// Writes down the last tiles, of an output that is left for a later run. What fails is lost to that only.
+  void end() noexcept;
 
  private:
   void flush();

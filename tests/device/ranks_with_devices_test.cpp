@@ -129,7 +129,7 @@ TEST_F(RanksWithDevices, WriteWhatOneProcessWritesAndPiecesTravelFromDeviceToDev
   EXPECT_EQ(written(), whole_.files_below("/d/dst"));
   const std::int64_t received = sum(&DeviceCounters::bytes_received);
   EXPECT_GT(received, 2 << 20);
-  EXPECT_LT(exchanged, received / 10) << "pieces went through the group";
+  EXPECT_LT(exchanged, received / 4) << "pieces went through the group";  // Metadata does.
   // Each byte that a tile needs enters a device once: where it is read. Pieces that arrive do not.
   EXPECT_LT(sum(&DeviceCounters::bytes_in), received + (4 << 20));
 }

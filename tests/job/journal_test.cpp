@@ -48,7 +48,8 @@ TEST_F(JournalTest, GivesBackWhatWasRecorded) {
   {
     const auto written = journal();
     written->add(record(4, kBatch));
-    written->add(record(5, 1));  // Goes with the journal's end.
+    written->add(record(5, 1));
+    written->end();
   }
   const auto head_read = read_journal_head(state_->content("/note"));
   ASSERT_TRUE(head_read);
