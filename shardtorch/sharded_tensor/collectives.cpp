@@ -138,7 +138,9 @@ bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at:
          !tensor.is_conj() && !tensor.is_neg();
 }
 
-at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({tensor.numel()}).view(at::kByte); }
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);  // One element may have any stride.
+}
 
 Tensors bytes_of(const Tensors& tensors) {
   Tensors bytes;
