@@ -99,7 +99,7 @@ const std::array<Verb, 14> kVerbs{{
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
      .success = kOnDisk,
-     .uses = {.sources = true, .target = true},
+     .uses = {.sources = true, .selection = true, .target = true},
      .target = {.keeps_format = true, .keeps_layout = true},
      .add_options = add_repair,
      .run = run_repair},
