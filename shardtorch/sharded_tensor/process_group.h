@@ -63,7 +63,7 @@ class ProcessGroup {
   void set_timeout(std::chrono::milliseconds timeout) const;
   /// What collectives of tensors have moved on this rank since the group was made.
   WireBytes wire_bytes() const;
-  /// Adds what one of them moves, as which dtype. Inside shardtorch only.
+  /// Adds what one of them moves, as which dtype. Not for programs.
   void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;
 
  private:
