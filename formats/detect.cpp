@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "formats/deepspeed/format.h"
 #include "formats/finder.h"
 #include "formats/foreign.h"
 #include "formats/plugins.h"
@@ -69,10 +70,20 @@ void prefer_ranks(std::vector<const Format*>& fitting) {
   std::erase_if(fitting, [](const Format* format) { return is_format(*format, kTorchFormat); });
 }
 
+/// The files of a DeepSpeed save are torch.save files, which only it can join.
+void prefer_deepspeed(std::vector<const Format*>& fitting) {
+  const auto is_deepspeed = [](const Format* format) { return is_format(*format, kDeepSpeedFormat); };
+  if (std::ranges::none_of(fitting, is_deepspeed)) return;
+  std::erase_if(fitting, [](const Format* format) {
+    return is_format(*format, kTorchFormat) || is_format(*format, kTorchRanksFormat);
+  });
+}
+
 std::vector<const Format*> fitting_formats(const Source& source) {
   std::vector<const Format*> fitting = formats();
   std::erase_if(fitting, [&](const Format* format) { return !format->detect(source); });
   prefer_ranks(fitting);
+  prefer_deepspeed(fitting);
   return fitting;
 }
 

@@ -48,8 +48,6 @@ constexpr std::array kMarks{
     Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
     Mark{"mp_rank_00", "a Megatron-LM checkpoint"},
     Mark{"mp_rank_00_000", "a Megatron-LM checkpoint"},
-    Mark{"zero_to_fp32.py", "a DeepSpeed checkpoint"},
-    Mark{"mp_rank_00_model_states.pt", "a DeepSpeed checkpoint"},
     Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
     Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
     Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},
@@ -168,20 +166,9 @@ struct Pattern {
 };
 constexpr std::array kPatterns{
     Pattern{"", ".gguf", "a folder of GGUF files"},
-    Pattern{"zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
-    Pattern{"bf16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
-    Pattern{"fp16_zero_pp_rank_", "_states.pt", "a DeepSpeed checkpoint"},
     Pattern{"", ".data-00000-of-00001", "a TensorFlow checkpoint"},
     Pattern{"", ".onnx", "a folder of ONNX models"},
 };
-
-/// True for the folder above DeepSpeed's: its file `latest` names the folder of the last save.
-bool is_deepspeed_root(const SourceStore& store, const std::string& folder) {
-  const std::string latest = head_of(store, join_path(folder, "latest"));
-  const std::string tag = latest.substr(0, latest.find_last_not_of(" \r\n") + 1);
-  if (tag.empty() || tag.find('/') != std::string::npos || tag.find('\0') != std::string::npos) return false;
-  return store.status(join_path(folder, tag)).kind == FileKind::kFolder;
-}
 
 /// True for the folder above Megatron's iterations. verl leaves a file of that name too, beside its global_step_N.
 bool is_megatron_root(const std::vector<std::string>& names) {
@@ -192,9 +179,6 @@ bool is_megatron_root(const std::vector<std::string>& names) {
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
   if (is_megatron_root(names)) return unsupported("a Megatron-LM checkpoint", folder);
-  if (std::ranges::binary_search(names, "latest") && is_deepspeed_root(store, folder)) {
-    return unsupported("a DeepSpeed checkpoint", folder);
-  }
   for (const Mark& mark : kMarks) {
     if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
   }

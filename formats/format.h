@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/weights.h"
 #include "libshard/catalog/format_traits.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/placement.h"
@@ -39,6 +40,7 @@ struct OpenOptions {
   /// For repair: another checkpoint of the same job and format, where the source's own metadata does not say which
   /// tensor is which. Null: there is none.
   const Source* like = nullptr;
+  Weights weights = Weights::kMasters;  ///< For formats that have both.
   const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
 };
 
@@ -56,7 +58,7 @@ struct Format {
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported
   std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
-  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);
+  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: the format is read only.
   /// The traits under these options, where they depend on them; null: always `traits`.
   FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
 };

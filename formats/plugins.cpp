@@ -21,7 +21,6 @@ constexpr std::array kKnown{
                 is_hdf5_source},
     KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
-    KnownFormat{"deepspeed", {}},
     KnownFormat{"deepspeed-universal", {}},
     KnownFormat{"vllm", {}},
     KnownFormat{"llama", {}},

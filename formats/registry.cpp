@@ -8,6 +8,7 @@
 
 #include "formats/dcp/format.h"
 #include "formats/dcp_hf/format.h"
+#include "formats/deepspeed/format.h"
 #include "formats/plugins.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
@@ -49,7 +50,7 @@ class Registry {
 
   mutable std::mutex mutex_;
   std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat, &kDcpFormat, &kDcpHfFormat,
-                                      &kTorchRanksFormat};
+                                      &kTorchRanksFormat, &kDeepSpeedFormat};
 };
 
 std::string all_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }

@@ -44,6 +44,11 @@ void add_sources(CLI::App& app, Options& o) {
   const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
   group.word("--unknown-globals", take, "unknown Python classes: refuse (default), or read them as opaque objects")
       ->check(CLI::IsMember({"refuse", "opaque"}));
+  const auto choose = [&o](const std::string& word) {
+    o.source.weights = word == "16bit" ? Weights::kModule : Weights::kMasters;
+  };
+  group.word("--weights", choose, "parameters of a DeepSpeed save: masters (default), or the 16bit copies of the module")
+      ->check(CLI::IsMember({"masters", "16bit"}));
 }
 
 void add_source_layout(CLI::App& app, Options& o) {

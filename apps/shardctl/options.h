@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/weights.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/core/error.h"
@@ -29,6 +30,7 @@ struct SourceOptions {
   std::string from;
   std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
   bool opaque_globals = false;
+  Weights weights = Weights::kMasters;
   std::optional<std::int64_t> ranks_expected;
 };
 

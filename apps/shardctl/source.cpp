@@ -155,6 +155,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   OpenOptions how;
   how.findings = wishes.findings;
   how.opaque_globals = options.opaque_globals;
+  how.weights = options.weights;
   how.ranks_expected = options.ranks_expected;
   how.metadata_only = wishes.metadata_only;
   if (!options.layout.empty()) {

@@ -41,6 +41,14 @@ std::string formats_with(bool FormatTraits::*trait) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::vector<std::string_view> written_formats() {
+  std::vector<std::string_view> names;
+  for (const Format* format : formats()) {
+    if (format->make_writer != nullptr) names.push_back(format->traits.name);
+  }
+  return names;
+}
+
 const Format* default_format(const Options& options) {
   const TargetDefaults& defaults = options.verb->target;
   if (defaults.keeps_format) return nullptr;
@@ -55,6 +63,10 @@ const Format* default_format(const Options& options) {
 /// What the library would refuse later too: here before the source is opened, and naming the formats that can.
 void check_form(const TargetOptions& options, const Format& format) {
   const LayoutOptions& layout = options.layout;
+  if (format.make_writer == nullptr) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("this build cannot write {}, only read it", format.traits.name))
+        .hint(fmt::format("write one of {}", fmt::join(written_formats(), ", ")));
+  }
   if (options.rank_files && format.traits.name != kTorchRanks) {
     throw usage(fmt::format("--as is for {}, but the format to write is {}", kTorchRanks, format.traits.name))
         .hint(fmt::format("drop --as, or add --to {}", kTorchRanks));

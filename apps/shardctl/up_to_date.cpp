@@ -24,8 +24,8 @@ std::string options_text(const Options& options) {
   const LayoutOptions& layout = options.target.layout;
   const SelectionOptions& names = options.selection;
   std::string text = fmt::format("{}\nfrom {}\nto {}\n", options.verb->name, options.source.from, options.target.to);
-  text += fmt::format("opaque {}\nranks-expected {}\n", options.source.opaque_globals,
-                      options.source.ranks_expected.value_or(0));
+  text += fmt::format("opaque {}\nranks-expected {}\nweights {}\n", options.source.opaque_globals,
+                      options.source.ranks_expected.value_or(0), static_cast<int>(options.source.weights));
   text += fmt::format("ranks {} dim {}\nmesh {}\nshards {} size {}\n", layout.ranks.value_or(0), layout.dim.value_or(0),
                       layout.mesh, layout.shards.value_or(0), layout.max_shard_size);
   text += fmt::format("as {}\nobjects {}\nsuffix {}\n",

@@ -339,15 +339,7 @@ void SavedFiles::locate_tensors(std::span<const std::uint32_t> tensors) {
 
 namespace {
 
-/// The elements' bytes from the view's first to its last, \pre few.
-std::vector<std::byte> read_span(const RandomReader& elements, std::int64_t begin, std::int64_t count,
-                                 const TensorView& view) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(count * element_bytes(view.dtype)));
-  elements.read_at(begin + view.first * element_bytes(view.dtype), bytes);
-  return bytes;
-}
-
-/// The view's elements in row-major order. \param span  see read_span
+/// The view's elements in row-major order. \param span  the bytes from its first element to its last
 std::vector<std::int64_t> numbers_of(const TensorView& view, std::span<const std::byte> span) {
   const auto bytes = static_cast<std::size_t>(element_bytes(view.dtype));
   const std::size_t unused = 64 - 8 * bytes;
@@ -377,11 +369,16 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
         .of_kind(FindingKind::kBadPickle);
   }
   impl_->catalog.arena->charge(Charge::kRanks, count + span);
+  return numbers_of(view, read_span(file, view, span));
+}
+
+std::vector<std::byte> SavedFiles::read_span(std::uint32_t file, const TensorView& view, std::int64_t span) {
   StorageSource source = impl_->source_of(file, view);
   if (source.record != kNoIndex) source.offset = impl_->saved(file).locate(source.record);
-  const auto elements = impl_->open_source(file, source);
   const std::int64_t begin = impl_->is_plain(file, source) ? source.offset : 0;
-  return numbers_of(view, read_span(*elements, begin, span, view));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(span * element_bytes(view.dtype)));
+  impl_->open_source(file, source)->read_at(begin + view.first * element_bytes(view.dtype), bytes);
+  return bytes;
 }
 
 std::shared_ptr<const RandomReader> SavedFiles::file(std::uint32_t index) const { return impl_->file(index); }

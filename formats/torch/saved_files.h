@@ -60,6 +60,8 @@ class SavedFiles {
   /// The elements of a small integer tensor in row-major order (a mesh's ranks), in one read.
   /// \throws Error kCorruption  more than `limit` elements, or as many from the first to the last, or no integers.
   std::vector<std::int64_t> integers(std::uint32_t file, const TensorView& view, std::int64_t limit);
+  /// The bytes of `span` elements from the tensor's first one on, in one read. \pre few, inside the storage
+  std::vector<std::byte> read_span(std::uint32_t file, const TensorView& view, std::int64_t span);
 
   /// See Reader.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const;

@@ -126,18 +126,7 @@ class RankFolder {
 
   /// Pickles a file anew after `change`.
   void edit(const std::string& name, const std::function<void(Arena&, Value&)>& change) {
-    std::vector<NamedRecord> records = unpack(contents_.at(name));
-    const auto pickled = std::ranges::find(records, "data.pkl", &NamedRecord::name);
-    Arena arena;
-    pickle::LoadOptions options;
-    options.allow = [](std::string_view, std::string_view) { return true; };
-    Value* root = pickle::load(arena, std::as_bytes(std::span(pickled->content)), options);
-    change(arena, *root);
-    pickle::Dumper dumper({.protocol = 2, .tensor = {}});
-    dumper.value(*root);
-    std::string changed = dumper.finish();
-    pickled->content = changed;
-    contents_[name] = pack(records);
+    contents_[name] = repickled(contents_.at(name), change);
   }
 
   std::unique_ptr<Reader> open(const OpenOptions& options = {}) { return kTorchRanksFormat.open(source(), options); }

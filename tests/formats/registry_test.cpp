@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format* format : formats()) names.emplace_back(format->traits.name);
-  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
+  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "deepspeed"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {
@@ -186,10 +186,11 @@ TEST_F(DetectFormat, PartsOfVllmAreNamedThoughTheyAreSafetensors) {
   expect_refused(ErrorCode::kUnsupported, "vLLM", {"/v"});
 }
 
-TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsNamed) {
+TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsIts) {
   put("/d/latest", "global_step10\n");
   put("/d/global_step10/mp_rank_00_model_states.pt", "x");
-  expect_refused(ErrorCode::kUnsupported, "DeepSpeed", {"/d"});
+  EXPECT_EQ(detected({"/d"}), "deepspeed");
+  EXPECT_EQ(detected({"/d/global_step10"}), "deepspeed");
   put("/other/latest", "news");
   expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/other"});
 }
@@ -207,7 +208,6 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/a/.snapshot_metadata", "torchsnapshot"},
       {"/b/metadata.pkl", "torch_checkpointing"},
       {"/e/latest_checkpointed_iteration.txt", "Megatron"},
-      {"/f/zero_to_fp32.py", "DeepSpeed"},
       {"/h/x.gguf", "GGUF"},
       {"/j/_CHECKPOINT_METADATA", "Orbax"},
       {"/k/manifest.ocdbt", "Orbax"},
@@ -215,9 +215,7 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/m/ckpt.data-00000-of-00001", "TensorFlow"},
       {"/n/flax_model.msgpack", "Flax"},
       {"/o/model.onnx", "ONNX"},
-      {"/p/zero_pp_rank_0_mp_rank_00_model_states.pt", "DeepSpeed"},
       {"/r/mp_rank_00/model_optim_rng.pt", "Megatron"},
-      {"/q/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"},
   };
   for (const auto& [path, words] : folders) {
     put(path, "x");

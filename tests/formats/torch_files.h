@@ -4,11 +4,14 @@
 
 #include <cstring>
 #include <map>
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "formats/parts/pickle/pickle.h"
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/format.h"
 #include "libshard/core/digest.h"
@@ -73,6 +76,21 @@ inline std::string pack(const std::vector<NamedRecord>& records) {
     out.replace(static_cast<std::size_t>(places[i]), records[i].content.size(), records[i].content);
   }
   return out;
+}
+
+/// A torch.save file, pickled anew after `change`.
+inline std::string repickled(const std::string& bytes, const std::function<void(Arena&, Value&)>& change) {
+  std::vector<NamedRecord> records = unpack(bytes);
+  const auto pickled = std::ranges::find(records, "data.pkl", &NamedRecord::name);
+  Arena arena;
+  pickle::LoadOptions options;
+  options.allow = [](std::string_view, std::string_view) { return true; };
+  Value* root = pickle::load(arena, std::as_bytes(std::span(pickled->content)), options);
+  change(arena, *root);
+  pickle::Dumper dumper({.protocol = 2, .tensor = {}});
+  dumper.value(*root);
+  pickled->content = dumper.finish();
+  return pack(records);
 }
 
 /// Locates everything.

@@ -1,0 +1,11 @@
+/// \file
+/// The deepspeed format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
+#pragma once
+
+#include "formats/format.h"
+
+namespace shard {
+
+extern const Format kDeepSpeedFormat;
+
+}  // namespace shard

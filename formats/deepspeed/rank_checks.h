@@ -1,0 +1,27 @@
+/// \file
+/// The load checks of a save's files: every rank of one save, once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "formats/deepspeed/merge.h"
+#include "formats/deepspeed/tag_folder.h"
+#include "libshard/core/findings.h"
+
+namespace shard::deepspeed {
+
+/// Checks by their names that `files` are those of ranks 0, 1, ..., each once.
+/// \throws Error kNotFound     a rank before the last is missing (kind missing_file), naming its file.
+/// \throws Error kCorruption   two files of a rank (kind extra_file).
+/// \throws Error kUnsupported  several model-parallel ranks.
+void check_names(const TagFolder& folder, const std::vector<StateFile>& files);
+
+/// Checks what the files say of one another: number of ranks, stage, steps. \pre names were checked
+/// \throws Error kNotFound    files of ranks are missing at the end, or all of the optimizer's.
+/// \throws Error kCorruption  kinds world_size_mismatch, mixed_save.
+void check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
+                std::optional<std::int64_t> ranks_expected);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,22 @@
+/// \file
+/// Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3. Bytes, checks and refusals:
+/// README.md beside this file.
+#pragma once
+
+#include <memory>
+
+#include "formats/format.h"
+
+namespace shard::deepspeed {
+
+/// A folder that holds DeepSpeed's files of states, or whose file `latest` names one that does. By names alone.
+bool detect(const Source& source);
+
+/// Reads the pickles of all files, not their tensors.
+/// \throws Error kNotFound     the file of a rank is missing, by name; all files of optimizer states.
+/// \throws Error kCorruption   files that contradict one another: file, expected, found (kinds world_size_mismatch,
+///   mixed_save, shape_mismatch, ...).
+/// \throws Error kUnsupported  parallel models, pipelines, experts, offloaded tensors.
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,71 @@
+/// \file
+/// What the pickles of a DeepSpeed save say: model states and a rank's optimizer states, parsed and checked for kind.
+///
+/// Source: deepspeed/runtime/engine.py, runtime/zero/*.py, runtime/bf16_optimizer.py; older forms by their releases.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "formats/deepspeed/tag_folder.h"
+#include "formats/torch/saved_files.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/value.h"
+
+namespace shard::deepspeed {
+
+using torch_save::TensorView;
+
+/// A parameter by name and whole shape (of one model-parallel rank).
+struct ParamShape {
+  std::string_view name;
+  Dims shape;
+};
+/// Parameters in the order in which buffers hold them: of a group (stages 1 and 2) or sub-group (stage 3).
+using ParamGroup = std::vector<ParamShape>;
+
+struct ModelStates {
+  std::uint32_t file = 0;  ///< Index in the catalog.
+  StateFile ranks;
+  Value* root = nullptr;
+  HashMap<std::string_view, TensorView> module;  ///< The tensors of the module by name, in its order.
+  Value* module_rest = nullptr;                  ///< A dict of what else the module holds, or null.
+  HashSet<std::string_view> buffers;             ///< Their names.
+  std::optional<std::vector<ParamGroup>> groups;
+  HashMap<std::string_view, Dims> frozen_shapes;
+  HashMap<std::string_view, TensorView> frozen_parts;
+  HashMap<std::string_view, std::string_view> shared;  ///< Alias to the name that it repeats.
+  std::int64_t data_ranks = 0;                         ///< 0 where it does not say.
+  std::int64_t stage = -1;                             ///< By its configuration; -1 where that does not say.
+};
+
+/// A state of the optimizer, such as exp_avg: a flat tensor for each group.
+struct FlatState {
+  std::string_view name;
+  std::vector<std::optional<TensorView>> groups;
+};
+
+struct OptimizerStates {
+  std::uint32_t file = 0;
+  StateFile ranks;
+  Value* root = nullptr;
+  Value* rest = nullptr;  ///< A dict of what is not spread over ranks, numbers that were 0-d tensors among it.
+  HashMap<std::int64_t, Value*> steps;  ///< By group: the part of `rest` that says how often it was updated.
+  std::optional<std::int64_t> stage;    ///< None: BF16_Optimizer.
+  std::int64_t data_ranks = 0;          ///< partition_count.
+  std::vector<TensorView> masters;      ///< Of each group or sub-group.
+  std::vector<FlatState> states;
+  std::optional<std::vector<ParamGroup>> groups;            ///< Where the save is older than DeepSpeed 0.6.
+  std::vector<std::vector<std::string_view>> mapped_names;  ///< Of param_slice_mappings: this rank's part of a group.
+
+  bool is_parted() const { return stage == 3; }
+};
+
+/// Opens the next file of `files`. \throws Error  naming the file: as SavedFiles::add; kCorruption (kind bad_pickle)
+///   what is not as DeepSpeed writes it; kUnsupported  saves of kinds that are not read (README.md).
+ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
+OptimizerStates read_optimizer_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,146 @@
+#include "formats/deepspeed/tag_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::deepspeed {
+
+namespace {
+
+constexpr std::string_view kModel = "mp_rank_#_model_states.pt";
+constexpr std::string_view kShardedModel = "zero_pp_rank_#_mp_rank_#_model_states.pt";
+constexpr std::string_view kOptimizer = "zero_pp_rank_#_mp_rank_#_optim_states.pt";
+constexpr std::int64_t kMaxTagBytes = 4096;
+
+/// The numbers that stand for '#' in `pattern`; nothing where the name does not fit.
+std::optional<std::vector<std::int64_t>> numbers_in(std::string_view name, std::string_view pattern) {
+  std::vector<std::int64_t> numbers;
+  for (const char c : pattern) {
+    if (c != '#') {
+      if (!name.starts_with(c)) return std::nullopt;
+      name.remove_prefix(1);
+      continue;
+    }
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error != std::errc() || number < 0) return std::nullopt;
+    numbers.push_back(number);
+    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+  }
+  return name.empty() ? std::optional(numbers) : std::nullopt;
+}
+
+std::string_view without_precision(std::string_view name) {
+  for (const std::string_view prefix : {"bf16_", "fp16_"}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
+/// Adds the file to the list that its name tells. \returns false for other files.
+bool sort_in(const std::string& name, TagFolder& folder) {
+  if (const auto model = numbers_in(name, kModel)) {
+    folder.models.push_back({name, 0, model->front()});
+  } else if (const auto sharded = numbers_in(without_precision(name), kShardedModel)) {
+    folder.sharded_models.push_back({name, sharded->front(), sharded->back()});
+  } else if (const auto optimizer = numbers_in(without_precision(name), kOptimizer)) {
+    folder.optimizers.push_back({name, optimizer->front(), optimizer->back()});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+TagFolder read_names(const SourceStore& store, const std::string& path) {
+  TagFolder folder{path, {}, {}, {}};
+  for (const std::string& name : store.list(path)) sort_in(name, folder);
+  const auto by_ranks = [](const StateFile& a, const StateFile& b) {
+    return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
+  };
+  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
+  return folder;
+}
+
+/// The folder that the file `latest` in `path` names; empty where there is none.
+std::string latest_folder(const SourceStore& store, const std::string& path) {
+  const std::string file_path = join_path(path, "latest");
+  if (store.status(file_path).kind != FileKind::kFile) return {};
+  const auto file = store.open(file_path);
+  if (file->size() > kMaxTagBytes) return {};
+  std::string tag(static_cast<std::size_t>(file->size()), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(tag)));
+  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
+  if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
+      tag.find('\0') != std::string::npos) {
+    return {};
+  }
+  const std::string folder = join_path(path, tag);
+  return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
+}
+
+bool holds_states(const SourceStore& store, const std::string& path) {
+  const std::vector<std::string> names = store.list(path);
+  return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
+}
+
+/// Parts of a save that are named here and joined nowhere.
+std::string_view kind_of_other(std::string_view name) {
+  if (name.starts_with("layer_") && name.find("expert") != std::string_view::npos) return "the experts of a model";
+  if (name.starts_with("expert_") || name.starts_with("expp_rank_")) return "the experts of a model";
+  if (name.starts_with("layer_") && name.ends_with("-model_states.pt")) return "the layers of a pipeline";
+  if (name == "offloaded_tensors") return "tensors that were offloaded to disk";
+  const std::size_t end = name.find(".pt-");
+  if (end != std::string_view::npos && is_state_file(name.substr(0, end + 3))) return "files written in several pieces";
+  return {};
+}
+
+void refuse_others(const SourceStore& store, const std::string& path) {
+  for (const std::string& name : store.list(path)) {
+    const std::string_view kind = kind_of_other(name);
+    if (kind.empty()) continue;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that holds {}", kind))
+        .in_file(join_path(path, name));
+  }
+}
+
+}  // namespace
+
+bool is_state_file(std::string_view name) {
+  TagFolder ignored;
+  return sort_in(std::string(name), ignored);
+}
+
+bool is_tag_folder(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFolder) return false;
+  if (holds_states(store, path)) return true;
+  const std::string latest = latest_folder(store, path);
+  return !latest.empty() && holds_states(store, latest);
+}
+
+TagFolder find_tag_folder(const Source& source) {
+  const SourceStore& store = *source.store;
+  const std::string& path = source.paths.front();
+  if (source.paths.size() > 1 || store.status(path).kind != FileKind::kFolder) {
+    throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed save: name its folder").in_file(path);
+  }
+  const std::string latest = holds_states(store, path) ? std::string() : latest_folder(store, path);
+  const std::string& folder = latest.empty() ? path : latest;
+  if (!holds_states(store, folder)) {
+    throw Error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states")
+        .in_file(folder)
+        .of_kind(FindingKind::kMissingFile);
+  }
+  refuse_others(store, folder);
+  return read_names(store, folder);
+}
+
+}  // namespace shard::deepspeed

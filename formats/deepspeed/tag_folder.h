@@ -1,0 +1,39 @@
+/// \file
+/// Which files a DeepSpeed save consists of, and what their names say. Source: deepspeed/runtime/engine.py of 0.18.2.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace shard::deepspeed {
+
+/// One rank's file. Names count data-parallel ranks ("pp_rank" in older names too) and model-parallel ones.
+struct StateFile {
+  std::string name;
+  std::int64_t data_rank = 0;   ///< 0 in files of all data-parallel ranks.
+  std::int64_t model_rank = 0;  ///< Tensor or pipeline parallel.
+};
+
+struct TagFolder {
+  std::string path;
+  std::vector<StateFile> models;          ///< mp_rank_M_model_states.pt, by model rank.
+  std::vector<StateFile> sharded_models;  ///< Stage 3: zero_pp_rank_D_mp_rank_M_model_states.pt, by model, data rank.
+  std::vector<StateFile> optimizers;      ///< [bf16_]zero_pp_rank_D_mp_rank_M_optim_states.pt, in the same order.
+};
+
+/// True for a folder that holds such files, or whose file `latest` names one that does. Reads names alone.
+bool is_tag_folder(const SourceStore& store, const std::string& path);
+/// True for the name of a file of model or optimizer states.
+bool is_state_file(std::string_view name);
+
+/// The files of the folder, or of the one that its `latest` names.
+/// \throws Error kNotFound     neither holds such files.
+/// \throws Error kUnsupported  what no reader here can join: layers of a pipeline, experts, tensors offloaded to disk,
+///   files in pieces; more than one file of a folder as the source.
+TagFolder find_tag_folder(const Source& source);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,358 @@
+// Saves of the real DeepSpeed (tests/data/deepspeed/make.py) against what its live engine said, and damaged ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "formats/deepspeed/format.h"
+#include "formats/detect.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/memory_disk.h"
+#include "tests/formats/torch_files.h"
+#include "tests/support/content.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Content;
+using ::testing::HasSubstr;
+using testing::open_checkpoint;
+using testing::read_content;
+
+std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/deepspeed/" + name; }
+
+OpenOptions of_module() {
+  OpenOptions options;
+  options.weights = Weights::kModule;
+  return options;
+}
+
+class DeepSpeedGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DeepSpeedGolden, HoldsWhatTheEngineHeld) {
+  const Content truth = read_content(*open_checkpoint(posix_disk(), data(GetParam()) + ".safetensors"));
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data(GetParam()) + "/global_step2");
+  EXPECT_EQ(reader->catalog().format, "deepspeed");
+  const Content content = read_content(*reader);
+  ASSERT_EQ(content.size(), truth.size());
+  for (const auto& [name, tensor] : truth) {
+    ASSERT_TRUE(content.contains(name)) << name;
+    EXPECT_EQ(content.at(name), tensor) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Saves, DeepSpeedGolden,
+                         ::testing::Values("stage1", "stage1_frozen", "stage2_tied", "stage3", "stage3_groups"));
+
+std::vector<std::byte> rounded_to_bfloat16(const std::vector<std::byte>& floats) {
+  std::vector<std::byte> halves(floats.size() / 2);
+  for (std::size_t i = 0; i < floats.size() / 4; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, floats.data() + 4 * i, sizeof bits);
+    const auto half = static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+    std::memcpy(halves.data() + 2 * i, &half, sizeof half);
+  }
+  return halves;
+}
+
+class DeepSpeedHalves : public ::testing::TestWithParam<const char*> {};
+
+/// The engine makes the module's copies of the masters after each step, so that their order shows too.
+TEST_P(DeepSpeedHalves, MastersRoundToTheModulesCopies) {
+  const Source source{&posix_disk(), {data(GetParam())}};
+  const Content masters = read_content(*kDeepSpeedFormat.open(source, {}));
+  const Content copies = read_content(*kDeepSpeedFormat.open(source, of_module()));
+  ASSERT_EQ(masters.size(), copies.size());
+  int compared = 0;
+  for (const auto& [name, copy] : copies) {
+    if (copy.dtype != DType::kBfloat16 || masters.at(name).dtype != DType::kFloat32) continue;
+    EXPECT_EQ(rounded_to_bfloat16(masters.at(name).bytes), copy.bytes) << name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Saves, DeepSpeedHalves, ::testing::Values("stage1_frozen", "stage2_tied", "stage2_robin"));
+
+TEST(DeepSpeed, TheFolderWhoseLatestNamesTheSaveIsRead) {
+  EXPECT_EQ(open_checkpoint(posix_disk(), data("stage2_tied"))->catalog().world_size, 3);
+}
+
+TEST(DeepSpeed, SharedParametersAreAliases) {
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data("stage2_tied"));
+  const Catalog& catalog = reader->catalog();
+  const Tensor& head = *catalog.find("head.weight");
+  ASSERT_NE(head.alias_of, kNoIndex);
+  EXPECT_EQ(catalog.tensors[head.alias_of].name, "embed.weight");
+}
+
+TEST(DeepSpeed, WhatIsNotSpreadOverRanksIsAnObject) {
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data("stage1"));
+  const auto object = [&](std::string_view name) -> const Value* {
+    for (const Object& each : reader->catalog().objects) {
+      if (each.name == name) return each.value;
+    }
+    return nullptr;
+  };
+  ASSERT_NE(object("global_steps"), nullptr);
+  EXPECT_EQ(object("global_steps")->number, 2);
+  ASSERT_NE(object("optimizer.base_optimizer_state.state.0.step"), nullptr);
+  EXPECT_EQ(object("optimizer.base_optimizer_state.state.0.step")->real, 2);
+  ASSERT_NE(object("optimizer.base_optimizer_state.param_groups.0.lr"), nullptr);
+  EXPECT_EQ(object("module.a.weight"), nullptr);
+}
+
+TEST(DeepSpeed, TheModulesOwnWeights) {
+  const Source source{&posix_disk(), {data("stage2_tied")}};
+  const std::unique_ptr<Reader> reader = kDeepSpeedFormat.open(source, of_module());
+  EXPECT_EQ(reader->catalog().find("a.weight")->dtype, DType::kBfloat16);
+  EXPECT_NE(reader->catalog().find("optimizer.state.a.weight.exp_avg"), nullptr);
+  const Source parted{&posix_disk(), {data("stage3")}};
+  EXPECT_EQ(test::error_of([&] { kDeepSpeedFormat.open(parted, of_module()); }).code(), ErrorCode::kUnsupported);
+}
+
+/// A save in memory, where a test may change it.
+class DamagedSave : public ::testing::Test {
+ protected:
+  void take(const std::string& name, const std::string& file, std::string as = {}) {
+    std::ifstream stream(data(name) + "/global_step2/" + file, std::ios::binary);
+    files_[as.empty() ? file : as] = {std::istreambuf_iterator<char>(stream), {}};
+  }
+  void take_all(const std::string& name) {
+    for (const auto& entry : fs::directory_iterator(data(name) + "/global_step2")) take(name, entry.path().filename());
+  }
+  void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
+    files_.at(file) = testing::repickled(files_.at(file), change);
+  }
+  std::unique_ptr<Reader> open() {
+    state_ = std::make_shared<MemoryState>();
+    disk_ = make_memory_disk(state_);
+    for (const auto& [name, bytes] : files_) state_->put("/s/" + name, std::as_bytes(std::span(bytes)));
+    return open_checkpoint(*disk_, "/s");
+  }
+  Error error() {
+    return test::error_of([&] { open(); });
+  }
+  void expect_refused(ErrorCode code, FindingKind kind, const std::string& words) {
+    const Error found = error();
+    EXPECT_EQ(found.code(), code) << found.what();
+    EXPECT_EQ(found.kind(), kind) << found.what();
+    EXPECT_THAT(std::string(found.what()) + " " + found.file(), HasSubstr(words));
+  }
+
+  std::map<std::string, std::string> files_;
+  std::shared_ptr<MemoryState> state_;
+  std::unique_ptr<LocalDisk> disk_;
+};
+
+constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
+constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                       "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
+
+/// The value under a key of the optimizer's dict.
+Value& in_optimizer(Value& root, const char* key) { return *find_key(*find_key(root, "optimizer_state_dict"), key); }
+
+/// Puts another value under a key that is there; the old one may be shared.
+void set(Value& mapping, std::string_view key, Value* value) {
+  const std::span<Value*> items = mapping_items(mapping);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
+  }
+}
+
+/// Forms that other versions write, made of a save of 0.18.2. \pre take_all("stage1")
+class OtherForms : public DamagedSave {
+ protected:
+  void SetUp() override { take_all("stage1"); }
+  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
+    for (const char* file : kStage1Optimizers) edit(file, change);
+  }
+  void expect_the_same() {
+    const Content truth = read_content(*open_checkpoint(posix_disk(), data("stage1.safetensors")));
+    EXPECT_EQ(read_content(*open()), truth);
+  }
+};
+
+TEST_F(OtherForms, StatesInAListAsBefore0510) {
+  edit_optimizers([](Arena& arena, Value& root) {
+    Value& base = in_optimizer(root, "base_optimizer_state");
+    Value* const group = mapping_items(*find_key(base, "state"))[1];
+    base = *make_list(arena, ValueKind::kList, std::array{group});
+  });
+  expect_the_same();
+}
+
+TEST_F(OtherForms, ShapesInTheOptimizersFilesAsBefore06) {
+  edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
+  const std::pair<const char*, std::vector<std::int64_t>> shapes[] = {
+      {"embed.weight", {7, 5}}, {"a.weight", {3, 5}}, {"a.bias", {3}},        {"norm.weight", {3}},
+      {"norm.bias", {3}},       {"b.weight", {5, 3}}, {"head.weight", {7, 5}}};
+  edit_optimizers([&](Arena& arena, Value& root) {
+    std::vector<Value*> items;
+    for (const auto& [name, shape] : shapes) {
+      std::vector<Value*> sizes;
+      for (const std::int64_t size : shape) sizes.push_back(make_int(arena, size));
+      items.insert(items.end(), {make_string(arena, name), make_list(arena, ValueKind::kTuple, sizes)});
+    }
+    std::vector<Value*> all(root.items().begin(), root.items().end());
+    all.insert(all.end(), {make_string(arena, "param_shapes"), make_list(arena, ValueKind::kDict, items)});
+    root = *make_list(arena, ValueKind::kDict, all);
+  });
+  expect_the_same();
+}
+
+TEST_F(OtherForms, WithoutAStageAsOfBf16Optimizer) {
+  edit_optimizers([](Arena& arena, Value& root) {
+    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
+  });
+  expect_the_same();
+}
+
+TEST_F(OtherForms, WithoutShapesTheMappingsTellTheOrder) {
+  edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
+  edit_optimizers([](Arena& arena, Value& root) {
+    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
+  });
+  expect_the_same();
+}
+
+TEST_F(OtherForms, StepsThatDifferAreOfTwoSaves) {
+  edit(kStage1Optimizers[1], [](Arena& arena, Value& root) {
+    Value* const group = mapping_items(*find_key(in_optimizer(root, "base_optimizer_state"), "state"))[1];
+    set(*group, "step", make_int(arena, 3));
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, kStage1Optimizers[1]);
+}
+
+TEST_F(OtherForms, GroupsOnDifferentRanksAreRefused) {
+  edit(kStage1Optimizers[0], [](Arena& arena, Value& root) {
+    in_optimizer(root, "partition_count") =
+        *make_list(arena, ValueKind::kList, std::array{make_int(arena, 2), make_int(arena, 1)});
+  });
+  EXPECT_EQ(error().code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(OtherForms, ASharedNameWithoutItsParameter) {
+  edit(kStage1Model, [](Arena& arena, Value& root) {
+    const std::array pair{make_string(arena, "x"), make_string(arena, "nothing")};
+    set(root, "shared_params", make_list(arena, ValueKind::kDict, pair));
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kIndexMismatch, "nothing");
+}
+
+TEST_F(OtherForms, AParameterThatIsFrozenToo) {
+  edit(kStage1Model, [](Arena& arena, Value& root) {
+    Value* const module = find_key(root, "module");
+    const std::array shape{make_string(arena, "a.bias"),
+                           make_list(arena, ValueKind::kTuple, std::array{make_int(arena, 3)})};
+    const std::array part{make_string(arena, "a.bias"), find_key(*module, "a.bias")};
+    set(root, "frozen_param_shapes", make_list(arena, ValueKind::kDict, shape));
+    set(root, "frozen_param_fragments", make_list(arena, ValueKind::kDict, part));
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kDuplicateName, "a.bias");
+}
+
+TEST_F(DamagedSave, ARankInTheMiddleIsMissing) {
+  take_all("stage2_tied");
+  files_.erase("bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+}
+
+TEST_F(DamagedSave, TheLastRankIsMissing) {
+  take_all("stage2_tied");
+  files_.erase("bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
+}
+
+TEST_F(DamagedSave, AModelFileOfStage3IsMissing) {
+  take_all("stage3_groups");
+  files_.erase("zero_pp_rank_2_mp_rank_00_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "zero_pp_rank_2_mp_rank_00_model_states.pt");
+}
+
+TEST_F(DamagedSave, AllOptimizerFilesAreMissing) {
+  take("stage2_tied", "mp_rank_00_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "optimizer states");
+}
+
+TEST_F(DamagedSave, TheModelFileIsMissing) {
+  take_all("stage1");
+  files_.erase("mp_rank_00_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "model's states");
+}
+
+TEST_F(DamagedSave, ARankTooMany) {
+  take_all("stage1");
+  take("stage1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_2_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "zero_pp_rank_2_mp_rank_00_optim_states.pt");
+}
+
+TEST_F(DamagedSave, TwoFilesOfARank) {
+  take_all("stage1");
+  take("stage1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kExtraFile, "rank 1");
+}
+
+TEST_F(DamagedSave, AFileOfASaveOfOtherRanks) {
+  take_all("stage2_robin");
+  take("stage2_tied", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "bf16_zero_pp_rank_1");
+}
+
+TEST_F(DamagedSave, AFileOfAnotherStage) {
+  take_all("stage1");
+  take("stage3", "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, "zero_pp_rank_1");
+}
+
+TEST_F(DamagedSave, ABufferOfAnotherLength) {
+  take_all("stage1");
+  edit(kStage1Model, [](Arena& arena, Value& root) {
+    Value* const first = mapping_items(*find_key(root, "param_shapes")->items()[0])[1];
+    first->items()[0]->items()[0] = make_int(arena, 8);  // 8 x 5 instead of 7 x 5.
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+}
+
+TEST_F(DamagedSave, ModelParallelFilesAreRefused) {
+  take_all("stage1");
+  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(found.file(), HasSubstr("mp_rank_01"));
+}
+
+TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
+  const std::pair<const char*, const char*> kinds[] = {{"layer_00-model_00-model_states.pt", "pipeline"},
+                                                       {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
+                                                       {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
+                                                       {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
+  for (const auto& [name, words] : kinds) {
+    files_.clear();
+    take_all("stage1");
+    files_[name] = "x";
+    const Error found = error();
+    EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << name;
+    EXPECT_THAT(found.what(), HasSubstr(words));
+  }
+}
+
+TEST_F(DamagedSave, EveryCutIsRefused) {
+  take_all("stage1");
+  const std::string file = "zero_pp_rank_1_mp_rank_00_optim_states.pt", whole = files_.at(file);
+  for (std::size_t cut = 0; cut < whole.size(); cut += 97) {
+    files_[file] = whole.substr(0, cut);
+    EXPECT_EQ(error().code(), ErrorCode::kCorruption) << cut;
+  }
+}
+
+}  // namespace
+}  // namespace shard
