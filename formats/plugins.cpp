@@ -22,7 +22,6 @@ constexpr std::array kKnown{
     KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
     KnownFormat{"deepspeed-universal", {}},
-    KnownFormat{"vllm", {}},
     KnownFormat{"llama", {}},
 };
 

@@ -22,9 +22,10 @@ USES = {  # A folder may include from itself and from these.
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT,
+    "libshard/map": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/manifest": CORE | {"libshard/io"},
-    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
+    "libshard/job": CHECKPOINT | {"libshard/map", "libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
     "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks", "libshard/repair"},
 }
 LIBSHARD = set(USES)
@@ -39,6 +40,7 @@ PARTS = set(USES) - LIBSHARD
 USES |= {
     "formats/safetensors": LIBSHARD | PARTS | {"formats"},
     "formats/dcp_hf": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
+    "formats/vllm": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
     "formats/torch": LIBSHARD | PARTS | {"formats"},
     "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},

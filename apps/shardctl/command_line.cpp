@@ -122,7 +122,8 @@ void check_layout(const CLI::App& app, const LayoutOptions& layout) {
 
 void check_paths(const Options& options) {
   const std::string name(options.verb->name);
-  if (options.verb->uses.sources && options.source.paths.empty()) {
+  const bool reads_none = options.map.action == "list" || options.map.action == "show";
+  if (options.verb->uses.sources && !reads_none && options.source.paths.empty()) {
     throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
         .hint(fmt::format("run 'shardctl help {}' for examples", name));
   }

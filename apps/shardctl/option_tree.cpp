@@ -71,6 +71,16 @@ void add_selection(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"keep", "drop"}));
 }
 
+void add_maps(CLI::App& app, const Uses& uses, Options& o) {
+  OptionGroup group{app, "Model maps"};
+  if (uses.maps) {
+    group.single("--map", o.source.map, "NAME", "model map to undo on SRC (diff: on A): a built-in name, or a file");
+    group.single("--to-map", o.target.map, "NAME", "model map for what is written (diff: that B is stored by)");
+  }
+  group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
+  group.single("--hf-ref", o.source.numbers.hf_ref, "DIR", "folder with the model's config.json, for the map's numbers");
+}
+
 constexpr const char* kTargetLayout = "Target layout";
 
 void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
@@ -178,6 +188,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
   if (uses.selection) add_selection(app, o);
+  if (uses.numbers) add_maps(app, uses, o);
   if (uses.rank_options) add_ranks(app, uses, o.ranks);
   add_global_options(app, common, o);
 }
@@ -253,6 +264,8 @@ void add_all_options(CLI::App& app, CommonOptions& common, Options& o) {
     all.selection = all.selection || verb.uses.selection;
     all.target = all.target || verb.uses.target;
     all.target_layout = all.target_layout || verb.uses.target_layout;
+    all.numbers = all.numbers || verb.uses.numbers;
+    all.maps = all.maps || verb.uses.maps;
     all.rank_options = all.rank_options || verb.uses.rank_options;
   }
   add_groups(app, all, verbs(), common, o);

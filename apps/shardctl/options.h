@@ -25,6 +25,12 @@ struct CommonOptions {
   std::string max_memory = "64MiB";
 };
 
+/// Where a model map's numbers come from, beside the checkpoint.
+struct MapNumbers {
+  std::vector<std::string> set;  ///< "NAME=VALUE".
+  std::string hf_ref;            ///< A folder with a config.json.
+};
+
 struct SourceOptions {
   std::vector<std::string> paths;
   std::string from;
@@ -32,6 +38,8 @@ struct SourceOptions {
   bool opaque_globals = false;
   Weights weights = Weights::kMasters;
   std::optional<std::int64_t> ranks_expected;
+  std::string map;  ///< Name or path of a model map that is undone; empty: none.
+  MapNumbers numbers;
 };
 
 /// How the target is cut; at most one kind is given (checked by the parser).
@@ -56,6 +64,7 @@ struct TargetOptions {
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
   std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.
+  std::string map;                ///< Name or path of a model map for what is written, or of diff's B; empty: none.
   bool if_changed = false;        ///< Do nothing where DST's manifest says that it is what would be made.
 
   bool wants_manifest() const { return checksum != "none" || if_changed; }
@@ -89,6 +98,11 @@ struct DiffOptions {
   std::optional<std::int64_t> max_diffs;
 };
 
+struct MapOptions {
+  std::string action;  ///< "list", "show" or "check".
+  std::string name;    ///< Of a built-in map, or a path.
+};
+
 struct CatOptions {
   std::string name;  ///< A tensor's or an object's, perhaps followed by a slice.
   std::string format = "text";
@@ -108,6 +122,7 @@ struct Options {
   InspectOptions inspect;
   DiffOptions diff;
   CatOptions cat;
+  MapOptions map;
   std::string algorithm = "xxh3_128";  ///< digest.
   std::string like;                    ///< repair: path of a checkpoint of the same job.
   std::string against;                 ///< verify: path of a manifest; empty: the one that lies there.
