@@ -14,7 +14,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::array<std::string_view, 2> kAbsentVerbs{"export", "map"};
+constexpr std::array<std::string_view, 1> kAbsentVerbs{"map"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 

@@ -189,6 +189,16 @@ void add_repair(CLI::App& app, Options& o) {
                                     "another checkpoint of the same job, to tell tensors by whose metadata is lost");
 }
 
+void add_export(CLI::App& app, Options& o) {
+  OptionGroup group{app, "Export"};
+  group.single("--hf-ref", o.exporting.hf_ref, "DIR",
+               "folder of config and tokenizer, and of weights whose names and shapes to expect\n"
+               "(default: the nearest one beside SRC)");
+  group.single("--dtype", o.exporting.dtype, "DTYPE",
+               "convert floating-point tensors: a dtype, auto (the config's) or keep (default)");
+  group.flag("--no-check", o.exporting.no_check, "do not compare names and shapes with those of --hf-ref");
+}
+
 void add_verify(CLI::App& app, Options& o) {
   OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
                                       "compare with this manifest, not with the one that lies there");

@@ -80,6 +80,13 @@ struct InspectOptions {
   bool all = false;  ///< A line for each tensor on a terminal too.
 };
 
+struct ExportOptions {
+  std::string hf_ref;          ///< The folder of config and tokenizer; empty: the one beside the source.
+  std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
+  bool no_check = false;       ///< Names and shapes need not be those of the reference.
+  SelectionOptions names{};    ///< --include and --exclude, which see the source's names.
+};
+
 struct DiffOptions {
   double atol = 0, rtol = 0;
   std::int64_t ulp = 0;
@@ -104,6 +111,7 @@ struct Options {
   RankOptions ranks;
   LaunchFacts launch;
   InspectOptions inspect;
+  ExportOptions exporting;
   DiffOptions diff;
   CatOptions cat;
   std::string algorithm = "xxh3_128";  ///< digest.
