@@ -94,7 +94,11 @@ void Export::find_reference() {
   const SourceStore& store = source_store(session_);
   config_ = read_model_config(store, report_.reference);
   report_.copied = model_files(store, report_.reference);
-  for (const std::string& name : report_.copied) files_.push_back({name, store.open_below(report_.reference, name)});
+  for (const std::string& name : report_.copied) {
+    std::shared_ptr<const RandomReader> file = store.open_below(report_.reference, name);
+    // What other ranks hold can be read during this step alone.
+    files_.push_back({name, session_.parts == nullptr ? std::move(file) : held_in_memory(*file)});
+  }
   options_.exporting.hf_ref = report_.reference;
 }
 

@@ -7,7 +7,21 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kBlock = 1 << 20;
+constexpr std::int64_t kBlock = 1 << 20, kMostHeld = 256 << 20;
+
+class HeldFile final : public RandomReader {
+ public:
+  explicit HeldFile(const RandomReader& file) : bytes_(read_whole(file, kMostHeld)) { name_ = file.name(); }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const std::int64_t end = offset_bytes + std::ssize(out);
+    if (offset_bytes < 0 || end > size()) throw file_too_short(name_, size(), end);
+    std::copy_n(bytes_.begin() + offset_bytes, out.size(), out.begin());
+  }
+  std::int64_t size() const override { return std::ssize(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
 
 class AddingWriter final : public Writer {
  public:
@@ -55,6 +69,10 @@ class AddingWriter final : public Writer {
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
                                          LocalDisk* cloner) {
   return std::make_unique<AddingWriter>(std::move(inner), std::move(files), cloner);
+}
+
+std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file) {
+  return std::make_shared<HeldFile>(file);
 }
 
 }  // namespace shard

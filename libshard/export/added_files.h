@@ -22,4 +22,8 @@ struct AddedFile {
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
                                          LocalDisk* cloner);
 
+/// The content of a small file, which can be read wherever the file itself can no longer be.
+/// \throws Error kCorruption  it is larger than 256 MiB
+std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file);
+
 }  // namespace shard

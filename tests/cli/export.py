@@ -174,10 +174,11 @@ class Export(unittest.TestCase):
         write(self.dir / "a.safetensors", {"module.lm_head.weight": [1, 2] * 500, "module.model.embed_tokens.weight": [1, 2] * 500,
                                            "module.b": [3] * 999})
         self.export("a.safetensors", "-o", "one", "--hf-ref", "hub", "--max-shard-size", "4KB")
-        self.run_it("export", "a.safetensors", "-o", "three", "--hf-ref", "hub", "--max-shard-size", "4KB", "--local-ranks", 3)
         one = {path.name: path.read_bytes() for path in (self.dir / "one").iterdir()}
-        self.assertEqual(one, {path.name: path.read_bytes() for path in (self.dir / "three").iterdir()})
         self.assertEqual(len(one), 5)
+        for out, options in (("three", []), ("parts", ["--local-input"])):
+            self.run_it("export", "a.safetensors", "-o", out, "--hf-ref", "hub", "--max-shard-size", "4KB", "--local-ranks", 3, *options)
+            self.assertEqual(one, {path.name: path.read_bytes() for path in (self.dir / out).iterdir()})
 
     def test_an_unchanged_export_is_left_alone(self):
         write(self.dir / "a.safetensors", {"w": [1]})

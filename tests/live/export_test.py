@@ -3,6 +3,7 @@
 States are made by real torch (FSDP2, FSDP1, DDP, torch.compile, DCP), transformers' Trainer, accelerate and Lightning; verl's,
 torchtitan's and Lightning's FSDP layouts by the calls that those make.
 """
+import logging
 import sys
 import tempfile
 import unittest
@@ -229,6 +230,7 @@ class Export(LiveTest):
                 return torch.optim.AdamW(self.parameters())
 
         module = Module()
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
         trainer = lightning.Trainer(max_steps=1, accelerator="cpu", logger=False, enable_progress_bar=False,
                                     enable_model_summary=False, default_root_dir=self.dir, enable_checkpointing=False)
         trainer.fit(module, torch.utils.data.DataLoader([torch.arange(8)] * 2, batch_size=2))
@@ -246,6 +248,18 @@ class Export(LiveTest):
         model.save_pretrained(self.dir / "hub")
         shardctl("export", self.dir / "x.ckpt", "-o", self.dir / "out", "--hf-ref", self.dir / "hub")
         self.assert_loads(self.dir / "out", model)
+
+    def test_composers_and_automodels_folders_load(self):
+        model = tiny("llama")
+        state = model.state_dict()
+        dcp.save({"state": {"model": state, "optimizers": {"AdamW": {"state": {"a": torch.ones(2)}}}}},
+                 checkpoint_id=self.dir / "composer/ep1-ba20", no_dist=True)
+        for folder, what in (("model", state), ("optim", {f"{name}.exp_avg": tensor for name, tensor in state.items()})):
+            dcp.save(what, storage_writer=dcp.HuggingFaceStorageWriter(str(self.dir / "automodel/epoch_0_step_10" / folder)), no_dist=True)
+        model.save_pretrained(self.dir / "hub")
+        for run in ("composer", "automodel"):
+            shardctl("export", self.dir / run, "-o", self.dir / f"{run}-out", "--hf-ref", self.dir / "hub")
+            self.assert_loads(self.dir / f"{run}-out", model)
 
     def test_a_head_that_was_trained_apart_is_refused_where_the_config_ties_it(self):
         model = tiny("llama_tied")
