@@ -23,9 +23,10 @@ USES = {  # A folder may include from itself and from these.
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT,
     "libshard/export": CHECKPOINT,
+    "libshard/map": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/manifest": CORE | {"libshard/io"},
-    "libshard/job": CHECKPOINT | {"libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
+    "libshard/job": CHECKPOINT | {"libshard/map", "libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
     "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks", "libshard/repair"},
 }
 LIBSHARD = set(USES)

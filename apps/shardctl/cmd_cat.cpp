@@ -173,7 +173,7 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
 
 int cat(Session& session, const Options& options) {
   Log log(session);
-  OpenSource source = open_source(session, options.source, log);
+  OpenSource source = open_source(session, options.source, log, {.selection = &options.selection});
   const Catalog& catalog = source.catalog();
   Selection selection = choose(catalog, options.selection);
   const SlicedName asked = split_slice(options.cat.name);

@@ -170,7 +170,7 @@ void check_copy(const Session&, Options& options) {
 
 int run_copy(Session& session, const Options& options) {
   const auto open = [](const Session& own, const Options& given, Log& log) {
-    return open_source(own, given.source, log);
+    return open_source(own, given.source, log, {.selection = &given.selection});
   };
   return run_copy_verb(session, options, {.open = open});
 }

@@ -185,7 +185,9 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   SourceOptions side = options.source;
   for (const auto& [to, path] : {std::pair{&a, options.source.paths[0]}, std::pair{&b, options.source.paths[1]}}) {
     side.paths = {path};
-    to->source = open_source(session, side, log, {.may_lack_ranks = true});  // One side may well be a whole one.
+    side.map = to == &a ? options.source.map : options.target.map;
+    // One side may well be a whole one.
+    to->source = open_source(session, side, log, {.may_lack_ranks = true, .selection = &options.selection});
   }
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();

@@ -122,7 +122,7 @@ int run_digest(Session& session, const Options& options) {
   OpenSource source;
   Selection selection;
   on_all_ranks(session, "catalog", [&] {
-    source = open_source(session, options.source, *log);
+    source = open_source(session, options.source, *log, {.selection = &options.selection});
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);

@@ -10,6 +10,7 @@
 #include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/export_report.h"
 #include "apps/shardctl/export_source.h"
+#include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/model_folder.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
@@ -83,7 +84,7 @@ void Export::find_source() {
   taken_ = take_source(session_, options_.source);
   options_.source.paths = taken_.paths;
   report_.found = taken_.label;
-  report_.reference = options_.exporting.hf_ref;
+  report_.reference = options_.source.numbers.hf_ref;
   if (report_.reference.empty()) {
     report_.reference = find_model_folder(source_store(session_), taken_.paths.front(), named);
   }
@@ -99,11 +100,13 @@ void Export::find_reference() {
     // What other ranks hold can be read during this step alone.
     files_.push_back({name, session_.parts == nullptr ? std::move(file) : held_in_memory(*file)});
   }
-  options_.exporting.hf_ref = report_.reference;
+  options_.source.numbers.hf_ref = report_.reference;
 }
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
-  OpenSource source = open_source(session, options.source, log);
+  SourceOptions as_stored = options.source;
+  as_stored.map.clear();  // Its names are those without wrappers.
+  OpenSource source = open_source(session, as_stored, log);
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   check_include({&catalog}, options.exporting.names);
@@ -125,6 +128,7 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
     report_.renames.emplace_back(name, each.name);
   }
   source.reader = model_reader(std::move(source.reader), part);
+  if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
   return source;
 }
 

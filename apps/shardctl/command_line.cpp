@@ -14,7 +14,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::array<std::string_view, 1> kAbsentVerbs{"map"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 
@@ -78,7 +77,6 @@ std::string near_to(std::string_view typed, const std::vector<std::string>& word
 }
 
 [[noreturn]] void refuse_verb(const std::string& verb) {
-  if (contains(kAbsentVerbs, verb)) throw absent(verb);
   const std::vector<std::string_view> names = verb_names();
   const std::string near = nearest(verb, names);
   throw usage("unknown verb '" + verb + "'")
@@ -122,7 +120,8 @@ void check_layout(const CLI::App& app, const LayoutOptions& layout) {
 
 void check_paths(const Options& options) {
   const std::string name(options.verb->name);
-  if (options.verb->uses.sources && options.source.paths.empty()) {
+  const bool reads_none = options.map.action == "list" || options.map.action == "show";
+  if (options.verb->uses.sources && !reads_none && options.source.paths.empty()) {
     throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
         .hint(fmt::format("run 'shardctl help {}' for examples", name));
   }

@@ -66,6 +66,19 @@ void add_selection(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"keep", "drop"}));
 }
 
+void add_maps(CLI::App& app, const Uses& uses, Options& o) {
+  OptionGroup group{app, "Model maps"};
+  if (uses.maps) {
+    group.single("--map", o.source.map, "NAME", "model map to undo on SRC (diff: on A): a built-in name, or a file");
+    group.single("--to-map", o.target.map, "NAME", "model map for what is written (diff: that B is stored by)");
+  }
+  group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
+  group.single(
+      "--hf-ref", o.source.numbers.hf_ref, "DIR",
+      "folder with the model\'s config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
+      "expects names and shapes of the weights there (default: the nearest such folder beside SRC)");
+}
+
 constexpr const char* kTargetLayout = "Target layout";
 
 void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
@@ -173,6 +186,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
   if (uses.selection) add_selection(app, o);
+  if (uses.numbers) add_maps(app, uses, o);
   if (uses.rank_options) add_ranks(app, uses, o.ranks);
   add_global_options(app, common, o);
 }
@@ -191,9 +205,6 @@ void add_repair(CLI::App& app, Options& o) {
 
 void add_export(CLI::App& app, Options& o) {
   OptionGroup group{app, "Export"};
-  group.single("--hf-ref", o.exporting.hf_ref, "DIR",
-               "folder of config and tokenizer, and of weights whose names and shapes to expect\n"
-               "(default: the nearest one beside SRC)");
   group.single("--dtype", o.exporting.dtype, "DTYPE",
                "convert floating-point tensors: a dtype, auto (the config's) or keep (default)");
   group.flag("--no-check", o.exporting.no_check, "do not compare names and shapes with those of --hf-ref");
@@ -258,6 +269,8 @@ void add_all_options(CLI::App& app, CommonOptions& common, Options& o) {
     all.selection = all.selection || verb.uses.selection;
     all.target = all.target || verb.uses.target;
     all.target_layout = all.target_layout || verb.uses.target_layout;
+    all.numbers = all.numbers || verb.uses.numbers;
+    all.maps = all.maps || verb.uses.maps;
     all.rank_options = all.rank_options || verb.uses.rank_options;
   }
   add_groups(app, all, verbs(), common, o);

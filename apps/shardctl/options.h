@@ -24,12 +24,20 @@ struct CommonOptions {
   std::string max_memory = "64MiB";
 };
 
+/// Where a model map's numbers come from, beside the checkpoint.
+struct MapNumbers {
+  std::vector<std::string> set;  ///< "NAME=VALUE".
+  std::string hf_ref;            ///< A folder with a config.json; export takes more from it.
+};
+
 struct SourceOptions {
   std::vector<std::string> paths;
   std::string from;
   std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
   bool opaque_globals = false;
   std::optional<std::int64_t> ranks_expected;
+  std::string map;  ///< Name or path of a model map that is undone; empty: none.
+  MapNumbers numbers;
 };
 
 /// How the target is cut; at most one kind is given (checked by the parser).
@@ -54,6 +62,7 @@ struct TargetOptions {
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
   std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.
+  std::string map;                ///< Name or path of a model map for what is written, or of diff's B; empty: none.
   bool if_changed = false;        ///< Do nothing where DST's manifest says that it is what would be made.
 
   bool wants_manifest() const { return checksum != "none" || if_changed; }
@@ -81,7 +90,6 @@ struct InspectOptions {
 };
 
 struct ExportOptions {
-  std::string hf_ref;          ///< The folder of config and tokenizer; empty: the one beside the source.
   std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
   bool no_check = false;       ///< Names and shapes need not be those of the reference.
   SelectionOptions names{};    ///< --include and --exclude, which see the source's names.
@@ -92,6 +100,11 @@ struct DiffOptions {
   std::int64_t ulp = 0;
   bool equal_nan = false;
   std::optional<std::int64_t> max_diffs;
+};
+
+struct MapOptions {
+  std::string action;  ///< "list", "show" or "check".
+  std::string name;    ///< Of a built-in map, or a path.
 };
 
 struct CatOptions {
@@ -114,6 +127,7 @@ struct Options {
   ExportOptions exporting;
   DiffOptions diff;
   CatOptions cat;
+  MapOptions map;
   std::string algorithm = "xxh3_128";  ///< digest.
   std::string like;                    ///< repair: path of a checkpoint of the same job.
   std::string against;                 ///< verify: path of a manifest; empty: the one that lies there.

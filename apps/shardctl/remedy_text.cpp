@@ -128,6 +128,10 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
       return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
     case Remedy::kNameLike:
       return "name another checkpoint of the same job with --like CKPT";
+    case Remedy::kNameReference:
+      return "name the folder of the model's config.json with --hf-ref DIR";
+    case Remedy::kStateVariable:
+      return fmt::format("state it with --set {}=VALUE", or_word("NAME"));
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
+#include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
 #include "formats/detect.h"
@@ -166,6 +167,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
   if (wishes.salvage != nullptr) opened.reader = without_losses(std::move(opened.reader), *wishes.salvage);
+  if (!options.map.empty()) undo_map(session, options, wishes.selection, opened, log);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));

@@ -26,6 +26,7 @@ struct OpenSource {
   std::unique_ptr<MeshLayout>
       layout;  ///< From --layout, where it is the source's. The reader may use it while it lives.
   std::unique_ptr<Reader> reader;
+  bool is_mapped = false;  ///< A model map was undone.
 
   const Catalog& catalog() const { return reader->catalog(); }
 };
@@ -37,6 +38,8 @@ struct SourceWishes {
   bool of_other_ranks = false;                ///< With --local-input: the files need not be those of this job's ranks.
   Salvage* salvage = nullptr;                 ///< Opened for repair: what cannot be read is lost, see without_losses.
   const SourceStore* store = nullptr;         ///< To read from instead of the session's.
+  /// With SourceOptions::map: a name that this leaves out needs no rule of the map. Null: each needs one.
+  const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };

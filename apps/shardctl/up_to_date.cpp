@@ -43,8 +43,8 @@ std::string options_text(const Options& options) {
 std::string options_digest(const Session& session, const Options& options) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(options_text(options));
-  for (const std::string& path :
-       {options.target.layout.layout, options.target.layout.like, options.source.layout, options.exporting.hf_ref}) {
+  for (const std::string& path : {options.target.layout.layout, options.target.layout.like, options.source.layout,
+                                  options.source.numbers.hf_ref}) {
     if (!path.empty()) hasher.update(source_digest(identify_source(source_store(session), {path})));
     hasher.update("\n");
   }

@@ -22,6 +22,8 @@ struct Uses {
   bool selection = false;      ///< and those of selection.
   bool target = false;         ///< Writes DST.
   bool target_layout = false;  ///< Cuts tensors: --layout is the target's, not the source's.
+  bool numbers = false;        ///< Takes what a model map's numbers come from,
+  bool maps = false;           ///< and the maps themselves.
   bool rank_options = false;   ///< Takes the options of ranks,
   bool ranks = false;          ///< and its ranks meet and work together.
 };

@@ -6,14 +6,14 @@
 namespace shard::app {
 namespace {
 
-constexpr Uses kReads{.sources = true, .selection = true, .rank_options = true, .ranks = true};
+constexpr Uses kReads{.sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
 constexpr Uses kVerifies{.sources = true, .rank_options = true, .ranks = true};
-constexpr Uses kGathers{.sources = true, .selection = true, .target = true, .rank_options = true, .ranks = true};
-constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
+constexpr Uses kGathers{.sources = true, .selection = true, .target = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
+constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target_layout = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
-const std::array<Verb, 15> kVerbs{{
+const std::array<Verb, 16> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what is in a checkpoint; reads metadata only",
@@ -185,6 +185,22 @@ const std::array<Verb, 15> kVerbs{{
      .add_options = add_cat,
      .check = check_cat,
      .run = run_cat},
+    {.name = "map",
+     .usage = "map list | map show NAME | map check NAME SRC... [options]",
+     .summary = "list and print model maps; check one against a checkpoint",
+     .details =
+         "A model map says how a framework stores a model family's tensors: under which names, fused, stacked,\n"
+         "permuted, padded. It is a document shardctl.layout/1; NAME is a built-in one or a file. check prints the\n"
+         "tensors of SRC that no rule matches, and what keeps the map from being undone; it reads metadata only.",
+     .examples = "  shardctl map list\n"
+                 "  shardctl map show hf-v5 > my-map.json\n"
+                 "  shardctl map check hf-v5 checkpoint/ --hf-ref model/\n",
+     .success = "done; check: the map fits",
+     .no_answer = "check: tensors are unmatched",
+     .uses = {.sources = true, .numbers = true},
+     .check = check_map,
+     .run = run_map,
+     .words = map_words},
     {.name = "env",
      .usage = "env [options]",
      .summary = "show launcher, ranks, CPUs, plug-ins and library versions",

@@ -15,6 +15,7 @@ int run_verify(Session& session, const Options& options);
 int run_diff(Session& session, const Options& options);
 int run_digest(Session& session, const Options& options);
 int run_cat(Session& session, const Options& options);
+int run_map(Session& session, const Options& options);
 int run_completion(Session& session, const Options& options);
 int run_env(Session& session, const Options& options);
 int run_version(Session& session, const Options& options);
@@ -27,6 +28,8 @@ void check_export(const Session& session, Options& options);
 void check_diff(const Session& session, Options& options);
 /// The last word is the name of what is shown: moves it from the sources to CatOptions.
 void check_cat(const Session& session, Options& options);
+/// The first words say what to do and with which map: moves them from the sources to MapOptions.
+void check_map(const Session& session, Options& options);
 void check_completion(const Session& session, Options& options);
 
 void add_inspect(CLI::App& app, Options& options);
@@ -38,6 +41,8 @@ void add_digest(CLI::App& app, Options& options);
 void add_cat(CLI::App& app, Options& options);
 void add_completion(CLI::App& app, Options& options);
 
+/// "list", "show", "check".
+std::vector<std::string_view> map_words();
 /// "bash", "zsh", "fish".
 std::vector<std::string_view> shell_names();
 std::vector<std::string_view> verb_names();

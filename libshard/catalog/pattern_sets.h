@@ -1,5 +1,5 @@
 /// \file
-/// Many RE2 patterns that are matched against a text in few passes. Inside libshard/catalog only.
+/// Many RE2 patterns that are matched against a text in few passes. Inside libshard/catalog and libshard/map only.
 #pragma once
 
 #include <re2/re2.h>

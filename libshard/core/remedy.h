@@ -34,6 +34,8 @@ enum class Remedy : std::uint8_t {
   kNameRank,            ///< State rank, number of ranks and where rank 0 can be reached. `argument`: where the rank is.
   kReadFolder,          ///< Read the folder or file `argument` in place of the source.
   kNameLike,            ///< Name another checkpoint of the same job.
+  kNameReference,       ///< Name a folder with the model's config.json.
+  kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kReadFiles,           ///< Read the files that the shell pattern `argument` matches; '*' in its last component is one.
 };
 inline constexpr int kRemedyCount = static_cast<int>(Remedy::kReadFiles) + 1;

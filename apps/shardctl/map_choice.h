@@ -1,0 +1,27 @@
+/// \file
+/// Model maps that the user names: where their documents and numbers are.
+#pragma once
+
+#include <string>
+
+#include "apps/shardctl/source.h"
+#include "libshard/map/document.h"
+#include "libshard/map/model_map.h"
+
+namespace shard::app {
+
+/// The text of the built-in map of that name, or of the file.
+/// \throws Error kInvalidArgument  neither is there; kNotFound  the file cannot be read
+std::string read_map_text(const Session& session, const std::string& name);
+
+/// The map with its numbers: from the arguments of `source`, from the config.json of --hf-ref or beside the source,
+/// from
+/// --set. \throws Error  see parse_map_document, MapVariables
+ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
+                    const OpenSource& source, std::optional<std::int64_t> ranks = {});
+
+/// Makes the source one of logical tensors, by options.map. See UndoneMap for what is refused.
+void undo_map(const Session& session, const SourceOptions& options, const SelectionOptions* selection,
+              OpenSource& source, Log& log);
+
+}  // namespace shard::app

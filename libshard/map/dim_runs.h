@@ -1,0 +1,49 @@
+/// \file
+/// Runs of one dimension of a stored tensor. Inside libshard/map only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libshard/map/document.h"
+
+namespace shard {
+
+/// See rule_parts.h.
+struct DimRun {
+  std::size_t segment = 0;
+  std::int64_t logical = 0, local = 0, step = 1, length = 0;
+
+  friend bool operator==(const DimRun&, const DimRun&) = default;
+};
+
+/// A range of positions.
+struct DimRange {
+  std::int64_t begin = 0, size = 0;
+};
+
+/// A cut with its numbers: part `index` of `parts`.
+struct DimCut {
+  CutRule split = CutRule::kEven;
+  std::int64_t parts = 1, index = 0;
+  std::vector<std::int64_t> widths{};
+};
+
+/// Part of [0, n). \throws Error kInvalidArgument  kEven where `parts` do not divide n; widths that do not sum to n.
+DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
+
+/// The runs of concatenated segments of `sizes` in `groups` groups, group g holding the g-th part of each, as far as
+/// they lie in `range`; local positions count from its begin. Of groups with one element a segment one strided run.
+/// \throws Error kInvalidArgument  groups that do not divide a size; kUnsupported  more than 2^20 runs.
+std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
+                                     const std::string& where);
+
+/// `runs` count positions of a permuted dimension of `rows`, in `heads` heads of halves or pairs; the result those of
+/// the dimension as it was. \throws Error kInvalidArgument  heads that do not divide it into even parts; kUnsupported
+/// more than 2^20 runs.
+std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kind kind, std::int64_t rows,
+                                   std::int64_t heads, const std::string& where);
+
+}  // namespace shard

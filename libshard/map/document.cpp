@@ -1,0 +1,129 @@
+#include "libshard/map/document.h"
+
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "libshard/map/document_rules.h"
+#include "libshard/map/json_place.h"
+
+namespace shard {
+
+namespace {
+
+constexpr int kMaxDepth = 32;
+constexpr std::string_view kSchema = "shardctl.layout/1";
+
+using Json = JsonPlace::Json;
+
+/// Parses, and refuses a key that stands twice in one object.
+Json parse_json(std::string_view text) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMaxDepth) throw JsonPlace::wrong(fmt::format("it nests deeper than {}", kMaxDepth));
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      throw JsonPlace::wrong(fmt::format("the key '{}' appears twice in one object", parsed.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, check);
+  } catch (const Json::exception& error) {
+    throw JsonPlace::wrong("it is not JSON").because(error.what());
+  }
+}
+
+/// `from` names something of config.json or of the checkpoint's own arguments.
+std::string read_from(const JsonPlace& place) {
+  std::string from = place.text();
+  if (from.starts_with("config.json#/") || from.starts_with("args.")) return from;
+  throw JsonPlace::wrong(place.where() + " does not say where a number is")
+      .expected("config.json#/POINTER, args.NAME")
+      .found(from);
+}
+
+MapVariable read_variable(const std::string& name, const JsonPlace& place) {
+  MapVariable variable{name};
+  if (!place.json().is_object()) {
+    variable.value = Expression(place.integer());
+    return variable;
+  }
+  place.check_keys({"from", "value"});
+  if (const auto from = place.find("from")) {
+    for (const JsonPlace& item : from->items_or_self()) variable.from.push_back(read_from(item));
+  }
+  if (const auto value = place.find("value")) variable.value = value->expression();
+  return variable;
+}
+
+MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"count", "axis", "split", "counts", "table", "chunks", "offset"});
+  MapIndex index{name};
+  if (const auto count = place.find("count")) index.count = count->expression();
+  if (const auto axis = place.find("axis")) index.axis = read_axis(*axis, document.mesh);
+  if (const auto split = place.find("split")) index.split = read_split(*split);
+  if (const auto counts = place.find("counts")) index.counts = counts->expressions();
+  if (const auto table = place.find("table")) throw table->absent();
+  if (const auto chunks = place.find("chunks")) index.chunks = chunks->expression();
+  if (const auto offset = place.find("offset")) index.offset = offset->expression();
+  return index;
+}
+
+void read_strict(const JsonPlace& place, MapDocument& document) {
+  place.check_keys({"unmatched", "unused_rule", "replica", "hole"});
+  if (const auto unmatched = place.find("unmatched"))
+    document.copies_unmatched = unmatched->word({"error", "copy"}) == 1;
+  if (const auto unused = place.find("unused_rule")) document.must_use_rules = unused->word({"error", "warn"}) == 0;
+  if (const auto hole = place.find("hole")) hole->word({"error"});
+  const auto replica = place.find("replica");
+  if (!replica) return;
+  const std::size_t word = replica->word({"equal", "first", "mean"});
+  if (word == 2) throw JsonPlace(replica->json(), replica->where() + " \"mean\"").absent();
+  for (MapRule& rule : document.rules) {
+    if (word == 1) rule.reduce = ReduceRule::kFirst;
+  }
+}
+
+/// A folder of files by coordinates, states and flat buffers are read by formats of their own, not by this build's
+/// maps.
+void refuse_absent(const JsonPlace& top) {
+  for (const char* key : {"files", "states", "flatten"}) {
+    if (const auto found = top.find(key)) throw found->absent();
+  }
+}
+
+}  // namespace
+
+MapDocument parse_map_document(std::string_view text, const std::string& file) try {
+  const Json json = parse_json(text);
+  const JsonPlace top(json, "the document");
+  top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
+                  "flatten", "strict"});
+  const std::string schema = top.at("schema").text();
+  if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
+  refuse_absent(top);
+  MapDocument document;
+  if (const auto name = top.find("name")) document.name = name->text();
+  if (const auto description = top.find("description")) description->text();
+  if (const auto vars = top.find("vars")) {
+    for (const auto& [name, place] : vars->members()) document.vars.push_back(read_variable(name, place));
+  }
+  if (const auto mesh = top.find("mesh")) {
+    for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
+  }
+  if (const auto types = top.find("types")) {
+    for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
+  }
+  if (const auto index = top.find("index")) {
+    for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
+  }
+  for (const JsonPlace& place : top.at("rules").items()) document.rules.push_back(read_rule(place, document));
+  if (const auto strict = top.find("strict")) read_strict(*strict, document);
+  return document;
+} catch (Error& error) {
+  throw error.in_file(file);
+}
+
+}  // namespace shard

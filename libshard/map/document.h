@@ -1,0 +1,131 @@
+/// \file
+/// MapDocument: a `shardctl.layout/1` document that says how a framework stores a model: rules from logical tensors
+/// (Hugging Face's names) to stored ones. docs/schemas.md has every key.
+///
+/// Terms: a *segment* is one of the logical tensors that a rule concatenates. Dimensions of `concat`, `shard` and `pad`
+/// are those of a segment after its permutation, without stacked dimensions; operations are named from logical to
+/// stored.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "libshard/map/expression.h"
+#include "libshard/map/name_template.h"
+
+namespace shard {
+
+/// A named number or text, and where it comes from.
+struct MapVariable {
+  std::string name;
+  std::vector<std::string> from{};    ///< "config.json#/POINTER" or "args.NAME", the first that is there counts.
+  std::optional<Expression> value{};  ///< Where nothing of `from` is there; may name earlier variables.
+};
+
+struct MapMeshAxis {
+  std::string name;
+  Expression size;  ///< May name variables, and `ranks`.
+};
+
+enum class CutRule : std::uint8_t {
+  kEven,        ///< Equal parts.
+  kChunk,       ///< As torch.chunk: ceil(n / parts) each, the last shorter.
+  kFirstExtra,  ///< n % parts parts hold one more, the first ones.
+  kWidths,      ///< As listed.
+};
+
+struct MapCut {
+  std::size_t axis = 0;  ///< Index into the mesh.
+  int dim = 0;
+  CutRule split = CutRule::kEven;
+  std::vector<Expression> widths{};  ///< Of kWidths, one a part.
+};
+
+struct MapConcat {
+  int dim = 0;
+  std::vector<Expression> sizes{};  ///< One a segment; none: `is_equal`, or known from the logical tensors alone.
+  bool is_equal = false;
+  Expression interleave{1};            ///< Groups.
+  bool per_segment = false;            ///< Cuts are made in each segment.
+  std::vector<Expression> replicas{};  ///< One a segment, or none: 1 each.
+};
+
+struct MapPad {
+  enum class Fill : std::uint8_t { kZero, kLastRow };
+
+  int dim = 0;
+  Expression to{};  ///< May name `n`, the true size.
+  Fill fill = Fill::kZero;
+  std::optional<Expression> true_size{};
+};
+
+struct MapPermute {
+  enum class Kind : std::uint8_t { kNone, kTranspose, kHalfToPairs, kPairsToHalf };
+
+  Kind kind = Kind::kNone;
+  Expression heads{1};
+};
+
+struct MapStack {
+  std::string index;
+  int dim = 0;  ///< Of the stored tensor.
+};
+
+/// Which coordinates of an axis hold a tensor.
+struct MapOn {
+  std::size_t axis = 0;
+  std::vector<std::int64_t> coordinates{};  ///< Negative ones count from the end: -1 is the last.
+};
+
+/// What is done with replicas that are read.
+enum class ReduceRule : std::uint8_t { kEqual, kFirst };
+
+struct MapRule {
+  std::string where;                  ///< "rule 'qkv'", for messages.
+  std::vector<NameTemplate> logical;  ///< Segments.
+  NameTemplate stored;
+  std::string match{};                ///< A pattern of names that stay as they are; empty: templates.
+  std::optional<MapConcat> concat{};  ///< Set where there are several segments.
+  std::vector<MapCut> shard{};
+  std::optional<MapPad> pad{};
+  std::vector<MapOn> on{};
+  std::vector<MapStack> stack{};
+  std::vector<MapPermute> permute{};  ///< One a segment.
+  ReduceRule reduce = ReduceRule::kEqual;
+  bool is_alias = false;  ///< Its stored tensor repeats what another rule stores.
+  bool optional = false;  ///< May match nothing.
+  /// Variables with the texts or numbers that they must have for the rule to count.
+  std::vector<std::pair<std::string, std::vector<std::string>>> when{};
+};
+
+/// How the numbers of an index lie on an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
+struct MapIndex {
+  std::string name;
+  std::optional<Expression> count{};
+  std::optional<std::size_t> axis{};
+  CutRule split = CutRule::kEven;
+  std::vector<Expression> counts{};  ///< By coordinate, in place of `split`.
+  Expression chunks{1};              ///< Virtual pipeline stages.
+  Expression offset{0};              ///< What `_local` numbers begin with.
+};
+
+struct MapDocument {
+  std::string name;
+  std::vector<MapVariable> vars;
+  std::vector<MapMeshAxis> mesh;
+  std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
+  std::vector<MapIndex> index;
+  std::vector<MapRule> rules;
+  bool copies_unmatched = false;  ///< Names that no rule matches stay as they are; else they are an error.
+  bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
+};
+
+/// \throws Error kInvalidArgument  not such a document: naming the key and where it stands.
+/// \throws Error kUnsupported      a key or value of the schema that this build does not do, by name.
+MapDocument parse_map_document(std::string_view json, const std::string& file);
+
+}  // namespace shard

@@ -1,0 +1,243 @@
+#include "libshard/map/document_rules.h"
+
+#include <fmt/ranges.h>
+#include <re2/re2.h>
+
+#include "libshard/catalog/pattern_sets.h"
+#include "libshard/core/box.h"
+
+namespace shard {
+
+namespace {
+
+int read_dim(const JsonPlace& place) {
+  const std::int64_t dim = place.integer();
+  if (dim < 0 || dim >= kMaxDims) throw place.not_a("a dimension").expected("0 to 63").found(dim);
+  return static_cast<int>(dim);
+}
+
+NameTemplate read_template(const JsonPlace& place) {
+  try {
+    return NameTemplate(place.text());
+  } catch (const Error& error) {
+    throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
+  }
+}
+
+MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
+  place.check_keys({"dim", "sizes", "interleave", "per_segment", "replicas", "widths"});
+  MapConcat concat;
+  if (const auto dim = place.find("dim")) concat.dim = read_dim(*dim);
+  if (const auto sizes = place.find("sizes")) {
+    if (sizes->json().is_string()) {
+      sizes->word({"equal"});
+      concat.is_equal = true;
+    } else {
+      concat.sizes = sizes->expressions();
+      if (concat.sizes.size() != segments) throw sizes->not_a(fmt::format("a list of {} sizes", segments));
+    }
+  }
+  if (const auto groups = place.find("interleave")) concat.interleave = groups->expression();
+  if (const auto per_segment = place.find("per_segment")) concat.per_segment = per_segment->boolean();
+  if (const auto replicas = place.find("replicas")) {
+    concat.replicas = replicas->expressions();
+    if (concat.replicas.size() != segments) throw replicas->not_a(fmt::format("a list of {} numbers", segments));
+    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " is for cuts per_segment");
+  }
+  if (const auto widths = place.find("widths")) throw widths->absent();
+  if (concat.per_segment && place.find("interleave")) {
+    throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
+  }
+  return concat;
+}
+
+MapCut read_cut(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  place.check_keys({"axis", "dim", "split", "widths"});
+  MapCut cut;
+  cut.axis = read_axis(place.at("axis"), mesh);
+  if (const auto dim = place.find("dim")) cut.dim = read_dim(*dim);
+  if (const auto split = place.find("split")) cut.split = read_split(*split);
+  if (const auto widths = place.find("widths")) cut.widths = widths->expressions();
+  if ((cut.split == CutRule::kWidths) != !cut.widths.empty()) {
+    throw JsonPlace::wrong(place.where() + ": widths and split \"widths\" stand together");
+  }
+  return cut;
+}
+
+MapPad read_pad(const JsonPlace& place) {
+  place.check_keys({"dim", "to", "fill", "true"});
+  MapPad pad;
+  if (const auto dim = place.find("dim")) pad.dim = read_dim(*dim);
+  pad.to = place.at("to").expression();
+  if (const auto fill = place.find("fill")) {
+    const std::size_t word = fill->word({"zero", "last_row", "keep"});
+    if (word == 2) throw JsonPlace(fill->json(), fill->where() + " \"keep\"").absent();
+    pad.fill = word == 1 ? MapPad::Fill::kLastRow : MapPad::Fill::kZero;
+  }
+  if (const auto size = place.find("true")) pad.true_size = size->expression();
+  return pad;
+}
+
+/// "transpose", "rope_half_to_pairs(HEADS)" or "rope_pairs_to_half(HEADS)"; null for a segment that stays as it is.
+MapPermute read_permute(const JsonPlace& place) {
+  if (place.json().is_null()) return {};
+  const std::string text = place.text();
+  if (text == "transpose") return {MapPermute::Kind::kTranspose};
+  for (const auto& [name, kind] : {std::pair{"rope_half_to_pairs(", MapPermute::Kind::kHalfToPairs},
+                                   std::pair{"rope_pairs_to_half(", MapPermute::Kind::kPairsToHalf}}) {
+    if (!text.starts_with(name) || !text.ends_with(")")) continue;
+    const std::size_t begin = std::string_view(name).size();
+    const JsonPlace::Json heads = text.substr(begin, text.size() - begin - 1);
+    return {kind, JsonPlace(heads, place.where()).expression()};
+  }
+  throw JsonPlace::wrong(place.where() + " is not a permutation")
+      .expected("transpose, rope_half_to_pairs(HEADS), rope_pairs_to_half(HEADS)")
+      .found(text);
+}
+
+std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  std::vector<MapOn> all;
+  for (const auto& [axis, where] : place.members()) {
+    const JsonPlace::Json name = axis;
+    MapOn on{read_axis(JsonPlace(name, where.where()), mesh)};
+    if (where.json().is_string()) {
+      on.coordinates = {where.word({"first", "last"}) == 0 ? 0 : -1};
+    } else {
+      for (const JsonPlace& item : where.items_or_self()) on.coordinates.push_back(item.integer());
+    }
+    all.push_back(std::move(on));
+  }
+  return all;
+}
+
+void read_when(const JsonPlace& place, const MapDocument& document, MapRule& rule) {
+  for (const auto& [name, values] : place.members()) {
+    if (std::ranges::find(document.vars, name, &MapVariable::name) == document.vars.end()) {
+      throw JsonPlace::wrong(fmt::format("{} names '{}', which vars lacks", place.where(), name));
+    }
+    std::vector<std::string> texts;
+    for (const JsonPlace& value : values.items_or_self()) {
+      texts.push_back(value.json().is_string() ? value.text() : std::to_string(value.integer()));
+    }
+    rule.when.emplace_back(name, std::move(texts));
+  }
+}
+
+void read_names(const JsonPlace& place, MapRule& rule) {
+  const auto match = place.find("match");
+  if (match) {
+    if (place.find("logical") || place.find("stored")) {
+      throw JsonPlace::wrong(place.where() + ": match stands in place of logical and stored");
+    }
+    rule.match = match->text();
+    const RE2 pattern(rule.match, quiet_patterns());
+    if (!pattern.ok()) throw match->not_a("a regular expression").because(pattern.error());
+    rule.logical.resize(1);
+    return;
+  }
+  const auto alias = place.find("alias");
+  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
+  rule.is_alias = alias.has_value();
+  const JsonPlace logical = alias ? *alias : place.at("logical");
+  for (const JsonPlace& item : logical.items_or_self()) rule.logical.push_back(read_template(item));
+  if (rule.logical.empty()) throw logical.not_a("a name or a list of names");
+  if (rule.is_alias && rule.logical.size() > 1) throw alias->not_a("one name");
+  rule.stored = read_template(place.at("stored"));
+}
+
+/// Both sides must say the same numbers and words: every placeholder of one stands in the other, but for what is
+/// stacked and for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`.
+void check_placeholders(const MapRule& rule, const std::vector<MapIndex>& indices) {
+  const auto base_of = [&](std::string name) {
+    for (const MapIndex& index : indices) {
+      if (name == index.name + "_local" || name == index.name + "_chunk") return index.name;
+    }
+    return name;
+  };
+  std::vector<std::string> stored;
+  for (const std::string& name : rule.stored.placeholders()) stored.push_back(base_of(name));
+  for (const MapStack& stack : rule.stack) stored.push_back(stack.index);
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  for (const NameTemplate& segment : rule.logical) {
+    const std::vector<std::string>& logical = segment.placeholders();
+    for (const std::string& name : logical) {
+      if (!has(stored, name))
+        throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+    }
+    for (const std::string& name : stored) {
+      if (!has(logical, name))
+        throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+    }
+  }
+}
+
+void check_rule(const JsonPlace& place, const MapRule& rule) {
+  if (rule.logical.size() > 1 && !rule.concat) throw JsonPlace::wrong(rule.where + " has several names but no concat");
+  if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
+    throw JsonPlace::wrong(place.where() + ": pad cannot go with cuts per_segment of the same dimension");
+  }
+  for (std::size_t i = 1; i < rule.stack.size(); ++i) {
+    if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");
+  }
+}
+
+}  // namespace
+
+std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  const std::string name = place.text();
+  const auto axis = std::ranges::find(mesh, name, &MapMeshAxis::name);
+  if (axis != mesh.end()) return static_cast<std::size_t>(axis - mesh.begin());
+  throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
+}
+
+CutRule read_split(const JsonPlace& place) {
+  return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
+}
+
+MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
+                    "block", "alias", "dtype", "optional", "when"});
+  MapRule rule;
+  rule.where = place.where();
+  if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
+  for (const char* key : {"block", "dtype"}) {
+    if (const auto found = place.find(key))
+      throw JsonPlace(found->json(), fmt::format("{}: {}", rule.where, key)).absent();
+  }
+  read_names(place, rule);
+  const std::size_t segments = rule.logical.size();
+  if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
+  if (const auto shard = place.find("shard")) {
+    for (const JsonPlace& cut : shard->items()) rule.shard.push_back(read_cut(cut, document.mesh));
+  }
+  if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
+  if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
+  if (const auto stack = place.find("stack")) {
+    for (const JsonPlace& item : stack->items()) {
+      item.check_keys({"index", "dim"});
+      const auto dim = item.find("dim");
+      rule.stack.push_back({item.at("index").text(), dim ? read_dim(*dim) : 0});
+    }
+  }
+  if (const auto permute = place.find("permute")) {
+    for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
+    if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
+  }
+  rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
+  if (const auto reduce = place.find("reduce")) {
+    const std::size_t word = reduce->word({"equal", "first", "mean", "sum"});
+    if (word > 1)
+      throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).absent();
+    rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
+  }
+  const auto optional = place.find("optional");
+  rule.optional = optional ? optional->boolean() : false;
+  if (const auto when = place.find("when")) read_when(*when, document, rule);
+  check_rule(place, rule);
+  if (rule.match.empty()) check_placeholders(rule, document.index);
+  return rule;
+}
+
+}  // namespace shard

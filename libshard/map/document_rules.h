@@ -1,0 +1,19 @@
+/// \file
+/// Reads the rules of a map document. Inside libshard/map only.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "libshard/map/document.h"
+#include "libshard/map/json_place.h"
+
+namespace shard {
+
+/// \pre the document's mesh was read
+MapRule read_rule(const JsonPlace& place, const MapDocument& document);
+/// The axis that a text names, as its index in the mesh.
+std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
+CutRule read_split(const JsonPlace& place);
+
+}  // namespace shard

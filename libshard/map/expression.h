@@ -1,0 +1,61 @@
+/// \file
+/// Expression: integer arithmetic over named numbers, as map documents have it: `ceil_to(n, 128*tp)`.
+///
+///     sum     = product { ("+" | "-") product }
+///     product = unary { ("*" | "//" | "%") unary }
+///     unary   = "-" unary | number | name | name "(" sum { "," sum } ")" | "(" sum ")"
+///
+/// Functions: min and max of one or more numbers, ceil_to(n, step). `//` and `%` round down, as Python's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard {
+
+/// A parsed expression. Pure.
+class Expression {
+ public:
+  static constexpr std::size_t kMaxText = 1024;  ///< Bytes of an expression.
+
+  Expression() = default;
+  explicit Expression(std::int64_t constant);
+  /// \throws Error kInvalidArgument  not an expression, or too long or deep.
+  static Expression parse(std::string_view text);
+
+  /// `number_of` gives the number of a name; it may throw.
+  /// \throws Error kInvalidArgument  a division by 0, or a number past 63 bits.
+  std::int64_t evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const;
+  const std::string& text() const { return text_; }
+
+ private:
+  friend class ExpressionParser;
+  enum class Op : std::uint8_t {
+    kNumber,
+    kName,
+    kNegate,
+    kAdd,
+    kSubtract,
+    kMultiply,
+    kDivide,
+    kRemainder,
+    kMin,
+    kMax,
+    kCeilTo
+  };
+  struct Step {
+    Op op;
+    std::int64_t number = 0;  ///< The constant; of a name its index in `names_`.
+  };
+  std::int64_t apply(Op op, std::int64_t a, std::int64_t b) const;
+
+  std::vector<Step> steps_;  ///< In postfix order.
+  std::vector<std::string> names_;
+  std::string text_ = "0";
+};
+
+}  // namespace shard

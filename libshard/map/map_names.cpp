@@ -1,0 +1,219 @@
+#include "libshard/map/map_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "libshard/core/error.h"
+#include "libshard/map/dim_runs.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kMaxCount = 1 << 20;  ///< Of an index.
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+/// A number without signs and leading zeros.
+std::optional<std::int64_t> read_number(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, number);
+  const bool is_plain = error == std::errc() && read == end && number >= 0 && (text == "0" || text.front() != '0');
+  return is_plain ? std::optional(number) : std::nullopt;
+}
+
+std::size_t position(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+}
+
+}  // namespace
+
+MapNames::MapNames(const ModelMap& map) : map_(map) {
+  for (const MapIndex& index : map.document().index) indices_.push_back(make_index(index));
+  for (const MapRule& rule : map.document().rules) rules_.push_back(make_rule(rule));
+}
+
+/// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
+MapNames::Index MapNames::make_index(const MapIndex& document) const {
+  Index index{&document, {}};
+  if (!document.count) return index;
+  const std::string where = fmt::format("index '{}'", document.name);
+  const std::int64_t count = map_.variables().evaluate(*document.count);
+  const std::int64_t stages = document.axis ? map_.mesh()[*document.axis] : 1;
+  const std::int64_t chunks = map_.variables().evaluate(document.chunks);
+  const bool fits = count >= 0 && count <= kMaxCount && chunks >= 1 && chunks <= kMaxCount / stages;
+  if (!fits) throw wrong(fmt::format("cannot use the map's {}: {} numbers in {} chunks", where, count, chunks));
+  std::vector<std::int64_t> widths;
+  for (const Expression& width : document.counts) widths.push_back(map_.variables().evaluate(width));
+  if (!widths.empty() && chunks > 1) throw wrong(fmt::format("the map's {} has counts and chunks", where));
+  index.places.resize(static_cast<std::size_t>(count));
+  for (std::int64_t part = 0; part < stages * chunks; ++part) {
+    const DimCut cut{widths.empty() ? document.split : CutRule::kWidths, stages * chunks, part, widths};
+    const DimRange range = cut_range(count, cut, where);
+    for (std::int64_t i = 0; i < range.size; ++i) {
+      index.places[static_cast<std::size_t>(range.begin + i)] = {part % stages, part / stages, i};
+    }
+  }
+  return index;
+}
+
+MapNames::Rule MapNames::make_rule(const MapRule& rule) const {
+  Rule made;
+  if (!rule.match.empty()) return made;
+  const std::vector<std::string>& names = rule.logical[0].placeholders();
+  for (const NameTemplate& segment : rule.logical) {
+    made.order.emplace_back();
+    for (const std::string& name : segment.placeholders()) made.order.back().push_back(position(names, name));
+  }
+  for (const std::string& name : names) {
+    const Index* const index = find_index(name);
+    made.on_axis.push_back(index != nullptr && index->document->axis ? index : nullptr);
+  }
+  for (const std::string& name : rule.stored.placeholders()) {
+    StoredPart part;
+    for (const Index& index : indices_) {
+      const std::string& base = index.document->name;
+      if (name != base + "_local" && name != base + "_chunk") continue;
+      part = {name == base + "_local" ? StoredPart::Is::kLocal : StoredPart::Is::kChunk, position(names, base), &index};
+    }
+    if (part.index == nullptr) part.value = position(names, name);
+    made.stored.push_back(part);
+  }
+  for (const MapStack& stack : rule.stack) made.stack.push_back(position(names, stack.index));
+  return made;
+}
+
+const MapNames::Index* MapNames::find_index(const std::string& name) const {
+  const auto found = std::ranges::find_if(indices_, [&](const Index& each) { return each.document->name == name; });
+  return found == indices_.end() ? nullptr : &*found;
+}
+
+/// Null where the index has no such number. \throws Error kInvalidArgument  it does not say how many there are
+const MapNames::Place* MapNames::place_of(const Index& index, const std::string& value) {
+  if (!index.document->count) throw wrong(fmt::format("the map's index '{}' has no count", index.document->name));
+  const std::optional<std::int64_t> number = read_number(value);
+  return number && *number < std::ssize(index.places) ? &index.places[static_cast<std::size_t>(*number)] : nullptr;
+}
+
+std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
+                                                     std::span<const std::int64_t> coordinate) const {
+  if (!map_.rule(match.rule).match.empty()) return match.values;
+  const Rule& rule = rules_[match.rule];
+  NameValues values(rule.on_axis.size());
+  std::vector<Place> wanted(values.size(), {0, 0, -1});
+  for (std::size_t i = 0; i < rule.stored.size(); ++i) {
+    const StoredPart& part = rule.stored[i];
+    if (part.is == StoredPart::Is::kValue) {
+      values[part.value] = match.values[i];
+      continue;
+    }
+    const std::optional<std::int64_t> number = read_number(match.values[i]);
+    if (!number) return std::nullopt;
+    Place& place = wanted[part.value];
+    if (part.index->document->axis) place.coordinate = coordinate[*part.index->document->axis];
+    if (part.is == StoredPart::Is::kChunk) place.chunk = *number;
+    if (part.is == StoredPart::Is::kLocal) {
+      place.local = *number - map_.variables().evaluate(part.index->document->offset);
+    }
+    const auto same = [&](const Place& each) {
+      return each.coordinate == place.coordinate && each.chunk == place.chunk && each.local == place.local;
+    };
+    place_of(*part.index, "0");
+    const auto found = std::ranges::find_if(part.index->places, same);
+    values[part.value] = found == part.index->places.end() ? "" : std::to_string(found - part.index->places.begin());
+  }
+  for (const StoredPart& part : rule.stored) {
+    if (values[part.value].empty()) return std::nullopt;
+  }
+  if (!is_at(match.rule, values, coordinate)) return std::nullopt;
+  return values;
+}
+
+std::pair<NameValues, std::vector<std::int64_t>> MapNames::values_of_logical(const NameMatch& match) const {
+  if (!map_.rule(match.rule).match.empty()) return {match.values, {}};
+  const Rule& rule = rules_[match.rule];
+  NameValues values(rule.on_axis.size());
+  const std::vector<std::size_t>& order = rule.order[match.segment];
+  for (std::size_t i = 0; i < order.size(); ++i) values[order[i]] = match.values[i];
+  std::vector<std::int64_t> stack;
+  for (const std::size_t stacked : rule.stack) {
+    const std::optional<std::int64_t> number = read_number(values[stacked]);
+    if (!number || *number >= kMaxCount) {
+      throw wrong(fmt::format("{} cannot stack '{}': it is not a number of at most {}", map_.rule(match.rule).where,
+                              values[stacked], kMaxCount));
+    }
+    stack.push_back(*number);
+    values[stacked].clear();
+  }
+  return {std::move(values), std::move(stack)};
+}
+
+bool MapNames::is_at(std::size_t rule, const NameValues& values, std::span<const std::int64_t> coordinate) const {
+  const std::vector<const Index*>& on_axis = rules_[rule].on_axis;
+  for (std::size_t i = 0; i < on_axis.size(); ++i) {
+    if (on_axis[i] == nullptr || values[i].empty()) continue;
+    const Place* const place = place_of(*on_axis[i], values[i]);
+    if (place == nullptr) {
+      throw wrong(fmt::format("the map's index '{}' has no number {}", on_axis[i]->document->name, values[i]))
+          .because(fmt::format("its count is {}", on_axis[i]->places.size()));
+    }
+    if (place->coordinate != coordinate[*on_axis[i]->document->axis]) return false;
+  }
+  return true;
+}
+
+std::string MapNames::stored_name(std::size_t rule, const NameValues& values) const {
+  const MapRule& document = map_.rule(rule);
+  if (!document.match.empty()) return values.front();
+  std::vector<std::string> texts;
+  for (const StoredPart& part : rules_[rule].stored) {
+    if (part.is == StoredPart::Is::kValue) {
+      texts.push_back(values[part.value]);
+      continue;
+    }
+    const Place* const place = place_of(*part.index, values[part.value]);
+    if (place == nullptr)
+      throw wrong(fmt::format("the map's index '{}' has no number {}", part.index->document->name, values[part.value]));
+    const bool is_local = part.is == StoredPart::Is::kLocal;
+    texts.push_back(std::to_string(is_local ? place->local + map_.variables().evaluate(part.index->document->offset)
+                                            : place->chunk));
+  }
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  return document.stored.fill(views);
+}
+
+std::string MapNames::logical_name(std::size_t rule, std::size_t segment, NameValues values,
+                                   std::span<const std::int64_t> stack) const {
+  const MapRule& document = map_.rule(rule);
+  if (!document.match.empty()) return values.front();
+  for (std::size_t i = 0; i < stack.size(); ++i) values[rules_[rule].stack[i]] = std::to_string(stack[i]);
+  std::vector<std::string_view> views;
+  for (const std::size_t value : rules_[rule].order[segment]) views.emplace_back(values[value]);
+  return document.logical[segment].fill(views);
+}
+
+MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::int64_t> stack,
+                                        std::span<const std::int64_t> coordinate) const {
+  StackRange range{std::vector<std::int64_t>(stack.size()), {stack.begin(), stack.end()}};
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    const Index* const index = rules_[rule].on_axis[rules_[rule].stack[i]];
+    if (index == nullptr) continue;
+    if (index->document->chunks.text() != "1")
+      throw wrong(fmt::format("the map stacks index '{}', which has chunks", index->document->name));
+    const auto is_here = [&](const Place& place) { return place.coordinate == coordinate[*index->document->axis]; };
+    const auto first = std::ranges::find_if(index->places, is_here);
+    range.begin[i] = first - index->places.begin();
+    range.size[i] = std::ranges::count_if(index->places, is_here);
+  }
+  return range;
+}
+
+std::optional<std::int64_t> MapNames::stated_count(const std::string& index) const {
+  const Index* const found = find_index(index);
+  return found != nullptr && found->document->count ? std::optional(std::ssize(found->places)) : std::nullopt;
+}
+
+}  // namespace shard

@@ -1,0 +1,57 @@
+#include "libshard/map/name_template.h"
+
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+bool is_word(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !text.empty() && std::ranges::all_of(text, fits) && !(text[0] >= '0' && text[0] <= '9');
+}
+
+}  // namespace
+
+NameTemplate::NameTemplate(std::string_view text) : text_(text) {
+  const auto wrong = [&](std::string_view why) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a template of names", text)).because(why);
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool is_doubled = i + 1 < text.size() && text[i + 1] == c;
+    if (c != '{' && c != '}') {
+      literals_.back() += c;
+    } else if (is_doubled) {
+      literals_.back() += c;
+      ++i;
+    } else {
+      const std::size_t end = text.find('}', i);
+      if (c == '}' || end == std::string_view::npos) throw wrong("a brace has no partner");
+      const std::string_view name = text.substr(i + 1, end - i - 1);
+      if (!is_word(name)) throw wrong(fmt::format("'{{{}}}' is not a placeholder", name));
+      const auto known = std::ranges::find(placeholders_, name);
+      places_.push_back(static_cast<std::size_t>(known - placeholders_.begin()));
+      if (known == placeholders_.end()) placeholders_.emplace_back(name);
+      literals_.emplace_back();
+      i = end;
+    }
+  }
+}
+
+std::string NameTemplate::fill(std::span<const std::string_view> values) const {
+  std::string name = literals_.front();
+  for (std::size_t i = 0; i < places_.size(); ++i) name.append(values[places_[i]]).append(literals_[i + 1]);
+  return name;
+}
+
+std::string NameTemplate::literal_pattern(std::size_t literal) const { return RE2::QuoteMeta(literals_[literal]); }
+
+}  // namespace shard

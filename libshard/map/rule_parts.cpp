@@ -1,0 +1,381 @@
+#include "libshard/map/rule_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/index_walk.h"
+#include "libshard/map/dim_runs.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::size_t kMaxBoxes = 1 << 20;
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+bool swaps_last(const MapPermute& permute) { return permute.kind == MapPermute::Kind::kTranspose; }
+
+/// A shape with its last two dimensions swapped.
+Sizes swapped(Sizes shape, const std::string& where) {
+  if (shape.size() < 2) throw wrong(fmt::format("{} cannot transpose a tensor of {}", where, to_string(shape)));
+  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  return shape;
+}
+
+Sizes permuted(const MapPermute& permute, const Sizes& shape, const std::string& where) {
+  return swaps_last(permute) ? swapped(shape, where) : shape;
+}
+
+/// One rule for one coordinate.
+class PartMaker {
+ public:
+  PartMaker(const ModelMap& map, const RuleTensors& tensors, std::span<const std::int64_t> coordinate)
+      : map_(map), rule_(map.rule(tensors.rule)), coordinate_(coordinate) {
+    for (std::size_t i = 0; i < tensors.shapes.size(); ++i) {
+      shapes_.push_back(permuted(rule_.permute[i], tensors.shapes[i], rule_.where));
+    }
+    check_shapes();
+  }
+
+  /// The local shape without stacked dimensions; then runs_ are set.
+  Sizes cut() {
+    Sizes local;
+    for (int d = 0; d < dims(); ++d) {
+      Sizes sizes;
+      if (is_concat(d)) {
+        for (const Sizes& shape : shapes_) sizes.push_back(shape[static_cast<std::size_t>(d)]);
+      } else {
+        sizes.push_back(shapes_[0][static_cast<std::size_t>(d)]);
+      }
+      runs_.emplace_back();
+      local.push_back(cut_dim(d, sizes));
+    }
+    return local;
+  }
+
+  /// Calls `add(segment, runs)`, one run a dimension, for each box of a segment.
+  template <class Add>
+  void for_each_box(Add&& add) const {
+    for (std::size_t segment = 0; segment < shapes_.size(); ++segment) {
+      std::vector<std::vector<DimRun>> lists;
+      for (int d = 0; d < dims(); ++d) lists.push_back(runs_of(d, segment));
+      Sizes counts;
+      for (const auto& list : lists) counts.push_back(std::ssize(list));
+      if (is_empty(counts)) continue;
+      Sizes at(counts.size());
+      std::vector<DimRun> chosen(counts.size());
+      do {
+        for (std::size_t d = 0; d < at.size(); ++d) chosen[d] = lists[d][static_cast<std::size_t>(at[d])];
+        add(segment, chosen);
+      } while (next_index<std::int64_t>(at, counts) >= 0);
+    }
+  }
+
+  std::int64_t padding_begin() const { return padding_begin_; }
+  int dims() const { return static_cast<int>(shapes_[0].size()); }
+  const MapRule& rule() const { return rule_; }
+
+ private:
+  bool is_concat(int d) const { return rule_.concat && rule_.concat->dim == d; }
+
+  void check_shapes() const {
+    const Sizes& first = shapes_[0];
+    const auto has = [&](int dim) { return dim < std::ssize(first); };
+    if (rule_.concat && !has(rule_.concat->dim)) throw lacks_dim(rule_.concat->dim);
+    if (rule_.pad && !has(rule_.pad->dim)) throw lacks_dim(rule_.pad->dim);
+    for (const MapCut& cut : rule_.shard) {
+      if (!has(cut.dim)) throw lacks_dim(cut.dim);
+    }
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      bool fits = shapes_[i].size() == first.size();
+      for (int d = 0; fits && d < std::ssize(first); ++d) {
+        const auto at = static_cast<std::size_t>(d);
+        fits = is_concat(d) || shapes_[i][at] == first[at];
+      }
+      if (!fits) {
+        throw wrong(fmt::format("{} cannot concatenate tensors of {} and {}", rule_.where, to_string(first),
+                                to_string(shapes_[i])))
+            .expected(to_string(first))
+            .found(to_string(shapes_[i]));
+      }
+      check_size(i);
+    }
+  }
+
+  /// A size that the document states must be the tensor's.
+  void check_size(std::size_t segment) const {
+    if (!rule_.concat || rule_.concat->sizes.empty()) return;
+    const std::int64_t stated = map_.variables().evaluate(rule_.concat->sizes[segment]);
+    const std::int64_t size = shapes_[segment][static_cast<std::size_t>(rule_.concat->dim)];
+    if (stated == size) return;
+    throw wrong(fmt::format("{}: segment {} has another size than the map says", rule_.where, segment))
+        .expected(stated)
+        .found(size);
+  }
+
+  Error lacks_dim(int dim) const {
+    return wrong(
+        fmt::format("{} names dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(shapes_[0])));
+  }
+
+  DimCut number_of(const MapCut& cut, std::int64_t replicas) const {
+    DimCut numbers{cut.split, map_.mesh()[cut.axis], coordinate_[cut.axis], {}};
+    if (replicas < 1 || numbers.parts % replicas != 0) {
+      throw wrong(fmt::format("{}: {} replicas do not divide {} ranks", rule_.where, replicas, numbers.parts));
+    }
+    numbers.parts /= replicas;
+    numbers.index /= replicas;
+    for (const Expression& width : cut.widths) numbers.widths.push_back(map_.variables().evaluate(width));
+    return numbers;
+  }
+
+  DimRange cut_all(int d, std::int64_t n, std::int64_t replicas) const {
+    DimRange range{0, n};
+    for (const MapCut& cut : rule_.shard) {
+      if (cut.dim != d) continue;
+      const DimRange part = cut_range(range.size, number_of(cut, replicas), rule_.where);
+      range = {range.begin + part.begin, part.size};
+    }
+    return range;
+  }
+
+  /// \returns the local size.
+  std::int64_t cut_dim(int d, std::span<const std::int64_t> sizes) {
+    std::vector<DimRun>& runs = runs_.back();
+    if (is_concat(d) && rule_.concat->per_segment) {
+      std::int64_t local = 0;
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        const std::vector<Expression>& replicas = rule_.concat->replicas;
+        const DimRange range = cut_all(d, sizes[i], replicas.empty() ? 1 : map_.variables().evaluate(replicas[i]));
+        if (range.size > 0) runs.push_back({i, range.begin, local, 1, range.size});
+        local += range.size;
+      }
+      return local;
+    }
+    std::int64_t total = 0;
+    for (const std::int64_t size : sizes) total = checked_add(total, size);
+    const DimRange range = cut_all(d, padded(d, total), 1);
+    if (rule_.pad && rule_.pad->dim == d) padding_begin_ = std::clamp(total - range.begin, std::int64_t{0}, range.size);
+    runs = interleaved_runs(sizes, is_concat(d) ? map_.variables().evaluate(rule_.concat->interleave) : 1, range,
+                            rule_.where);
+    return range.size;
+  }
+
+  std::int64_t padded(int d, std::int64_t n) const {
+    if (!rule_.pad || rule_.pad->dim != d) return n;
+    const std::int64_t to = map_.variables().evaluate(rule_.pad->to, n);
+    if (to >= n) return to;
+    throw wrong(fmt::format("{} pads {} to {}, which is less", rule_.where, n, to));
+  }
+
+  std::vector<DimRun> runs_of(int d, std::size_t segment) const {
+    const auto at = static_cast<std::size_t>(d);
+    std::vector<DimRun> runs = runs_[at];
+    if (is_concat(d)) std::erase_if(runs, [&](const DimRun& run) { return run.segment != segment; });
+    const MapPermute& permute = rule_.permute[segment];
+    const bool is_rotary =
+        permute.kind == MapPermute::Kind::kHalfToPairs || permute.kind == MapPermute::Kind::kPairsToHalf;
+    if (d > 0 || !is_rotary) return runs;
+    return without_rotary(runs, permute.kind, shapes_[segment][0], map_.variables().evaluate(permute.heads),
+                          rule_.where);
+  }
+
+  const ModelMap& map_;
+  const MapRule& rule_;
+  std::span<const std::int64_t> coordinate_;
+  std::vector<Sizes> shapes_;  ///< Permuted.
+  std::vector<std::vector<DimRun>> runs_;
+  std::int64_t padding_begin_ = 0;  ///< Local, where the rule pads.
+};
+
+/// `shape` with the stacked dimensions put in. \throws Error kInvalidArgument  one beyond the others
+Sizes with_stack(Sizes shape, const MapRule& rule, std::span<const std::int64_t> sizes) {
+  for (std::size_t i = 0; i < rule.stack.size(); ++i) {
+    if (rule.stack[i].dim > std::ssize(shape)) throw wrong(rule.where + ": stack names a dimension past the last");
+    shape.insert(shape.begin() + rule.stack[i].dim, sizes[i]);
+  }
+  return shape;
+}
+
+/// For each dimension without stacked ones its place among all of them.
+std::vector<int> places_of_dims(const MapRule& rule, int dims) {
+  std::vector<int> places(static_cast<std::size_t>(dims));
+  std::iota(places.begin(), places.end(), 0);
+  for (const MapStack& stack : rule.stack) {
+    for (int& place : places) place += place >= stack.dim ? 1 : 0;
+  }
+  return places;
+}
+
+}  // namespace
+
+std::int64_t RuleTensors::stacked() const {
+  return std::accumulate(stack.begin(), stack.end(), std::int64_t{1}, checked_mul);
+}
+
+bool is_on(const ModelMap& map, const MapRule& rule, std::span<const std::int64_t> coordinate) {
+  return std::ranges::all_of(rule.on, [&](const MapOn& on) {
+    return std::ranges::any_of(on.coordinates, [&](std::int64_t wanted) {
+      return (wanted < 0 ? wanted + map.mesh()[on.axis] : wanted) == coordinate[on.axis];
+    });
+  });
+}
+
+RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span<const std::int64_t> coordinate,
+                      std::span<const std::int64_t> stack_begin, std::span<const std::int64_t> stack_size,
+                      Arena& arena) {
+  PartMaker maker(map, tensors, coordinate);
+  const MapRule& rule = maker.rule();
+  RankPart part;
+  part.shape = with_stack(maker.cut(), rule, stack_size);
+  const std::vector<int> places = places_of_dims(rule, maker.dims());
+  const auto dims = static_cast<std::size_t>(maker.dims());
+  const auto segments = static_cast<std::int64_t>(tensors.shapes.size());
+  if (is_empty(stack_size)) return part;
+  Sizes at(stack_size.size());
+  do {
+    std::int64_t position = 0;
+    Sizes begin(part.shape.size());
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      position = position * tensors.stack[i] + stack_begin[i] + at[i];
+      begin[static_cast<std::size_t>(rule.stack[i].dim)] = at[i];
+    }
+    maker.for_each_box([&](std::size_t segment, std::span<const DimRun> runs) {
+      if (part.boxes.size() == kMaxBoxes) {
+        throw Error(ErrorCode::kUnsupported,
+                    fmt::format("{} makes more than {} boxes of a tensor", rule.where, kMaxBoxes));
+      }
+      Sizes offsets(dims), sizes(dims), axis(dims), step(dims);
+      for (std::size_t d = 0; d < dims; ++d) {
+        const bool is_swapped = swaps_last(rule.permute[segment]) && d + 2 >= dims;
+        const std::size_t logical = is_swapped ? 2 * dims - 3 - d : d;
+        offsets[logical] = runs[d].logical;
+        sizes[logical] = runs[d].length;
+        axis[logical] = places[d];
+        step[logical] = runs[d].step;
+        begin[static_cast<std::size_t>(places[d])] = runs[d].local;
+      }
+      part.boxes.push_back({static_cast<std::uint32_t>(position * segments + static_cast<std::int64_t>(segment)),
+                            arena.dims(offsets), arena.dims(sizes), arena.dims(begin), arena.dims(axis),
+                            arena.dims(step)});
+    });
+  } while (!at.empty() && next_index<std::int64_t>(at, stack_size) >= 0);
+  if (rule.pad &&
+      maker.padding_begin() < part.shape[static_cast<std::size_t>(places[static_cast<std::size_t>(rule.pad->dim)])]) {
+    part.has_padding = true;
+    part.padded_dim = places[static_cast<std::size_t>(rule.pad->dim)];
+    part.padding_begin = maker.padding_begin();
+  }
+  return part;
+}
+
+namespace {
+
+/// Answers what was stored, from what is.
+class ShapeFinder {
+ public:
+  using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
+
+  ShapeFinder(const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate, const ShapeAt& shape_at)
+      : map_(map), rule_(map.rule(rule)), coordinate_(coordinate.begin(), coordinate.end()), shape_at_(shape_at) {
+    tensors_.rule = rule;
+  }
+
+  RuleTensors run() {
+    const Sizes base = unstacked(coordinate_, &tensors_.stack);
+    tensors_.shapes.assign(rule_.logical.size(), Sizes());
+    for (int d = 0; d < std::ssize(base); ++d) {
+      const bool is_concat = rule_.concat && rule_.concat->dim == d;
+      for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
+        tensors_.shapes[i].push_back(is_concat ? segment_size(d, i) : true_size(d));
+      }
+    }
+    for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
+      if (swaps_last(rule_.permute[i])) tensors_.shapes[i] = swapped(tensors_.shapes[i], rule_.where);
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  /// The stored shape at a coordinate without stacked dimensions; their sizes go to `stack`.
+  Sizes unstacked(std::span<const std::int64_t> coordinate, std::vector<std::int64_t>* stack) const {
+    const std::span<const std::int64_t> stored = shape_at_(coordinate);
+    Sizes shape(stored.begin(), stored.end());
+    for (std::size_t i = rule_.stack.size(); i-- > 0;) {
+      const int dim = rule_.stack[i].dim;
+      if (dim >= std::ssize(shape)) {
+        throw wrong(
+            fmt::format("{} stacks dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(stored)));
+      }
+      if (stack != nullptr) stack->insert(stack->begin(), shape[static_cast<std::size_t>(dim)]);
+      shape.erase(shape.begin() + dim);
+    }
+    return shape;
+  }
+
+  /// The size of a dimension over all ranks that have parts of it, with its padding.
+  std::int64_t whole_size(int d) const {
+    Sizes at = coordinate_, counts(at.size(), 1);
+    for (const MapCut& cut : rule_.shard) {
+      if (cut.dim == d) counts[cut.axis] = map_.mesh()[cut.axis];
+    }
+    Sizes index(at.size());
+    std::int64_t size = 0;
+    do {
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        if (counts[i] > 1) at[i] = index[i];
+      }
+      const Sizes shape = unstacked(at, nullptr);
+      if (d >= std::ssize(shape)) throw wrong(rule_.where + ": ranks store tensors of different dimensions");
+      size = checked_add(size, shape[static_cast<std::size_t>(d)]);
+    } while (!index.empty() && next_index<std::int64_t>(index, counts) >= 0);
+    return size;
+  }
+
+  std::int64_t stated_size(std::size_t segment) const {
+    return map_.variables().evaluate(rule_.concat->sizes[segment]);
+  }
+
+  std::int64_t true_size(int d) const {
+    const bool is_padded = rule_.pad && rule_.pad->dim == d;
+    if (!is_padded) return whole_size(d);
+    if (rule_.pad->true_size) return map_.variables().evaluate(*rule_.pad->true_size);
+    throw wrong(fmt::format("cannot undo {}: the document does not state the true size of what is padded", rule_.where))
+        .because("its pad has no key 'true'");
+  }
+
+  std::int64_t segment_size(int d, std::size_t segment) const {
+    if (!rule_.concat->sizes.empty()) return stated_size(segment);
+    const std::size_t segments = rule_.logical.size();
+    if (segments == 1) return true_size(d);
+    if (!rule_.concat->is_equal) {
+      throw wrong(fmt::format("cannot undo {}: the document does not state the sizes of its segments", rule_.where))
+          .because("its concat has no key 'sizes'");
+    }
+    const std::int64_t whole = true_size(d), count = static_cast<std::int64_t>(segments);
+    if (whole % count == 0) return whole / count;
+    throw wrong(fmt::format("{} cannot cut {} into {} equal segments", rule_.where, whole, count)).found(whole);
+  }
+
+  const ModelMap& map_;
+  const MapRule& rule_;
+  Sizes coordinate_;
+  const ShapeAt& shape_at_;
+  RuleTensors tensors_;
+};
+
+}  // namespace
+
+RuleTensors tensors_of_stored(
+    const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
+    const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at) {
+  return ShapeFinder(map, rule, coordinate, shape_at).run();
+}
+
+}  // namespace shard

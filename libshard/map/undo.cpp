@@ -1,0 +1,325 @@
+#include "libshard/map/undo.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/index_walk.h"
+#include "libshard/map/compose.h"
+#include "libshard/map/map_names.h"
+#include "libshard/map/rule_use.h"
+
+namespace shard {
+
+namespace {
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+/// Stored tensors of one rule and one set of values: one a rank of the mesh.
+struct Group {
+  std::size_t rule = 0;
+  NameValues values{};
+  std::int32_t rank = -1;               ///< Of an entry that is one rank's own, without a mesh.
+  std::vector<std::uint32_t> stored{};  ///< By rank of the mesh, or kNoIndex.
+};
+
+}  // namespace
+
+/// The making of an UndoneMap.
+class Undoing {
+ public:
+  Undoing(const Catalog& stored, const ModelMap& map, UndoneMap& made)
+      : stored_(stored), map_(map), names_(map), use_(map), made_(made) {}
+
+  void run(const std::function<bool(std::string_view)>& leaves_out) {
+    FirstNames unmatched;
+    for (std::uint32_t i = 0; i < stored_.tensors.size(); ++i) {
+      const Tensor& tensor = stored_.tensors[i];
+      if (take(i)) continue;
+      if (leaves_out && leaves_out(tensor.name)) {
+        made_.left_out_.emplace_back(tensor.name);
+      } else if (map_.document().copies_unmatched) {
+        copy(i);
+      } else {
+        unmatched.add(tensor.name);
+      }
+    }
+    if (unmatched.count() > 0) throw unmatched_error(unmatched);
+    made_.warnings_ = use_.check();
+    for (const Group& group : groups_) undo(group);
+    finish();
+  }
+
+ private:
+  static Error unmatched_error(const FirstNames& names) {
+    return wrong(fmt::format("cannot map {} {}: no rule of the map matches",
+                             names.count() == 1 ? "the tensor" : "tensors", names.text()))
+        .suggest(Remedy::kExclude);
+  }
+
+  bool has_mesh() const { return !map_.mesh().empty(); }
+
+  /// Puts the tensor into its group. \returns false where no rule matches
+  bool take(std::uint32_t index) {
+    const Tensor& tensor = stored_.tensors[index];
+    std::optional<NameMatch> match = map_.match_stored(tensor.name);
+    if (!match) return false;
+    const std::int64_t rank = has_mesh() ? std::max(tensor.rank, 0) : 0;
+    if (rank >= map_.ranks()) {
+      throw wrong(
+          fmt::format("cannot map '{}' of rank {}: the map's mesh has {} ranks", tensor.name, rank, map_.ranks()));
+    }
+    std::optional<NameValues> values = names_.values_of_stored(*match, map_.coordinate_of(rank));
+    if (!values) return false;
+    use_.add(match->rule);
+    if (!map_.rule(match->rule).match.empty() && !has_mesh() && is_plain(map_.rule(match->rule)))
+      return copy(index), true;
+    Group& group = find_group(match->rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
+    if (group.stored[static_cast<std::size_t>(rank)] != kNoIndex) {
+      throw wrong(fmt::format("cannot map '{}': rank {} holds it twice", tensor.name, rank)).of_tensor(tensor.name);
+    }
+    group.stored[static_cast<std::size_t>(rank)] = index;
+    return true;
+  }
+
+  static bool is_plain(const MapRule& rule) {
+    return !rule.concat && rule.shard.empty() && !rule.pad && rule.permute[0].kind == MapPermute::Kind::kNone;
+  }
+
+  Group& find_group(std::size_t rule, NameValues values, std::int32_t rank) {
+    std::string key = fmt::format("{} {}", rule, rank);
+    for (const std::string& value : values) key.append(1, '\0').append(value);
+    const auto [index, is_new] = group_of_.try_emplace(std::move(key), static_cast<std::uint32_t>(groups_.size()));
+    if (is_new) {
+      groups_.push_back({rule, std::move(values), rank, {}});
+      groups_.back().stored.resize(static_cast<std::size_t>(map_.ranks()), kNoIndex);
+    }
+    return groups_[index];
+  }
+
+  void copy(std::uint32_t index) {
+    const Tensor& tensor = stored_.tensors[index];
+    UndoneMap::Entry entry;
+    entry.name = tensor.name;
+    entry.path = tensor.path;
+    entry.shape = tensor.shape;
+    entry.dtype = tensor.dtype;
+    entry.rank = tensor.rank;
+    entry.links.push_back({.stored = index, .is_whole = true});
+    made_.entries_.push_back(std::move(entry));
+    ++made_.copied_;
+  }
+
+  std::int64_t rank_of(std::span<const std::int64_t> coordinate) const {
+    std::int64_t rank = 0;
+    for (std::size_t i = 0; i < coordinate.size(); ++i) rank = rank * map_.mesh()[i] + coordinate[i];
+    return rank;
+  }
+
+  const Tensor& stored_at(const Group& group, std::int64_t rank) const {
+    const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
+    if (index != kNoIndex) return stored_.tensors[index];
+    const std::string name = names_.stored_name(group.rule, group.values);
+    throw Error(ErrorCode::kNotFound, fmt::format("rank {} lacks its part of '{}'", rank, name))
+        .of_tensor(name)
+        .of_rank(static_cast<int>(rank));
+  }
+
+  void undo(const Group& group) {
+    const auto first = std::ranges::find_if(group.stored, [](std::uint32_t index) { return index != kNoIndex; });
+    const Tensor& model = stored_.tensors[*first];
+    try {
+      const RuleTensors tensors = find_tensors(group, first - group.stored.begin());
+      const std::size_t base = add_entries(group, tensors, model);
+      for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) add_part(group, tensors, base, rank);
+    } catch (Error& error) {
+      throw error.tensor().empty() ? error.of_tensor(model.name) : error;
+    }
+  }
+
+  RuleTensors find_tensors(const Group& group, std::int64_t first_rank) const {
+    RuleTensors tensors = tensors_of_stored(
+        map_, group.rule, map_.coordinate_of(first_rank),
+        [&](std::span<const std::int64_t> coordinate) { return stored_at(group, rank_of(coordinate)).shape.span(); });
+    const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      const std::optional<std::int64_t> count = names_.stated_count(stack[i].index);
+      if (count) tensors.stack[i] = *count;  // The part's shape shows whether it fits.
+    }
+    return tensors;
+  }
+
+  /// \returns the index of the first one
+  std::size_t add_entries(const Group& group, const RuleTensors& tensors, const Tensor& model) {
+    const std::size_t base = made_.entries_.size();
+    const MapRule& rule = map_.rule(group.rule);
+    std::vector<std::int64_t> at(tensors.stack.size());
+    if (is_empty(tensors.stack)) return base;
+    do {
+      for (std::size_t segment = 0; segment < tensors.shapes.size(); ++segment) {
+        made_.arena_->charge(Charge::kEntries);
+        UndoneMap::Entry entry;
+        entry.name = made_.arena_->copy(names_.logical_name(group.rule, segment, group.values, at));
+        entry.shape = made_.arena_->dims(tensors.shapes[segment]);
+        entry.dtype = model.dtype;
+        entry.rank = group.rank;
+        entry.is_alias = rule.is_alias;
+        entry.compares_replicas = rule.reduce == ReduceRule::kEqual;
+        if (entry.name == model.name) entry.path = model.path;
+        made_.entries_.push_back(std::move(entry));
+      }
+    } while (!at.empty() && next_index<std::int64_t>(at, tensors.stack) >= 0);
+    return base;
+  }
+
+  void add_part(const Group& group, const RuleTensors& tensors, std::size_t base, std::int64_t rank) {
+    const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
+    const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
+    const bool is_held =
+        is_on(map_, map_.rule(group.rule), coordinate) && names_.is_at(group.rule, group.values, coordinate);
+    if (!is_held && index == kNoIndex) return;
+    const Tensor& tensor = stored_at(group, rank);
+    if (!is_held) {
+      throw wrong(fmt::format("cannot map '{}': rank {} holds it, but by the map does not", tensor.name, rank));
+    }
+    const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
+    const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
+    check_same(tensor, part, group, tensors);
+    for (const MapBox& box : part.boxes) {
+      made_.arena_->charge(Charge::kChunks);
+      made_.entries_[base + box.member].links.push_back({.stored = index, .box = box});
+    }
+    if (part.has_padding) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
+  }
+
+  void check_same(const Tensor& tensor, const RankPart& part, const Group& group, const RuleTensors& tensors) const {
+    if (!std::ranges::equal(tensor.shape, part.shape)) {
+      throw wrong(
+          fmt::format("cannot map '{}': it has another shape than {} makes", tensor.name, map_.rule(group.rule).where))
+          .of_tensor(tensor.name)
+          .expected(to_string(part.shape))
+          .found(to_string(tensor.shape));
+    }
+    const DType dtype = made_.entries_.empty() || tensors.stacked() == 0 ? tensor.dtype : made_.entries_.back().dtype;
+    if (tensor.dtype == dtype) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' as different dtypes", tensor.name))
+        .of_tensor(tensor.name)
+        .of_kind(FindingKind::kDtypeMismatch)
+        .expected(dtype_name(dtype))
+        .found(dtype_name(tensor.dtype));
+  }
+
+  /// Sorts, and joins aliases with what they repeat.
+  void finish() {
+    std::vector<UndoneMap::Entry>& entries = made_.entries_;
+    std::ranges::stable_sort(entries, [](const UndoneMap::Entry& a, const UndoneMap::Entry& b) {
+      const int order = a.name.compare(b.name);
+      return order != 0 ? order < 0 : a.rank != b.rank ? a.rank < b.rank : a.is_alias < b.is_alias;
+    });
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      UndoneMap::Entry& entry = entries[i];
+      if (kept == 0 || entries[kept - 1].name != entry.name || entries[kept - 1].rank != entry.rank) {
+        if (kept != i) entries[kept] = std::move(entry);
+        ++kept;
+        continue;
+      }
+      UndoneMap::Entry& first = entries[kept - 1];
+      const bool is_same = entry.shape == first.shape && entry.dtype == first.dtype;
+      if (!entry.is_alias || !is_same) {
+        throw wrong(fmt::format("cannot map the checkpoint: two stored tensors make '{}'", entry.name))
+            .of_tensor(entry.name);
+      }
+      first.compares_replicas = first.compares_replicas && entry.compares_replicas;
+      std::ranges::move(entry.links, std::back_inserter(first.links));
+    }
+    entries.resize(kept);
+    std::ranges::sort(made_.paddings_, {}, &UndoneMap::Padding::stored);
+  }
+
+  const Catalog& stored_;
+  const ModelMap& map_;
+  const MapNames names_;
+  RuleUse use_;
+  UndoneMap& made_;
+  std::vector<Group> groups_;
+  HashMap<std::string, std::uint32_t> group_of_;
+};
+
+UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
+                     const std::function<bool(std::string_view)>& leaves_out)
+    : arena_(std::make_shared<Arena>(stored.arena->budget())) {
+  Undoing(stored, map, *this).run(leaves_out);
+}
+
+void UndoneMap::append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const {
+  const std::size_t begin = out.size();
+  for (const Link& link : entry.links) {
+    const Tensor& tensor = stored.tensors[link.stored];
+    if (link.is_whole) {
+      const std::span<const Chunk> chunks = stored.chunks_of(tensor);
+      out.insert(out.end(), chunks.begin(), chunks.end());
+    } else {
+      append_chunks(stored, tensor, link.box, arena, out);
+    }
+  }
+  sort_chunks(stored, std::span(out).subspan(begin));
+}
+
+Catalog UndoneMap::make_catalog(const Catalog& stored) const {
+  Catalog logical = stored;
+  logical.arena = arena_;
+  logical.borrowed.push_back(stored.arena);
+  logical.root = nullptr;
+  logical.tensors.clear();
+  logical.chunks.clear();
+  logical.metadata.erase(kAliasesNote);
+  logical.warnings.insert(logical.warnings.end(), warnings_.begin(), warnings_.end());
+  for (const Entry& entry : entries_) {
+    Tensor tensor;
+    tensor.name = entry.name;
+    tensor.path = entry.path;
+    tensor.shape = entry.shape;
+    tensor.dtype = entry.dtype;
+    tensor.rank = entry.rank;
+    tensor.first_chunk = static_cast<std::uint32_t>(logical.chunks.size());
+    append_entry(stored, entry, *arena_, logical.chunks);
+    tensor.chunk_count = static_cast<std::uint32_t>(logical.chunks.size()) - tensor.first_chunk;
+    if (entry.links.size() == 1 && entry.links[0].is_whole) {
+      tensor.sharding = stored.tensors[entry.links[0].stored].sharding;
+      tensor.damaged = stored.tensors[entry.links[0].stored].damaged;
+    }
+    logical.tensors.push_back(tensor);
+  }
+  validate_catalog(logical);
+  return logical;
+}
+
+void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const {
+  logical.storages = stored.storages;
+  logical.stored = stored.stored;
+  std::vector<Chunk> chunks;
+  for (const std::uint32_t index : tensors) {
+    const Tensor& tensor = logical.tensors[index];
+    chunks.clear();
+    append_entry(stored, entries_[index], *arena_, chunks);
+    std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
+  }
+}
+
+std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {
+  std::vector<std::uint32_t> stored;
+  for (const std::uint32_t tensor : tensors) {
+    for (const Link& link : entries_[tensor].links) stored.push_back(link.stored);
+  }
+  std::ranges::sort(stored);
+  const auto repeated = std::ranges::unique(stored);
+  stored.erase(repeated.begin(), repeated.end());
+  return stored;
+}
+
+}  // namespace shard

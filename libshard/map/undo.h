@@ -1,0 +1,78 @@
+/// \file
+/// Undoing a map: from the tensors that a checkpoint stores to the logical ones, as a catalog whose chunks are views of
+/// the same storages. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/map/model_map.h"
+#include "libshard/map/rule_parts.h"
+
+namespace shard {
+
+/// What a map makes of a checkpoint. Stored tensors are indices into the stored catalog; they do not change while
+/// chunks are located.
+class UndoneMap {
+ public:
+  /// A stored tensor with padding: from position `begin` of dimension `dim` on.
+  struct Padding {
+    std::uint32_t stored;
+    int dim;
+    std::int64_t begin;
+  };
+
+  /// `leaves_out` says of a name that no rule matches whether it is left out; where it is empty, none is. The caller's
+  /// map may go first.
+  /// \throws Error kInvalidArgument  names that no rule matches (the first few named), a rule that must match and does
+  ///   not, two logical tensors of one name, shapes that are not what the map says, a missing variable.
+  /// \throws Error kNotFound         a rank lacks its part of a tensor.
+  UndoneMap(const Catalog& stored, const ModelMap& map, const std::function<bool(std::string_view)>& leaves_out = {});
+
+  /// The logical catalog, validated; it borrows the stored one's arena. `root` and shared views are not taken over.
+  Catalog make_catalog(const Catalog& stored) const;
+  /// Takes over what was located since: storages, and the chunks of these tensors of a catalog of make_catalog's.
+  void refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const;
+  /// The stored tensors that logical ones are made of, each once, rising.
+  std::vector<std::uint32_t> stored_of(std::span<const std::uint32_t> tensors) const;
+  /// Replicas of these must be equal: false where the document says that the first counts.
+  bool compares_replicas(std::uint32_t tensor) const { return entries_[tensor].compares_replicas; }
+  std::span<const Padding> paddings() const { return paddings_; }  ///< By stored tensor.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Names that no rule matched: those that were left out, and those that stay as they are.
+  const std::vector<std::string>& left_out() const { return left_out_; }
+  std::int64_t copied() const { return copied_; }
+
+ private:
+  friend class Undoing;
+  /// A box of a stored tensor; of tensors that stay as they are all of it.
+  struct Link {
+    std::uint32_t stored;
+    bool is_whole = false;
+    MapBox box{};
+  };
+  struct Entry {
+    std::string_view name;
+    Path path;
+    Dims shape;
+    DType dtype{};
+    std::int32_t rank = -1;
+    bool is_alias = false;
+    bool compares_replicas = true;
+    std::vector<Link> links;
+  };
+  void append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const;
+
+  std::shared_ptr<Arena> arena_;
+  std::vector<Entry> entries_;  ///< By name, then rank.
+  std::vector<Padding> paddings_;
+  std::vector<std::string> warnings_, left_out_;
+  std::int64_t copied_ = 0;
+};
+
+}  // namespace shard

@@ -1,0 +1,132 @@
+#include "libshard/map/variables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kConfig = "config.json#", kArguments = "args.";
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+std::string text_of(const MapValue& value) {
+  const auto* number = std::get_if<std::int64_t>(&value);
+  return number != nullptr ? std::to_string(*number) : std::get<std::string>(value);
+}
+
+/// A number where it is one, else a word.
+MapValue read_stated(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && read == end ? MapValue(number) : MapValue(text);
+}
+
+nlohmann::json parse_config(const MapInputs& inputs) {
+  if (inputs.config.empty()) return {};
+  try {
+    return nlohmann::json::parse(inputs.config);
+  } catch (const nlohmann::json::exception& error) {
+    throw wrong(fmt::format("{} is not JSON", inputs.config_file)).in_file(inputs.config_file).because(error.what());
+  }
+}
+
+std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::string& pointer) try {
+  const nlohmann::json::json_pointer at(pointer);
+  if (!config.contains(at)) return std::nullopt;
+  const nlohmann::json& value = config.at(at);
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
+  if (!fits) return std::nullopt;
+  return value.get<std::int64_t>();
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs) {
+  const nlohmann::json config = parse_config(inputs);
+  if (inputs.ranks) values_.emplace_back("ranks", *inputs.ranks);
+  for (const auto& [name, value] : inputs.given) {
+    if (std::ranges::find(document.vars, name, &MapVariable::name) == document.vars.end()) {
+      std::vector<std::string_view> names;
+      for (const MapVariable& variable : document.vars) names.push_back(variable.name);
+      throw wrong(fmt::format("the map has no variable '{}'", name))
+          .expected(fmt::format("{}", fmt::join(names, ", ")))
+          .found(name);
+    }
+  }
+  for (const MapVariable& variable : document.vars) {
+    std::optional<MapValue> found;
+    for (const std::string& from : variable.from) {
+      if (found) break;
+      if (from.starts_with(kConfig)) {
+        found = find_in_config(config, from.substr(kConfig.size()));
+      } else if (inputs.argument) {
+        found = inputs.argument(std::string_view(from).substr(kArguments.size()));
+      }
+    }
+    const auto stated = std::ranges::find(inputs.given, variable.name, [](const auto& each) { return each.first; });
+    if (stated != inputs.given.end()) {
+      const MapValue value = read_stated(stated->second);
+      if (found && *found != value) {
+        throw wrong(fmt::format("'{}' is stated as {}, but the checkpoint or its config.json says {}", variable.name,
+                                text_of(value), text_of(*found)))
+            .expected(text_of(*found))
+            .found(text_of(value));
+      }
+      found = value;
+    }
+    sources_.emplace_back(variable.name, fmt::format("{}", fmt::join(variable.from, ", ")));
+    if (!found && variable.value) {
+      try {
+        found = evaluate(*variable.value);
+      } catch (const Error&) {
+        continue;  // It is made of one that is missing, which is named when this one is asked for.
+      }
+    }
+    if (found) values_.emplace_back(variable.name, *found);
+  }
+}
+
+const MapValue* MapVariables::find(std::string_view name) const {
+  const auto found = std::ranges::find(values_, name, [](const auto& each) -> std::string_view { return each.first; });
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::int64_t MapVariables::number(std::string_view name) const {
+  const MapValue* const value = find(name);
+  if (value == nullptr) throw missing(name);
+  if (const auto* number = std::get_if<std::int64_t>(value)) return *number;
+  throw wrong(fmt::format("the map's variable '{}' is not a number", name)).found(std::get<std::string>(*value));
+}
+
+Error MapVariables::missing(std::string_view name) const {
+  Error error(ErrorCode::kInvalidArgument, fmt::format("the map needs '{}', which nothing states", name));
+  const auto source =
+      std::ranges::find(sources_, name, [](const auto& each) -> std::string_view { return each.first; });
+  if (source == sources_.end()) return error.because("the document's vars do not have it");
+  if (!source->second.empty()) error.because(fmt::format("it would come from {}", source->second));
+  return error.suggest(Remedy::kNameReference).suggest(Remedy::kStateVariable, name);
+}
+
+std::int64_t MapVariables::evaluate(const Expression& expression) const {
+  return expression.evaluate([this](std::string_view name) { return number(name); });
+}
+
+std::int64_t MapVariables::evaluate(const Expression& expression, std::int64_t n) const {
+  return expression.evaluate([&](std::string_view name) { return name == "n" ? n : number(name); });
+}
+
+}  // namespace shard

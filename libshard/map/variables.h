@@ -1,0 +1,59 @@
+/// \file
+/// The numbers and words of a map document: where they are looked up, and their values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/map/document.h"
+
+namespace shard {
+
+using MapValue = std::variant<std::int64_t, std::string>;
+
+/// Where variables may come from.
+struct MapInputs {
+  std::vector<std::pair<std::string, std::string>> given{};  ///< Names and values that the user states.
+  std::string config;                                        ///< The text of a config.json; may be empty.
+  std::string config_file;                                   ///< Its path, for messages.
+  /// The checkpoint's own argument of that name; nothing where it has none. May be empty.
+  std::function<std::optional<MapValue>(std::string_view name)> argument{};
+  std::optional<std::int64_t> ranks{};  ///< The variable `ranks`.
+};
+
+/// Variables by name. Those without a value are missed when they are asked for, not before: a rule that matches nothing
+/// needs none. Pure.
+class MapVariables {
+ public:
+  MapVariables() = default;
+  /// Looks up each variable: the first of its `from` that is there, else what the user states, else its expression.
+  /// \throws Error kInvalidArgument  config.json is not JSON; what the user states contradicts what was found, or names
+  ///   no variable; an expression that cannot be evaluated.
+  MapVariables(const MapDocument& document, const MapInputs& inputs);
+
+  /// Null where it has no value.
+  const MapValue* find(std::string_view name) const;
+  /// \throws Error kInvalidArgument  it has no value, or is a word
+  std::int64_t number(std::string_view name) const;
+  /// The error that says that a variable is missing.
+  Error missing(std::string_view name) const;
+  /// `expression` with these variables.
+  std::int64_t evaluate(const Expression& expression) const;
+  /// With `n` too.
+  std::int64_t evaluate(const Expression& expression, std::int64_t n) const;
+  std::span<const std::pair<std::string, MapValue>> values() const { return values_; }
+
+ private:
+  std::vector<std::pair<std::string, MapValue>> values_;
+  std::vector<std::pair<std::string, std::string>> sources_;  ///< Names, and where each would have come from.
+};
+
+}  // namespace shard

@@ -1,0 +1,95 @@
+#include "libshard/map/document.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/core/error.h"
+#include "libshard/map/builtin_maps.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using ::testing::HasSubstr;
+
+MapDocument parse(const std::string& keys) {
+  return parse_map_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "map.json");
+}
+Error error_of_rule(const std::string& keys) {
+  return test::error_of(
+      [&] { parse(R"("vars": {"kv": 2}, "mesh": {"tp": 4}, "rules": [{"id": "r", )" + keys + "}]"); });
+}
+
+TEST(MapDocument, ReadsEveryKeyOfARule) {
+  const MapDocument document =
+      parse(R"J("name": "m", "vars": {"kv": 2, "hd": {"from": ["args.hd", "config.json#/head_dim"], "value": "kv*4"}},
+    "mesh": {"pp": 2, "tp": "ranks//2"}, "types": {"p": "weight|bias"}, "index": {"l": {"count": 8, "axis": "pp", "chunks": 1}},
+    "strict": {"unmatched": "copy", "unused_rule": "warn"},
+    "rules": [{"id": "qkv", "logical": ["a.{l}.q.{p}", "a.{l}.k.{p}"], "stored": "b.{l_local}.qk.{p}", "on": {"pp": "last"},
+               "concat": {"dim": 0, "sizes": ["kv*hd", "kv*hd"], "per_segment": true, "replicas": [1, "max(1, tp//kv)"]},
+               "shard": [{"axis": "tp", "dim": 0, "split": "chunk"}], "permute": ["rope_half_to_pairs(kv)", null],
+               "reduce": "first", "optional": true}])J");
+  EXPECT_EQ(document.name, "m");
+  ASSERT_EQ(document.mesh.size(), 2u);
+  EXPECT_EQ(document.mesh[1].size.text(), "ranks//2");
+  EXPECT_TRUE(document.copies_unmatched);
+  EXPECT_FALSE(document.must_use_rules);
+  const MapRule& rule = document.rules.at(0);
+  EXPECT_EQ(rule.logical.at(1).text(), "a.{l}.k.{p}");
+  EXPECT_TRUE(rule.concat->per_segment);
+  EXPECT_EQ(rule.concat->replicas.at(1).text(), "max(1, tp//kv)");
+  EXPECT_EQ(rule.shard.at(0).axis, 1u);
+  EXPECT_EQ(rule.shard.at(0).split, CutRule::kChunk);
+  EXPECT_EQ(rule.on.at(0).coordinates, std::vector<std::int64_t>{-1});
+  EXPECT_EQ(rule.permute.at(0).kind, MapPermute::Kind::kHalfToPairs);
+  EXPECT_EQ(rule.permute.at(1).kind, MapPermute::Kind::kNone);
+  EXPECT_EQ(rule.reduce, ReduceRule::kFirst);
+  EXPECT_TRUE(rule.optional);
+}
+
+TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
+  const Error error = error_of_rule(R"("logical": "a", "stored": "b", "concat": {"dmi": 0})");
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.what(), HasSubstr("rules[0].concat has an unknown key 'dmi'"));
+  EXPECT_EQ(error.file(), "map.json");
+}
+
+TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
+  for (const char* keys : {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")",
+                           R"("pad": {"to": 1, "fill": "keep"})", R"("concat": {"widths": [1]})"}) {
+    const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
+    EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
+  }
+}
+
+TEST(MapDocument, RefusesContradictions) {
+  for (const char* keys :
+       {R"("logical": ["a", "b"], "stored": "c")", R"("logical": "a.{l}", "stored": "b")",
+        R"("logical": "a", "stored": "b.{l}")", R"("match": "a", "stored": "b")", R"("match": "(")",
+        R"("logical": "a", "alias": "b", "stored": "c")", R"("logical": "a", "stored": "b{")",
+        R"("logical": "a", "stored": "b", "permute": "turn")",
+        R"("logical": "a", "stored": "b", "shard": [{"axis": "pp"}])",
+        R"("logical": "a", "stored": "b", "when": {"x": 1})", R"("logical": "a", "stored": "b", "pad": {"to": "1 +"})",
+        R"("logical": "a", "stored": "b", "reduce": "median")",
+        R"("logical": ["a", "b"], "stored": "c", "concat": {"sizes": [1]})",
+        R"("logical": ["a", "b"], "stored": "c", "concat": {"replicas": [1, 1]})"}) {
+    EXPECT_EQ(error_of_rule(keys).code(), ErrorCode::kInvalidArgument) << keys;
+  }
+}
+
+TEST(MapDocument, RefusesAKeyThatAppearsTwice) {
+  const Error error = test::error_of([] { parse(R"("name": "a", "name": "b", "rules": [])"); });
+  EXPECT_THAT(error.what(), HasSubstr("appears twice"));
+}
+
+TEST(MapDocument, EveryBuiltInMapIsOne) {
+  for (const BuiltinMap& map : builtin_maps()) {
+    EXPECT_EQ(parse_map_document(map.text, std::string(map.name)).name, map.name);
+  }
+  EXPECT_NE(find_builtin_map("hf-v5"), nullptr);
+  EXPECT_EQ(find_builtin_map("hf-v6"), nullptr);
+}
+
+}  // namespace
+}  // namespace shard
