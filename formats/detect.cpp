@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "formats/deepspeed/format.h"
-#include "formats/finder.h"
 #include "formats/foreign.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
@@ -143,26 +142,32 @@ std::vector<std::string_view> names_of(std::span<const Format* const> all) {
 
 }  // namespace
 
-const Format& detect_format(const Source& source) {
+Recognised recognise(const Source& source) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   const std::vector<const Format*> fitting = fitting_formats(source);
   if (fitting.empty()) {
-    if (const KnownFormat* known = known_format_of(source); known != nullptr) return format_named(known->name);
+    if (const KnownFormat* known = known_format_of(source); known != nullptr) return {&format_named(known->name)};
   }
   if (fitting.size() > 1) throw_several(source, fitting);
   // A folder of torch.save files may be that of a framework.
   const bool is_sure =
       fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
-  if (is_sure) return *fitting.front();
+  if (is_sure) return {fitting.front()};
   if (auto error = foreign_kind(source)) throw Error(*error);
   const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
   const Format* const format = is_one ? fitting.front() : format_by_names(source);
-  if (format != nullptr) return *format;
-  if (const std::vector<FoundCheckpoint> found = find_below(source); !found.empty()) throw_above(source, found);
-  if (fitting.size() == 1) return *fitting.front();
+  if (format != nullptr) return {format};
+  if (std::vector<FoundCheckpoint> found = find_below(source); !found.empty()) return {nullptr, std::move(found)};
+  if (fitting.size() == 1) return {fitting.front()};
   throw Error(
       not_a_checkpoint(source).because(fmt::format("the content fits none of: {}", fmt::join(format_names(), ", "))));
+}
+
+const Format& detect_format(const Source& source) {
+  const Recognised recognised = recognise(source);
+  if (recognised.format == nullptr) throw_above(source, recognised.below);
+  return *recognised.format;
 }
 
 }  // namespace shard

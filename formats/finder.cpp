@@ -21,7 +21,12 @@ constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
 /// How the names of files begin that trainers write beside a checkpoint.
 constexpr std::array<std::string_view, 6> kSideFiles{"training_args", "scheduler", "rng_state",
                                                      "random_states", "scaler",    "sampler"};
-constexpr std::string_view kWorldSize = "world_size_";
+constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim";
+/// What trainers call states that are not a model's.
+constexpr std::array<std::string_view, 4> kOtherStates{kOptimizer, "extra_state", "dataloader", "scheduler"};
+/// verl's name of the last step that was saved whole.
+constexpr const char *kLastStep = "latest_checkpointed_iteration.txt", *kStepFolder = "global_step_";
+constexpr std::int64_t kMaxStepBytes = 32;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -84,7 +89,7 @@ std::int64_t number_in(const std::string& name) {
 
 /// Models come before what lies beside them, and optimizers last.
 int order_of(std::string_view name) {
-  if (name.find("optim") != std::string_view::npos) return 2;
+  if (name.find(kOptimizer) != std::string_view::npos) return 2;
   return name.find("model") != std::string_view::npos ? 0 : 1;
 }
 
@@ -117,7 +122,7 @@ class Finder {
         const std::string path = join_path(folder, name);
         if (is_done()) return;
         if (probe(path)) {
-          add(Kind::kFolder, path);
+          add({Kind::kFolder, path});
         } else if (depth + 1 < kMaxDepth) {
           look_in(path, depth + 1);
         } else {
@@ -146,8 +151,8 @@ class Finder {
   bool probe(const std::string& path) { return probes_left_-- > 0 && is_checkpoint_(source_of(path)); }
   Source source_of(const std::string& path) const { return {&store_, {path}}; }
 
-  void add(Kind kind, const std::string& path) {
-    if (found_.size() < kMaxFound) found_.push_back({kind, path});
+  void add(FoundCheckpoint found) {
+    if (found_.size() < kMaxFound) found_.push_back(std::move(found));
   }
 
   /// Sets of files that lie in `folder` itself.
@@ -168,7 +173,10 @@ class Finder {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
     const bool are_ranks = are_of_ranks(names) && kTorchRanksFormat.detect(source_of(first));
-    add(are_ranks ? Kind::kFiles : Kind::kFile, are_ranks ? join_path(folder, pattern_of(names)) : first);
+    if (!are_ranks) return add({Kind::kFile, first});
+    FoundCheckpoint found{Kind::kFiles, join_path(folder, pattern_of(names))};
+    for (const std::string& name : names) found.files.push_back(join_path(folder, name));
+    add(std::move(found));
   }
 
   const SourceStore& store_;
@@ -177,7 +185,32 @@ class Finder {
   int names_left_ = kMaxNames, probes_left_ = kMaxProbes;
 };
 
+bool is_other_state(const FoundCheckpoint& found) {
+  const std::string name = base_name(found.path);
+  return is_side_file(name) ||
+         std::ranges::any_of(kOtherStates, [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
+/// The folder of the step that a trainer says is the last; empty where no file says so.
+std::string last_step(const SourceStore& store, const std::string& folder) {
+  const std::string path = join_path(folder, kLastStep);
+  if (store.status(path).kind != FileKind::kFile) return {};
+  const std::vector<std::byte> bytes = read_whole(*store.open(path), kMaxStepBytes);
+  std::string number(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  while (!number.empty() && !is_digit(number.back())) number.pop_back();
+  return join_path(folder, kStepFolder + number) + "/";
+}
+
 }  // namespace
+
+std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found) {
+  std::erase_if(found, is_other_state);
+  if (found.size() < 2) return found;
+  const std::string last = last_step(*source.store, source.paths.front());
+  const auto is_older = [&](const FoundCheckpoint& each) { return !each.path.starts_with(last); };
+  if (!last.empty() && !std::ranges::all_of(found, is_older)) std::erase_if(found, is_older);
+  return found;
+}
 
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint) {
   return Finder(*source.store, is_checkpoint).find(source.paths.front());
@@ -186,7 +219,8 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 bool holds_several_sets(const Source& source) {
   const auto sets = sets_in(source);
   return sets.size() > 1 && std::ranges::any_of(sets, [](const auto& set) {
-           return are_of_ranks(set.second) || is_side_file(set.second.front());
+           const std::string& name = set.second.front();
+           return are_of_ranks(set.second) || is_side_file(name) || name.starts_with(kOptimizer);
          });
 }
 

@@ -19,6 +19,10 @@ struct FoundCheckpoint {
   };
   Kind kind;
   std::string path;
+  std::vector<std::string> files{};  ///< Of kFiles: what the pattern stands for.
+
+  /// What to open.
+  std::vector<std::string> paths() const { return kind == Kind::kFiles ? files : std::vector{path}; }
 };
 
 /// True for what can be opened as it is.
@@ -29,8 +33,13 @@ using IsCheckpoint = std::function<bool(const Source& source)>;
 /// most 4096 names are looked at and 64 folders or files probed. Finds at most 8.
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint);
 
+/// Of what was found the checkpoints that may hold a model's tensors: all but those of optimizers and of a trainer's own
+/// state. Where a trainer's file names the last of several steps, those of that step only.
+std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
+
 /// True where the files of torch's suffixes in the one folder of `source` are of several sets by their names, which no
-/// save by ranks writes: model_rank_#.pt and optim_rank_#.pt, or rank_#.pt and a trainer's scheduler.pt.
+/// save by ranks writes: model_rank_#.pt and optim_rank_#.pt, model.bin and optimizer.bin, or rank_#.pt and a trainer's
+/// scheduler.pt.
 bool holds_several_sets(const Source& source);
 
 }  // namespace shard

@@ -37,7 +37,7 @@ struct Work {
   std::optional<ManifestRequest> manifest;
 };
 
-CopyJob make_job(const Session& session, const Options& options, const Work& work) {
+CopyJob make_job(const Session& session, const Options& options, const CopyVerb& verb, const Work& work) {
   const WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
   CopyJob job;
   job.reader = work.source.reader.get();
@@ -45,7 +45,10 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
   job.traits = traits_of(*work.form.format, write);
   // A map makes tensors of parts of others, which would keep all of those.
   if (work.source.is_mapped) job.traits.sharing = false;
-  job.make_writer = [format = work.form.format, write](const Catalog&) { return format->make_writer(write); };
+  job.make_writer = [format = work.form.format, write, wrap = verb.wrap_writer](const Catalog&) {
+    std::unique_ptr<Writer> writer = format->make_writer(write);
+    return wrap ? wrap(std::move(writer)) : std::move(writer);
+  };
   job.cloner = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
@@ -62,11 +65,15 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
 }
 
 /// The checked destination. It must not touch anything that is read.
-std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const OpenSource& source) {
+std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const CopyVerb& verb,
+                                         const OpenSource& source) {
   const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
   for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
     if (!path.empty()) sources.push_back(path);
+  }
+  if (verb.exported != nullptr) {
+    for (const std::string& name : verb.exported->copied) sources.push_back(join_path(verb.exported->reference, name));
   }
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
@@ -105,8 +112,8 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
         .hint(repeat_command(options.arguments, "--to-map NAME"));
   }
   work.layout = choose_layout(session, options, work.form, log);
-  work.job = make_job(session, options, work);
-  work.output = open_output(session, options, work.source);
+  work.job = make_job(session, options, verb, work);
+  work.output = open_output(session, options, verb, work.source);
   const Catalog& source = work.source.catalog();
   refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects);
   if (options.selection.keep_objects) {
@@ -118,8 +125,11 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   check_include({&source}, options.selection);
   work.job.selection = select(source, options.selection);
   std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
+  if (verb.adjust) verb.adjust(work.source, work.job.selection);
   if (!options.target.map.empty()) apply_map(session, options, work);
-  work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
+  if (verb.exported == nullptr) {
+    work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
+  }
   return work;
 }
 
@@ -155,7 +165,7 @@ CopyResult run_job(Session& session, const Options& options, OutputStore& output
 /// Adds what the job cannot know to its warnings.
 void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
-    result.warnings.push_back(fmt::format("--cast: {} values are too large for their new dtype", overflows));
+    result.warnings.push_back(fmt::format("{} values are too large for their new dtype", overflows));
   }
   result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
   const bool is_empty = result.tensors == 0 && result.objects == 0;
@@ -189,7 +199,7 @@ int run_copy(Session& session, const Options& options) {
   const auto open = [](const Session& own, const Options& given, Log& log) {
     return open_source(own, given.source, log, {.selection = &given.selection});
   };
-  return run_copy_verb(session, options, {open, nullptr});
+  return run_copy_verb(session, options, {.open = open});
 }
 
 int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb) {
@@ -209,7 +219,7 @@ int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb
   warn_all(session, result.warnings);
   if (verb.salvage != nullptr) warn_of_losses(session, *verb.salvage);
   if (options.target.dry_run) {
-    render_plan(session, options, work.source.label, result, verb.salvage);
+    render_plan(session, options, work.source.label, result, {verb.salvage, verb.exported});
     return 0;
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -218,7 +228,7 @@ int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb
   if (options.target.resume) {
     log->info(fmt::format("resumed: {} were in place", human_bytes(progress.bytes_kept.load())));
   }
-  render_result(session, options, work.source.label, result, progress, taken.count(), verb.salvage);
+  render_result(session, options, work.source.label, result, progress, taken.count(), {verb.salvage, verb.exported});
   return 0;
 }
 

@@ -27,7 +27,7 @@ int run_repair(Session& session, const Options& options) {
     return open_source(own, given.source, log,
                        {.salvage = &salvage, .store = &store, .like = given.like.empty() ? nullptr : &like});
   };
-  return run_copy_verb(session, options, {open, &salvage});
+  return run_copy_verb(session, options, {.open = open, .salvage = &salvage});
 }
 
 }  // namespace shard::app

@@ -14,7 +14,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::array<std::string_view, 2> kAbsentVerbs{"export", "map"};
 /// Given anew they replace.
 constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
 
@@ -78,7 +77,6 @@ std::string near_to(std::string_view typed, const std::vector<std::string>& word
 }
 
 [[noreturn]] void refuse_verb(const std::string& verb) {
-  if (contains(kAbsentVerbs, verb)) throw absent(verb);
   const std::vector<std::string_view> names = verb_names();
   const std::string near = nearest(verb, names);
   throw usage("unknown verb '" + verb + "'")

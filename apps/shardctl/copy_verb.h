@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "apps/shardctl/export_report.h"
 #include "apps/shardctl/log.h"
 #include "apps/shardctl/options.h"
 #include "apps/shardctl/session.h"
@@ -17,6 +18,12 @@ struct CopyVerb {
   std::function<OpenSource(const Session& session, const Options& options, Log& log)> open;
   /// What `open` could not save, for the result; null where it refuses all damage.
   const Salvage* salvage = nullptr;
+  /// Changes what was selected, and may refuse it. May be empty.
+  std::function<void(OpenSource& source, Selection& selection)> adjust{};
+  /// Makes the writer of the output of the format's. May be empty.
+  std::function<std::unique_ptr<Writer>(std::unique_ptr<Writer> writer)> wrap_writer{};
+  /// What export decided, for the result; null for other verbs.
+  const ExportReport* exported = nullptr;
 };
 
 /// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.

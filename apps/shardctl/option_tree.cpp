@@ -78,7 +78,10 @@ void add_maps(CLI::App& app, const Uses& uses, Options& o) {
     group.single("--to-map", o.target.map, "NAME", "model map for what is written (diff: that B is stored by)");
   }
   group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
-  group.single("--hf-ref", o.source.numbers.hf_ref, "DIR", "folder with the model's config.json, for the map's numbers");
+  group.single(
+      "--hf-ref", o.source.numbers.hf_ref, "DIR",
+      "folder with the model\'s config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
+      "expects names and shapes of the weights there (default: the nearest such folder beside SRC)");
 }
 
 constexpr const char* kTargetLayout = "Target layout";
@@ -203,6 +206,13 @@ void add_repair(CLI::App& app, Options& o) {
   if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
   OptionGroup{app, "Source"}.single("--like", o.like, "CKPT",
                                     "another checkpoint of the same job, to tell tensors by whose metadata is lost");
+}
+
+void add_export(CLI::App& app, Options& o) {
+  OptionGroup group{app, "Export"};
+  group.single("--dtype", o.exporting.dtype, "DTYPE",
+               "convert floating-point tensors: a dtype, auto (the config's) or keep (default)");
+  group.flag("--no-check", o.exporting.no_check, "do not compare names and shapes with those of --hf-ref");
 }
 
 void add_verify(CLI::App& app, Options& o) {

@@ -28,7 +28,7 @@ struct CommonOptions {
 /// Where a model map's numbers come from, beside the checkpoint.
 struct MapNumbers {
   std::vector<std::string> set;  ///< "NAME=VALUE".
-  std::string hf_ref;            ///< A folder with a config.json.
+  std::string hf_ref;            ///< A folder with a config.json; export takes more from it.
 };
 
 struct SourceOptions {
@@ -91,6 +91,12 @@ struct InspectOptions {
   bool all = false;  ///< A line for each tensor on a terminal too.
 };
 
+struct ExportOptions {
+  std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
+  bool no_check = false;       ///< Names and shapes need not be those of the reference.
+  SelectionOptions names{};    ///< --include and --exclude, which see the source's names.
+};
+
 struct DiffOptions {
   double atol = 0, rtol = 0;
   std::int64_t ulp = 0;
@@ -120,6 +126,7 @@ struct Options {
   RankOptions ranks;
   LaunchFacts launch;
   InspectOptions inspect;
+  ExportOptions exporting;
   DiffOptions diff;
   CatOptions cat;
   MapOptions map;

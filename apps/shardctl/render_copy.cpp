@@ -71,8 +71,13 @@ void write_salvage(JsonWriter& json, const Salvage* salvage) {
   write_texts(json, "repaired", salvage->mended());
 }
 
+void write_reports(JsonWriter& json, const VerbReports& reports) {
+  write_salvage(json, reports.salvage);
+  if (reports.exported != nullptr) write_export(json, *reports.exported);
+}
+
 void plan_json(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
-               const Salvage* salvage) {
+               const VerbReports& reports) {
   JsonWriter json(session.out);
   json.begin_object();
   write_head(json, "shardctl.plan/1", options, source, plan);
@@ -83,13 +88,13 @@ void plan_json(const Session& session, const Options& options, const std::string
   json.key("memory_bytes"), json.number(plan.memory_bytes);
   json.key("free_bytes"), json.number(plan.free_bytes);
   write_texts(json, "warnings", plan.warnings);
-  write_salvage(json, salvage);
+  write_reports(json, reports);
   json.end_object();
   json.end_line();
 }
 
 void result_json(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
-                 const Progress& progress, double seconds, bool is_unchanged, const Salvage* salvage) {
+                 const Progress& progress, double seconds, bool is_unchanged, const VerbReports& reports) {
   JsonWriter json(session.out);
   json.begin_object();
   write_head(json, "shardctl.result/1", options, source, result);
@@ -101,7 +106,7 @@ void result_json(const Session& session, const Options& options, const std::stri
   json.key("seconds"), json.real(seconds);
   json.key("unchanged"), json.boolean(is_unchanged);
   write_texts(json, "warnings", result.warnings);
-  write_salvage(json, salvage);
+  write_reports(json, reports);
   json.end_object();
   json.end_line();
 }
@@ -109,14 +114,15 @@ void result_json(const Session& session, const Options& options, const std::stri
 }  // namespace
 
 void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
-                 const Salvage* salvage) {
-  if (session.common.json) return plan_json(session, options, source, plan, salvage);
+                 const VerbReports& reports) {
+  if (session.common.json) return plan_json(session, options, source, plan, reports);
   TextSink sink(session.out);
   std::size_t width = 0;
   for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
   sink.line(fmt::format("{} {} -> {} ({}): {}, {}", options.verb->name, source, options.target.path, plan.format,
                         plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
   for (const File& file : plan.files) sink.line(fmt::format("  {:>{}}  {}", file.bytes, width, file.path));
+  if (reports.exported != nullptr) print_export(sink, *reports.exported);
   sink.line(fmt::format("read        {}", human_bytes(plan.bytes_to_read)));
   sink.line(
       fmt::format("write       {} in {}", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
@@ -138,19 +144,18 @@ void render_unchanged(const Session& session, const Options& options, const Mani
   result.objects = manifest.objects;
   for (const ManifestFile& file : manifest.files) result.files.push_back({file.path, file.bytes});
   const Progress nothing;
-  result_json(session, options, fmt::format("{}", fmt::join(options.source.paths, " ")), result, nothing, 0, true,
-              nullptr);
+  result_json(session, options, fmt::format("{}", fmt::join(options.source.paths, " ")), result, nothing, 0, true, {});
 }
 
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
-                   const Progress& progress, double seconds, const Salvage* salvage) {
+                   const Progress& progress, double seconds, const VerbReports& reports) {
   if (!session.common.json) {
     note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb->name, options.target.path,
                               plural(result.tensors, "tensor"), plural(result.objects, "object"),
                               human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
-  result_json(session, options, source, result, progress, seconds, false, salvage);
+  result_json(session, options, source, result, progress, seconds, false, reports);
 }
 
 void warn_of_losses(const Session& session, const Salvage& salvage) {

@@ -2,19 +2,26 @@
 /// What the writing verbs print: the plan of --dry-run, and the result.
 #pragma once
 
+#include "apps/shardctl/export_report.h"
 #include "apps/shardctl/session.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard::app {
 
-/// The plan on stdout: for people, or `shardctl.plan/1`. With `salvage` the document says what was lost and repaired.
-void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
-                 const Salvage* salvage);
+/// What the documents of some verbs say besides.
+struct VerbReports {
+  const Salvage* salvage = nullptr;        ///< repair: what was lost and repaired.
+  const ExportReport* exported = nullptr;  ///< export: what was found and decided.
+};
 
-/// A line on stderr, or `shardctl.result/1` on stdout. `salvage`: see render_plan.
+/// The plan on stdout: for people, or `shardctl.plan/1`.
+void render_plan(const Session& session, const Options& options, const std::string& source, const CopyResult& plan,
+                 const VerbReports& reports);
+
+/// A line on stderr, or `shardctl.result/1` on stdout.
 void render_result(const Session& session, const Options& options, const std::string& source, const CopyResult& result,
-                   const Progress& progress, double seconds, const Salvage* salvage);
+                   const Progress& progress, double seconds, const VerbReports& reports);
 
 /// On stderr what was repaired, and the first few things that were lost, with their number.
 void warn_of_losses(const Session& session, const Salvage& salvage);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
@@ -73,6 +74,7 @@ void print_json(const Session& session, const Options& options, const Error& err
   json.key("expected"), json.string_or_null(error.expected());
   json.key("found"), json.string_or_null(error.found());
   json.key("hint"), json.string_or_null(hint_text(error, options));
+  if (!session.error_details.empty()) write_texts(json, "details", session.error_details);
   json.end_object();
   json.end_line();
 }

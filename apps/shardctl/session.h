@@ -40,6 +40,8 @@ struct Session {
   GroupStore* parts = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};
+  /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
+  std::vector<std::string> error_details{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 

@@ -33,6 +33,9 @@ std::string options_text(const Options& options) {
                       base_name(options.target.path));
   text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
   text += lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
+  const ExportOptions& exporting = options.exporting;
+  text += fmt::format("dtype {}\ncheck {}\n", exporting.dtype, !exporting.no_check);
+  text += lines("include", exporting.names.include) + lines("exclude", exporting.names.exclude);
   return text + lines("rename", names.rename) + lines("cast", names.cast);
 }
 
@@ -40,7 +43,8 @@ std::string options_text(const Options& options) {
 std::string options_digest(const Session& session, const Options& options) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(options_text(options));
-  for (const std::string& path : {options.target.layout.layout, options.target.layout.like, options.source.layout}) {
+  for (const std::string& path : {options.target.layout.layout, options.target.layout.like, options.source.layout,
+                                  options.source.numbers.hf_ref}) {
     if (!path.empty()) hasher.update(source_digest(identify_source(source_store(session), {path})));
     hasher.update("\n");
   }

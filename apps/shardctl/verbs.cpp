@@ -13,7 +13,7 @@ constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
-const std::array<Verb, 15> kVerbs{{
+const std::array<Verb, 16> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what is in a checkpoint; reads metadata only",
@@ -85,6 +85,25 @@ const std::array<Verb, 15> kVerbs{{
      .target = {.keeps_layout = true},
      .check = check_copy,
      .run = run_copy},
+    {.name = "export",
+     .usage = "export SRC... -o DST [options]",
+     .summary = "write a folder that transformers, vLLM and llama.cpp's converter load",
+     .details =
+         "Finds the model's checkpoint in what a trainer left (checkpoint-N, global_step_N, step-N, the folder of a run)\n"
+         "and says which it took. Keeps the model's tensors only, and takes away what wrappers add to names (module.,\n"
+         "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., _forward_module., a doubled model.). Stores a\n"
+         "tied head once. Copies config, tokenizer, chat templates and *.py from --hf-ref, else from the folder\n"
+         "huggingface or the files beside SRC; names and shapes must be those of the weights there, if there are any.\n"
+         "With --dry-run it prints what it found, what it renames and which files it writes.",
+     .examples = "  shardctl export checkpoint-500 -o model\n"
+                 "  shardctl export global_step_100/actor -o model --dtype bfloat16\n"
+                 "  shardctl export checkpoint/step-1000 -o model --hf-ref ~/models/Qwen3-8B\n",
+     .success = kOnDisk,
+     .uses = kGathers,
+     .target = {.format = "safetensors"},
+     .add_options = add_export,
+     .check = check_export,
+     .run = run_export},
     {.name = "repair",
      .usage = "repair SRC... -o DST [options]",
      .summary = "save what is left of a damaged checkpoint",

@@ -10,6 +10,7 @@ int run_inspect(Session& session, const Options& options);
 /// split, gather, reshard and convert: one operation; they differ in defaults only (TargetDefaults).
 int run_copy(Session& session, const Options& options);
 int run_repair(Session& session, const Options& options);
+int run_export(Session& session, const Options& options);
 int run_verify(Session& session, const Options& options);
 int run_diff(Session& session, const Options& options);
 int run_digest(Session& session, const Options& options);
@@ -23,6 +24,7 @@ int run_version_line(Session& session);
 int run_help(Session& session, const Options& options);
 
 void check_copy(const Session& session, Options& options);
+void check_export(const Session& session, Options& options);
 void check_diff(const Session& session, Options& options);
 /// The last word is the name of what is shown: moves it from the sources to CatOptions.
 void check_cat(const Session& session, Options& options);
@@ -32,6 +34,7 @@ void check_completion(const Session& session, Options& options);
 
 void add_inspect(CLI::App& app, Options& options);
 void add_repair(CLI::App& app, Options& options);
+void add_export(CLI::App& app, Options& options);
 void add_verify(CLI::App& app, Options& options);
 void add_diff(CLI::App& app, Options& options);
 void add_digest(CLI::App& app, Options& options);

@@ -90,9 +90,6 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
 }
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
-TEST_F(CommandLine, KnowsVerbsOfOtherBuilds) {
-  refuses({"export", "a"}, "export is not part of this build", ErrorCode::kUnsupported);
-}
 TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
   refuses({"gather", "a", "-o", "b", "--if-changed", "--local-output"}, "--if-changed with --local-output",
           ErrorCode::kUnsupported);

@@ -180,6 +180,11 @@ def write_inputs(work: Path) -> None:
         "rules": [{"id": "turned", "logical": "y", "stored": "real"}, {"id": "unused", "logical": "z", "stored": "no"}]}))
     shutil.copytree(work / "data/demo/ckpt", work / "cut")
     os.truncate(work / "cut/__2_0.distcp", 9000)
+    (work / "hub").mkdir()
+    (work / "hub/config.json").write_text('{"tie_word_embeddings": true}')
+    one = {"lm_head.weight": ("F32", [1], bytes(4)), "model.embed_tokens.weight": ("F32", [1], bytes(4))}
+    write_safetensors(work / "hub/model.safetensors", one, {})
+    write_safetensors(work / "trained.safetensors", {f"module.{name}": tensor for name, tensor in one.items()}, {})
     (work / "two").mkdir()
     shutil.copy(work / "a.safetensors", work / "two/model-00001-of-00002.safetensors")
     shutil.copy(work / "a.safetensors", work / "mended.safetensors")
@@ -228,6 +233,11 @@ repair data/demo/ckpt -o fewer --ranks-expected 6
 repair data/demo/ckpt -o plan --ranks-expected 6 --dry-run
 repair mended.safetensors -o whole.safetensors
 repair mended.safetensors -o plan.safetensors --dry-run
+export trained.safetensors -o exported --hf-ref hub
+export trained.safetensors -o plan --hf-ref hub --dry-run
+export data/golden/2.11.0/dcp_training_r2 -o training
+export data/golden/2.11.0/dcp_training_r2 -o plan --dry-run
+export a.safetensors -o no --hf-ref hub
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
 map list
 map check map.json a.safetensors

@@ -11,5 +11,3 @@ expect 3 inspect absent --json
 holds err "shardctl: error:"
 expect 2 split m.safetensors -o x --rnaks 2 --json
 [ "$(field hint)" = "did you mean --ranks?" ] || fail "hint"
-expect 8 export m.safetensors --json
-[ "$(field verb)" = export ] || fail "verb of another build"

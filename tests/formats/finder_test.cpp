@@ -135,6 +135,32 @@ TEST_F(FolderAbove, WholeFilesOfTorchAreNamedTheModelFirst) {
   EXPECT_THAT(suggested("/c"), ElementsAre(read_folder("/c/pytorch_model_fsdp.bin"), read_folder("/c/optimizer.bin")));
 }
 
+TEST_F(FolderAbove, AModelBesideItsOptimizerIsNamed) {
+  copy_file("plain.pt", "/c/optimizer.bin");
+  copy_file("plain.pt", "/c/pytorch_model_fsdp.bin");
+  EXPECT_THAT(suggested("/c"), ElementsAre(read_folder("/c/pytorch_model_fsdp.bin"), read_folder("/c/optimizer.bin")));
+}
+
+TEST_F(FolderAbove, OnlyTheModelsOwnAreCandidatesForAModel) {
+  put_verl("/run/global_step_5/actor");
+  put_verl("/run/global_step_7/actor");
+  const Source run{fs.get(), {"/run"}};
+  const auto candidates = [&] {
+    std::vector<std::string> paths;
+    for (const FoundCheckpoint& each : model_candidates(run, recognise(run).below)) paths.push_back(each.path);
+    return paths;
+  };
+  EXPECT_THAT(candidates(), ElementsAre("/run/global_step_7/actor/model_world_size_2_rank_*.pt",
+                                        "/run/global_step_5/actor/model_world_size_2_rank_*.pt"));
+  put("/run/latest_checkpointed_iteration.txt", "5\n");
+  EXPECT_THAT(candidates(), ElementsAre("/run/global_step_5/actor/model_world_size_2_rank_*.pt"));
+  EXPECT_THAT(model_candidates(run, recognise(run).below).front().paths(),
+              ElementsAre("/run/global_step_5/actor/model_world_size_2_rank_0.pt",
+                          "/run/global_step_5/actor/model_world_size_2_rank_1.pt"));
+  put("/run/latest_checkpointed_iteration.txt", "9");
+  EXPECT_EQ(candidates().size(), 2U);
+}
+
 TEST_F(FolderAbove, AtMostEightAreSuggested) {
   for (int i = 0; i < 12; ++i) copy_folder("dcp_plain_r2", "/c/step" + std::to_string(i));
   EXPECT_EQ(suggested("/c").size(), 8U);

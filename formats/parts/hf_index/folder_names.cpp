@@ -16,6 +16,7 @@ namespace shard::hf_index {
 
 namespace {
 
+constexpr std::string_view kOthers = "other files of the folder are not read or copied";
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kOf = "-of-";
 constexpr std::size_t kMostDigits = 9;
@@ -78,7 +79,9 @@ std::string first_few(const std::vector<std::string>& names) {
 }
 
 std::string others_warning(const std::vector<std::string>& names) {
-  return fmt::format("other files of the folder are not read or copied: {}", first_few(names));
+  return fmt::format("{}: {}", kOthers, first_few(names));
 }
+
+bool is_others_warning(std::string_view warning) { return warning.starts_with(kOthers); }
 
 }  // namespace shard::hf_index

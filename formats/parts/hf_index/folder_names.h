@@ -19,5 +19,7 @@ std::string first_few(const std::vector<std::string>& names);
 
 /// The warning about files of the folder that are not read.
 std::string others_warning(const std::vector<std::string>& names);
+/// True for what others_warning makes.
+bool is_others_warning(std::string_view warning);
 
 }  // namespace shard::hf_index

@@ -1,0 +1,270 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "apps/shardctl/block_reader.h"
+#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/copy_verb.h"
+#include "apps/shardctl/export_report.h"
+#include "apps/shardctl/export_source.h"
+#include "apps/shardctl/map_choice.h"
+#include "apps/shardctl/model_folder.h"
+#include "apps/shardctl/ranks.h"
+#include "apps/shardctl/source.h"
+#include "apps/shardctl/verbs.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "formats/registry.h"
+#include "formats/safetensors/format.h"
+#include "libshard/catalog/glob.h"
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/export/added_files.h"
+#include "libshard/export/model_part.h"
+#include "libshard/export/model_reader.h"
+#include "libshard/export/reference_check.h"
+#include "libshard/export/tied_weights.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::string_view kKeep = "keep", kAuto = "auto";
+constexpr std::size_t kShownRenames = 16;
+
+/// One export: what is found out on the way from the command line to the output.
+class Export {
+ public:
+  Export(Session& session, const Options& options) : session_(session), options_(options) {}
+
+  int run();
+
+ private:
+  void find_source();
+  void find_reference();
+  OpenSource open(const Session& session, const Options& options, Log& log);
+  void adjust(OpenSource& source, Selection& selection);
+  void drop_tied(OpenSource& source, Selection& selection);
+  void change_dtypes(Selection& selection) const;
+  void compare(const OpenSource& source, const Selection& selection);
+  [[noreturn]] void refuse(const ReferenceDifference& difference);
+  std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer) const;
+
+  Session& session_;
+  Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
+  TakenSource taken_;
+  ModelConfig config_;
+  ExportReport report_;
+  std::vector<AddedFile> files_;
+};
+
+int Export::run() {
+  on_all_ranks(session_, "find", [this] {
+    find_source();
+    find_reference();
+  });
+  if (taken_.is_found && is_rank_zero(session_)) note(session_, fmt::format("export: took {}", taken_.label));
+  if (report_.reference.empty() && is_rank_zero(session_)) {
+    warn(session_,
+         "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
+         "--hf-ref DIR");
+  }
+  CopyVerb verb;
+  verb.open = [this](const Session& session, const Options& options, Log& log) { return open(session, options, log); };
+  verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
+  verb.wrap_writer = [this](std::unique_ptr<Writer> writer) { return add_files(std::move(writer)); };
+  verb.exported = &report_;
+  return run_copy_verb(session_, options_, verb);
+}
+
+void Export::find_source() {
+  const std::string named = options_.source.paths.front();
+  taken_ = take_source(session_, options_.source);
+  options_.source.paths = taken_.paths;
+  report_.found = taken_.label;
+  report_.reference = options_.source.numbers.hf_ref;
+  if (report_.reference.empty()) {
+    report_.reference = find_model_folder(source_store(session_), taken_.paths.front(), named);
+  }
+}
+
+void Export::find_reference() {
+  if (report_.reference.empty()) return;
+  const SourceStore& store = source_store(session_);
+  config_ = read_model_config(store, report_.reference);
+  report_.copied = model_files(store, report_.reference);
+  for (const std::string& name : report_.copied) {
+    std::shared_ptr<const RandomReader> file = store.open_below(report_.reference, name);
+    // What other ranks hold can be read during this step alone.
+    files_.push_back({name, session_.parts == nullptr ? std::move(file) : held_in_memory(*file)});
+  }
+  options_.source.numbers.hf_ref = report_.reference;
+}
+
+OpenSource Export::open(const Session& session, const Options& options, Log& log) {
+  SourceOptions as_stored = options.source;
+  as_stored.map.clear();  // Its names are those without wrappers.
+  OpenSource source = open_source(session, as_stored, log);
+  source.label = taken_.label;
+  const Catalog& catalog = source.catalog();
+  check_include({&catalog}, options.exporting.names);
+  const GlobSet include(options.exporting.names.include), exclude(options.exporting.names.exclude);
+  const bool takes_all = options.exporting.names.include.empty();
+  ModelPart part = find_model(
+      catalog, [&](std::string_view name) { return (takes_all || include.matches(name)) && !exclude.matches(name); });
+  for (const std::string& warning : catalog.warnings) {
+    if (!hf_index::is_others_warning(warning)) part.warnings.push_back(warning);
+  }
+  report_.container = part.container;
+  report_.renamed = part.renamed;
+  report_.other_tensors = part.other_tensors;
+  report_.objects = part.other_objects + std::ssize(part.objects);
+  for (const ModelTensor& each : part.tensors) {
+    const std::string_view name = catalog.tensors[each.source].name;
+    if (name == each.name) continue;
+    if (!session.common.json && report_.renames.size() == kShownRenames) break;
+    report_.renames.emplace_back(name, each.name);
+  }
+  source.reader = model_reader(std::move(source.reader), part);
+  if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
+  return source;
+}
+
+void Export::adjust(OpenSource& source, Selection& selection) {
+  if (selection.tensors.empty()) {
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
+        .in_file(taken_.paths.front());
+  }
+  drop_tied(source, selection);
+  change_dtypes(selection);
+  if (!options_.exporting.no_check) compare(source, selection);
+}
+
+bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, const SelectedTensor& b) {
+  const Catalog& catalog = reader.catalog();
+  const Tensor &first = catalog.tensors[a.source], &second = catalog.tensors[b.source];
+  if (first.dtype != second.dtype || first.shape != second.shape) return false;
+  const auto root = [](const Tensor& tensor, std::uint32_t own) {
+    return tensor.alias_of == kNoIndex ? own : tensor.alias_of;
+  };
+  if (root(first, a.source) == root(second, b.source)) return true;
+  reader.locate(std::array{a.source, b.source});
+  Progress progress;
+  const std::int64_t memory = reading_memory_bytes(session);
+  BufferPool pool_a(memory / 2), pool_b(memory / 2);
+  BlockReader read_a(catalog, reader, a, progress, pool_a, 1), read_b(catalog, reader, b, progress, pool_b, 1);
+  const std::int64_t step = std::max(read_a.block_elements(kBlockBytes), read_b.block_elements(kBlockBytes));
+  for (std::int64_t begin = 0; begin < read_a.elements(); begin += step) {
+    const std::int64_t end = std::min(begin + step, read_a.elements());
+    if (!std::ranges::equal(read_a.read(begin, end), read_b.read(begin, end))) return false;
+  }
+  return true;
+}
+
+void Export::drop_tied(OpenSource& source, Selection& selection) {
+  const std::optional<TiedPair> tied = config_.ties_embeddings ? find_tied(selection.tensors) : std::nullopt;
+  if (!tied) return;
+  const SelectedTensor &head = selection.tensors[tied->head], &embedding = selection.tensors[tied->embedding];
+  if (!are_equal(session_, *source.reader, head, embedding)) {
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", head.name, embedding.name))
+        .of_tensor(head.name)
+        .because("config.json ties them (tie_word_embeddings), so a model would load one for both")
+        .hint("set tie_word_embeddings to false in config.json if the head was trained by itself");
+  }
+  report_.tied.emplace_back(head.name);
+  selection.tensors.erase(selection.tensors.begin() + static_cast<std::ptrdiff_t>(tied->head));
+}
+
+/// Quantized weights are no numbers without their scales.
+bool is_trained_as(DType dtype) {
+  constexpr std::array kTrained{DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
+  return std::ranges::find(kTrained, dtype) != kTrained.end();
+}
+
+void Export::change_dtypes(Selection& selection) const {
+  std::string name = options_.exporting.dtype;
+  if (name == kKeep) return;
+  if (name == kAuto) name = config_.dtype;
+  const std::optional<DType> wanted = dtype_of_name(name);
+  if (!wanted) {
+    throw usage("--dtype auto needs a config.json that says the dtype")
+        .in_file(report_.reference.empty() ? "" : join_path(report_.reference, "config.json"))
+        .hint("name the dtype, or the folder of the config with --hf-ref DIR");
+  }
+  const auto is_packed = [](const SelectedTensor& each) { return is_float(each.dtype) && !is_trained_as(each.dtype); };
+  const auto packed = std::ranges::find_if(selection.tensors, is_packed);
+  if (packed != selection.tensors.end()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot convert quantized weights to {}", dtype_name(*wanted)))
+        .of_tensor(packed->name)
+        .because(
+            fmt::format("it is {}, and its numbers need scales that other tensors hold", dtype_name(packed->dtype)))
+        .hint("drop --dtype to keep the weights as they are");
+  }
+  for (SelectedTensor& each : selection.tensors) {
+    if (is_trained_as(each.dtype)) each.dtype = *wanted;
+  }
+}
+
+void Export::compare(const OpenSource& source, const Selection& selection) {
+  const Source reference{&source_store(session_), {report_.reference}};
+  const bool is_source = taken_.paths.size() == 1 && taken_.paths.front() == report_.reference;
+  if (report_.reference.empty() || is_source || !kSafetensorsFormat.detect(reference)) return;
+  const std::unique_ptr<Reader> reader = kSafetensorsFormat.open(reference, {});
+  std::set<std::string> may_lack(report_.tied.begin(), report_.tied.end());
+  if (config_.ties_embeddings) may_lack.insert("lm_head.weight");
+  const ReferenceDifference difference =
+      compare_with_reference(selection.tensors, source.catalog(), reader->catalog(), may_lack);
+  report_.is_checked = true;
+  if (!difference.empty()) refuse(difference);
+}
+
+void Export::refuse(const ReferenceDifference& difference) {
+  session_.error_details = lines_of(difference);
+  FirstNames few;
+  for (const std::string& line : session_.error_details) few.add(line);
+  const PrefixGuess guess = guess_prefix(difference);
+  const bool fits = !guess.strip.empty() || !guess.add.empty();
+  const std::string option = guess.strip.empty() ? "--add-prefix " + guess.add : "--strip-prefix " + guess.strip;
+  throw Error(
+      ErrorCode::kCorruption,
+      fmt::format("the tensors are not those of the reference '{}': {} missing, {} unexpected, {} of another "
+                  "shape",
+                  report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
+      .in_file(report_.reference)
+      .because(few.text())
+      .hint(fits ? repeat_command(options_.arguments, option)
+                 : "list all with --json; add --no-check to export them all the same");
+}
+
+std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const {
+  if (files_.empty()) return writer;
+  LocalDisk* const cloner = session_.parts == nullptr ? &session_.fs : nullptr;
+  return with_added_files(std::move(writer), files_, cloner);
+}
+
+}  // namespace
+
+void check_export(const Session& session, Options& options) {
+  check_copy(session, options);
+  const std::string& dtype = options.exporting.dtype;
+  if (dtype != kKeep && dtype != kAuto && !dtype_of_name(dtype)) {
+    throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("name one such as bfloat16, or auto, or keep");
+  }
+  if (!format_of_suffix(options.target.path).empty()) {
+    throw usage("export writes a folder")
+        .because(fmt::format("the suffix of '{}' means one file", options.target.path));
+  }
+  const std::string& to = options.target.to;
+  if (!to.empty() && to != kSafetensorsFormat.traits.name && to != "torch") {
+    throw usage(fmt::format("export does not write {}", to)).hint("drop --to, or write safetensors or torch");
+  }
+  options.selection.keep_objects = false;
+  options.exporting.names.include = std::exchange(options.selection.include, {});
+  options.exporting.names.exclude = std::exchange(options.selection.exclude, {});
+}
+
+int run_export(Session& session, const Options& options) { return Export(session, options).run(); }
+
+}  // namespace shard::app

@@ -1,0 +1,78 @@
+#include "libshard/export/added_files.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kBlock = 1 << 20, kMostHeld = 256 << 20;
+
+class HeldFile final : public RandomReader {
+ public:
+  explicit HeldFile(const RandomReader& file) : bytes_(read_whole(file, kMostHeld)) { name_ = file.name(); }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const std::int64_t end = offset_bytes + std::ssize(out);
+    if (offset_bytes < 0 || end > size()) throw file_too_short(name_, size(), end);
+    std::copy_n(bytes_.begin() + offset_bytes, out.size(), out.begin());
+  }
+  std::int64_t size() const override { return std::ssize(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class AddingWriter final : public Writer {
+ public:
+  AddingWriter(std::unique_ptr<Writer> inner, std::vector<AddedFile> files, LocalDisk* cloner)
+      : inner_(std::move(inner)), files_(std::move(files)), cloner_(cloner) {}
+
+  void place(Catalog& target) override {
+    inner_->place(target);
+    first_ = static_cast<std::uint32_t>(target.files.size());
+    for (const AddedFile& file : files_) target.files.push_back({file.path, file.content->size()});
+  }
+
+  bool needs_checksums() const override { return inner_->needs_checksums(); }
+  bool is_folder() const override { return inner_->is_folder(); }
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override { return inner_->frames(target); }
+
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
+    file < first_ ? inner_->begin_file(target, file, to) : copy(*files_[file - first_].content, to);
+  }
+
+  void finish_file(const Catalog& target, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
+    if (file < first_) inner_->finish_file(target, file, checksums, to);
+  }
+
+ private:
+  void copy(const RandomReader& from, FileWriter& to) const {
+    const std::int64_t bytes = from.size();
+    if (bytes > 0 && cloner_ != nullptr && cloner_->clone_range(from, 0, to, 0, bytes)) return;
+    std::vector<std::byte> block;
+    for (std::int64_t at = 0; at < bytes; at += kBlock) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, bytes - at)));
+      from.read_at(at, block);
+      to.write_at(at, block);
+    }
+  }
+
+  std::unique_ptr<Writer> inner_;
+  std::vector<AddedFile> files_;
+  LocalDisk* cloner_;
+  std::uint32_t first_ = 0;  ///< Number of the first added file in the target.
+};
+
+}  // namespace
+
+std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
+                                         LocalDisk* cloner) {
+  return std::make_unique<AddingWriter>(std::move(inner), std::move(files), cloner);
+}
+
+std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file) {
+  return std::make_shared<HeldFile>(file);
+}
+
+}  // namespace shard

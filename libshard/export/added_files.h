@@ -1,0 +1,29 @@
+/// \file
+/// Files that are copied into the output beside those of the format: a model's config, its tokenizer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libshard/checkpoint/writer.h"
+#include "libshard/io/local_disk.h"
+
+namespace shard {
+
+struct AddedFile {
+  std::string path;  ///< In the output, parts separated by '/'.
+  std::shared_ptr<const RandomReader> content;
+};
+
+/// A writer that writes what `inner` does, and then `files`, which are committed with the rest. Each is cloned where
+/// `cloner` (may be null) can. \pre inner writes a folder, and none of its files has the name of an added one
+/// Ownership: `cloner` must outlive the writer.
+std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
+                                         LocalDisk* cloner);
+
+/// The content of a small file, which can be read wherever the file itself can no longer be.
+/// \throws Error kCorruption  it is larger than 256 MiB
+std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file);
+
+}  // namespace shard

@@ -1,0 +1,202 @@
+"""export, from outside: what it finds, copies and refuses. What trainers write themselves is in tests/live/export_test.py.
+
+Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SHARDCTL = os.environ["SHARDCTL"]
+DCP = Path(os.environ["SHARD_DATA"]) / "golden/2.11.0/dcp_plain_r2"
+
+
+def write(path: Path, tensors: dict[str, list[float]], dtype: str = "F32") -> None:
+    header, data = {}, b""
+    for name, numbers in tensors.items():
+        content = struct.pack(f"<{len(numbers)}f", *numbers) if dtype == "F32" else bytes(len(numbers))
+        header[name] = {"dtype": dtype, "shape": [len(numbers)], "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def names(path: Path) -> list[str]:
+    with open(path / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return sorted(set(header) - {"__metadata__"})
+
+
+def dtypes(path: Path) -> set[str]:
+    with open(path / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return {tensor["dtype"] for name, tensor in header.items() if name != "__metadata__"}
+
+
+class Export(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardctl-export-")
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+
+    def run_it(self, *arguments, code: int = 0) -> subprocess.CompletedProcess:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
+        done = subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True, cwd=self.dir, env=environment)
+        self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def export(self, *arguments, code: int = 0) -> dict:
+        return json.loads(self.run_it("export", *arguments, "--json", code=code).stdout)
+
+    def hub(self, config: str = "{}") -> Path:
+        (self.dir / "hub").mkdir(exist_ok=True)
+        (self.dir / "hub/config.json").write_text(config)
+        return self.dir / "hub"
+
+    def test_files_of_the_reference_come_along_and_weights_do_not(self):
+        write(self.dir / "a.safetensors", {"w": [1, 2]})
+        hub = self.hub()
+        copied = ["added_tokens.json", "additional_chat_templates/tool.jinja", "chat_template.jinja", "config.json",
+                  "generation_config.json", "merges.txt", "modeling_x.py", "qwen.tiktoken", "special_tokens_map.json",
+                  "spiece.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"]
+        others = ["model.safetensors", "pytorch_model.bin", "optimizer.pt", "trainer_state.json", "README.md", ".hidden.py",
+                  "model.safetensors.index.json.bak", "consolidated.pth"]
+        for name in copied + others:
+            (hub / name).parent.mkdir(exist_ok=True)
+            (hub / name).write_text(name)
+        write(hub / "model.safetensors", {"w": [0, 0]})
+        (hub / "config.json").write_text("{}")
+        os.symlink(hub / "vocab.json", hub / "vocab.txt")
+        result = self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")
+        self.assertEqual(sorted(result["export"]["copied"]), sorted([*copied, "vocab.txt"]))
+        there = sorted(str(path.relative_to(self.dir / "out")) for path in (self.dir / "out").rglob("*") if path.is_file())
+        self.assertEqual(there, sorted([*copied, "vocab.txt", "model.safetensors"]))
+        for name in copied:
+            self.assertEqual((self.dir / "out" / name).read_bytes(), (hub / name).read_bytes())
+        self.assertFalse((self.dir / "out/vocab.txt").is_symlink())
+        self.assertEqual({file["path"] for file in result["files"]}, {*copied, "vocab.txt", "model.safetensors"})
+
+    def test_names_and_shapes_are_those_of_the_reference_or_all_differences_are_listed(self):
+        write(self.dir / "a.safetensors", {"a": [1], "b": [1, 2], "d": [1]})
+        write(self.hub() / "model.safetensors", {"a": [1], "b": [1], "c": [1]})
+        error = self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", code=4)
+        self.assertEqual(error["details"], ["missing: c", "unexpected: d", "shape: b: expected [1], found [2]"])
+        self.assertFalse((self.dir / "out").exists())
+        self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--no-check")
+
+    def test_the_hint_strips_what_all_names_begin_with(self):
+        write(self.dir / "a.safetensors", {"net.a": [1], "net.b": [1]})
+        write(self.hub() / "model.safetensors", {"a": [1], "b": [1]})
+        error = self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", code=4)
+        self.assertTrue(error["hint"].endswith("--strip-prefix net."), error["hint"])
+        self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--strip-prefix", "net.")
+        self.assertEqual(names(self.dir / "out"), ["a", "b"])
+
+    def test_tied_weights_are_stored_once_where_they_are_equal(self):
+        self.hub('{"text_config": {"tie_word_embeddings": true}}')
+        write(self.dir / "a.safetensors", {"lm_head.weight": [1, 2], "model.embed_tokens.weight": [1, 2]})
+        self.assertEqual(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["tied"], ["lm_head.weight"])
+        self.assertEqual(names(self.dir / "out"), ["model.embed_tokens.weight"])
+        write(self.dir / "b.safetensors", {"lm_head.weight": [1, 3], "model.embed_tokens.weight": [1, 2]})
+        self.assertEqual(self.export("b.safetensors", "-o", "no", "--hf-ref", "hub", code=4)["tensor"], "lm_head.weight")
+        self.hub('{"tie_word_embeddings": false, "text_config": {"tie_word_embeddings": true}}')
+        self.export("b.safetensors", "-o", "untied", "--hf-ref", "hub")
+        self.assertEqual(names(self.dir / "untied"), ["lm_head.weight", "model.embed_tokens.weight"])
+
+    def test_dtypes_are_kept_named_or_the_configs(self):
+        write(self.dir / "a.safetensors", {"w": [1, 2]})
+        self.hub('{"dtype": "bfloat16"}')
+        for word, dtype in (("keep", "F32"), ("auto", "BF16"), ("float16", "F16")):
+            self.export("a.safetensors", "-o", word, "--hf-ref", "hub", "--dtype", word)
+            self.assertEqual(dtypes(self.dir / word), {dtype})
+        self.export("a.safetensors", "-o", "no", "--dtype", "auto", code=2)
+        self.export("a.safetensors", "-o", "no", "--dtype", "bf17", code=2)
+        write(self.dir / "q.safetensors", {"w": [1, 2]}, "F8_E4M3")
+        self.export("q.safetensors", "-o", "no", "--dtype", "bfloat16", code=8)
+
+    def test_what_it_cannot_export_it_refuses_with_a_code(self):
+        write(self.dir / "lora.safetensors", {"base_model.model.a.lora_A.weight": [1], "base_model.model.a.weight": [1]})
+        self.assertIn("merge", self.export("lora.safetensors", "-o", "no", code=8)["hint"])
+        write(self.dir / "two.safetensors", {"module.a": [1], "_orig_mod.a": [1]})
+        self.assertEqual(self.export("two.safetensors", "-o", "no", code=2)["kind"], "duplicate_name")
+        self.export("two.safetensors", "-o", "out", "--exclude", "module.**")
+        self.assertEqual(names(self.dir / "out"), ["a"])
+        write(self.dir / "a.safetensors", {"w": [1]})
+        self.export("a.safetensors", "-o", "no.safetensors", code=2)
+        self.export("a.safetensors", "-o", "no", "--to", "dcp", code=2)
+        self.export("a.safetensors", "-o", "no", "--hf-ref", "absent", code=3)
+        self.export("absent", "-o", "no", code=3)
+        (self.dir / "hub").mkdir()
+        (self.dir / "hub/config.json").write_text("{")
+        self.export("a.safetensors", "-o", "no", "--hf-ref", "hub", code=4)
+        self.assertFalse((self.dir / "no").exists())
+
+    def test_a_checkpoint_below_is_taken_and_named(self):
+        shutil.copytree(DCP, self.dir / "run/checkpoint-20/pytorch_model_fsdp_0")
+        shutil.copytree(DCP, self.dir / "run/checkpoint-20/optimizer_0")
+        (self.dir / "run/checkpoint-20/config.json").write_text("{}")
+        done = self.run_it("export", "run/checkpoint-20", "-o", "out", "--objects", "drop", "--exclude", "complex*")
+        self.assertIn("export: took run/checkpoint-20/pytorch_model_fsdp_0", done.stderr)
+        self.assertTrue((self.dir / "out/config.json").exists())
+        self.export("run", "-o", "out2", "--exclude", "complex*")
+        self.run_it("digest", "run", code=4)
+
+    def test_two_candidates_are_two_lines_and_a_tracker_decides(self):
+        for step in (20, 40):
+            shutil.copytree(DCP, self.dir / f"run/global_step_{step}/model")
+        error = self.export("run", "-o", "out", code=2)
+        self.assertEqual(error["hint"], "shardctl export run/global_step_40/model -o out --json, or "
+                                        "shardctl export run/global_step_20/model -o out --json")
+        (self.dir / "run/latest_checkpointed_iteration.txt").write_text("20")
+        self.assertEqual(self.export("run", "-o", "out", "--exclude", "complex*")["source"], "run/global_step_20/model")
+
+    def test_a_dry_run_says_what_it_found_and_writes_nothing(self):
+        write(self.dir / "model/model.safetensors", {"_orig_mod.a": [1], "_orig_mod.b": [1]})
+        (self.dir / "model/huggingface").mkdir()
+        (self.dir / "model/huggingface/config.json").write_text("{}")
+        shown = self.run_it("export", "model", "-o", "out", "--dry-run").stdout
+        for text in ("source      model", "reference   model/huggingface", "renamed     2 tensors", "_orig_mod.a -> a",
+                     "config.json", "model.safetensors"):
+            self.assertIn(text, shown)
+        plan = self.export("model", "-o", "out", "--dry-run")
+        self.assertEqual(plan["export"]["renames"], [{"from": "_orig_mod.a", "to": "a"}, {"from": "_orig_mod.b", "to": "b"}])
+        self.assertFalse((self.dir / "out").exists())
+
+    def test_ranks_write_the_same_bytes(self):
+        self.hub('{"tie_word_embeddings": true}')
+        (self.dir / "hub/tokenizer.json").write_text("x" * 3_000_000)
+        write(self.dir / "a.safetensors", {"module.lm_head.weight": [1, 2] * 500, "module.model.embed_tokens.weight": [1, 2] * 500,
+                                           "module.b": [3] * 999})
+        self.export("a.safetensors", "-o", "one", "--hf-ref", "hub", "--max-shard-size", "4KB")
+        one = {path.name: path.read_bytes() for path in (self.dir / "one").iterdir()}
+        self.assertEqual(len(one), 5)
+        for out, options in (("three", []), ("parts", ["--local-input"])):
+            self.run_it("export", "a.safetensors", "-o", out, "--hf-ref", "hub", "--max-shard-size", "4KB", "--local-ranks", 3, *options)
+            self.assertEqual(one, {path.name: path.read_bytes() for path in (self.dir / out).iterdir()})
+
+    def test_an_unchanged_export_is_left_alone(self):
+        write(self.dir / "a.safetensors", {"w": [1]})
+        hub = self.hub()
+        line = ("a.safetensors", "-o", "out", "--hf-ref", "hub", "--if-changed")
+        self.assertFalse(self.export(*line)["unchanged"])
+        self.assertTrue(self.export(*line)["unchanged"])
+        self.run_it("verify", "out")
+        (hub / "config.json").write_text('{"a": 1}')
+        self.export(*line, code=5)
+        self.assertFalse(self.export(*line, "--force")["unchanged"])
+
+    def test_the_output_may_not_be_the_reference(self):
+        write(self.dir / "a.safetensors", {"w": [1]})
+        self.hub()
+        self.export("a.safetensors", "-o", "hub", "--hf-ref", "hub", "--force", code=5)
+        self.export("a.safetensors", "-o", "hub/inside", "--hf-ref", "hub")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

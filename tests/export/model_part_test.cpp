@@ -1,0 +1,130 @@
+// Which tensors of a training checkpoint are the model's, and what they are called.
+#include "libshard/export/model_part.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/catalog/build.h"
+#include "tests/support/expect_error.h"
+
+namespace shard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const auto kAll = [](std::string_view) { return true; };
+
+std::vector<std::string> model_names(const Catalog& catalog) { return test::names_of(find_model(catalog, kAll).tensors); }
+
+Catalog catalog_of(const std::vector<std::string>& names) {
+  Catalog catalog;
+  for (const std::string& name : names) test::add_tensor(catalog, name, {2});
+  return catalog;
+}
+
+void add_below(Catalog& catalog, std::initializer_list<std::string_view> path) {
+  std::string name;
+  for (const std::string_view part : path) name.append(name.empty() ? "" : ".").append(part);
+  test::add_tensor(catalog, name, {2}, DType::kFloat32, test::make_path(catalog, path));
+}
+
+TEST(WithoutWrappers, EachWrapperGoesWhereverItStands) {
+  EXPECT_EQ(without_wrappers("module.a.weight"), "a.weight");
+  EXPECT_EQ(without_wrappers("_orig_mod.a.weight"), "a.weight");
+  EXPECT_EQ(without_wrappers("layers.0._orig_mod.a.weight"), "layers.0.a.weight");
+  EXPECT_EQ(without_wrappers("layers.0._checkpoint_wrapped_module.a.weight"), "layers.0.a.weight");
+  EXPECT_EQ(without_wrappers("_fsdp_wrapped_module.layers.0._fsdp_wrapped_module.a"), "layers.0.a");
+  EXPECT_EQ(without_wrappers("_forward_module.a"), "a");
+}
+
+TEST(WithoutWrappers, NestedOnesGoTogether) {
+  EXPECT_EQ(without_wrappers("_forward_module.module._orig_mod.a"), "a");
+  EXPECT_EQ(without_wrappers("module.module.a"), "a");
+  EXPECT_EQ(without_wrappers("h.0._fsdp_wrapped_module._checkpoint_wrapped_module._orig_mod.a"), "h.0.a");
+  EXPECT_EQ(without_wrappers("net._orig_mod.module.a"), "net.a");
+}
+
+TEST(WithoutWrappers, AModelsOwnPartsStay) {
+  EXPECT_EQ(without_wrappers("encoder.module.weight"), "encoder.module.weight");
+  EXPECT_EQ(without_wrappers("submodule.weight"), "submodule.weight");
+  EXPECT_EQ(without_wrappers("a._orig_mod"), "a._orig_mod");
+  EXPECT_EQ(without_wrappers("module"), "module");
+  EXPECT_EQ(without_wrappers(""), "");
+  EXPECT_EQ(without_wrappers("a..b"), "a..b");
+}
+
+TEST(FindModel, AContainerOfTheModelIsAllThatCounts) {
+  Catalog catalog;
+  add_below(catalog, {"model", "model.norm.weight"});
+  add_below(catalog, {"model", "lm_head.weight"});
+  add_below(catalog, {"optimizer", "state", "0", "exp_avg"});
+  add_below(catalog, {"extra", "a"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("lm_head.weight", "model.norm.weight"));
+  EXPECT_EQ(part.container, "model");
+  EXPECT_EQ(part.other_tensors, 2);
+  EXPECT_EQ(part.renamed, 2);
+}
+
+TEST(FindModel, AContainerMayBeTwoDeep) {
+  Catalog catalog;
+  add_below(catalog, {"state", "model", "a.weight"});
+  add_below(catalog, {"state", "optimizers", "b"});
+  EXPECT_THAT(model_names(catalog), ElementsAre("a.weight"));
+}
+
+TEST(FindModel, FlatNamesThatBeginLikeAContainerAreTheModelsOwn) {
+  EXPECT_THAT(model_names(catalog_of({"model.layers.0.w", "model.norm.weight"})),
+              ElementsAre("model.layers.0.w", "model.norm.weight"));
+}
+
+TEST(FindModel, OtherStatesBesideTheModelsTensorsAreLeftOut) {
+  Catalog catalog = catalog_of({"dataloader.buffer", "layers.0.w", "lr_scheduler.x", "norm.weight",
+                                "optimizer.state.layers.0.w.exp_avg", "train_state"});
+  test::add_object(catalog, "optimizer.step", nullptr);
+  test::add_object(catalog, "note", nullptr);
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("layers.0.w", "norm.weight"));
+  EXPECT_EQ(part.other_tensors, 4);
+  EXPECT_EQ(part.other_objects, 1);
+  EXPECT_THAT(part.objects, ElementsAre(1U));
+}
+
+TEST(FindModel, ADoubledModelLosesOneEverywhere) {
+  EXPECT_THAT(model_names(catalog_of({"model.lm_head.weight", "model.model.layers.0.w"})),
+              ElementsAre("lm_head.weight", "model.layers.0.w"));
+  EXPECT_THAT(model_names(catalog_of({"loss.weight", "model.model.model.a.w"})), ElementsAre("loss.weight", "model.a.w"));
+}
+
+TEST(FindModel, TwoTensorsOfOneResultingNameAreRefused) {
+  const Error error = test::error_of([] { find_model(catalog_of({"_orig_mod.a", "module.a"}), kAll); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_STREQ(error.what(), "tensors '_orig_mod.a' and 'module.a' would both be named 'a'");
+}
+
+TEST(FindModel, WhatDoesNotTakePartIsNoClash) {
+  const Catalog catalog = catalog_of({"_orig_mod.a", "module.a"});
+  const ModelPart part = find_model(catalog, [](std::string_view name) { return name != "module.a"; });
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("a"));
+  EXPECT_EQ(part.other_tensors, 0);
+}
+
+TEST(FindModel, AdaptersAreRefused) {
+  const Error error = test::error_of(
+      [] { find_model(catalog_of({"base_model.model.a.lora_A.default.weight", "base_model.model.a.weight"}), kAll); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.hint(), HasSubstr("merge the adapter first"));
+  EXPECT_THAT(model_names(catalog_of({"base_model.model.a.weight"})), ElementsAre("a.weight"));
+  EXPECT_FALSE(is_lora("a.flora_b"));
+}
+
+TEST(FindModel, FlatParametersAreRefused) {
+  const Error error =
+      test::error_of([] { find_model(catalog_of({"_fsdp_wrapped_module._flat_param", "a.weight"}), kAll); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error.hint(), HasSubstr("SHARDED_STATE_DICT"));
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,133 @@
+"""Built-in model maps against real models and the frameworks' own formulas, restated here in a few lines each.
+
+transformers 5 makes the models and loads what is exported; where version 4 is installed it loads it too.
+"""
+import unittest
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+from support import LiveTest, assert_same_tensors, shardctl, shardctl_json
+from tiny_models import TRANSFORMERS_4, load, loads_in_version_4, logits, tiny
+
+FUSED = ("qwen3_moe", "mixtral", "deepseek_v3")
+
+
+def rotary_pairs(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Meta's order of a head's rows from Hugging Face's: (even, odd) pairs from halves.
+
+    convert_llama_weights_to_hf.py and torchtitan's state_dict_adapter.py have the inverse: view [heads, hd/2, 2, in], swap
+    axes 1 and 2.
+    """
+    rows, columns = weight.shape
+    return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+def metas(state: dict, heads: int, kv: int, qkv: str = "") -> dict:
+    """A Llama under Meta's names."""
+    names = {"model.embed_tokens.weight": "tok_embeddings.weight", "model.norm.weight": "norm.weight", "lm_head.weight": "output.weight"}
+    parts = {"self_attn.q_proj": f"attention.{qkv}wq", "self_attn.k_proj": f"attention.{qkv}wk", "self_attn.v_proj": f"attention.{qkv}wv",
+             "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+             "mlp.down_proj": "feed_forward.w2", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm"}
+    found = {}
+    for name, tensor in state.items():
+        for ours, theirs in parts.items():
+            if f".{ours}." in name:
+                names[name] = name.removeprefix("model.").replace(ours, theirs)
+        if ".q_proj" in name or ".k_proj" in name:
+            tensor = rotary_pairs(tensor, heads if ".q_proj" in name else kv)
+        found[names[name]] = tensor.clone()
+    return found
+
+
+def vllms_rank(state: dict, rank: int, ranks: int, heads: int, kv: int, head_dim: int) -> dict:
+    """What rank `rank` of vLLM holds: QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding."""
+    def part(tensor, dim=0, index=rank, parts=ranks):
+        return tensor.chunk(parts, dim)[index]
+
+    found = {}
+    for name, tensor in state.items():
+        if name.endswith(("embed_tokens.weight", "lm_head.weight")):
+            padded = torch.zeros(-(-tensor.shape[0] // 64) * 64, tensor.shape[1])
+            padded[: tensor.shape[0]] = tensor
+            found[name] = part(padded)
+        elif name.endswith(("o_proj.weight", "down_proj.weight")):
+            found[name] = part(tensor, 1)
+        elif ".q_proj" in name:
+            others = [state[name.replace("q_proj", f"{each}_proj")] for each in "kv"]
+            one = rank * kv // ranks if ranks > kv else rank  # vLLM: rank // (ranks // kv).
+            found[name.replace("q_proj", "qkv_proj")] = torch.cat([part(tensor), *(part(each, 0, one, min(kv, ranks)) for each in others)])
+        elif ".gate_proj" in name:
+            found[name.replace("gate_proj", "gate_up_proj")] = torch.cat([part(tensor), part(state[name.replace("gate_proj", "up_proj")])])
+        elif not any(each in name for each in (".k_proj", ".v_proj", ".up_proj")):
+            found[name] = tensor
+    return found
+
+
+class Maps(LiveTest):
+    def hub(self, kind: str):
+        """A model and the folder that save_pretrained makes of it, in version 4's names."""
+        model = tiny(kind)
+        model.save_pretrained(self.dir / f"hub-{kind}")
+        return model, self.dir / f"hub-{kind}"
+
+    def test_fused_experts_load_in_both_versions(self):
+        for kind in FUSED:
+            model, hub = self.hub(kind)
+            dcp.save({"model": model.state_dict()}, checkpoint_id=self.dir / f"{kind}/pytorch_model_fsdp_0", no_dist=True)
+            result = shardctl_json("export", self.dir / kind, "-o", self.dir / f"{kind}-out", "--hf-ref", hub, "--map", "hf-v5")
+            self.assertTrue(result["export"]["checked"])
+            self.assertTrue(torch.equal(logits(load(self.dir / f"{kind}-out")), logits(model)), kind)
+        if not TRANSFORMERS_4.is_dir():
+            self.skipTest(f"{TRANSFORMERS_4} is not there: run scripts/setup full")
+        found = loads_in_version_4({kind: self.dir / f"{kind}-out" for kind in FUSED}, self.dir / "logits.pt")
+        for kind in FUSED:
+            torch.testing.assert_close(found[kind], logits(tiny(kind)), rtol=1e-4, atol=1e-5, msg=kind)
+
+    def test_a_hub_folder_of_version_4_equals_the_state_of_version_5(self):
+        for kind in FUSED:
+            model, hub = self.hub(kind)
+            torch.save(model.state_dict(), self.dir / f"{kind}.pt")
+            shardctl("diff", self.dir / f"{kind}.pt", hub, "--map", "hf-v5", "--hf-ref", hub, "--objects", "drop")
+            shardctl("diff", self.dir / f"{kind}.pt", hub, "--objects", "drop", code=1)
+
+    def test_torchtitans_llama_loads(self):
+        model, hub = self.hub("llama")
+        for qkv in ("", "qkv_linear."):
+            step = self.dir / f"titan{qkv}/step-10"
+            dcp.save(metas(model.state_dict(), 4, 2, qkv) | {"train_state": {"step": 10}}, checkpoint_id=step, no_dist=True)
+            shardctl("export", step, "-o", self.dir / f"out{qkv}", "--map", "torchtitan:llama3", "--hf-ref", hub, "--set",
+                     f"qkv_linear={int(qkv != '')}")
+            self.assertTrue(torch.equal(logits(load(self.dir / f"out{qkv}")), logits(model)))
+
+    def test_metas_parts_load(self):
+        model, hub = self.hub("llama")
+        state = metas(model.state_dict(), 4, 2)
+        columns = ("wo.weight", "w2.weight", "tok_embeddings.weight")
+        for ranks in (1, 2):
+            folder = self.dir / f"meta{ranks}"
+            folder.mkdir()
+            for rank in range(ranks):
+                part = {name: tensor if "norm" in name else tensor.chunk(ranks, 1 if name.endswith(columns) else 0)[rank].clone()
+                        for name, tensor in state.items()}
+                torch.save(part, folder / f"consolidated.{rank:02}.pth")
+            files = sorted(folder.iterdir())
+            shardctl("export", *files, "-o", self.dir / f"out{ranks}", "--map", "llama-pth", "--hf-ref", hub,
+                     *(("--from", "torch-ranks") if ranks > 1 else ()))
+            self.assertTrue(torch.equal(logits(load(self.dir / f"out{ranks}")), logits(model)))
+
+    def test_vllms_ranks_are_undone(self):
+        for kind in ("llama", "qwen3"):
+            model, hub = self.hub(kind)
+            for ranks in (2, 4):  # With 4 ranks the 2 heads of keys and values are there twice.
+                folder = self.dir / f"{kind}{ranks}"
+                folder.mkdir()
+                for rank in range(ranks):
+                    torch.save({name: tensor.clone() for name, tensor in vllms_rank(model.state_dict(), rank, ranks, 4, 2, 8).items()},
+                               folder / f"rank{rank}.pt")
+                shardctl("gather", folder, "-o", self.dir / f"{kind}{ranks}.pt", "--from", "torch-ranks", "--map", f"vllm:{kind}", "--hf-ref", hub)
+                assert_same_tensors(self, torch.load(self.dir / f"{kind}{ranks}.pt"), dict(model.state_dict()))
+
+
+if __name__ == "__main__":
+    unittest.main()
