@@ -291,10 +291,9 @@ void CopyRun::sync_others() {
 }
 
 void CopyRun::make_manifest() {
-  files_.clear();
   manifest_->share(group_);
   step("manifest", [&](const std::stop_token& stop) {
-    if (part_ != nullptr) manifest_->read_back(*part_, prepared_.owners, group_.rank(), job_.threads, stop);
+    manifest_->read_back(files_, prepared_.owners, group_.rank(), job_.threads, stop);
   });
   const std::string text = manifest_->finish(group_);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
