@@ -62,6 +62,7 @@ void CopyRun::run() {
     finish();
     if (manifest_) make_manifest();
     step("commit", [this](const std::stop_token&) {
+      if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
     });  // All are here and well. From now on nobody can stop it.
     job_.own_places ? commit_everywhere() : commit();
