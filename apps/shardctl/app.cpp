@@ -60,11 +60,20 @@ int run_verb(Session& session, const Options& options) {
   }
 }
 
+int run_alone(Session& session, const Options& options) {
+  const WatchedStore watched(session.fs);
+  session.watched = &watched;
+  const int code = run_verb(session, options);
+  session.watched = nullptr;
+  return code;
+}
+
 /// Runs as one rank of `group`: only rank 0 prints data.
 int run_as_rank(const Session& session, const Options& options, Group& group) {
   std::ostream nowhere(nullptr);
+  const WatchedStore watched(session.fs);
   std::optional<GroupStore> parts;
-  if (options.ranks.local_input) parts.emplace(session.fs, group.rank());
+  if (options.ranks.local_input) parts.emplace(watched, group.rank());
   Session own{.fs = session.fs,
               .out = group.rank() == 0 ? session.out : nowhere,
               .err = session.err,
@@ -79,6 +88,7 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
               .on_step = session.on_step,
               .group = &group,
               .parts = parts ? &*parts : nullptr,
+              .watched = &watched,
               .common = session.common,
               .ranks_here = session.ranks_here};
   return run_verb(own, options);
@@ -119,7 +129,7 @@ int run_launched(Session& session, Options& options) {
   if (launch.launcher == Launcher::kOpenMpi) session.out_is_terminal = false;
   if (session.on_step) session.on_step(launch.rank, "rendezvous");
   const std::unique_ptr<Group> group = join_group(options.ranks, launch);
-  return group == nullptr ? run_verb(session, options) : run_as_rank(session, options, *group);
+  return group == nullptr ? run_alone(session, options) : run_as_rank(session, options, *group);
 }
 
 }  // namespace
@@ -129,7 +139,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     expect_launch(session, options);
     parse_command_line(arguments, session, options);
-    if (!has_ranks(options)) return run_verb(session, options);
+    if (!has_ranks(options)) return run_alone(session, options);
     if (options.ranks.local_ranks > 0) return run_local_ranks(session, options);
     return run_launched(session, options);
   } catch (...) {

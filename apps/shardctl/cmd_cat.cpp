@@ -213,7 +213,9 @@ void check_cat(const Session& session, Options& options) {
 
 int run_cat(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
-  return on_rank_zero(session, [&] { return cat(session, options); });
+  const int code = on_rank_zero(session, [&] { return cat(session, options); });
+  expect_unchanged_source(session);
+  return code;
 }
 
 }  // namespace shard::app

@@ -59,6 +59,7 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   job.resume = options.target.resume;
   job.stop = session.stop;
   job.parts = session.parts;
+  job.watched = session.watched;
   job.own_places = options.ranks.local_output && session.group->size() > 1;
   job.manifest = work.manifest;
   return job;

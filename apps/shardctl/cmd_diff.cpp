@@ -227,6 +227,7 @@ int run_diff(Session& session, const Options& options) {
     found = compare_metadata(a, b);
   });
   compare_values(session, options, a, b, found);
+  expect_unchanged_source(session);
   if (!is_rank_zero(session)) return found.equal() ? 0 : kExitDiffers;
   const auto limit = options.diff.max_diffs ? static_cast<std::size_t>(*options.diff.max_diffs)
                                             : std::numeric_limits<std::size_t>::max();

@@ -129,6 +129,7 @@ int run_digest(Session& session, const Options& options) {
     refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
   });
   const std::vector<std::string> digests = all_digests(session, options, source, selection);
+  expect_unchanged_source(session);
   if (!is_rank_zero(session)) return 0;
   const std::string checkpoint =
       checkpoint_digest(source.catalog(), selection, digests, parse_hash_algorithm(options.algorithm));

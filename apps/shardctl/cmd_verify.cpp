@@ -118,6 +118,7 @@ int run_verify(Session& session, const Options& options) {
   });
   verification.finish();
   meter.finish();
+  expect_unchanged_source(session);
   const std::vector<Finding> findings = found.sorted();
   const VerifyReport report{.label = fmt::format("{}", fmt::join(options.source.paths, " ")),
                             .findings = findings,

@@ -111,6 +111,12 @@ std::unique_ptr<Log> open_log(const Session& session) {
   return log;
 }
 
+void expect_unchanged_source(const Session& session) {
+  collective_step(*session.group, {.stop = session.stop}, [&](const std::stop_token&) {
+    if (session.watched != nullptr) session.watched->expect_unchanged();
+  });
+}
+
 bool is_rank_zero(const Session& session) { return session.group->rank() == 0; }
 
 std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes) {

@@ -49,6 +49,8 @@ int on_rank_zero(const Session& session, const std::function<int()>& work);
 
 /// This rank's log, once all ranks have theirs. \throws Error kResource
 std::unique_ptr<Log> open_log(const Session& session);
+/// To be called when all of the source was read. Collective. \throws Error kCorruption  a file of it changed meanwhile
+void expect_unchanged_source(const Session& session);
 
 bool is_rank_zero(const Session& session);
 

@@ -12,6 +12,7 @@
 
 #include "apps/shardctl/options.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/watched_store.h"
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/group.h"
 
@@ -38,6 +39,8 @@ struct Session {
   Group* group = &solo_group();
   /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
   GroupStore* parts = nullptr;
+  /// What of the source was opened by this rank, to be looked at again when it was read. Null: nobody looks.
+  const WatchedStore* watched = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};
   /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
@@ -48,6 +51,7 @@ struct Session {
 /// Where SRC is read: from the disk, or with --local-input from all ranks'.
 inline const SourceStore& source_store(const Session& session) {
   if (session.parts != nullptr) return *session.parts;
+  if (session.watched != nullptr) return *session.watched;
   return session.fs;
 }
 

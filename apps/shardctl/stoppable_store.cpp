@@ -24,6 +24,7 @@ class StoppableReader final : public RandomReader {
   std::int64_t held_bytes() const override { return inner_->held_bytes(); }
   std::int64_t size() const override { return inner_->size(); }
   FileIdentity identity() const override { return inner_->identity(); }
+  std::int64_t modified_ns() const override { return inner_->modified_ns(); }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     return inner_->allocated_bytes(offset_bytes, count);
   }

@@ -9,6 +9,9 @@
 #include <new>
 #ifdef __x86_64__
 #include <immintrin.h>
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // XXH3 by the widest vectors that the processor has, 4 times as fast as by SSE2.
+#endif
 #endif
 
 #include "libshard/core/error.h"

@@ -19,8 +19,8 @@ class FileWriter {
  public:
   virtual ~FileWriter() = default;  ///< Releases; does not sync.
   virtual void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) = 0;
-  /// Fills `out` with what lies there, from this run or an earlier one. \throws Error kResource  here also: the file ends
-  /// before, or this kind of file cannot be read back
+  /// Fills `out` with what lies there, from this run, another rank or an earlier run. Threads: as write_at.
+  /// \throws Error kResource  here also: the file ends before, or this kind of file cannot be read back
   virtual void read_back(std::int64_t /*offset_bytes*/, std::span<std::byte> /*out*/) { throw cannot_read_back(); }
   /// Reserves space so that later writes cannot run out of it; falls back to setting the size where not supported.
   virtual void allocate(std::int64_t bytes) = 0;

@@ -32,8 +32,6 @@ class LocalFolder {
   virtual std::unique_ptr<FileWriter> create(const std::string& name) = 0;  ///< Must be new.
   /// Opens an existing file for writing: another rank created it.
   virtual std::unique_ptr<FileWriter> open_existing(const std::string& name) = 0;
-  /// Opens a file of the output to read it back.
-  virtual std::unique_ptr<RandomReader> open_written(const std::string& name) = 0;
   /// Makes a folder of mode 0700 and opens it. Null when it was removed in between.
   /// \throws Error kResource  another one took its name in between
   virtual std::unique_ptr<LocalFolder> make_folder(const std::string& name) = 0;

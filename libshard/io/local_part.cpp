@@ -41,10 +41,6 @@ class LocalPart final : public OutputPart {
     return *writers_.back();
   }
 
-  std::unique_ptr<RandomReader> open_written(const std::string& path) override {
-    return at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_written(name); });
-  }
-
   void finish() override {
     for (const auto& writer : writers_) {
       if (sync_) writer->sync();

@@ -32,7 +32,8 @@ void collect(const std::string& folder, const Node& node, std::vector<std::strin
 struct MemoryState::Impl {
   mutable std::mutex mutex;
   static inline std::atomic<std::uint64_t> last_inode{0};  ///< Of all disks: two disks are two places.
-  NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}});
+  static inline std::atomic<std::int64_t> changes{0};
+  NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}, {}});
   std::int64_t calls = 0, fail_call = -1;
   bool persistent = false, no_exchange = false;
   std::vector<std::string> log;
@@ -60,7 +61,7 @@ struct MemoryState::Impl {
   NodePtr add(Node& folder, const std::string& path, bool is_folder) {
     const auto [entry, is_new] = folder.entries.try_emplace(base_name(path));
     if (!is_new) fail(ErrorCode::kExists, path, "it exists already");
-    entry->second = std::make_shared<Node>(Node{is_folder, ++last_inode, {}, {}, {}});
+    entry->second = std::make_shared<Node>(Node{is_folder, ++last_inode, {}, {}, {}, {}});
     return entry->second;
   }
 };
@@ -94,8 +95,7 @@ class Handle {
 class MemoryReader final : public RandomReader {
  public:
   MemoryReader(StatePtr state, NodePtr node, const std::string& path)
-      : handle_(std::move(state), std::move(node), path),
-        size_(static_cast<std::int64_t>(handle_.node().content.size())) {
+      : handle_(std::move(state), node, path), status_(status_from(node)) {
     name_ = path;
   }
 
@@ -110,11 +110,13 @@ class MemoryReader final : public RandomReader {
     std::copy_n(content.begin() + offset_bytes, out.size(), out.begin());
   }
 
-  std::int64_t size() const override { return size_; }
+  std::int64_t size() const override { return status_.bytes; }
+  FileIdentity identity() const override { return status_.identity(); }
+  std::int64_t modified_ns() const override { return status_.modified_ns; }
 
  private:
   Handle handle_;
-  std::int64_t size_;
+  const FileStatus status_;  ///< As of the open.
 };
 
 class MemoryWriter final : public FileWriter {
@@ -129,6 +131,7 @@ class MemoryWriter final : public FileWriter {
     const std::size_t end = static_cast<std::size_t>(offset_bytes) + data.size();
     if (content.size() < end) content.resize(end);
     std::copy(data.begin(), data.end(), content.begin() + offset_bytes);
+    handle_.node().modified_ns = ++Impl::changes;
   }
   void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
     const std::scoped_lock lock(handle_.impl().mutex);
@@ -188,12 +191,6 @@ class MemoryFolder final : public LocalFolder {
     const NodePtr node = entry(name);
     if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such file");
     return std::make_unique<MemoryWriter>(state_, node, path_of(name));
-  }
-  std::unique_ptr<RandomReader> open_written(const std::string& name) override {
-    const auto lock = begin("open_written", path_of(name));
-    const NodePtr node = entry(name);
-    if (node == nullptr || node->is_folder) fail(ErrorCode::kResource, path_of(name), "no such file");
-    return std::make_unique<MemoryReader>(state_, node, path_of(name));
   }
   std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
     const auto lock = begin("make_folder", path_of(name));
@@ -366,11 +363,12 @@ void MemoryState::put(const std::string& path, std::span<const std::byte> conten
   NodePtr node = impl->root;
   for (const std::string& part : parts_of(path)) {
     NodePtr& entry = node->entries[part];
-    if (entry == nullptr) entry = std::make_shared<Node>(Node{true, ++impl->last_inode, {}, {}, {}});
+    if (entry == nullptr) entry = std::make_shared<Node>(Node{true, ++impl->last_inode, {}, {}, {}, {}});
     node = entry;
   }
   node->is_folder = false;
   node->content.assign(content.begin(), content.end());
+  node->modified_ns = ++Impl::changes;
 }
 
 int MemoryState::open_files() const { return impl->open_files; }

@@ -20,6 +20,7 @@ using NodePtr = std::shared_ptr<Node>;
 struct Node {
   bool is_folder = false;
   std::uint64_t inode = 0;
+  std::int64_t modified_ns = 0;  ///< A count of all changes.
   std::vector<std::byte> content;
   std::map<std::string, NodePtr> entries;
   std::weak_ptr<void> lock;
@@ -46,8 +47,12 @@ inline std::string normal(const std::string& path) {
 
 inline FileStatus status_from(const NodePtr& node) {
   if (node == nullptr) return {};
-  return {node->is_folder ? FileKind::kFolder : FileKind::kFile, static_cast<std::int64_t>(node->content.size()), 1,
-          node->inode, 0};
+  return {node->is_folder ? FileKind::kFolder : FileKind::kFile,
+          static_cast<std::int64_t>(node->content.size()),
+          1,
+          node->inode,
+          0,
+          node->modified_ns};
 }
 
 inline std::vector<std::string> names_in(const Node& folder) {

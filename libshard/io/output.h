@@ -47,8 +47,6 @@ class OutputPart {
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// A file that another rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
-  /// Opens a file that was written, not the companion, to read it back. \throws Error kResource, kNotFound
-  virtual std::unique_ptr<RandomReader> open_written(const std::string& path) = 0;
   /// Makes durable what was written through this part, and closes its files. \throws Error kResource
   virtual void finish() = 0;
   /// Begins a note. Null where outputs cannot be taken up. \throws Error kResource, kExists

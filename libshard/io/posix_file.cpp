@@ -21,11 +21,8 @@ std::string text_of(int error_number) { return std::generic_category().message(e
 
 class PosixReader final : public RandomReader {
  public:
-  PosixReader(Descriptor descriptor, const std::string& path, const struct stat& info)
-      : descriptor_(std::move(descriptor)),
-        size_(info.st_size),
-        identity_{info.st_dev, info.st_ino},
-        changed_ns_(info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec) {
+  PosixReader(Descriptor descriptor, const std::string& path, const FileStatus& status)
+      : descriptor_(std::move(descriptor)), status_(status) {
     name_ = path;
   }
 
@@ -40,9 +37,9 @@ class PosixReader final : public RandomReader {
     }
   }
 
-  std::int64_t size() const override { return size_; }
-  FileIdentity identity() const override { return identity_; }
-  std::int64_t changed_ns() const override { return changed_ns_; }
+  std::int64_t size() const override { return status_.bytes; }
+  FileIdentity identity() const override { return status_.identity(); }
+  std::int64_t modified_ns() const override { return status_.modified_ns; }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
     std::int64_t held = 0;
@@ -68,9 +65,7 @@ class PosixReader final : public RandomReader {
   }
 
   Descriptor descriptor_;
-  std::int64_t size_;
-  FileIdentity identity_;
-  std::int64_t changed_ns_;
+  const FileStatus status_;  ///< As of the open.
 };
 
 class PosixWriter final : public FileWriter {
@@ -194,7 +189,7 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
         .in_file(path)
         .because("only regular files can be read at any place");
   }
-  return std::make_unique<PosixReader>(std::move(descriptor), path, info);
+  return std::make_unique<PosixReader>(std::move(descriptor), path, status_from(info));
 }
 
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path) {

@@ -127,12 +127,6 @@ class PosixFolder final : public LocalFolder {
     return make_writer(std::move(descriptor), path_of(name));
   }
 
-  std::unique_ptr<RandomReader> open_written(const std::string& name) override {
-    Descriptor descriptor = open_at(fd(), name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open what was written", errno);
-    return make_reader(std::move(descriptor), path_of(name));
-  }
-
   /// mkdir gives no descriptor: whoever may rename here could put another folder in its place before it is opened.
   std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
     if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot make the folder");

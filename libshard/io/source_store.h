@@ -43,8 +43,7 @@ class RandomReader {
   virtual std::int64_t held_bytes() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
   virtual FileIdentity identity() const { return {}; }
-  /// When its content was last changed, in nanoseconds since 1970, as of the open; 0: not known.
-  virtual std::int64_t changed_ns() const { return 0; }
+  virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns, as of the open.
   /// How many of these bytes the file really has: those in holes of sparse files do not count.
   virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.

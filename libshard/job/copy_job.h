@@ -18,6 +18,7 @@
 #include "libshard/exec/execute.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
+#include "libshard/io/watched_store.h"
 #include "libshard/job/group_store.h"
 #include "libshard/manifest/manifest.h"
 #include "libshard/map/apply.h"
@@ -57,6 +58,8 @@ struct CopyJob {
   /// The store that the reader was opened from, where each rank sees its own files of the source only: each then reads
   /// those. Null: all ranks see all files.
   GroupStore* parts = nullptr;
+  /// What this rank opened of the source; the job fails where that changed before the commit. Null: nobody looks.
+  const WatchedStore* watched = nullptr;
   /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
   /// `parts` too, what a rank reads for another travels to it.
   bool own_places = false;
@@ -97,7 +100,8 @@ struct CopyResult {
 /// no more than that, on the hosts either.
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
 ///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
-///   what it left behind then stays. kResource  a device has too little memory, with both numbers. kUnsupported
+///   what it left behind then stays. kCorruption  the source changed while it was read.
+///   kResource  a device has too little memory, with both numbers. kUnsupported
 ///   ranks that read for one another are to resume.
 /// Memory: the job's selection is freed once the target is made of it, which is then as large; so move the job here.
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,

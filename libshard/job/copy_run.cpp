@@ -62,6 +62,7 @@ void CopyRun::run() {
     finish();
     if (manifest_) make_manifest();
     step("commit", [this](const std::stop_token&) {
+      if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
     });  // All are here and well. From now on nobody can stop it.
     job_.own_places ? commit_everywhere() : commit();
@@ -291,10 +292,9 @@ void CopyRun::sync_others() {
 }
 
 void CopyRun::make_manifest() {
-  files_.clear();
   manifest_->share(group_);
   step("manifest", [&](const std::stop_token& stop) {
-    if (part_ != nullptr) manifest_->read_back(*part_, prepared_.owners, group_.rank(), job_.threads, stop);
+    manifest_->read_back(files_, prepared_.owners, group_.rank(), job_.threads, stop);
   });
   const std::string text = manifest_->finish(group_);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <set>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/manifest/source_identity.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
@@ -18,7 +18,6 @@ namespace {
 constexpr std::string_view kMagic = "shardctl.journal/1";
 /// Tiles of so many bytes are written down together: a kill loses no more than that.
 constexpr std::int64_t kBatchBytes = kLeastJournaledBytes;
-constexpr std::size_t kHeadOfFile = 4096;
 
 /// A block's length and CRC-32, then the block.
 Bytes framed(const Bytes& block) {
@@ -53,7 +52,12 @@ Bytes written_head(const JournalHead& head) {
   out.text(head.job.target);
   out.text(head.job.plan);
   out.number(std::ssize(head.job.source));
-  for (const std::string& line : head.job.source) out.text(line);
+  for (const SourceFile& file : head.job.source) {
+    out.text(file.path);
+    out.number(file.bytes);
+    out.number(file.modified_ns);
+    out.text(file.ends);
+  }
   return out.take();
 }
 
@@ -75,6 +79,15 @@ Bytes written_records(std::span<const TileRecord> records) {
   return out.take();
 }
 
+SourceFile read_source(WireReader& in) {
+  SourceFile file;
+  file.path = in.text();
+  file.bytes = in.number();
+  file.modified_ns = in.number();
+  file.ends = in.text();
+  return file;
+}
+
 std::uint32_t read_word(WireReader& in) { return static_cast<std::uint32_t>(in.number_below(std::int64_t{1} << 32)); }
 
 TileRecord read_record(WireReader& in) {
@@ -94,6 +107,11 @@ TileRecord read_record(WireReader& in) {
   return record;
 }
 
+std::string text_of(const SourceFile& file) {
+  return fmt::format("{}: {} bytes, changed at {} ns, first and last bytes hash to {}", file.path, file.bytes,
+                     file.modified_ns, file.ends);
+}
+
 Error differs(std::string_view what, std::string_view interrupted, std::string_view now) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("cannot resume: {}", what))
       .expected(interrupted)
@@ -109,8 +127,8 @@ void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
   }
   const auto [was, is] = std::ranges::mismatch(interrupted.source, now.source);
   if (was != interrupted.source.end() || is != now.source.end()) {
-    throw differs("the source is not what it was", was != interrupted.source.end() ? *was : "no further file",
-                  is != now.source.end() ? *is : "no further file");
+    throw differs("the source is not what it was", was != interrupted.source.end() ? text_of(*was) : "no further file",
+                  is != now.source.end() ? text_of(*is) : "no further file");
   }
   if (interrupted.target != now.target) {
     throw differs("the interrupted run wrote something else", interrupted.target, now.target);
@@ -121,21 +139,14 @@ void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
   }
 }
 
-std::vector<std::string> describe_source(const Reader& reader) {
+std::vector<SourceFile> identify_files(const Reader& reader) {
   const std::vector<File>& files = reader.catalog().files;
-  std::vector<std::string> lines;
-  std::array<std::byte, kHeadOfFile> memory{};
+  std::vector<SourceFile> identified;
   for (std::uint32_t i = 0; i < files.size(); ++i) {
-    const std::shared_ptr<const RandomReader> file = reader.file(i);
-    const std::span head = std::span(memory).first(
-        static_cast<std::size_t>(std::clamp<std::int64_t>(file->size(), 0, static_cast<std::int64_t>(memory.size()))));
-    file->read_at(0, head);
-    Hasher hasher(HashAlgorithm::kXxh3_128);
-    hasher.update(head);
-    lines.push_back(fmt::format("{}: {} bytes, changed at {} ns, begins with {}", files[i].path, file->size(),
-                                file->changed_ns(), hasher.finish_hex()));
+    const std::string& path = files[i].path;  // One without bytes may be lost, in a source that is repaired.
+    identified.push_back(files[i].bytes == 0 ? SourceFile{path, 0, 0, {}} : identify(*reader.file(i), path));
   }
-  return lines;
+  return identified;
 }
 
 std::optional<JournalHead> read_journal_head(std::span<const std::byte> note) {
@@ -150,7 +161,7 @@ std::optional<JournalHead> read_journal_head(std::span<const std::byte> note) {
     head.job.version = in.text();
     head.job.target = in.text();
     head.job.plan = in.text();
-    for (std::int64_t left = in.number(); left > 0; --left) head.job.source.push_back(in.text());
+    for (std::int64_t left = in.number(); left > 0; --left) head.job.source.push_back(read_source(in));
     return head;
   } catch (const Error&) {
     return std::nullopt;

@@ -20,6 +20,7 @@
 #include "libshard/checkpoint/reader.h"
 #include "libshard/exec/tile_log.h"
 #include "libshard/io/output.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
 
@@ -33,16 +34,16 @@ struct PlanGrid {
 
 /// What two runs must have in common, in the order in which differences are told.
 struct JobIdentity {
-  std::string version;              ///< Of the program.
-  std::vector<std::string> source;  ///< A line for each file: path, bytes, time of its last change, hash of its head.
-  std::string target;               ///< For people: format, files, bytes.
-  std::string plan;                 ///< A hash over every copy.
+  std::string version;  ///< Of the program.
+  std::vector<SourceFile> source;
+  std::string target;  ///< For people: format, files, bytes.
+  std::string plan;    ///< A hash over every copy.
 };
 /// \throws Error kInvalidArgument  they differ, saying in what
 void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now);
 
-/// Cost: reads at most 4 KiB of each file.
-std::vector<std::string> describe_source(const Reader& reader);
+/// The files that the reader opened. Cost: identify's for each.
+std::vector<SourceFile> identify_files(const Reader& reader);
 
 struct JournalHead {
   PlanGrid grid;

@@ -51,20 +51,17 @@ Manifest draft_of(const ManifestRequest& request, const Catalog& target) {
   return manifest;
 }
 
-std::string hash_block(const RandomReader& file, std::int64_t block, HashAlgorithm algorithm,
-                       std::vector<std::byte>& buffer) try {
+/// `bytes` are those of the whole file.
+std::string hash_block(FileWriter& file, std::int64_t bytes, std::int64_t block, HashAlgorithm algorithm,
+                       std::vector<std::byte>& buffer) {
   Hasher hasher(algorithm);
-  const std::int64_t end = std::min(file.size(), (block + 1) * kManifestBlock);
+  const std::int64_t end = std::min(bytes, (block + 1) * kManifestBlock);
   for (std::int64_t at = block * kManifestBlock; at < end; at += kRead) {
     const auto piece = std::span(buffer).first(static_cast<std::size_t>(std::min(kRead, end - at)));
-    file.read_at(at, piece);
+    file.read_back(at, piece);
     hasher.update(piece);
   }
   return hasher.finish_hex();
-} catch (const Error& error) {
-  if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kCorruption) throw;
-  throw Error(ErrorCode::kResource, fmt::format("cannot read back what was written: {}", error.what()))
-      .in_file(error.file());
 }
 
 }  // namespace
@@ -112,7 +109,6 @@ void ManifestRun::take_known(const Bytes& message) {
 }
 
 void ManifestRun::share(Group& group) {
-  writers_.clear();
   if (group.size() > 1) {
     for (const Bytes& message : gather(group, group.rank() == 0 ? Bytes() : known_blocks(), 0)) take_known(message);
   }
@@ -131,19 +127,15 @@ void ManifestRun::share(Group& group) {
   }
 }
 
-void ManifestRun::read_back(OutputPart& part, const std::vector<int>& owners, int rank, int threads,
+void ManifestRun::read_back(std::span<FileWriter* const> files, const std::vector<int>& owners, int rank, int threads,
                             const std::stop_token& stop) {
   for (const Block& block : missing_) {
     if (owners[block.first] == rank) read_.emplace_back(block, std::string());
   }
-  std::vector<std::unique_ptr<RandomReader>> files(file_count());
-  for (const auto& [block, hash] : read_) {
-    if (files[block.first] == nullptr) files[block.first] = part.open_written(target_.files[block.first].path);
-  }
   for_each_index(read_.size(), threads, stop, [&]() -> IndexWorker {
     return [&, buffer = std::vector<std::byte>(static_cast<std::size_t>(kRead))](std::size_t i) mutable {
       const auto& [file, block] = read_[i].first;
-      read_[i].second = hash_block(*files[file], block, request_.algorithm, buffer);
+      read_[i].second = hash_block(*files[file], target_.files[file].bytes, block, request_.algorithm, buffer);
     };
   });
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -30,9 +31,10 @@ class ManifestRun {
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
   /// Rank 0 learns what all ranks hashed and what is missing, which all ranks are told. Collective.
   void share(Group& group);
-  /// \throws Error kResource  from reading back what was written.
   /// Reads back the blocks that are missing in files of which `owners` says that they are this rank's.
-  void read_back(OutputPart& part, const std::vector<int>& owners, int rank, int threads, const std::stop_token& stop);
+  /// \throws Error kResource  from reading back what was written
+  void read_back(std::span<FileWriter* const> files, const std::vector<int>& owners, int rank, int threads,
+                 const std::stop_token& stop);
   /// Rank 0 learns what was read back. \returns the document, on all ranks. Collective.
   std::string finish(Group& group);
 

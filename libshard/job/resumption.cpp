@@ -75,7 +75,7 @@ JournalHead make_head(const PreparedCopy& prepared, const std::string& files, co
                       const CopyJob& job, const Group& group, const PlanGrid& grid) {
   JournalHead head{grid, {}};
   head.job.version = job.version;
-  head.job.source = describe_source(*job.reader);
+  head.job.source = identify_files(*job.reader);
   head.job.target = fmt::format("{}, {}", prepared.target.format, files);
   head.job.plan = hash_of_plan(prepared, inputs, job, group);
   return head;

@@ -30,7 +30,7 @@ PlanGrid grid_of(const Left& left, const PlanGrid& now);
 bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan);
 
 /// \param files  what is written, for people; `inputs` is a hash over what all ranks' plans are made from.
-/// Cost: linear in pieces, and describe_source's.
+/// Cost: linear in pieces, and identify_files'.
 JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,
                       const CopyJob& job, const Group& group, const PlanGrid& grid);
 

@@ -1,10 +1,20 @@
 #include "libshard/manifest/block_hashes.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
 
 #include "libshard/manifest/manifest.h"
 
 namespace shard {
+
+namespace {
+
+constexpr std::size_t kMostEarly = 64;  ///< Spans of a block.
+constexpr std::int64_t kRead = 64 << 10;
+
+}  // namespace
 
 BlockHashes::BlockHashes(std::int64_t bytes, HashAlgorithm algorithm)
     : bytes_(bytes),
@@ -12,60 +22,106 @@ BlockHashes::BlockHashes(std::int64_t bytes, HashAlgorithm algorithm)
       states_(static_cast<std::size_t>(block_count(bytes)), State::kFresh),
       hashes_(states_.size() * hex_digits(algorithm), '0') {}
 
-void BlockHashes::add(std::int64_t offset, std::span<const std::byte> data) {
-  const std::int64_t end = offset + static_cast<std::int64_t>(data.size());
-  for (std::int64_t begin = offset; begin < end;) {
-    const std::int64_t block = begin / kManifestBlock;
-    const std::int64_t piece_end = std::min(end, (block + 1) * kManifestBlock);
-    add_piece(block, begin,
-              data.subspan(static_cast<std::size_t>(begin - offset), static_cast<std::size_t>(piece_end - begin)));
-    begin = piece_end;
+bool BlockHashes::add_next(std::int64_t offset, std::span<const std::byte> piece, FileWriter& file) {
+  const std::int64_t block = offset / kManifestBlock;
+  BegunPtr begun;
+  {
+    const std::scoped_lock lock(mutex_);
+    const Turn turn = claim(block, offset, offset + std::ssize(piece), begun);
+    if (turn != Turn::kNow) return turn == Turn::kNever;
   }
+  hash(block, *begun, piece, file);
+  return true;
 }
 
-void BlockHashes::add_piece(std::int64_t block, std::int64_t begin, std::span<const std::byte> piece) {
-  bool is_lost = false;
-  Begun begun = take_begun(block, begin, is_lost);
-  if (is_lost) return;
-  begun.hasher.update(piece);
-  begun.end = begin + static_cast<std::int64_t>(piece.size());
-  const bool is_complete = begun.end == std::min(bytes_, (block + 1) * kManifestBlock);
-  keep(block, std::move(begun), is_complete);
+void BlockHashes::add_written(std::int64_t offset, std::span<const std::byte> piece, FileWriter& file) {
+  const std::int64_t block = offset / kManifestBlock, end = offset + std::ssize(piece);
+  BegunPtr begun;
+  {
+    const std::scoped_lock lock(mutex_);
+    const Turn turn = claim(block, offset, end, begun);
+    if (turn == Turn::kLater) keep_early(block, *begun, offset, end);
+    if (turn != Turn::kNow) return;
+  }
+  hash(block, *begun, piece, file);
 }
 
-/// The hasher that a piece which begins at `begin` continues.
-BlockHashes::Begun BlockHashes::take_begun(std::int64_t block, std::int64_t begin, bool& is_lost) {
-  const std::scoped_lock lock(mutex_);
+/// Whether the caller is to hash [begin, end) now; nobody else hashes the block until it has.
+BlockHashes::Turn BlockHashes::claim(std::int64_t block, std::int64_t begin, std::int64_t end, BegunPtr& begun) {
   State& state = states_[static_cast<std::size_t>(block)];
-  if (state == State::kFresh && begin == block * kManifestBlock) {
-    state = State::kBusy;
-    return {begin, Hasher(algorithm_)};
+  if (state == State::kLost || state == State::kDone) return lose(block);
+  BegunPtr& known = begun_[block];
+  if (state == State::kFresh) {
+    state = State::kBegun;
+    known = std::make_shared<Begun>(block * kManifestBlock, algorithm_);
   }
-  const auto known = begun_.find(block);
-  if (state == State::kOpen && known->second.end == begin) {
-    state = State::kBusy;
-    Begun begun = std::move(known->second);
-    begun_.erase(known);
-    return begun;
-  }
-  state = State::kLost;
-  if (known != begun_.end()) begun_.erase(known);
-  is_lost = true;
-  return {begin, Hasher(algorithm_)};
+  begun = known;
+  if (begin < begun->end) return lose(block);
+  if (begin != begun->end || begun->is_busy) return Turn::kLater;
+  if (!begun->early.empty() && begun->early.begin()->first < end) return lose(block);
+  begun->is_busy = true;
+  begun->end = end;
+  return Turn::kNow;
 }
 
-void BlockHashes::keep(std::int64_t block, Begun begun, bool is_complete) {
-  const std::string hash = is_complete ? begun.hasher.finish_hex() : std::string();
-  const std::scoped_lock lock(mutex_);
-  State& state = states_[static_cast<std::size_t>(block)];
-  if (state != State::kBusy) return;  // Another piece came meanwhile, out of order.
-  if (!is_complete) {
-    state = State::kOpen;
-    begun_.emplace(block, std::move(begun));
+void BlockHashes::keep_early(std::int64_t block, Begun& begun, std::int64_t begin, std::int64_t end) {
+  auto& early = begun.early;
+  const auto after = early.lower_bound(begin);
+  const auto before = after == early.begin() ? early.end() : std::prev(after);
+  const bool is_twice = (after != early.end() && after->first < end) || (before != early.end() && before->second > begin);
+  if (is_twice || early.size() == kMostEarly) {
+    lose(block);
     return;
   }
-  state = State::kDone;
+  if (after != early.end() && after->first == end) {
+    end = after->second;
+    early.erase(after);
+  }
+  if (before != early.end() && before->second == begin) {
+    before->second = end;
+  } else {
+    early.emplace(begin, end);
+  }
+}
+
+/// Hashes a claimed piece, and the early ones whose turn comes by that.
+void BlockHashes::hash(std::int64_t block, Begun& begun, std::span<const std::byte> piece, FileWriter& file) {
+  begun.hasher.update(piece);
+  std::array<std::byte, kRead> buffer;
+  for (std::int64_t from = 0; take_early(block, begun, from);) {
+    for (; from < begun.end; from += kRead) {
+      const auto part = std::span(buffer).first(static_cast<std::size_t>(std::min(kRead, begun.end - from)));
+      file.read_back(from, part);
+      begun.hasher.update(part);
+    }
+  }
+}
+
+/// Claims the span that begins at the end of what is hashed; without one lets the block go, or ends it.
+bool BlockHashes::take_early(std::int64_t block, Begun& begun, std::int64_t& from) {
+  const std::scoped_lock lock(mutex_);
+  State& state = states_[static_cast<std::size_t>(block)];
+  if (state != State::kBegun) return false;
+  const auto next = begun.early.begin();
+  if (next != begun.early.end() && next->first == begun.end) {
+    from = next->first;
+    begun.end = next->second;
+    begun.early.erase(next);
+    return true;
+  }
+  begun.is_busy = false;
+  if (begun.end != std::min(bytes_, (block + 1) * kManifestBlock)) return false;
+  const std::string hash = begun.hasher.finish_hex();
   std::ranges::copy(hash, hashes_.begin() + block * static_cast<std::int64_t>(hash.size()));
+  state = State::kDone;
+  begun_.erase(block);
+  return false;
+}
+
+BlockHashes::Turn BlockHashes::lose(std::int64_t block) {
+  states_[static_cast<std::size_t>(block)] = State::kLost;
+  begun_.erase(block);
+  return Turn::kNever;
 }
 
 void BlockHashes::set(std::int64_t block, std::string_view hash) {
@@ -77,6 +133,22 @@ void BlockHashes::set(std::int64_t block, std::string_view hash) {
 std::string_view BlockHashes::hash_of(std::int64_t block) const {
   const std::size_t digits = hex_digits(algorithm_);
   return std::string_view(hashes_).substr(static_cast<std::size_t>(block) * digits, digits);
+}
+
+/// Before the write as far as it is the bytes' turn, while they are in the processor's cache; the rest, whose turn has
+/// mostly come by then, after it.
+void HashingWriter::write_at(std::int64_t offset_bytes, std::span<const std::byte> data) {
+  std::vector<std::pair<std::int64_t, std::span<const std::byte>>> later;
+  const std::int64_t end = offset_bytes + std::ssize(data);
+  for (std::int64_t begin = offset_bytes; begin < end;) {
+    const std::int64_t block_end = (begin / kManifestBlock + 1) * kManifestBlock;
+    const auto piece = data.subspan(static_cast<std::size_t>(begin - offset_bytes),
+                                    static_cast<std::size_t>(std::min(end, block_end) - begin));
+    if (!hashes_.add_next(begin, piece, to_)) later.emplace_back(begin, piece);
+    begin += std::ssize(piece);
+  }
+  to_.write_at(offset_bytes, data);
+  for (const auto& [begin, piece] : later) hashes_.add_written(begin, piece, to_);
 }
 
 }  // namespace shard

@@ -12,23 +12,10 @@ namespace {
 constexpr std::int64_t kEnd = 4096;
 constexpr int kMostFolders = 16;  ///< In one another.
 
-SourceFile identify(const SourceStore& store, const std::string& path, const std::string& name,
-                    const FileStatus& status) {
-  const auto file = store.open(path);
-  const std::int64_t bytes = file->size(), end = std::min(bytes, kEnd);
-  std::vector<std::byte> ends(static_cast<std::size_t>(std::min(bytes, 2 * kEnd)));
-  file->read_at(0, std::span(ends).first(static_cast<std::size_t>(end)));
-  const auto rest = std::span(ends).subspan(static_cast<std::size_t>(end));
-  if (!rest.empty()) file->read_at(bytes - static_cast<std::int64_t>(rest.size()), rest);
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(ends);
-  return {name, bytes, status.modified_ns, hasher.finish_hex()};
-}
-
 void add(const SourceStore& store, const std::string& path, const std::string& name, int depth,
          std::vector<SourceFile>& files) {
   const FileStatus status = store.status(path);
-  if (status.kind == FileKind::kFile) files.push_back(identify(store, path, name, status));
+  if (status.kind == FileKind::kFile) files.push_back(identify(*store.open(path), name));
   if (status.kind != FileKind::kFolder || depth == kMostFolders) return;
   for (const std::string& entry : store.list(path)) {
     add(store, join_path(path, entry), name.empty() ? entry : join_path(name, entry), depth + 1, files);
@@ -36,6 +23,17 @@ void add(const SourceStore& store, const std::string& path, const std::string& n
 }
 
 }  // namespace
+
+SourceFile identify(const RandomReader& file, const std::string& name) {
+  const std::int64_t bytes = file.size(), end = std::min(bytes, kEnd);
+  std::vector<std::byte> ends(static_cast<std::size_t>(std::min(bytes, 2 * kEnd)));
+  file.read_at(0, std::span(ends).first(static_cast<std::size_t>(end)));
+  const auto rest = std::span(ends).subspan(static_cast<std::size_t>(end));
+  if (!rest.empty()) file.read_at(bytes - std::ssize(rest), rest);
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(ends);
+  return {name, bytes, file.modified_ns(), hasher.finish_hex()};
+}
 
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths) {
   std::vector<SourceFile> files;

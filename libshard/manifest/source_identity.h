@@ -13,8 +13,11 @@
 
 namespace shard {
 
+/// \throws Error kNotFound  the file cannot be read. Cost: two reads of up to 4 KiB.
+SourceFile identify(const RandomReader& file, const std::string& name);
+
 /// All regular files of `paths`, those in folders too, by path. Entries that lead nowhere are left out.
-/// \throws Error kNotFound  a path or a file cannot be read. Cost: two reads of up to 4 KiB a file.
+/// \throws Error kNotFound  a path or a file cannot be read. Cost: identify's for each file.
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths);
 
 }  // namespace shard

@@ -1,6 +1,6 @@
 """Kills shardctl in the middle and lets another run go on: the output is right, and little is done twice.
 
-    resume.py SHARDCTL [--rounds N] [--bytes N]
+    resume.py SHARDCTL [--rounds N] [--bytes N] [--kills N]
 
 Without --rounds each behaviour once (tests named below); with it only the loop: jobs of N bytes, killed at random points
 until one ends by itself, and how much work all runs did together.
@@ -149,6 +149,20 @@ class Resume(unittest.TestCase):
         self.assertIn("checksum", run(*line, "--resume", code=4).stderr)
         self.assertFalse((self.out / "dst.safetensors").exists())
 
+    def test_a_repair_goes_on_and_knows_its_source(self) -> None:
+        whole, damaged = self.out / "whole", self.out / "damaged"
+        for folder in whole, damaged:
+            run("split", self.source, "-o", folder, "--ranks", "2", "-q")
+        (damaged / ".metadata").unlink()
+        line = self.line("--like", whole, verb="repair", source=damaged, to="repaired")
+        kill_in_the_middle(line, self.out)
+        times = os.stat(damaged / "__0_0.distcp")
+        os.utime(damaged / "__0_0.distcp")
+        self.assertIn("__0_0.distcp", run(*line, "--resume", code=2).stderr)
+        os.utime(damaged / "__0_0.distcp", ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.check_kept(self.resumed(line), self.total(), read_for_each=2)
+        self.assertEqual(digest(self.out / "repaired"), self.digest)
+
     def test_a_cast_goes_on(self) -> None:
         line = self.line("--cast", "**=bfloat16")
         kill_in_the_middle(line, self.out)
@@ -254,39 +268,53 @@ class Resume(unittest.TestCase):
         self.assertEqual(digest(old), self.digest)
 
 
-def loop(rounds: int, size: int) -> None:
+def stop_and_kill(process: subprocess.Popen) -> int:
+    """Kills it. \returns the bytes that it wrote, the journal's too."""
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.01)
+    counters = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
+    process.kill()
+    process.communicate()
+    return int(counters["wchar"])
+
+
+def loop(rounds: int, size: int, kills: int) -> None:
     """Prints the bytes that all runs of a job wrote, over those that one run writes."""
     seed = int(os.environ.get("SHARD_SEED", time.time_ns()))
     chance = random.Random(seed)
     print(f"SHARD_SEED={seed}")
+    worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "model.safetensors", Path(folder) / "out"
         out.mkdir()
         write_safetensors(source, 32, size // 32 // 1024 * 1024)
         wanted = digest(source)
+        line = [str(each) for each in (TOOL, "split", source, "-o", out / "dst", "--ranks", "4", "--json", "--resume")]
         start = time.perf_counter()
         run("split", source, "-o", out / "dst", "--ranks", "4", "-q")
         whole = time.perf_counter() - start
         for _ in range(rounds):
             subprocess.run(["rm", "-rf", out / "dst"], check=True)
-            kills = kept = written = 0
-            line = [TOOL, "split", source, "-o", out / "dst", "--ranks", "4", "--json", "--resume"]
+            done, written = 0, []
             while True:
-                process = subprocess.Popen([str(each) for each in line], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
                 try:
-                    text, _ = process.communicate(timeout=whole * (0.05 + chance.random() * 0.3) if kills < 6 else None)
+                    text, _ = process.communicate(timeout=whole * (0.1 + chance.random() * 0.5) if done < kills else None)
                 except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.communicate()
-                    kills += 1
+                    written.append(stop_and_kill(process))
+                    done += 1
                     continue
-                if process.returncode == 0:
-                    result = json.loads(text)
-                    kept, written = result["bytes_kept"], result["bytes_written"]
-                    break
+                assert process.returncode == 0
+                result = json.loads(text)
+                break
             assert digest(out / "dst") == wanted
             assert left(out) == []
-            print(f"{kills} kills: the last run kept {kept / (kept + written):.2f} and wrote {written / (kept + written):.2f}")
+            total = result["bytes_kept"] + result["bytes_written"]
+            all_runs = (sum(written) + result["bytes_written"]) / total
+            worst = max(worst, all_runs)
+            print(f"{done} kills: all runs together wrote {all_runs:.3f} of what one writes; the killed ones {[round(each / total, 3) for each in written]}, "
+                  f"the last {result['bytes_written'] / total:.3f}", flush=True)
+    print(f"at most {worst:.3f}")
 
 
 def main() -> None:
@@ -295,10 +323,11 @@ def main() -> None:
     options.add_argument("tool")
     options.add_argument("--rounds", type=int, default=0)
     options.add_argument("--bytes", type=int, default=2 << 30)
+    options.add_argument("--kills", type=int, default=6)
     chosen, rest = options.parse_known_args()
     TOOL = os.path.abspath(chosen.tool)
     if chosen.rounds:
-        loop(chosen.rounds, chosen.bytes)
+        loop(chosen.rounds, chosen.bytes, chosen.kills)
     else:
         unittest.main(argv=[sys.argv[0], *rest])
 

@@ -22,6 +22,11 @@ class ObjectWriter final : public FileWriter {
     std::ranges::copy(data, object.begin() + offset);
     objects_.writes.push_back({path_, offset, std::ssize(data), rank_});
   }
+  void read_back(std::int64_t offset, std::span<std::byte> out) override {
+    const std::scoped_lock lock(objects_.mutex);
+    const std::vector<std::byte>& object = objects_.pending.at(path_);
+    std::copy_n(object.begin() + offset, out.size(), out.begin());
+  }
   void allocate(std::int64_t) override {}
   void sync() override {}
   void close() override {}
@@ -30,23 +35,6 @@ class ObjectWriter final : public FileWriter {
   MemoryObjects& objects_;
   const std::string path_;
   const int rank_;
-};
-
-class ObjectReader final : public RandomReader {
- public:
-  ObjectReader(MemoryObjects& objects, const std::string& path) : objects_(objects) { name_ = path; }
-  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
-    const std::scoped_lock lock(objects_.mutex);
-    const std::vector<std::byte>& object = objects_.pending.at(name_);
-    std::copy_n(object.begin() + offset, out.size(), out.begin());
-  }
-  std::int64_t size() const override {
-    const std::scoped_lock lock(objects_.mutex);
-    return std::ssize(objects_.pending.at(name_));
-  }
-
- private:
-  MemoryObjects& objects_;
 };
 
 class ObjectPart final : public OutputPart {
@@ -64,9 +52,6 @@ class ObjectPart final : public OutputPart {
     const std::scoped_lock lock(objects_.mutex);
     if (!objects_.pending.contains(path)) throw Error(ErrorCode::kResource, "no such object");
     return add(path);
-  }
-  std::unique_ptr<RandomReader> open_written(const std::string& path) override {
-    return std::make_unique<ObjectReader>(objects_, path);
   }
   void finish() override { writers_.clear(); }
 

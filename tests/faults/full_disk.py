@@ -1,0 +1,148 @@
+"""Disks that are really full, or may not be written: exit 6 and the destination as it was, until there is room for all.
+
+    full_disk.py SHARDCTL [--long]
+
+A limit of file sizes (RLIMIT_FSIZE) for anybody; by root also small tmpfs, ext4 and XFS, no more inodes, a quota, a
+read-only mount, a folder of another user. SIGXFSZ and SIGBUS never end the program.
+"""
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+from jobs import Case, Job, World
+from mounts import Image, can_mount, mounted, run
+
+NOBODY = 65534
+KIB = 1 << 10
+
+
+class Rooms:
+    """Runs jobs where something is short, and collects what went wrong."""
+
+    def __init__(self, world: World, jobs: list[Job]) -> None:
+        self.world, self.jobs = world, jobs
+        self.problems: list[str] = []
+        self.codes: dict[str, dict[int, int]] = {}
+
+    def run(self, what: str, job: Job, where: Path | None, has_old: bool, codes: set[int], **how) -> int:
+        case = Case(self.world, job, has_old, where)
+        if "user" in how:
+            os.chown(case.folder, how["user"], how["user"])
+        done = case.run(**how)
+        seen = self.codes.setdefault(what.split(",")[0], {})
+        seen[done.returncode] = seen.get(done.returncode, 0) + 1
+        if problem := case.problem(done.returncode, codes):
+            self.problems.append(f"{job.name}, {what}: {problem}\n{done.stderr}")
+        case.remove()
+        return done.returncode
+
+    def until_it_fits(self, what: str, steps: int, most: int, room: Callable[[int, Job], int]) -> None:
+        """`room(bytes, job)` runs the job in that much; in the last step there is enough."""
+        for job in self.jobs:
+            codes = [room(most * step // steps, job) for step in range(1, steps + 1)]
+            if codes[-1] != 0:
+                self.problems.append(f"{job.name}, {what}: never fits: {codes}")
+
+
+def limit_sizes(rooms: Rooms, steps: int, most: int) -> None:
+    def room(bytes_: int, job: Job) -> int:
+        return rooms.run(f"RLIMIT_FSIZE, {bytes_}", job, None, bytes_ % 2 == 0, {0, 6},
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_)))
+    rooms.until_it_fits("RLIMIT_FSIZE", steps, most, room)
+
+
+def small_tmpfs(rooms: Rooms, folder: Path, steps: int, most: int) -> None:
+    def room(bytes_: int, job: Job) -> int:
+        with mounted(folder / "tmpfs", "-t", "tmpfs", "-o", f"size={bytes_}", "none") as at:
+            return rooms.run(f"tmpfs, {bytes_}", job, at, False, {0, 6})
+    rooms.until_it_fits("tmpfs", steps, most, room)
+
+
+def no_inodes(rooms: Rooms, folder: Path) -> None:
+    def room(inodes: int, job: Job) -> int:
+        with mounted(folder / "inodes", "-t", "tmpfs", "-o", f"size=64m,nr_inodes={inodes + 2}", "none") as at:
+            return rooms.run(f"inodes, {inodes}", job, at, False, {0, 6})
+    rooms.until_it_fits("inodes", 24, 24, room)
+
+
+def full_images(rooms: Rooms, folder: Path, steps: int, most: int) -> None:
+    """What is free is made less by a file that takes the rest."""
+    for kind, mebibytes in ("ext4", 64), ("xfs", 320):
+        with Image(kind, folder, mebibytes) as image:
+            filler = image.at / "filler"
+
+            def room(bytes_: int, job: Job) -> int:
+                info = os.statvfs(image.at)
+                with filler.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, max(1, info.f_bavail * info.f_frsize - bytes_))
+                code = rooms.run(f"{kind}, {bytes_}", job, image.at, False, {0, 6})
+                filler.unlink()
+                return code
+            rooms.until_it_fits(kind, steps, 2 * most, room)
+
+
+def quota(rooms: Rooms, folder: Path, steps: int, most: int) -> None:
+    with Image("xfs", folder / "quota", 320, "uquota") as image:
+        def room(bytes_: int, job: Job) -> int:
+            run("xfs_quota", "-x", "-c", f"limit bhard={max(4096, bytes_)} {NOBODY}", image.at)
+            return rooms.run(f"quota, {bytes_}", job, image.at, False, {0, 6}, user=NOBODY)
+        rooms.until_it_fits("quota", steps, 2 * most, room)
+
+
+def may_not_write(rooms: Rooms, folder: Path) -> None:
+    place = folder / "read-only"
+    place.mkdir()
+    for job in rooms.jobs:
+        for has_old in False, True:
+            case = Case(rooms.world, job, has_old, place)
+            case.folder.chmod(0o755)
+            done = case.run(user=NOBODY)
+            if problem := case.problem(done.returncode, {6}):
+                rooms.problems.append(f"{job.name}, a folder of another user: {problem}\n{done.stderr}")
+            run("mount", "--bind", place, place)
+            run("mount", "-o", "remount,bind,ro", place)
+            done = case.run()
+            if problem := case.problem(done.returncode, {6}):
+                rooms.problems.append(f"{job.name}, a read-only mount: {problem}\n{done.stderr}")
+            run("umount", place)
+            case.remove()
+
+
+def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("tool")
+    options.add_argument("--long", action="store_true")
+    chosen = options.parse_args()
+    steps, size = (24, 2 << 20) if chosen.long else (3, 256 * KIB)
+    most = 3 * size
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        folder.chmod(0o755)
+        world = World(chosen.tool, folder / "world", size)
+        named = ("split dcp", "convert safetensors", "gather torch")
+        rooms = Rooms(world, world.jobs if chosen.long else [job for job in world.jobs if job.name in named])
+        limit_sizes(rooms, steps, most)
+        if reason := can_mount():
+            print(f"without mounts of its own: {reason}")
+        else:
+            small_tmpfs(rooms, folder, steps, most)
+            may_not_write(rooms, folder)
+            if chosen.long:
+                no_inodes(rooms, folder)
+                full_images(rooms, folder, steps, most)
+                quota(rooms, folder, steps, most)
+    for problem in rooms.problems[:30]:
+        print("FAIL", problem)
+    for what, codes in rooms.codes.items():
+        print(f"{what}: " + ", ".join(f"exit {code} {count}" for code, count in sorted(codes.items())))
+    print(f"{len(rooms.problems)} problems")
+    return 1 if rooms.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
