@@ -6,6 +6,7 @@
 #include "libshard/core/error.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
+#include "libshard/exec/transpose.h"
 #include "libshard/plan/order.h"
 
 namespace shard {
@@ -33,6 +34,17 @@ struct Staged {
   std::int64_t span_elements = 1;  ///< Of one read.
 };
 
+/// The side of a dimension of `size` where `room` elements fit: parts are balanced, so that the last is not much
+/// shorter. Where it can be a side is whole cache lines, for what is transposed fills those best.
+std::int64_t balanced_side(std::int64_t size, std::int64_t room, std::int64_t element_bytes) {
+  const auto whole = static_cast<std::int64_t>(kCacheLine) / element_bytes;
+  const std::int64_t line = room < size && room >= whole ? std::max<std::int64_t>(whole, 1) : 1;
+  const std::int64_t fits = std::clamp<std::int64_t>(room - room % line, 1, size);
+  const std::int64_t parts = (size + fits - 1) / fits;
+  const std::int64_t side = (size + parts - 1) / parts;
+  return (side + line - 1) / line * line;
+}
+
 /// The largest block of a box of `sizes` within a piece that takes at most `elements` of the buffer, along the order of
 /// the piece's strides: whole inner dimensions as far as they fit, a part of the next one, 1 in the others. Invariants
 /// of the loop: the dimensions so far take `held` elements, which is `span_elements` as long as all of them are joined,
@@ -57,11 +69,7 @@ Staged stage(const Piece& piece, std::span<const std::int64_t> sizes, std::int64
     if (sizes[d] == 1) continue;
     const std::int64_t step = all_joined ? strides[d] : held;
     std::int64_t side = sizes[d];
-    if (step > 0) {  // Balanced, so that the last block is not much shorter.
-      const std::int64_t fits = std::clamp<std::int64_t>((elements - held) / step + 1, 1, sizes[d]);
-      const std::int64_t parts = (sizes[d] + fits - 1) / fits;
-      side = (sizes[d] + parts - 1) / parts;
-    }
+    if (step > 0) side = balanced_side(sizes[d], (elements - held) / step + 1, element_bytes);
     staged.sides[d] = side;
     staged.strides[d] = step;
     held += (side - 1) * step;
