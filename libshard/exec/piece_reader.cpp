@@ -144,14 +144,20 @@ const RandomReader& PieceReader::bytes_of(std::uint32_t index) {
   return *open_file_;
 }
 
+/// What was read has its checksum made by the next `check_reads`.
 void PieceReader::read_run(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
   bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
-  if (request.may_complete) checks_.add(request.piece.storage, offset, out, summed_);
+  if (request.may_complete) reads_.push_back({offset, out});
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
+}
+
+void PieceReader::check_reads(const Request& request) {
+  checks_.add(request.piece.storage, reads_, summed_);
+  reads_.clear();
 }
 
 /// Reads the box with one call, where it is one run of its storage and every element goes to the same distance from
@@ -177,6 +183,7 @@ bool PieceReader::read_directly(const Request& request) {
   }
   if (covered != box.numel()) return false;
   read_run(request, request.element_at(box.offset.data()), {begin, request.bytes(covered)});
+  check_reads(request);
   return true;
 }
 
@@ -192,6 +199,7 @@ void PieceReader::read_block(const Request& request, const Box& block) {
               read_run(request, first + in_file,
                        request.staging.subspan(request.bytes(in_memory), request.bytes(staged.span_elements)));
             });
+  check_reads(request);
   for (const BufferBox& part : request.boxes) {
     const Box common = intersect(block, part.box());
     if (common.empty()) continue;
@@ -207,6 +215,7 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
                         boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
   const std::unique_lock<std::mutex> turn = bytes_of(piece.storage).turn();
+  reads_.clear();  // Of a read that failed.
   if (read_directly(request)) return;
   const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
   const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);
