@@ -23,7 +23,7 @@ struct Opened {
   OpenSource source;  ///< Without a reader where nothing could be read.
   std::optional<StatedFiles> stated;
   std::optional<WholeHashes> hashes;
-  std::optional<Error> unreadable;  ///< Why there is no reader.
+  std::optional<Error> unreadable;  ///< Why `source` has no reader.
 };
 
 /// Names what lies in the place of files of a folder that were never fetched.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "libshard/catalog/tree.h"
@@ -39,7 +40,7 @@ class Flattener {
   explicit Flattener(const Catalog& catalog) : catalog_(catalog) {}
 
   Flat run() {
-    out_.leaves.reserve(catalog_.tensors.size() + catalog_.objects.size());
+    out_.tensors.reserve(catalog_.tensors.size());
     if (catalog_.root == nullptr) {
       from_lists();
     } else {
@@ -190,6 +191,20 @@ class Flattener {
     return joined_;
   }
 
+  /// Where a leaf is listed.
+  struct Place {
+    std::uint32_t number : 31;
+    bool is_object : 1;
+  };
+
+  template <class Use>
+  auto with_entry(Place place, const Use& use) const {
+    return place.is_object ? use(out_.objects[place.number]) : use(out_.tensors[place.number]);
+  }
+  std::string_view name_of(Place place) const {
+    return with_entry(place, [](const auto& entry) { return entry.name; });
+  }
+
   /// \pre the path's parts are path_
   void leaf(Path path, const Value* value, std::uint32_t tensor) {
     if (value == nullptr && tensor == kNoIndex) return;
@@ -197,15 +212,24 @@ class Flattener {
     const bool is_key = path_.size() == 1 && !last.is_index;
     const std::string_view name = is_key ? last.key() : catalog_.arena->copy(joined());
     const std::uint32_t known =
-        names_.find_or_add(hash_(name), [&](std::uint32_t entry) { return out_.leaves[entry].name == name; });
-    if (known < out_.leaves.size()) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} have one name in dcp, '{}'",
-                                                       path_text(out_.leaves[known].path), path_text(path), name))
+        names_.find_or_add(hash_(name), [&](std::uint32_t entry) { return name_of(places_[entry]) == name; });
+    if (known < places_.size()) {
+      const Path first = with_entry(places_[known], [](const auto& entry) { return entry.path; });
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} and {} have one name in dcp, '{}'", path_text(first), path_text(path), name))
           .of_tensor(name)
           .suggest(Remedy::kRename)
           .of_kind(FindingKind::kDuplicateName);
     }
-    out_.leaves.push_back({name, path, value, tensor});
+    const bool is_object = tensor == kNoIndex;
+    const std::size_t number = is_object ? out_.objects.size() : out_.tensors.size();
+    places_.push_back({static_cast<std::uint32_t>(number) & 0x7FFFFFFF, is_object});
+    if (is_object) {
+      out_.objects.push_back({name, path, static_cast<std::uint32_t>(number)});
+      out_.values.push_back(value);
+    } else {
+      out_.tensors.push_back({name, path, tensor});
+    }
   }
 
   /// path_, to stay. Its parts before the last are copied for the first leaf of their container.
@@ -252,7 +276,8 @@ class Flattener {
   HashMap<const Value*, bool> descended_, holding_;
   VisitedSet storable_;
   KeyedHash hash_;
-  HashSlots names_;  ///< Of out_.leaves.
+  HashSlots names_;            ///< Of places_.
+  std::vector<Place> places_;  ///< Of all leaves.
 };
 
 }  // namespace

@@ -6,23 +6,27 @@
 /// the tensors in a bytes item, a tuple that holds tensors is descended like a list.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/dcp/metadata.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::dcp {
 
-struct Leaf {
-  std::string_view name;            ///< The flat key: the path's parts joined by dots.
-  Path path;                        ///< Never empty.
-  const Value* value = nullptr;     ///< An object's; null for a tensor.
-  std::uint32_t tensor = kNoIndex;  ///< Index into the catalog's tensors; kNoIndex for an object.
+struct TensorLeaf {
+  std::string_view name;  ///< The flat key: the path's parts joined by dots.
+  Path path;              ///< Never empty.
+  std::uint32_t tensor;   ///< Index into the catalog's tensors.
 };
 
+/// Leaves in the order of the tree. There may be millions, so nothing is held twice.
 struct Flat {
-  std::vector<Leaf> leaves;
+  std::vector<TensorLeaf> tensors;
+  std::vector<ObjectEntry> objects;   ///< With paths; their items are their own numbers.
+  std::vector<const Value*> values;   ///< Of each object.
   std::vector<std::string> warnings;  ///< One line for each kind of loss.
 };
 

@@ -7,10 +7,12 @@
 #include <numeric>
 
 #include "formats/dcp/check_items.h"
+#include "formats/dcp/inner_tensors.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/objects.h"
+#include "formats/dcp/rank_copies.h"
 #include "formats/dcp/rank_metadata.h"
 #include "formats/dcp/rebuild.h"
 #include "formats/dcp/source_files.h"
@@ -156,7 +158,7 @@ class DcpReader : public Reader {
     try {
       add_tensors(metadata);
       if (salvage_ != nullptr) check_all_items();
-      if (is_of_ranks_) split_differing();
+      if (is_of_ranks_) rank_copies_.split_differing();
       loaded_.resize(objects_.size());
       hide_reshaped();
       if (!metadata_only || !metadata.has_paths) look_into_objects();
@@ -255,66 +257,6 @@ class DcpReader : public Reader {
     catalog_.tensors.push_back(tensor);
   }
 
-  // --- Tensors that ranks have each for themselves ---
-
-  // Metadata of ranks does not tell a replica from a tensor of one name that each rank has its own values of. The
-  // zips' CRCs do.
-  void split_differing() {
-    std::vector<std::uint32_t> copied;
-    for (std::uint32_t t = 0; t < catalog_.tensors.size(); ++t) {
-      const Tensor& tensor = catalog_.tensors[t];
-      const auto chunks = catalog_.chunks_of(tensor);
-      const auto is_whole = [&](const Chunk& chunk) { return chunk.sizes == tensor.shape; };
-      if (chunks.size() > 1 && std::ranges::all_of(chunks, is_whole)) copied.push_back(t);
-    }
-    items_.locate(copied);
-    for (const std::uint32_t t : copied) split_unless_equal(t);
-  }
-
-  // One entry per rank where the copies differ. \returns whether they do.
-  bool split_unless_equal(std::uint32_t index) {
-    const Tensor tensor = catalog_.tensors[index];
-    const auto chunks = catalog_.chunks_of(tensor);
-    const auto whole = std::ranges::find_if(chunks, [&](const Chunk& chunk) { return !is_lost(chunk); });
-    const auto equals_first = [&](const Chunk& chunk) { return is_lost(chunk) || is_equal(*whole, chunk); };
-    if (std::ranges::all_of(chunks, equals_first)) return false;
-    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
-      Tensor own = tensor;
-      own.first_chunk = tensor.first_chunk + i;
-      own.chunk_count = 1;
-      own.rank = catalog_.stored[catalog_.chunks[own.first_chunk].stored].rank;
-      if (i == 0) {
-        catalog_.tensors[index] = own;
-      } else {
-        catalog_.tensors.push_back(own);
-      }
-    }
-    return true;
-  }
-
-  bool is_lost(const Chunk& chunk) const {
-    return salvage_ != nullptr && salvage_->lost_storage(catalog_.stored[chunk.stored].storage) != nullptr;
-  }
-
-  bool is_equal(const Chunk& a, const Chunk& b) {
-    const std::uint32_t x = catalog_.stored[a.stored].storage, y = catalog_.stored[b.stored].storage;
-    const auto crc_x = catalog_.storages[x].crc32, crc_y = catalog_.storages[y].crc32;
-    if (!crc_x || !crc_y) {
-      warn_of_unseen_copies();
-      return true;
-    }
-    return crc_x == crc_y && catalog_.storages[x].bytes == catalog_.storages[y].bytes && a.strides == b.strides &&
-           a.first == b.first;
-  }
-
-  void warn_of_unseen_copies() {
-    if (!has_warned_) {
-      catalog_.warnings.emplace_back(
-          "items have no CRC: a tensor that several ranks have is taken from the lowest, unseen");
-    }
-    has_warned_ = true;
-  }
-
   // --- Tensors inside objects ---
 
   void look_into_objects() {
@@ -332,7 +274,7 @@ class DcpReader : public Reader {
         findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
       }
     });
-    add_inner_tensors();
+    add_inner_tensors(objects_, loaded_, items_, rank_copies_, catalog_);
   }
 
   /// For repair: also notes what the storage of its item was lost for.
@@ -360,61 +302,6 @@ class DcpReader : public Reader {
     if (if_tensors && !item.has_storages()) return {};
     return load_object(*catalog_.arena, item, objects_[one.entry],
                        {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});
-  }
-
-  struct Inner {
-    InnerTensor* tensor;
-    std::uint32_t object;
-    bool is_first;  // Of its node.
-    std::uint32_t storage;
-  };
-
-  void add_inner_tensors() {
-    std::vector<Inner> inner;
-    for (std::uint32_t i = 0; i < loaded_.size(); ++i) {
-      const std::uint32_t first = static_cast<std::uint32_t>(catalog_.storages.size());
-      for (const Location& location : loaded_[i].locations)
-        items_.add_storage(location, items_.item(objects_[i].item).file);
-      for (std::size_t k = 0; k < loaded_[i].tensors.size(); ++k) {
-        InnerTensor& tensor = loaded_[i].tensors[k];
-        inner.push_back({&tensor, i, tensor.node->number == static_cast<std::int64_t>(k), first + tensor.location});
-      }
-    }
-    // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
-    std::ranges::stable_sort(inner, [](const Inner& a, const Inner& b) { return a.tensor->name < b.tensor->name; });
-    for (std::size_t i = 0; i < inner.size();) {
-      std::size_t end = i + 1;
-      while (end < inner.size() && are_copies(inner[i], inner[end])) ++end;
-      add_copies(std::span(inner).subspan(i, end - i));
-      i = end;
-    }
-  }
-
-  bool are_copies(const Inner& a, const Inner& b) const {
-    return a.tensor->name == b.tensor->name && objects_[a.object].rank != objects_[b.object].rank &&
-           a.tensor->view.shape == b.tensor->view.shape && a.tensor->view.dtype == b.tensor->view.dtype;
-  }
-
-  void add_copies(std::span<const Inner> copies) {
-    const auto begin = static_cast<std::uint32_t>(catalog_.tensors.size());
-    for (const Inner& inner : copies) {
-      const InnerTensor& from = *inner.tensor;
-      StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
-      stored.rank = catalog_.files[catalog_.storages[inner.storage].file].rank;
-      add_whole_tensor(catalog_, from.name, compact_path(from.path, from.name), stored);
-    }
-    const bool differ = join(begin, copies.size());
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      if (copies[i].is_first) copies[i].tensor->node->number = static_cast<std::int64_t>(begin + (differ ? i : 0));
-    }
-  }
-
-  // Makes one tensor of several, unless they differ: then each becomes its rank's.
-  bool join(std::uint32_t first, std::size_t count) {
-    if (count == 1) return false;
-    catalog_.tensors[first].chunk_count = static_cast<std::uint32_t>(count);
-    catalog_.tensors.resize(first + 1);
-    return split_unless_equal(first);
   }
 
   // --- Objects ---
@@ -454,9 +341,10 @@ class DcpReader : public Reader {
   Findings& findings_;
   Salvage* salvage_;
   std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
-  bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false, has_warned_ = false;
+  bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;
+  RankCopies rank_copies_{catalog_, items_, salvage_};
   std::vector<std::uint32_t> lost_items_;  // Of metadata that was made anew: those that were not found.
   std::vector<ObjectEntry> objects_;       // By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;       // Of each object; without a root until it is loaded.

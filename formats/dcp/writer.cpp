@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/dcp/flatten.h"
@@ -81,26 +83,21 @@ class DcpWriter : public Writer {
 
  private:
   /// Items are numbered here and made when the leaves are gone: there may be millions of either.
-  void list_leaves(Catalog& target, const Flat& flat) {
+  void list_leaves(Catalog& target, Flat flat) {
     target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
-    open_first_file(target, flat);
-    list_objects(flat);
+    metadata_.objects = std::move(flat.objects);
+    if (!metadata_.objects.empty()) open_first_file(target);
+    pickle_objects(flat.values);
     number_boxes(target);
-    list_tensors(target, flat);
+    list_tensors(target, flat.tensors);
   }
 
   /// Bytes items come first, all in the first file: the number of an object's item is its own.
-  void list_objects(const Flat& flat) {
-    const auto count = static_cast<std::size_t>(
-        std::ranges::count_if(flat.leaves, [](const Leaf& leaf) { return leaf.tensor == kNoIndex; }));
-    pickle_ends_.reserve(count);
-    metadata_.objects.reserve(count);
-    for (const Leaf& leaf : flat.leaves) {
-      if (leaf.tensor != kNoIndex) continue;
-      const std::uint32_t index = static_cast<std::uint32_t>(metadata_.objects.size());
-      pickles_ += torch_save::dump(*leaf.value, [](std::int64_t) { return torch_save::TensorView{}; });
+  void pickle_objects(std::span<const Value* const> values) {
+    pickle_ends_.reserve(values.size());
+    for (const Value* value : values) {
+      pickles_ += torch_save::dump(*value, [](std::int64_t) { return torch_save::TensorView{}; });
       pickle_ends_.push_back(pickles_.size());
-      metadata_.objects.push_back({leaf.name, leaf.path, index});
     }
   }
 
@@ -119,9 +116,7 @@ class DcpWriter : public Writer {
   static SavedZip zip_of(std::string_view pickle) { return SavedZip("archive", std::ssize(pickle), {}); }
 
   /// Objects lie with rank 0, which may hold no box.
-  static void open_first_file(Catalog& target, const Flat& flat) {
-    const auto is_object = [](const Leaf& leaf) { return leaf.tensor == kNoIndex; };
-    if (std::none_of(flat.leaves.begin(), flat.leaves.end(), is_object)) return;
+  static void open_first_file(Catalog& target) {
     if (!target.files.empty() && target.files.front().rank <= 0) return;
     target.files.insert(target.files.begin(), File{"", 0, 0});
     for (Storage& storage : target.storages) ++storage.file;
@@ -153,9 +148,10 @@ class DcpWriter : public Writer {
     }
   }
 
-  void list_tensors(const Catalog& target, const Flat& flat) {
-    for (const Leaf& leaf : flat.leaves) {
-      if (leaf.tensor == kNoIndex) continue;
+  void list_tensors(const Catalog& target, std::span<const TensorLeaf> leaves) {
+    metadata_.tensors.reserve(leaves.size());
+    metadata_.chunks.reserve(target.chunks.size());
+    for (const TensorLeaf& leaf : leaves) {
       const Tensor& tensor = target.tensors[leaf.tensor];
       TensorEntry entry{leaf.name, leaf.path, tensor.shape, tensor.dtype, false, 0, tensor.chunk_count};
       entry.first_chunk = static_cast<std::uint32_t>(metadata_.chunks.size());

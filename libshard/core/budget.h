@@ -61,8 +61,9 @@ inline constexpr std::int64_t kShortName = 256;
 /// Every source may cause so much: a checkpoint of a few kilobytes never meets the limit.
 inline constexpr std::int64_t kBudgetFloor = 16 << 20;
 /// For each of the first kSmallBytes that were read to learn about the checkpoint. A list of small integers, two bytes
-/// each, costs 65, and 88 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may.
-inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 4 << 20;
+/// each, costs 65, and 88 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may. More
+/// than 3 MiB of them would let a list of numbers take more than 512 MiB before it is refused.
+inline constexpr std::int64_t kBudgetPerByte = 112, kSmallBytes = 3 << 20;
 /// For each further one: metadata that is larger describes tensors and chunks, which take 10 at most.
 inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
 /// For each byte that its data files hold: long lists of numbers, and pickles that are compressed as a whole, are small

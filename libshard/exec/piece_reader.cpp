@@ -6,6 +6,7 @@
 #include "libshard/core/error.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
+#include "libshard/exec/transpose.h"
 #include "libshard/plan/order.h"
 
 namespace shard {
@@ -33,6 +34,17 @@ struct Staged {
   std::int64_t span_elements = 1;  ///< Of one read.
 };
 
+/// The side of a dimension of `size` where `room` elements fit: parts are balanced, so that the last is not much
+/// shorter. Where it can be a side is whole cache lines, for what is transposed fills those best.
+std::int64_t balanced_side(std::int64_t size, std::int64_t room, std::int64_t element_bytes) {
+  const auto whole = static_cast<std::int64_t>(kCacheLine) / element_bytes;
+  const std::int64_t line = room < size && room >= whole ? std::max<std::int64_t>(whole, 1) : 1;
+  const std::int64_t fits = std::clamp<std::int64_t>(room - room % line, 1, size);
+  const std::int64_t parts = (size + fits - 1) / fits;
+  const std::int64_t side = (size + parts - 1) / parts;
+  return (side + line - 1) / line * line;
+}
+
 /// The largest block of a box of `sizes` within a piece that takes at most `elements` of the buffer, along the order of
 /// the piece's strides: whole inner dimensions as far as they fit, a part of the next one, 1 in the others. Invariants
 /// of the loop: the dimensions so far take `held` elements, which is `span_elements` as long as all of them are joined,
@@ -57,11 +69,7 @@ Staged stage(const Piece& piece, std::span<const std::int64_t> sizes, std::int64
     if (sizes[d] == 1) continue;
     const std::int64_t step = all_joined ? strides[d] : held;
     std::int64_t side = sizes[d];
-    if (step > 0) {  // Balanced, so that the last block is not much shorter.
-      const std::int64_t fits = std::clamp<std::int64_t>((elements - held) / step + 1, 1, sizes[d]);
-      const std::int64_t parts = (sizes[d] + fits - 1) / fits;
-      side = (sizes[d] + parts - 1) / parts;
-    }
+    if (step > 0) side = balanced_side(sizes[d], (elements - held) / step + 1, element_bytes);
     staged.sides[d] = side;
     staged.strides[d] = step;
     held += (side - 1) * step;
@@ -136,14 +144,20 @@ const RandomReader& PieceReader::bytes_of(std::uint32_t index) {
   return *open_file_;
 }
 
+/// What was read has its checksum made by the next `check_reads`.
 void PieceReader::read_run(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
   bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
-  if (request.may_complete) checks_.add(request.piece.storage, offset, out, summed_);
+  if (request.may_complete) reads_.push_back({offset, out});
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
   progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
+}
+
+void PieceReader::check_reads(const Request& request) {
+  checks_.add(request.piece.storage, reads_, summed_);
+  reads_.clear();
 }
 
 /// Reads the box with one call, where it is one run of its storage and every element goes to the same distance from
@@ -169,6 +183,7 @@ bool PieceReader::read_directly(const Request& request) {
   }
   if (covered != box.numel()) return false;
   read_run(request, request.element_at(box.offset.data()), {begin, request.bytes(covered)});
+  check_reads(request);
   return true;
 }
 
@@ -184,6 +199,7 @@ void PieceReader::read_block(const Request& request, const Box& block) {
               read_run(request, first + in_file,
                        request.staging.subspan(request.bytes(in_memory), request.bytes(staged.span_elements)));
             });
+  check_reads(request);
   for (const BufferBox& part : request.boxes) {
     const Box common = intersect(block, part.box());
     if (common.empty()) continue;
@@ -199,6 +215,7 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
                         boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
   const std::unique_lock<std::mutex> turn = bytes_of(piece.storage).turn();
+  reads_.clear();  // Of a read that failed.
   if (read_directly(request)) return;
   const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
   const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);

@@ -44,6 +44,7 @@ class PieceReader {
  private:
   struct Request;
   void read_run(const Request& request, std::int64_t element, std::span<std::byte> out);
+  void check_reads(const Request& request);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);
   const RandomReader& bytes_of(std::uint32_t storage);
@@ -54,6 +55,7 @@ class PieceReader {
   Progress& progress_;
   std::stop_token stop_;
   std::vector<CrcRun>* summed_ = nullptr;
+  std::vector<ReadBytes> reads_;  ///< Those whose checksums are yet to be made.
   std::uint32_t open_storage_ = kNoIndex;
   std::shared_ptr<const RandomReader> open_file_;  ///< Where `open_storage_` is read.
 };

@@ -7,26 +7,35 @@
 
 namespace shard {
 
-void SourceChecks::add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes,
-                       std::vector<CrcRun>* summed) {
-  if (bytes.empty() || !source_.storages[storage].crc32) return;
-  const std::int64_t end = offset_bytes + static_cast<std::int64_t>(bytes.size());
-  for (const auto& [from, to] : missing(storage, offset_bytes, end)) {
-    const auto part = bytes.subspan(static_cast<std::size_t>(from - offset_bytes), static_cast<std::size_t>(to - from));
-    const CrcRun run{from, to - from, storage, crc32(part)};
-    add_run(run);
-    if (summed != nullptr) summed->push_back(run);
+void SourceChecks::add(std::uint32_t storage, std::span<const ReadBytes> reads, std::vector<CrcRun>* summed) {
+  if (reads.empty() || !source_.storages[storage].crc32) return;
+  std::vector<CrcRun> runs;
+  for (const ReadBytes& read : missing(storage, reads)) {
+    runs.push_back({read.offset_bytes, std::ssize(read.bytes), storage, crc32(read.bytes)});
   }
+  add_runs(storage, runs);
+  if (summed != nullptr) summed->insert(summed->end(), runs.begin(), runs.end());
 }
 
-/// What of [begin, end) is yet to be summed.
-std::vector<CrcRuns::Range> SourceChecks::missing(std::uint32_t storage, std::int64_t begin, std::int64_t end) const {
-  if (end - begin == source_.storages[storage].bytes) return {{begin, end}};
+/// What of the reads is yet to be summed.
+std::vector<ReadBytes> SourceChecks::missing(std::uint32_t storage, std::span<const ReadBytes> reads) const {
+  std::vector<ReadBytes> parts;
   const std::scoped_lock lock(mutex_);
-  if (skipped_.contains(storage)) return {};
+  if (skipped_.contains(storage)) return parts;
+  parts.reserve(reads.size());
   const auto begun = begun_.find(storage);
-  if (begun == begun_.end()) return {{begin, end}};
-  return begun->second.missing(begin, end);
+  for (const ReadBytes& read : reads) {
+    const std::int64_t begin = read.offset_bytes;
+    if (begun == begun_.end()) {
+      if (!read.bytes.empty()) parts.push_back(read);
+      continue;
+    }
+    for (const auto& [from, to] : begun->second.missing(begin, begin + std::ssize(read.bytes))) {
+      parts.push_back(
+          {from, read.bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from))});
+    }
+  }
+  return parts;
 }
 
 std::vector<CrcRun> SourceChecks::incomplete() const {
@@ -41,35 +50,43 @@ std::vector<CrcRun> SourceChecks::incomplete() const {
 void SourceChecks::add_all(std::span<const CrcRun> runs) {
   for (const CrcRun& run : runs) {
     if (!fits(run, source_.storages)) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the source");
-    add_run(run);
+    add_runs(run.storage, std::span(&run, 1));
   }
 }
 
-void SourceChecks::add_run(const CrcRun& run) {
-  const Storage& storage = source_.storages[run.storage];
-  std::uint32_t found = 0;
+/// \returns the checksum of the run's storage, once that is complete.
+std::optional<std::uint32_t> SourceChecks::add_locked(const CrcRun& run) {
+  if (skipped_.contains(run.storage)) return std::nullopt;
+  CrcRuns& runs = begun_[run.storage];
+  run_count_ -= runs.runs().size();
+  runs.add(run.offset_bytes, run.bytes, run.crc);
+  std::optional<std::uint32_t> found;
+  if (runs.covers(source_.storages[run.storage].bytes)) found = runs.runs().begin()->second.crc;
+  const bool is_too_much = !found && run_count_ + runs.runs().size() > kMostRuns;
+  if (is_too_much) skipped_.insert(run.storage);
+  if (!found && !is_too_much) run_count_ += runs.runs().size();
+  if (found || is_too_much) begun_.erase(run.storage);
+  return found;
+}
+
+/// All of one storage.
+void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun> runs) {
+  const Storage& storage = source_.storages[storage_index];
+  std::optional<std::uint32_t> found;
   {
     const std::scoped_lock lock(mutex_);
-    if (skipped_.contains(run.storage)) return;
-    CrcRuns& runs = begun_[run.storage];
-    run_count_ -= runs.runs().size();
-    runs.add(run.offset_bytes, run.bytes, run.crc);
-    const bool is_complete = runs.covers(storage.bytes);
-    if (is_complete) found = runs.runs().begin()->second.crc;
-    const bool is_too_much = !is_complete && run_count_ + runs.runs().size() > kMostRuns;
-    if (is_too_much) skipped_.insert(run.storage);
-    if (is_complete || is_too_much) begun_.erase(run.storage);
-    if (!is_complete && !is_too_much) run_count_ += runs.runs().size();
-    if (!is_complete) return;
+    for (const CrcRun& run : runs) {
+      if (const auto complete = add_locked(run)) found = complete;
+    }
   }
-  if (found == *storage.crc32) return;
+  if (!found || *found == *storage.crc32) return;
   const std::scoped_lock lock(reporting_);
   findings_.report(Error(ErrorCode::kCorruption, "its elements do not match the checksum that is stored beside them")
                        .in_file(source_.files[storage.file].path)
                        .because("bytes of the file changed after it was written")
                        .of_kind(FindingKind::kCrcMismatch)
                        .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
-                       .found(fmt::format("{:08x}", found))
+                       .found(fmt::format("{:08x}", *found))
                        .hint("fetch the file again, or restore it from a copy"));
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -17,6 +18,12 @@
 
 namespace shard {
 
+/// Bytes of a storage, as they were read. Ownership: a view.
+struct ReadBytes {
+  std::int64_t offset_bytes;
+  std::span<const std::byte> bytes;
+};
+
 /// A storage is compared as soon as all of its bytes were read, in whatever pieces; one that is read in part is not,
 /// nor one of so many pieces that those of all storages pass kMostRuns. Bytes that are read again count once. Threads:
 /// any. Memory: 64 bytes for each run of storages that are begun and not complete.
@@ -26,10 +33,9 @@ class SourceChecks {
   explicit SourceChecks(const Catalog& source, Findings& findings = throwing_findings())
       : source_(source), findings_(findings) {}
 
-  /// Bytes of a storage, as they were read. Reports (kCorruption of kind crc_mismatch) a storage that is complete and
-  /// differs. Appends to `summed`, unless null, what it made the CRC-32 of. Cost: that, where the storage has one.
-  void add(std::uint32_t storage, std::int64_t offset_bytes, std::span<const std::byte> bytes,
-           std::vector<CrcRun>* summed = nullptr);
+  /// Reads of one storage that do not overlap. Reports (kCorruption of kind crc_mismatch) a storage that is complete
+  /// and differs. Appends to `summed`, unless null, what it made the CRC-32 of. Cost: that, where the storage has one.
+  void add(std::uint32_t storage, std::span<const ReadBytes> reads, std::vector<CrcRun>* summed = nullptr);
 
   /// What was read of storages that are not complete, for another rank's add_all.
   std::vector<CrcRun> incomplete() const;
@@ -39,8 +45,9 @@ class SourceChecks {
  private:
   static constexpr std::size_t kMostRuns = 1 << 18;  ///< 16 MiB.
 
-  std::vector<CrcRuns::Range> missing(std::uint32_t storage, std::int64_t begin, std::int64_t end) const;
-  void add_run(const CrcRun& run);
+  std::vector<ReadBytes> missing(std::uint32_t storage, std::span<const ReadBytes> reads) const;
+  void add_runs(std::uint32_t storage, std::span<const CrcRun> runs);
+  std::optional<std::uint32_t> add_locked(const CrcRun& run);
 
   const Catalog& source_;
   Findings& findings_;

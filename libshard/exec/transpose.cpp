@@ -4,12 +4,33 @@
 #include <array>
 #include <cstring>
 #include <utility>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace shard {
 
 namespace {
 
 constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
+// A target that spans more is out of the cache before it is used: its lines are written past the cache, so that the
+// processor does not read each of them first.
+constexpr std::int64_t kStreamedSpan = 4 << 20;
+
+#ifdef __SSE2__
+constexpr bool kHasStreams = true;
+void stream_line(const std::byte* from, std::byte* to) {
+  for (std::size_t i = 0; i < kCacheLine; i += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+}
+/// Makes streamed lines visible to whoever sees what this thread writes next.
+void end_streams() { _mm_sfence(); }
+#else
+constexpr bool kHasStreams = false;
+void stream_line(const std::byte* from, std::byte* to) { std::memcpy(to, from, kCacheLine); }
+void end_streams() {}
+#endif
 
 template <std::size_t kUnit>
 struct VectorOf;
@@ -65,7 +86,7 @@ void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte
 
 /// One tile of a line by a line. Whole lines are read and whole lines are written, each once: where strides are powers
 /// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
-template <std::size_t kUnit>
+template <std::size_t kUnit, bool kStreamed>
 void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
   constexpr std::size_t kSide = kCacheLine / kUnit;
   constexpr std::size_t kSquare = 16 / kUnit;
@@ -77,7 +98,12 @@ void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* 
     }
   }
   for (std::size_t j = 0; j < kSide; ++j) {
-    std::memcpy(to + static_cast<std::int64_t>(j) * to_stride, tile.data() + j * kCacheLine, kCacheLine);
+    std::byte* const line = to + static_cast<std::int64_t>(j) * to_stride;
+    if constexpr (kStreamed) {
+      stream_line(tile.data() + j * kCacheLine, line);
+    } else {
+      std::memcpy(line, tile.data() + j * kCacheLine, kCacheLine);
+    }
   }
 }
 
@@ -96,21 +122,39 @@ void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* fr
   }
 }
 
-/// Whole tiles, down one column of tiles in a band of rows after another; then the columns at the right and the rows at
-/// the bottom that fill none.
+/// Whole tiles, down one column of tiles in a band of rows after another.
+template <std::size_t kUnit, bool kStreamed>
+void transpose_tiles(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
+                     std::byte* to, std::int64_t to_stride) {
+  constexpr auto kSide = static_cast<std::int64_t>(kCacheLine / kUnit), kStep = static_cast<std::int64_t>(kUnit);
+  for (std::int64_t band = 0; band < rows; band += kBand) {
+    const std::int64_t band_end = std::min(band + kBand, rows);
+    for (std::int64_t j = 0; j < columns; j += kSide) {
+      for (std::int64_t i = band; i < band_end; i += kSide) {
+        transpose_tile<kUnit, kStreamed>(from + i * from_stride + j * kStep, from_stride,
+                                         to + j * to_stride + i * kStep, to_stride);
+      }
+    }
+  }
+  if constexpr (kStreamed) end_streams();
+}
+
+bool is_streamed(std::int64_t columns, const std::byte* to, std::int64_t to_stride) {
+  constexpr auto kLine = static_cast<std::int64_t>(kCacheLine);
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % kCacheLine == 0 && to_stride % kLine == 0;
+  return kHasStreams && is_aligned && columns * to_stride > kStreamedSpan;
+}
+
+/// Whole tiles; then the columns at the right and the rows at the bottom that fill none.
 template <std::size_t kUnit>
 bool transpose_all(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                    std::byte* to, std::int64_t to_stride) {
   constexpr auto kSide = static_cast<std::int64_t>(kCacheLine / kUnit), kStep = static_cast<std::int64_t>(kUnit);
   const std::int64_t whole_rows = rows - rows % kSide, whole_columns = columns - columns % kSide;
-  for (std::int64_t band = 0; band < whole_rows; band += kBand) {
-    const std::int64_t band_end = std::min(band + kBand, whole_rows);
-    for (std::int64_t j = 0; j < whole_columns; j += kSide) {
-      for (std::int64_t i = band; i < band_end; i += kSide) {
-        transpose_tile<kUnit>(from + i * from_stride + j * kStep, from_stride, to + j * to_stride + i * kStep,
-                              to_stride);
-      }
-    }
+  if (is_streamed(columns, to, to_stride)) {
+    transpose_tiles<kUnit, true>(whole_rows, whole_columns, from, from_stride, to, to_stride);
+  } else {
+    transpose_tiles<kUnit, false>(whole_rows, whole_columns, from, from_stride, to, to_stride);
   }
   transpose_edge<kUnit>(whole_rows, columns - whole_columns, from + whole_columns * kStep, from_stride,
                         to + whole_columns * to_stride, to_stride);

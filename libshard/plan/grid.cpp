@@ -154,7 +154,7 @@ class TileSearch {
     return is_stream_ && bytes <= kWholePiece ? bytes : 0;
   }
   double calls() const { return calls_; }
-  std::span<const std::int64_t> best() const { return std::span(best_).first(at(shape_.size())); }
+  const Numbers& best() const { return best_; }
 
  private:
   void measure_pieces() {
@@ -202,6 +202,23 @@ class TileSearch {
   Numbers best_{};
 };
 
+/// Cuts the dimension that has most parts into up to twice as many, so that workers who take turns end together. Many
+/// tiles are shared evenly as they are.
+void share_evenly(Dims shape, std::int64_t workers, Numbers& tile) {
+  constexpr std::int64_t kManyRounds = 16;
+  const auto parts_of = [&](int d) { return (shape[d] + tile[at(d)] - 1) / tile[at(d)]; };
+  int most = 0;
+  std::int64_t others = 1;
+  for (int d = 0; d < shape.size(); ++d) {
+    if (parts_of(d) > parts_of(most)) most = d;
+  }
+  for (int d = 0; d < shape.size(); ++d) others = d == most ? others : checked_mul(others, parts_of(d));
+  std::int64_t parts = parts_of(most);
+  if (others * parts < workers || others * parts >= kManyRounds * workers) return;
+  while (others * parts % workers != 0) ++parts;
+  tile[at(most)] = std::max<std::int64_t>(1, (shape[most] + parts - 1) / parts);
+}
+
 }  // namespace
 
 std::int64_t staging_bytes(std::int64_t max_memory_bytes) {
@@ -212,7 +229,8 @@ TileLimits tile_limits(const PlanOptions& options) {
   const std::int64_t staging = staging_bytes(options.max_memory_bytes);
   const std::int64_t least = std::min(options.max_memory_bytes, 2 * kMiB);
   const std::int64_t share = std::max(options.max_memory_bytes / std::max(options.threads, 1), least);
-  return {share - staging - kTilePadding, options.max_memory_bytes - staging - kTilePadding, staging};
+  return {share - staging - kTilePadding, options.max_memory_bytes - staging - kTilePadding, staging,
+          std::max(options.threads, 1)};
 }
 
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
@@ -233,7 +251,11 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
     if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;
     if (size >= full_bytes || size / 2 >= bytes) break;
   }
-  return arena.dims(search.best());
+  Numbers tile = search.best();
+  const bool fits_all =
+      checked_numel(std::span(tile).first(at(unit.shape.size()))) * element_bytes(unit.from) <= limits.share_bytes;
+  if (fits_all && !unit.is_stream) share_evenly(unit.shape, limits.workers, tile);
+  return arena.dims(std::span(tile).first(at(unit.shape.size())));
 }
 
 double estimate_reads(std::span<const Piece> from, const Numbers& tile, std::int64_t element_bytes,

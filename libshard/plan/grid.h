@@ -17,13 +17,14 @@ struct TileLimits {
   std::int64_t share_bytes;    ///< So that every worker can hold one tile at once.
   std::int64_t full_bytes;     ///< So that one worker alone fits in memory.
   std::int64_t staging_bytes;  ///< The longest read of what must be permuted.
+  std::int64_t workers = 1;    ///< That take tiles at once.
 };
 TileLimits tile_limits(const PlanOptions& options);
 
 /// The tile of `unit` that needs few I/O calls: about 1 MiB where the runs are long, up to `full_bytes` where they are
 /// short. Slabs in the order of either side's strides; where the two orders differ also tiles with sides in balance. Of
-/// streams whole source pieces; where not even one fits, slabs of one piece in its order. Cost: bounded, whatever the
-/// number of pieces.
+/// streams whole source pieces; where not even one fits, slabs of one piece in its order. Where tiles are large and
+/// few, all workers get as many of them. Cost: bounded, whatever the number of pieces.
 Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, std::span<const Piece> to,
                  const TileLimits& limits);
 

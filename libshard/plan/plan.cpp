@@ -43,6 +43,8 @@ class Planner {
       : source_(source), target_(target), options_(options), limits_(tile_limits(options)) {}
 
   Plan run() {
+    plan_.from_pieces.reserve(source_.chunks.size());
+    plan_.to_pieces.reserve(target_.chunks.size());
     for (const Job& job : jobs()) {
       Unit unit = job.is_copy ? begin_copy(target_.storage_copies[job.index]) : begin_tensor(job.index);
       if (unit.to_count == 0) continue;

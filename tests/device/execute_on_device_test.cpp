@@ -6,6 +6,7 @@
 #include "libshard/exec/device_worker.h"
 #include "libshard/exec/execute.h"
 #include "tests/exec/random_copies.h"
+#include "tests/support/copy_rounds.h"
 #include "tests/support/device_double.h"
 #include "tests/support/expect_error.h"
 
@@ -14,14 +15,11 @@ namespace {
 
 using testing::add_storage;
 using testing::add_tensor;
-using testing::below;
 using testing::check_run;
 using testing::DeviceDouble;
+using testing::DoubleOptions;
 using testing::Random;
-using testing::random_shape;
 using testing::RandomCopy;
-using testing::retile;
-using testing::seed;
 
 /// A plan whose tiles fit a device within so much memory.
 Plan plan_for_device(const RandomCopy& the, std::int64_t memory_bytes, int threads, bool checksums) {
@@ -29,45 +27,24 @@ Plan plan_for_device(const RandomCopy& the, std::int64_t memory_bytes, int threa
   return plan_copies(the.source, the.target, {.max_memory_bytes = tiles, .threads = threads, .checksums = checksums});
 }
 
+void expect_like_the_obvious_way(std::uint64_t rounds, const std::vector<DType>& dtypes, bool is_cast) {
+  testing::expect_like_the_obvious_way(
+      {.count = rounds,
+       .dtypes = dtypes,
+       .is_cast = is_cast,
+       .plan = [](const RandomCopy& the, int threads,
+                  bool checksums) { return plan_for_device(the, 64 << 20, threads, checksums); },
+       .make_device = [] { return std::make_unique<DeviceDouble>(DoubleOptions{}); }});
+}
+
 TEST(ExecuteOnDevice, WritesWhatTheObviousWayWrites) {
-  constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
-  const std::uint64_t first = seed();
-  for (std::uint64_t round = 0; round < 150; ++round) {
-    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
-    Random random(first + round);
-    RandomCopy the;
-    for (std::uint64_t i = 0, n = 1 + random() % 6; i < n; ++i) {
-      const DType dtype = kDtypes[random() % 5];
-      the.add(random, dtype, dtype, random_shape(random, 12));
-    }
-    the.fill(random);
-    const bool checksums = random() % 2 == 0;
-    const int threads = std::array{1, 2, 5}[random() % 3];
-    DeviceDouble device({});
-    Plan plan = plan_for_device(the, 64 << 20, threads, checksums);
-    check_run(the, plan, {.threads = threads, .checksums = checksums, .device = &device});
-    retile(random, plan);
-    check_run(the, plan, {.threads = threads, .checksums = checksums, .device = &device});
-    if (HasFailure()) return;
-  }
+  expect_like_the_obvious_way(
+      150, {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128}, false);
 }
 
 TEST(ExecuteOnDevice, CastsWhatTheObviousWayCasts) {
-  constexpr DType kDtypes[] = {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kUint8};
-  const std::uint64_t first = seed();
-  for (std::uint64_t round = 0; round < 100; ++round) {
-    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
-    Random random(first + round);
-    RandomCopy the;
-    for (int i = 0; i < 3; ++i) the.add(random, kDtypes[random() % 5], kDtypes[random() % 5], random_shape(random, 12));
-    the.fill(random);
-    DeviceDouble device({});
-    Plan plan = plan_for_device(the, 64 << 20, 2, true);
-    check_run(the, plan, {.threads = 2, .checksums = true, .device = &device});
-    retile(random, plan);
-    check_run(the, plan, {.threads = 2, .checksums = true, .device = &device});
-    if (HasFailure()) return;
-  }
+  expect_like_the_obvious_way(100, {DType::kBfloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kUint8},
+                              true);
 }
 
 /// A matrix that is stored column after column and wanted row after row, in another dtype.

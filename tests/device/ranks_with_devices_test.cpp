@@ -11,25 +11,10 @@
 #include "tests/support/content.h"
 #include "tests/support/device_double.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_files.h"
 
 namespace shard::testing {
 namespace {
-
-using Files = std::map<std::string, std::vector<std::byte>>;
-
-struct Disk {
-  Disk() { disk->make_folder("/d"); }
-  Files files_below(const std::string& folder) const {
-    Files files;
-    for (const std::string& path : state->paths()) {
-      if (!path.starts_with(folder + "/") || disk->status(path).kind != FileKind::kFile) continue;
-      files[path.substr(folder.size() + 1)] = state->content(path);
-    }
-    return files;
-  }
-  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
-};
 
 /// A backend that the job does not take for devices'.
 class NamedGroup final : public Group {

@@ -12,6 +12,7 @@
 #include "libshard/exec/tensor_reader.h"
 #include "tests/exec/cloning_disk.h"
 #include "tests/exec/random_copies.h"
+#include "tests/support/copy_rounds.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
 
@@ -24,53 +25,33 @@ using testing::below;
 using testing::check_run;
 using testing::CloningDisk;
 using testing::CountingFiles;
+using testing::expect_like_the_obvious_way;
 using testing::MadeChunk;
 using testing::MemoryReader;
 using testing::Random;
 using testing::random_shape;
-using testing::retile;
 using testing::seed;
 using testing::Sizes;
 using Bytes = std::vector<std::byte>;
 using Case = testing::RandomCopy;
 
+Plan plan_copy(const Case& the, int threads, bool checksums) {
+  return plan_copies(the.source, the.target, {.threads = threads, .checksums = checksums});
+}
+
 TEST(Execute, WritesWhatTheObviousWayWrites) {
-  constexpr DType kDtypes[] = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128};
-  const std::uint64_t first = seed();
-  for (std::uint64_t round = 0; round < 300; ++round) {
-    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
-    Random random(first + round);
-    Case the;
-    for (std::uint64_t i = 0, n = 1 + random() % 6; i < n; ++i) {
-      const DType dtype = kDtypes[random() % 5];
-      the.add(random, dtype, dtype, random_shape(random, 12));
-    }
-    the.fill(random);
-    const bool checksums = random() % 2 == 0;
-    const int threads = std::array{1, 2, 5}[random() % 3];
-    Plan plan = plan_copies(the.source, the.target, {.threads = threads, .checksums = checksums});
-    check_run(the, plan, {.threads = threads, .checksums = checksums});
-    retile(random, plan);
-    check_run(the, plan, {.threads = threads, .max_memory_bytes = 1 << 20, .checksums = checksums});
-    if (HasFailure()) return;
-  }
+  expect_like_the_obvious_way(
+      {.count = 300,
+       .dtypes = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kInt64, DType::kComplex128},
+       .is_cast = false,
+       .plan = plan_copy});
 }
 
 TEST(Execute, CastsWhatTheObviousWayCasts) {
-  constexpr DType kDtypes[] = {DType::kBfloat16, DType::kFloat16, DType::kFloat32};
-  const std::uint64_t first = seed();
-  for (std::uint64_t round = 0; round < 100; ++round) {
-    SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
-    Random random(first + round);
-    Case the;
-    for (int i = 0; i < 3; ++i) the.add(random, kDtypes[random() % 3], kDtypes[random() % 3], random_shape(random, 12));
-    the.fill(random);
-    Plan plan = plan_copies(the.source, the.target, {.threads = 2, .checksums = true});
-    check_run(the, plan, {.threads = 2, .checksums = true});
-    retile(random, plan);
-    check_run(the, plan, {.threads = 2, .checksums = true});
-    if (HasFailure()) return;
-  }
+  expect_like_the_obvious_way({.count = 100,
+                               .dtypes = {DType::kBfloat16, DType::kFloat16, DType::kFloat32},
+                               .is_cast = true,
+                               .plan = plan_copy});
 }
 
 TEST(Execute, WritesTheSameBytesForAnyThreadsAndMemory) {

@@ -43,11 +43,15 @@ std::vector<Range> random_ranges(std::mt19937& random) {
   return ranges;
 }
 
+void add(SourceChecks& checks, std::int64_t offset_bytes, std::span<const std::byte> bytes) {
+  checks.add(0, std::vector<ReadBytes>{{offset_bytes, bytes}});
+}
+
 bool finds_damage(SourceChecks& checks, const std::vector<std::byte>& bytes, const std::vector<Range>& ranges) {
   try {
     for (const auto& [begin, end] : ranges) {
-      checks.add(0, begin,
-                 std::span(bytes).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      add(checks, begin,
+          std::span(bytes).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
     }
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
@@ -97,9 +101,9 @@ TEST(SourceChecks, GiveUpStoragesThatAreReadInTooManyRuns) {
   catalog.storages[0].bytes = kMany;
   SourceChecks checks(catalog);
   const std::byte one[1] = {};
-  for (std::int64_t i = 0; i < kMany; i += 2) checks.add(0, i, one);
+  for (std::int64_t i = 0; i < kMany; i += 2) add(checks, i, one);
   EXPECT_TRUE(checks.incomplete().empty());
-  for (std::int64_t i = 1; i < kMany; i += 2) checks.add(0, i, one);
+  for (std::int64_t i = 1; i < kMany; i += 2) add(checks, i, one);
   EXPECT_TRUE(checks.incomplete().empty()) << "and nothing is reported of them";
 }
 
@@ -131,7 +135,8 @@ TEST(SourceChecks, TellASinkThatCollectsEveryStorageThatDiffers) {
   catalog.storages.push_back({.offset = 0, .bytes = kBytes, .crc32 = crc32(content())});
   CollectedFindings findings;
   SourceChecks checks(catalog, findings);
-  for (std::uint32_t storage = 0; storage < 3; ++storage) checks.add(storage, 0, content());
+  const std::vector<std::byte> all = content();
+  for (std::uint32_t storage = 0; storage < 3; ++storage) checks.add(storage, std::vector<ReadBytes>{{0, all}});
   EXPECT_EQ(findings.kinds(), std::vector<FindingKind>(2, FindingKind::kCrcMismatch));
 }
 

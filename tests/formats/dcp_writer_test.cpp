@@ -17,6 +17,7 @@ using test::GoldenDcp;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 /// A catalog of a tree, with one tensor for each kTensor.
 class Tree {
@@ -53,7 +54,8 @@ class Tree {
 
 std::vector<std::string> names(const dcp::Flat& flat) {
   std::vector<std::string> names;
-  for (const dcp::Leaf& leaf : flat.leaves) names.emplace_back(leaf.name);
+  for (const dcp::TensorLeaf& leaf : flat.tensors) names.emplace_back(leaf.name);
+  for (const dcp::ObjectEntry& leaf : flat.objects) names.emplace_back(leaf.name);
   return names;
 }
 
@@ -62,7 +64,7 @@ std::vector<std::string> names(const dcp::Flat& flat) {
 TEST(DcpFlatten, MappingsAreAlwaysDescended) {
   Tree t;
   EXPECT_THAT(names(t.flatten(t.dict({t.text("a"), t.dict({t.text("b"), t.number(1)}), t.text("c"), t.tensor()}))),
-              ElementsAre("a.b", "c"));
+              UnorderedElementsAre("a.b", "c"));
 }
 
 TEST(DcpFlatten, AListOfNumbersIsOneLeaf) {
@@ -75,8 +77,8 @@ TEST(DcpFlatten, AListThatHoldsATensorOrAMappingIsDescended) {
   Value* inner = t.list({t.list({t.tensor()}), t.number(5)});
   Value* groups = t.list({t.dict({t.text("lr"), t.number(1)})});
   const dcp::Flat flat = t.flatten(t.dict({t.text("a"), inner, t.text("groups"), groups}));
-  EXPECT_THAT(names(flat), ElementsAre("a.0.0", "a.1", "groups.0.lr"));
-  EXPECT_TRUE(flat.leaves[0].path[1].is_index);
+  EXPECT_THAT(names(flat), UnorderedElementsAre("a.0.0", "a.1", "groups.0.lr"));
+  EXPECT_TRUE(flat.tensors[0].path[1].is_index);
   EXPECT_THAT(flat.warnings, IsEmpty());
 }
 
@@ -84,14 +86,14 @@ TEST(DcpFlatten, ATupleIsOneLeaf) {
   Tree t;
   const dcp::Flat flat = t.flatten(t.dict({t.text("betas"), t.tuple({t.number(1), t.number(2)})}));
   EXPECT_THAT(names(flat), ElementsAre("betas"));
-  EXPECT_EQ(flat.leaves[0].value->kind, ValueKind::kTuple);
+  EXPECT_EQ(flat.values[0]->kind, ValueKind::kTuple);
 }
 
 TEST(DcpFlatten, AParameterIsItsTensor) {
   Tree t;
   Value* arguments[] = {t.tensor(), t.number(1), t.dict({})};
   Value* parameter = make_call(t.arena(), make_global(t.arena(), "torch._utils", "_rebuild_parameter"), arguments);
-  EXPECT_EQ(t.flatten(t.dict({t.text("p"), parameter})).leaves[0].tensor, 0u);
+  EXPECT_EQ(t.flatten(t.dict({t.text("p"), parameter})).tensors[0].tensor, 0u);
 }
 
 TEST(DcpFlatten, ATensorGoesByTheNameOfItsPlace) {
@@ -101,8 +103,8 @@ TEST(DcpFlatten, ATensorGoesByTheNameOfItsPlace) {
   t.catalog.tensors[0].name = "a";
   t.catalog.tensors[1].name = "b";
   const dcp::Flat flat = t.flatten(t.dict({t.text("a"), tied, t.text("b"), tied}));
-  EXPECT_EQ(flat.leaves[0].tensor, 0u);
-  EXPECT_EQ(flat.leaves[1].tensor, 1u);
+  EXPECT_EQ(flat.tensors[0].tensor, 0u);
+  EXPECT_EQ(flat.tensors[1].tensor, 1u);
 }
 
 // Losses.
@@ -112,7 +114,7 @@ TEST(DcpFlatten, IntegerKeysBecomeStringsAndThatIsSaid) {
   Value* state = t.dict({t.number(0), t.tensor(), t.number(1), t.tensor()});
   const dcp::Flat flat = t.flatten(t.dict({t.text("state"), state}));
   EXPECT_THAT(names(flat), ElementsAre("state.0", "state.1"));
-  EXPECT_FALSE(flat.leaves[0].path[1].is_index);
+  EXPECT_FALSE(flat.tensors[0].path[1].is_index);
   EXPECT_THAT(flat.warnings, ElementsAre("dcp: integer keys become strings in 'state' (and 1 more)"));
 }
 
@@ -120,7 +122,7 @@ TEST(DcpFlatten, KeysOfOtherTypesBecomeStringsAndThatIsSaid) {
   Tree t;
   Value* pair = make_list(t.arena(), ValueKind::kTuple, std::vector<Value*>{t.number(1), t.text("x")});
   const dcp::Flat flat = t.flatten(t.dict({pair, t.tensor(), t.text("w"), t.tensor()}));
-  EXPECT_THAT(names(flat), ElementsAre("(1, 'x')", "w"));
+  EXPECT_THAT(names(flat), UnorderedElementsAre("(1, 'x')", "w"));
   EXPECT_THAT(flat.warnings, ElementsAre("dcp: keys of other types become strings in the top"));
 }
 
@@ -146,7 +148,7 @@ TEST(DcpFlatten, AnOrderedDictBecomesADictAndThatIsSaid) {
 TEST(DcpFlatten, ATupleOfTensorsBecomesAListAndThatIsSaid) {
   Tree t;
   const dcp::Flat flat = t.flatten(t.dict({t.text("t"), t.tuple({t.tensor(), t.number(1)})}));
-  EXPECT_THAT(names(flat), ElementsAre("t.0", "t.1"));
+  EXPECT_THAT(names(flat), UnorderedElementsAre("t.0", "t.1"));
   EXPECT_THAT(flat.warnings, ElementsAre(HasSubstr("a tuple that holds tensors becomes a list: 't'")));
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 
 #include "formats/detect.h"
@@ -12,28 +13,13 @@
 #include "tests/support/breaking_group.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_files.h"
 
 namespace shard::testing {
 namespace {
 
 using test::error_of;
-using Files = std::map<std::string, std::vector<std::byte>>;
-
 constexpr DType kDtypes[] = {DType::kFloat32, DType::kUint8, DType::kInt64, DType::kBfloat16};
-
-struct Disk {
-  Disk() { disk->make_folder("/d"); }
-  Files files_below(const std::string& folder) const {
-    Files files;
-    for (const std::string& path : state->paths()) {
-      if (!path.starts_with(folder + "/") || disk->status(path).kind != FileKind::kFile) continue;
-      files[path.substr(folder.size() + 1)] = state->content(path);
-    }
-    return files;
-  }
-  std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
-  std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
-};
 
 /// A format, and how its files are cut.
 struct Kind {
@@ -289,68 +275,67 @@ TEST(NodeLocalMemory, TooLittleForAnExchangeIsRefused) {
   EXPECT_EQ(error.expected(), "at least 8MiB");
 }
 
-/// Two ranks with an old DST each; every call of one of their disks is failed in turn.
-TEST(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
-  std::mt19937_64 random(1);
-  const Content content = {{"a", random_tensor(random, DType::kUint8, {4, 3})},
-                           {"b", random_tensor(random, DType::kFloat32, {5})}};
-  int failures = 0;
-  for (std::int64_t call = 0;; ++call) {
-    Nodes nodes(2);
-    nodes.spread(content, kDcp, 2);
-    for (Disk& disk : nodes.disks) disk.state->put("/d/dst/old", {});
-    const std::int64_t before = nodes.disks[1].state->calls();
-    nodes.disks[1].state->fail_at(before + call);
-    bool has_failed = false;
-    try {
-      nodes.run(kDcp, 2, {.threads = 1, .force = true});
-    } catch (const Error&) {
-      has_failed = true;
-      ++failures;
+/// Two ranks that run a job again and again, where another call to one of their disks fails each time, until none does.
+class NodeLocalFailures : public ::testing::Test {
+ protected:
+  /// \param put_old  puts an old destination on a disk
+  /// \param check  is told the nodes after each run, and whether it failed
+  /// \returns how many runs failed
+  int fail_each_call(const std::function<void(Disk&)>& put_old, const Kind& to, int parts, const Nodes::How& how,
+                     const std::function<void(Nodes&, bool has_failed)>& check) {
+    std::mt19937_64 random(1);
+    const Content content = {{"a", random_tensor(random, DType::kUint8, {4, 3})},
+                             {"b", random_tensor(random, DType::kFloat32, {5})}};
+    int failures = 0;
+    for (std::int64_t call = 0;; ++call) {
+      SCOPED_TRACE("call " + std::to_string(call));
+      Nodes nodes(2);
+      nodes.spread(content, {"dcp", false}, 2);
+      for (Disk& disk : nodes.disks) put_old(disk);
+      MemoryState& failing = *nodes.disks[1].state;
+      const std::int64_t before = failing.calls();
+      failing.fail_at(before + call);
+      bool has_failed = false;
+      try {
+        nodes.run(to, parts, how);
+      } catch (const Error&) {
+        has_failed = true;
+        ++failures;
+      }
+      const bool was_reached = failing.calls() > before + call;
+      failing.fail_at(-1);
+      check(nodes, has_failed);
+      if (!was_reached) return failures;
     }
-    const bool was_reached = nodes.disks[1].state->calls() > before + call;
-    nodes.disks[1].state->fail_at(-1);
-    for (Disk& disk : nodes.disks) {
-      EXPECT_EQ(disk.files_below("/d/dst").contains("old"), has_failed) << "call " << call;
-    }
-    if (!was_reached) break;
   }
+};
+
+TEST_F(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
+  const int failures =
+      fail_each_call([](Disk& disk) { disk.state->put("/d/dst/old", {}); }, kDcp, 2, {.threads = 1, .force = true},
+                     [](Nodes& nodes, bool has_failed) {
+                       for (Disk& disk : nodes.disks) {
+                         EXPECT_EQ(disk.files_below("/d/dst").contains("old"), has_failed);
+                       }
+                     });
   EXPECT_GT(failures, 20);
 }
 
 /// A destination that is one file lies with rank 0; what stands elsewhere goes in the same commit, or stays with all.
-TEST(NodeLocalFailures, LeaveAnOldFileOnEveryRankWhereTheNewOneIsNotWritten) {
-  std::mt19937_64 random(1);
-  const Content content = {{"a", random_tensor(random, DType::kUint8, {4, 3})},
-                           {"b", random_tensor(random, DType::kFloat32, {5})}};
-  int failures = 0;
-  for (std::int64_t call = 0;; ++call) {
-    Nodes nodes(2);
-    nodes.spread(content, kDcp, 2);
-    const auto old = std::as_bytes(std::span("old"));
-    for (Disk& disk : nodes.disks) disk.state->put("/d/dst", old);
-    const std::int64_t before = nodes.disks[1].state->calls();
-    nodes.disks[1].state->fail_at(before + call);
-    bool has_failed = false;
-    try {
-      nodes.run({"safetensors", true}, 1, {.threads = 1, .force = true, .single_file = true});
-    } catch (const Error&) {
-      has_failed = true;
-      ++failures;
+TEST_F(NodeLocalFailures, LeaveAnOldFileOnEveryRankWhereTheNewOneIsNotWritten) {
+  const auto old = std::as_bytes(std::span("old"));
+  const auto kind_of = [](const Disk& disk) { return disk.disk->status("/d/dst").kind; };
+  const auto check = [&](Nodes& nodes, bool has_failed) {
+    for (const Disk& disk : nodes.disks) {
+      const bool is_old = kind_of(disk) == FileKind::kFile && std::ranges::equal(disk.state->content("/d/dst"), old);
+      EXPECT_EQ(is_old, has_failed);
     }
-    const bool was_reached = nodes.disks[1].state->calls() > before + call;
-    nodes.disks[1].state->fail_at(-1);
-    const auto is_old = [&](const Disk& disk) {
-      return disk.disk->status("/d/dst").kind == FileKind::kFile &&
-             std::ranges::equal(disk.state->content("/d/dst"), old);
-    };
-    EXPECT_EQ(is_old(nodes.disks[0]), has_failed) << "call " << call;
-    EXPECT_EQ(is_old(nodes.disks[1]), has_failed) << "call " << call;
-    if (has_failed) continue;
-    EXPECT_EQ(nodes.disks[0].disk->status("/d/dst").kind, FileKind::kFile);
-    EXPECT_EQ(nodes.disks[1].disk->status("/d/dst").kind, FileKind::kAbsent);
-    if (!was_reached) break;
-  }
+    if (has_failed) return;
+    EXPECT_EQ(kind_of(nodes.disks[0]), FileKind::kFile);
+    EXPECT_EQ(kind_of(nodes.disks[1]), FileKind::kAbsent);
+  };
+  const int failures = fail_each_call([&](Disk& disk) { disk.state->put("/d/dst", old); }, {"safetensors", true}, 1,
+                                      {.threads = 1, .force = true, .single_file = true}, check);
   EXPECT_GT(failures, 10);
 }
 

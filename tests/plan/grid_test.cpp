@@ -106,6 +106,21 @@ TEST(ChooseTile, GrowsToAllTheMemoryWhereNoTileNeedsFewCalls) {
   EXPECT_GT(tile[0] * 4096, 36 * kMiB);
 }
 
+/// A transposed matrix of 256 MiB in slabs of up to 31 MiB.
+TEST(ChooseTile, GivesWorkersThatTakeTurnsEquallyManyLargeTiles) {
+  Arena arena;
+  const Unit unit = unit_of(arena, {8192, 8192});
+  const std::vector<Piece> from = {make_piece(arena, {0, 0}, {8192, 8192}, {1, 8192})};
+  const std::vector<Piece> to = {make_piece(arena, {0, 0}, {8192, 8192}, {8192, 1})};
+  const auto tile = [&](std::int64_t workers) {
+    return numbers(choose_tile(arena, unit, from, to, {31 * kMiB, kWhole, kMiB, workers}));
+  };
+  EXPECT_THAT(tile(1), ElementsAre(911, 8192)) << "9 tiles";
+  EXPECT_THAT(tile(2), ElementsAre(820, 8192)) << "10";
+  EXPECT_THAT(tile(3), ElementsAre(911, 8192)) << "9";
+  EXPECT_THAT(tile(10), ElementsAre(911, 8192)) << "9: fewer than workers";
+}
+
 /// Source elements that lie more than a page apart: each takes a call whatever the tile.
 TEST(ChooseTile, StaysSmallWhereALargerTileSavesNothing) {
   Arena arena;
