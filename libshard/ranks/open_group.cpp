@@ -16,8 +16,9 @@ struct Plugin {
 };
 constexpr std::array kPlugins{
     Plugin{"mpi", "libshard_mpi.so", "Open MPI (libopenmpi3)"},
-    Plugin{"gloo", "libshard_torch.so", "LibTorch 2.11 (pip install torch==2.11.0)"},
-    Plugin{"nccl", "libshard_nccl.so", "LibTorch 2.11 with CUDA and a GPU (pip install torch==2.11.0)"},
+    Plugin{"gloo", "libshard_torch.so", "LibTorch " SHARD_LIBTORCH " (pip install torch==" SHARD_LIBTORCH ")"},
+    Plugin{"nccl", "libshard_nccl.so",
+           "LibTorch " SHARD_LIBTORCH " with CUDA and a GPU (pip install torch==" SHARD_LIBTORCH ")"},
 };
 
 void* entry_of(const Plugin& plugin, const char* entry) {

@@ -6,6 +6,7 @@
 
 #include "libshard/ranks/plugin.h"
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/c10d/libtorch_version.h"
 
 namespace shard {
 
@@ -49,6 +50,7 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
 }  // namespace shard
 
 extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
+  shard::check_libtorch("gloo");
   const shard::Launch& launch = request.launch;
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // Its warnings repeat what our errors say.
   c10::initLogging();

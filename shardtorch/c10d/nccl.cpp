@@ -10,6 +10,7 @@
 #include "libshard/core/error.h"
 #include "libshard/ranks/plugin.h"
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/c10d/libtorch_version.h"
 
 namespace shard {
 
@@ -41,6 +42,7 @@ void check_devices(const Launch& launch) {
 }  // namespace shard
 
 extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
+  shard::check_libtorch("nccl");
   const shard::Launch& launch = request.launch;
   shard::check_devices(launch);
   shard::Group* group = nullptr;

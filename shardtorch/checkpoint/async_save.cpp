@@ -52,7 +52,7 @@ AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGro
                      const SaveOptions& options) {
   group = group_or_default(std::move(group));
   Group& ranks = member_group(*group);
-  auto saving = std::make_unique<Saving>(ranks, state, path, options);
+  auto saving = std::make_unique<Saving>(*group, state, path, options);
   saving->stage(ranks, options.stop);
   return AsyncSave(std::make_unique<AsyncSave::Task>(std::move(saving), twin_of(*group), options.stop));
 }

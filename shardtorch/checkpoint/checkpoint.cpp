@@ -11,7 +11,7 @@ namespace shard::checkpoint {
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group, const SaveOptions& options) {
   group = group_or_default(std::move(group));
   Group& ranks = member_group(*group);
-  Saving(ranks, state, path, options).write(ranks, options.stop);
+  Saving(*group, state, path, options).write(ranks, options.stop);
 }
 
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group, const LoadOptions& options) {

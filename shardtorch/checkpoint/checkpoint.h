@@ -32,7 +32,9 @@ struct SaveOptions {
 /// Writes `state` of all ranks of `group` (null: the default group) into the folder `path`: every rank its own shards;
 /// plain tensors, which are equal on all ranks, one of those that have them, so that all have about as much to write;
 /// rank 0 objects (the lowest rank's), the metadata and the commit.
-/// The folder is there completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. A collective.
+/// The folder is there completely or not at all. Real torch.distributed.checkpoint loads a dcp folder. Files of
+/// torch-ranks hold DTensors where all that is cut are DTensors on meshes of all ranks, else ShardedTensors, which have
+/// no replicas. A collective.
 /// Memory: no copy of contiguous CPU tensors; others, and those on GPUs, go through buffers of 4 MiB a thread (pinned
 /// for GPUs), after the GPU's pending work. Cost: each rank's description of its state, without elements, goes to all.
 /// \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another (plain tensors of other

@@ -133,8 +133,8 @@ class TreeMerger {
 
 class CatalogMaker {
  public:
-  CatalogMaker(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas)
-      : ranks_(ranks), own_rank_(own_rank), keeps_replicas_(keeps_replicas) {
+  CatalogMaker(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings)
+      : ranks_(ranks), own_rank_(own_rank), keeps_replicas_(keeps_replicas), keeps_shardings_(keeps_shardings) {
     for (const RankState& rank : ranks_) bytes_.push_back(sharded_bytes(rank));
   }
 
@@ -200,6 +200,7 @@ class CatalogMaker {
     tensor.shape = catalog.arena->dims(first.shape);
     tensor.dtype = first.dtype;
     tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
+    if (keeps_shardings_ && first.sharding) tensor.sharding = index_of(*first.sharding);
     for (const Holder& holder : holders) check_alike(name, first, info(holder), holder.rank);
     add_boxes(holders);
     tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
@@ -215,6 +216,14 @@ class CatalogMaker {
     check(a.is_sharded == b.is_sharded, "two kinds", kind(a), kind(b));
     check(a.dtype == b.dtype, "two dtypes", dtype_name(a.dtype), dtype_name(b.dtype));
     check(a.shape == b.shape, "two shapes", to_string(a.shape), to_string(b.shape));
+  }
+
+  std::uint32_t index_of(const Sharding& sharding) {
+    std::vector<Sharding>& known = merged_.catalog.shardings;
+    const auto found = std::ranges::find(known, sharding);
+    const auto index = static_cast<std::uint32_t>(found - known.begin());
+    if (found == known.end()) known.push_back(sharding);
+    return index;
   }
 
   /// What a rank writes whatever becomes of what several ranks have.
@@ -302,7 +311,7 @@ class CatalogMaker {
 
   const std::vector<RankState>& ranks_;
   const int own_rank_;
-  const bool keeps_replicas_;
+  const bool keeps_replicas_, keeps_shardings_;
   std::vector<std::int64_t> bytes_;  ///< By rank: what it has to write so far.
   MergedState merged_;
   HashMap<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
@@ -323,8 +332,8 @@ void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, s
   catalog.stored.push_back(stored);
 }
 
-MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas) {
-  return CatalogMaker(ranks, own_rank, keeps_replicas).run();
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings) {
+  return CatalogMaker(ranks, own_rank, keeps_replicas, keeps_shardings).run();
 }
 
 }  // namespace shard::checkpoint

@@ -17,8 +17,21 @@ namespace shard::checkpoint {
 
 namespace {
 
+/// The mesh and the placements, by ranks of `group`; nothing where the mesh has not all of them.
+std::optional<Sharding> sharding_of(const dtensor::DTensor& tensor, const ProcessGroup& group) {
+  const dtensor::DeviceMesh& mesh = *tensor.device_mesh();
+  Sharding sharding{mesh.axes(), {}, in_catalog(tensor.placements())};
+  for (const int rank : mesh.ranks()) sharding.ranks.push_back(group.group_rank_of(rank));
+  const bool has_all = mesh.size() == group.size() && std::ranges::find(sharding.ranks, -1) == sharding.ranks.end();
+  if (!has_all) return std::nullopt;
+  if (std::ranges::is_sorted(sharding.ranks)) sharding.ranks.clear();
+  return sharding;
+}
+
 class Collector {
  public:
+  explicit Collector(const ProcessGroup& group) : group_(group) {}
+
   OwnState run(const StateDict& state) {
     const Value* root = to_value(arena_, state, [this](const at::Tensor& tensor) { return value_of(tensor); });
     pickle::Dumper dumper({.protocol = 4, .tensor = [](pickle::Dumper& out, const Value& value) {
@@ -70,6 +83,7 @@ class Collector {
     TensorInfo& info = add_info(tensor.dtype(), tensor.requires_grad(), tensor.sizes());
     info.is_sharded = true;
     info.location = tensor.device().str();
+    info.sharding = sharding_of(tensor, group_);
     for (LocalBox& box : local_boxes(tensor)) {
       info.boxes.push_back({std::move(box.offsets), box.tensor.sizes().vec()});
       own_.local.back().push_back(std::move(box.tensor));
@@ -83,10 +97,11 @@ class Collector {
           .found(std::ssize(shape));
     }
     own_.local.emplace_back();
-    own_.tensors.push_back({dtype_of(type), requires_grad, false, shape.vec(), {}, {}});
+    own_.tensors.push_back({dtype_of(type), requires_grad, false, shape.vec(), {}, {}, {}});
     return own_.tensors.back();
   }
 
+  const ProcessGroup& group_;
   Arena arena_;
   OwnState own_;
   std::unordered_map<const c10::TensorImpl*, Value*> known_;  ///< The state keeps them alive.
@@ -109,6 +124,36 @@ std::int64_t read_count(WireReader& in, std::int64_t most) {
   throw Error(ErrorCode::kPeer, "a rank describes its state in words that make no sense").found(count);
 }
 
+void write_sharding(WireWriter& out, const std::optional<Sharding>& sharding) {
+  out.number(sharding.has_value());
+  if (!sharding) return;
+  out.number(std::ssize(sharding->mesh));
+  for (std::size_t axis = 0; axis < sharding->mesh.size(); ++axis) {
+    out.text(sharding->mesh[axis].name);
+    out.number(sharding->mesh[axis].size);
+    out.number(sharding->placements[axis].kind);
+    out.number(sharding->placements[axis].dim);
+    out.number(sharding->placements[axis].split_factor);
+  }
+  out.number(std::ssize(sharding->ranks));
+  write_numbers(out, sharding->ranks);
+}
+
+std::optional<Sharding> read_sharding(WireReader& in) {
+  if (in.number() == 0) return std::nullopt;
+  Sharding sharding;
+  for (std::int64_t axes = in.number(); axes > 0; --axes) {
+    std::string name = in.text();
+    const std::int64_t size = in.number();
+    sharding.mesh.push_back({std::move(name), size});
+    const auto kind = static_cast<Placement::Kind>(read_count(in, Placement::kStridedShard));
+    const auto dim = static_cast<int>(read_count(in, kMaxDims));
+    sharding.placements.push_back({kind, dim, in.number()});
+  }
+  sharding.ranks = read_numbers(in, in.number());
+  return sharding;
+}
+
 void write_info(WireWriter& out, const TensorInfo& info) {
   out.number(static_cast<std::int64_t>(info.dtype));
   out.number(info.requires_grad);
@@ -116,6 +161,7 @@ void write_info(WireWriter& out, const TensorInfo& info) {
   out.text(info.location);
   out.number(std::ssize(info.shape));
   write_numbers(out, info.shape);
+  write_sharding(out, info.sharding);
   out.number(std::ssize(info.boxes));
   for (const HeldBox& box : info.boxes) {
     write_numbers(out, box.offsets);
@@ -131,6 +177,7 @@ TensorInfo read_info(WireReader& in) {
   info.location = in.text();
   const std::int64_t dims = read_count(in, kMaxDims);
   info.shape = read_numbers(in, dims);
+  info.sharding = read_sharding(in);
   for (std::int64_t boxes = in.number(); boxes > 0; --boxes) {
     Sizes offsets = read_numbers(in, dims), sizes = read_numbers(in, dims);
     info.boxes.push_back({std::move(offsets), std::move(sizes)});
@@ -181,7 +228,18 @@ std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   return boxes;
 }
 
-OwnState own_state(const StateDict& state) { return Collector().run(state); }
+OwnState own_state(const StateDict& state, const ProcessGroup& group) { return Collector(group).run(state); }
+
+bool are_dtensors(const std::vector<RankState>& ranks) {
+  bool is_any = false;
+  for (const RankState& rank : ranks) {
+    for (const TensorInfo& tensor : rank.tensors) {
+      if (tensor.is_sharded && !tensor.sharding) return false;
+      is_any = is_any || tensor.is_sharded;
+    }
+  }
+  return is_any;
+}
 
 Bytes to_bytes(const RankState& state) {
   WireWriter out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct TensorInfo {
   Sizes shape;                 ///< The whole tensor's.
   std::string location;        ///< The device: "cpu", "cuda:0".
   std::vector<HeldBox> boxes;  ///< That this rank holds; of a plain tensor all of it.
+  /// A DTensor's whose mesh has all ranks of the group that saves; its ranks are that group's.
+  std::optional<Sharding> sharding{};
 };
 
 /// A rank's state: its tree, and its tensors by the numbers of the tree's kTensor values.
@@ -57,7 +60,10 @@ struct LocalBox {
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor);
 
 /// \throws Error kUnsupported  a value that no checkpoint holds, naming it; kInvalidArgument  see check_storable.
-OwnState own_state(const StateDict& state);
+OwnState own_state(const StateDict& state, const ProcessGroup& group);
+
+/// Whether all tensors of all ranks that are in shards are DTensors on meshes of all ranks, and there is one.
+bool are_dtensors(const std::vector<RankState>& ranks);
 
 /// For the way to other ranks and back. \throws Error kPeer  bytes that `to_bytes` did not make.
 Bytes to_bytes(const RankState& state);
@@ -78,10 +84,11 @@ struct MergedState {
   std::vector<Held> held;  ///< What lies in the file of the asking rank, in its order.
 };
 
-/// `keeps_replicas`: every rank's shard stays, as in a format where each rank stores its own.
+/// `keeps_replicas`: every rank's shard stays, as in a format where each rank stores its own. `keeps_shardings`: the
+/// catalog has what DTensors say of their placements.
 /// \throws Error kInvalidArgument  ranks contradict one another: other kinds, dtypes or shapes, shards that overlap or
 ///   leave gaps.
 /// Cost: n log n in tensors and boxes; ranks whose trees are equal bytes are parsed once.
-MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas);
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings);
 
 }  // namespace shard::checkpoint

@@ -72,21 +72,24 @@ Group& member_group(const ProcessGroup& group) {
   throw Error(ErrorCode::kInvalidArgument, "this process is not a member of the group " + group.name());
 }
 
-Saving::Saving(Group& group, const StateDict& state, std::string path, const SaveOptions& options)
+Saving::Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options)
     : path_(std::move(path)), options_(options) {
+  Group& group = members.group();
   expect_same(group, request(path_, options), ErrorCode::kInvalidArgument, "ranks were asked to save differently");
   const bool keeps_replicas = traits_of(format_named(options.format), {}).keeps_replicas;
   OwnState own;
   const std::vector<Bytes> gathered = all_gather_or_throw(group, [&] {
-    own = own_state(state);
+    own = own_state(state, members);
     return to_bytes(own);
   });
   collective_step(group, {.stop = options.stop}, [&](const std::stop_token&) {
     std::vector<RankState> ranks;
     ranks.reserve(gathered.size());
     for (const Bytes& bytes : gathered) ranks.push_back(rank_state(bytes));
-    reader_ = std::make_unique<StateReader>(merge_states(ranks, group.rank(), keeps_replicas), own, group.rank(),
-                                            options.on_progress);
+    const bool keeps_shardings = keeps_replicas && are_dtensors(ranks);
+    if (keeps_shardings) rank_files_ = RankFiles::kDTensor;
+    reader_ = std::make_unique<StateReader>(merge_states(ranks, group.rank(), keeps_replicas, keeps_shardings), own,
+                                            group.rank(), options.on_progress);
   });
 }
 
@@ -98,7 +101,7 @@ void Saving::stage(Group& group, const std::stop_token& stop) {
 
 void Saving::write(Group& group, const std::stop_token& stop) const {
   const Format& format = format_named(options_.format);
-  const WriteOptions write{.base_name = base_name(path_)};
+  const WriteOptions write{.base_name = base_name(path_), .rank_files = rank_files_};
   CopyJob job;
   job.reader = reader_.get();
   job.selection = select(reader_->catalog(), {});

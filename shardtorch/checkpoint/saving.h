@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
+#include "libshard/catalog/placement.h"
 #include "libshard/ranks/group.h"
 #include "shardtorch/checkpoint/checkpoint.h"
 
@@ -17,8 +19,8 @@ class StateReader;
 class Saving {
  public:
   /// Compares the ranks' requests and states. Ownership: shares the state's tensors until `stage`.
-  /// \throws Error  see save()
-  Saving(Group& group, const StateDict& state, std::string path, const SaveOptions& options);
+  /// \throws Error  see save(). \pre this process is a member
+  Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options);
   ~Saving();
 
   /// Copies what this rank writes into host memory of its own; afterwards the state may change.
@@ -30,6 +32,7 @@ class Saving {
   const std::string path_;
   const SaveOptions options_;
   std::unique_ptr<StateReader> reader_;
+  std::optional<RankFiles> rank_files_;  ///< Where ranks' files are to hold DTensors.
 };
 
 /// \throws Error kInvalidArgument  this process is not a member of `group`

@@ -9,12 +9,10 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/transfer.h"
+#include "shardtorch/sharded_tensor/views.h"
 
 namespace shard::checkpoint {
 
-namespace {
-
-/// The same elements as integers of their size, which every copy knows. What is conjugated is read as what it means.
 at::Tensor as_raw(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) return tensor;
   switch (tensor.element_size()) {
@@ -30,26 +28,6 @@ at::Tensor as_raw(const at::Tensor& tensor) {
       return tensor;
   }
 }
-
-/// Visits elements [first, first + count) of `tensor`, in row-major order, as views that follow one another: at most
-/// two a dimension and one.
-template <class Visit>
-void for_each_view(const at::Tensor& tensor, std::int64_t first, std::int64_t count, const Visit& visit) {
-  if (count == 0) return;
-  if (count == tensor.numel()) return visit(tensor);
-  const std::int64_t row = tensor.numel() / tensor.size(0);
-  std::int64_t index = first / row;
-  if (const std::int64_t skipped = first % row; skipped != 0) {
-    const std::int64_t head = std::min(count, row - skipped);
-    for_each_view(tensor[index++], skipped, head, visit);
-    count -= head;
-  }
-  const std::int64_t rows = count / row;
-  if (rows > 0) visit(tensor.narrow(0, index, rows));
-  if (count % row != 0) for_each_view(tensor[index + rows], 0, count % row, visit);
-}
-
-}  // namespace
 
 /// A buffer for elements of one tensor, which goes back to the memory when this dies.
 class TensorMemory::Stage {

@@ -20,6 +20,10 @@
 
 namespace shard::checkpoint {
 
+/// The same elements as integers of their size, which every copy knows and which equal themselves. What has no such
+/// integers, or is conjugated and read as what it means, is returned as it is.
+at::Tensor as_raw(const at::Tensor& tensor);
+
 /// Told how much of a memory has moved so far. Calls come from workers, one at a time; may throw, which ends the job.
 using OnMoved = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 

@@ -1,7 +1,6 @@
 #include "shardtorch/dtensor/device_mesh.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "libshard/core/index_walk.h"
+#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 
@@ -17,8 +17,8 @@ namespace {
 std::int64_t product(const std::vector<MeshAxis>& axes) {
   std::int64_t ranks = 1;
   for (const MeshAxis& axis : axes) {
-    TORCH_CHECK_VALUE(axis.size >= 1, "a mesh dimension must have a rank, found size ", axis.size);
-    TORCH_CHECK_VALUE(axis.size <= kMaxRanks / ranks, "a mesh has at most ", kMaxRanks, " ranks");
+    SHARD_CHECK_VALUE(axis.size >= 1, "a mesh dimension must have a rank, found size ", axis.size);
+    SHARD_CHECK_VALUE(axis.size <= kMaxRanks / ranks, "a mesh has at most ", kMaxRanks, " ranks");
     ranks *= axis.size;
   }
   return ranks;
@@ -27,9 +27,9 @@ std::int64_t product(const std::vector<MeshAxis>& axes) {
 void check_names(const std::vector<MeshAxis>& axes) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : axes) {
-    TORCH_CHECK_VALUE(axis.name.empty() == axes.front().name.empty(),
+    SHARD_CHECK_VALUE(axis.name.empty() == axes.front().name.empty(),
                       "all dimensions of a mesh have names, or none has");
-    TORCH_CHECK_VALUE(axis.name.empty() || std::ranges::find(names, axis.name) == names.end(),
+    SHARD_CHECK_VALUE(axis.name.empty() || std::ranges::find(names, axis.name) == names.end(),
                       "Each mesh_dim_name must be unique, found '", axis.name, "' twice");
     names.push_back(axis.name);
   }
@@ -37,10 +37,10 @@ void check_names(const std::vector<MeshAxis>& axes) {
 
 void check_ranks(std::vector<int> ranks, const ProcessGroup& world) {
   std::ranges::sort(ranks);
-  TORCH_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < world.size(), "the ranks of a mesh should be within 0 to ",
+  SHARD_CHECK_VALUE(ranks.front() >= 0 && ranks.back() < world.size(), "the ranks of a mesh should be within 0 to ",
                     world.size() - 1, ", found ", ranks.front() < 0 ? ranks.front() : ranks.back());
   const auto twice = std::ranges::adjacent_find(ranks);
-  TORCH_CHECK_VALUE(twice == ranks.end(), "rank ", *twice, " is on the mesh twice");
+  SHARD_CHECK_VALUE(twice == ranks.end(), "rank ", *twice, " is on the mesh twice");
 }
 
 /// The meshes that live, for find_device_mesh.
@@ -89,7 +89,7 @@ std::vector<std::string> DeviceMesh::mesh_dim_names() const {
 
 std::size_t DeviceMesh::axis(std::string_view name) const {
   const auto found = std::ranges::find(axes_, name, &MeshAxis::name);
-  TORCH_CHECK_VALUE(!name.empty() && found != axes_.end(), str(), " has no dimension '", name, "'");
+  SHARD_CHECK_VALUE(!name.empty() && found != axes_.end(), str(), " has no dimension '", name, "'");
   return static_cast<std::size_t>(found - axes_.begin());
 }
 
@@ -123,10 +123,10 @@ const ProcessGroupPtr& DeviceMesh::group() const {
 }
 
 void DeviceMesh::check_axis(std::size_t axis) const {
-  TORCH_CHECK_INDEX(axis < axes_.size(), "a mesh of ", axes_.size(), " dimensions has no dimension ", axis);
+  SHARD_CHECK_INDEX(axis < axes_.size(), "a mesh of ", axes_.size(), " dimensions has no dimension ", axis);
 }
 
-void DeviceMesh::check_member() const { TORCH_CHECK_VALUE(is_member(), "rank ", world_->rank(), " is not on ", str()); }
+void DeviceMesh::check_member() const { SHARD_CHECK_VALUE(is_member(), "rank ", world_->rank(), " is not on ", str()); }
 
 std::vector<std::vector<int>> DeviceMesh::lines_along(std::size_t axis) const {
   const auto length = static_cast<std::size_t>(axes_[axis].size);
@@ -159,12 +159,12 @@ void DeviceMesh::make_groups() {
 }
 
 DeviceMeshPtr DeviceMesh::slice(const std::vector<std::string>& names) const {
-  TORCH_CHECK_VALUE(!names.empty(), "a slice of a mesh needs the name of a dimension");
+  SHARD_CHECK_VALUE(!names.empty(), "a slice of a mesh needs the name of a dimension");
   check_member();
   std::vector<std::size_t> kept;
   for (const std::string& name : names) {
     const std::size_t next = axis(name);
-    TORCH_CHECK_VALUE(kept.empty() || kept.back() < next, "the dimensions of a slice of ", str(),
+    SHARD_CHECK_VALUE(kept.empty() || kept.back() < next, "the dimensions of a slice of ", str(),
                       " must be in its order, found '", name, "' after '", axes_[kept.back()].name, "'");
     kept.push_back(next);
   }
@@ -193,9 +193,9 @@ bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
 }
 
 DeviceMeshPtr make_device_mesh(at::DeviceType device_type, std::vector<int> ranks, std::vector<MeshAxis> axes) {
-  TORCH_CHECK_VALUE(!axes.empty(), "a mesh needs a dimension");
+  SHARD_CHECK_VALUE(!axes.empty(), "a mesh needs a dimension");
   check_names(axes);
-  TORCH_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " places cannot have ",
+  SHARD_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " places cannot have ",
                     ranks.size(), " ranks");
   ProcessGroupPtr world = default_group();
   check_ranks(ranks, *world);
@@ -208,7 +208,7 @@ DeviceMeshPtr make_device_mesh(at::DeviceType device_type, std::vector<int> rank
 
 DeviceMeshPtr init_device_mesh(at::DeviceType device_type, const std::vector<std::int64_t>& shape,
                                const std::vector<std::string>& mesh_dim_names) {
-  TORCH_CHECK_VALUE(mesh_dim_names.empty() || mesh_dim_names.size() == shape.size(),
+  SHARD_CHECK_VALUE(mesh_dim_names.empty() || mesh_dim_names.size() == shape.size(),
                     "mesh_shape and mesh_dim_names should have same length! Found len(mesh_dim_names): ",
                     mesh_dim_names.size(), " and len(mesh_shape):", shape.size(), ".");
   std::vector<MeshAxis> axes;

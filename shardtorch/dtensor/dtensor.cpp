@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/TensorImpl.h>
-#include <c10/core/WrapDimMinimal.h>
 
 #include <utility>
 
 #include "libshard/core/box.h"
 #include "shardtorch/dtensor/redistribute.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard::dtensor {
@@ -30,17 +30,17 @@ class DTensorImpl final : public c10::TensorImpl {
 
   const char* tensorimpl_type_name() const override { return "DTensor"; }
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
-    TORCH_CHECK(false, "a second handle on the same elements is not supported for DTensor!");
+    SHARD_CHECK(false, "a second handle on the same elements is not supported for DTensor!");
   }
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&&, bool) const override {
-    TORCH_CHECK(false, "a second handle on the same elements is not supported for DTensor!");
+    SHARD_CHECK(false, "a second handle on the same elements is not supported for DTensor!");
   }
 };
 
 DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides) {
   if (mesh->is_member()) {
     const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*mesh->index())].sizes;
-    TORCH_CHECK_VALUE(local.sizes() == at::IntArrayRef(expected), "the local tensor has size ", local.sizes(),
+    SHARD_CHECK_VALUE(local.sizes() == at::IntArrayRef(expected), "the local tensor has size ", local.sizes(),
                       ", but the part of this rank of ", to_string(layout), " has ", at::IntArrayRef(expected));
   }
   return DTensor(at::Tensor(
@@ -53,7 +53,7 @@ DTensor DTensor::of(const at::Tensor& tensor) {
 }
 
 const DTensorImpl& DTensor::impl() const {
-  TORCH_CHECK(defined(), "this handle refers to no DTensor");
+  SHARD_CHECK(defined(), "this handle refers to no DTensor");
   return static_cast<const DTensorImpl&>(*tensor_.unsafeGetTensorImpl());
 }
 
@@ -61,7 +61,7 @@ const at::Tensor& DTensor::local() const { return impl().local; }
 at::IntArrayRef DTensor::sizes() const { return impl().layout.shape; }
 at::IntArrayRef DTensor::strides() const { return impl().strides(); }
 std::int64_t DTensor::size(std::int64_t dim) const {
-  return sizes()[static_cast<std::size_t>(c10::maybe_wrap_dim(dim, this->dim(), /*wrap_scalar=*/false))];
+  return sizes()[static_cast<std::size_t>(wrapped_dim(dim, this->dim(), /*wrap_scalar=*/false))];
 }
 std::int64_t DTensor::numel() const { return impl().numel(); }
 const DeviceMeshPtr& DTensor::device_mesh() const { return impl().mesh; }
@@ -75,21 +75,32 @@ at::Tensor DTensor::to_local(const std::optional<Placements>& grad_placements) c
       own.local, {own.mesh, own.layout, own.layout.placements, normalized(*grad_placements, own.mesh->ndim(), dim())});
 }
 
-DTensor DTensor::redistribute(Placements placements) const {
+DTensor DTensor::redistribute(Placements placements, const RedistributeOptions& options) const {
   const DTensorImpl& own = impl();
-  placements = normalized(std::move(placements), own.mesh->ndim(), dim());
-  if (placements == own.layout.placements) return *this;
+  const DeviceMeshPtr& mesh = options.mesh != nullptr ? options.mesh : own.mesh;
+  const at::ScalarType there = options.forward_dtype.value_or(dtype());
+  placements = normalized(std::move(placements), mesh->ndim(), dim());
+  if (mesh != own.mesh) return on_mesh(mesh, std::move(placements), there);
+  if (placements == own.layout.placements && there == dtype()) return *this;
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
-    TORCH_CHECK(!is_partial(placements[axis]) || placements[axis] == own.layout.placements[axis],
+    SHARD_CHECK(!is_partial(placements[axis]) || placements[axis] == own.layout.placements[axis],
                 "Can not redistribute from ", to_string(own.layout.placements[axis]), " to ",
                 to_string(placements[axis]), ", redistributing to Partial is for internal use only!");
   }
   TensorLayout layout{own.layout.shape, own.layout.mesh, placements};
   at::Tensor local = own.local;
   if (own.mesh->is_member()) {
-    local = redistribute_local(local, {own.mesh, own.layout, placements, placements_of_gradient(placements)});
+    local = redistribute_local(local, {own.mesh, own.layout, placements, placements_of_gradient(placements),
+                                       options.forward_dtype, options.backward_dtype});
   }
   return make_dtensor(std::move(local), own.mesh, std::move(layout), own.strides().vec());
+}
+
+DTensor DTensor::on_mesh(const DeviceMeshPtr& mesh, Placements placements, at::ScalarType dtype) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor local = part_on(*mesh, placements, *this).to(dtype).set_requires_grad(requires_grad());
+  TensorLayout layout{this->layout().shape, mesh->shape(), std::move(placements)};
+  return make_dtensor(std::move(local), mesh, std::move(layout), strides().vec());
 }
 
 at::Tensor DTensor::full_tensor(const std::optional<Placements>& grad_placements) const {

@@ -44,6 +44,16 @@ struct FromLocalOptions {
   std::optional<Sizes> strides{};
 };
 
+struct RedistributeOptions {
+  /// The result's: elements are converted before they move. Nothing: the tensor's own.
+  std::optional<at::ScalarType> forward_dtype{};
+  /// As which gradients move back, before they are converted to the tensor's own. Nothing: as that.
+  std::optional<at::ScalarType> backward_dtype{};
+  /// Another one of the same world. The call is a collective of the world then, autograd records nothing, and the
+  /// result is a leaf. Null: the tensor's own.
+  DeviceMeshPtr mesh{};
+};
+
 class DTensor {
  public:
   DTensor() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
@@ -74,7 +84,7 @@ class DTensor {
   ///   elements throws (an average of integers). shard::Error kPeer
   /// Cost: one exchange of what ranks lack; before it an all_reduce for each axis from Partial to Replicate, and an
   ///   exchange of terms where an axis goes from Partial to shards.
-  DTensor redistribute(Placements placements) const;
+  DTensor redistribute(Placements placements, const RedistributeOptions& options = {}) const;
   /// The whole tensor on every rank: redistributed to Replicate. `grad_placements` are those in which gradients of the
   /// result come; Replicate where they are not given: all ranks use it for the same. A collective.
   at::Tensor full_tensor(const std::optional<Placements>& grad_placements = std::nullopt) const;
@@ -98,6 +108,8 @@ class DTensor {
   friend DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
   explicit DTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
   const DTensorImpl& impl() const;
+  /// On another mesh. See RedistributeOptions.
+  DTensor on_mesh(const DeviceMeshPtr& mesh, Placements placements, at::ScalarType dtype) const;
 
   at::Tensor tensor_;
 };

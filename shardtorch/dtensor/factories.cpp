@@ -6,6 +6,7 @@
 #include "libshard/core/box.h"
 #include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/dtensor/reduction.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/sharding_spec.h"
 #include "shardtorch/sharded_tensor/transfer.h"
@@ -77,7 +78,7 @@ void check_and_copy(const at::Tensor& local, const DeviceMesh& mesh, const Place
 
 void check_source(std::int64_t source, const DeviceMesh& mesh) {
   for (std::size_t axis = 0; axis < mesh.ndim(); ++axis) {
-    TORCH_CHECK_VALUE(source >= 0 && source < mesh.size(axis), "rank ", source, " is not on dimension ", axis, " of ",
+    SHARD_CHECK_VALUE(source >= 0 && source < mesh.size(axis), "rank ", source, " is not on dimension ", axis, " of ",
                       mesh.str());
   }
 }
@@ -144,7 +145,7 @@ DTensor DTensor::from_local(at::Tensor local, DeviceMeshPtr mesh, Placements pla
   if (local.device().type() != mesh->device_type() && !local.is_meta()) local = local.to(mesh->device());
   const auto dims = static_cast<std::int64_t>(options.shape ? options.shape->size() : local.sizes().size());
   placements = normalized(std::move(placements), mesh->ndim(), dims);
-  TORCH_CHECK(options.shape || !options.strides, "Please pass both shape and stride at the same time.");
+  SHARD_CHECK(options.shape || !options.strides, "Please pass both shape and stride at the same time.");
   auto [shape, strides] = options.shape ? std::pair(*options.shape, options.strides.value_or(row_major(*options.shape)))
                                         : whole_of(local, *mesh, placements);
   if (!mesh->is_member()) {
@@ -158,7 +159,7 @@ DTensor DTensor::from_local(at::Tensor local, DeviceMeshPtr mesh, Placements pla
 
 DTensor distribute_tensor(const at::Tensor& tensor, DeviceMeshPtr mesh, Placements placements,
                           std::optional<std::int64_t> src_data_rank) {
-  TORCH_CHECK(tensor.is_leaf(),
+  SHARD_CHECK(tensor.is_leaf(),
               "`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!");
   TensorLayout layout{tensor.sizes().vec(), mesh->shape(),
                       normalized(std::move(placements), mesh->ndim(), tensor.dim())};

@@ -1,10 +1,9 @@
 #include "shardtorch/dtensor/placements.h"
 
-#include <c10/core/WrapDimMinimal.h>
-#include <c10/util/Exception.h>
-
 #include <optional>
 #include <utility>
+
+#include "shardtorch/errors.h"
 
 namespace shard::dtensor {
 
@@ -41,7 +40,7 @@ void check_partials(const Placements& placements) {
     const auto* const partial = std::get_if<Partial>(&each);
     if (partial == nullptr) continue;
     if (!first) first = *partial;
-    TORCH_CHECK_VALUE(family(first->op) == family(partial->op),
+    SHARD_CHECK_VALUE(family(first->op) == family(partial->op),
                       "Mixing different Partial reduce types is not supported, found ", to_string(placements));
   }
 }
@@ -64,15 +63,15 @@ std::string to_string(const Placements& placements) {
 }
 
 Placements normalized(Placements placements, std::size_t axes, std::int64_t dims) {
-  TORCH_CHECK_VALUE(placements.size() == axes,
+  SHARD_CHECK_VALUE(placements.size() == axes,
                     "`placements` must have the same length as `device_mesh.ndim`! Found placements length: ",
                     placements.size(), ", and device_mesh.ndim: ", axes, ".");
   for (Placement& each : placements) {
     if (auto* const shard = std::get_if<Shard>(&each)) {
-      shard->dim = c10::maybe_wrap_dim(shard->dim, dims, /*wrap_scalar=*/false);
+      shard->dim = wrapped_dim(shard->dim, dims, /*wrap_scalar=*/false);
     } else if (auto* const strided = std::get_if<StridedShard>(&each)) {
-      strided->dim = c10::maybe_wrap_dim(strided->dim, dims, /*wrap_scalar=*/false);
-      TORCH_CHECK_VALUE(strided->split_factor >= 1, "a split factor must be at least 1, found ", strided->split_factor);
+      strided->dim = wrapped_dim(strided->dim, dims, /*wrap_scalar=*/false);
+      SHARD_CHECK_VALUE(strided->split_factor >= 1, "a split factor must be at least 1, found ", strided->split_factor);
     }
   }
   check_partials(placements);

@@ -86,15 +86,16 @@ at::Tensor move(const at::Tensor& local, const DeviceMesh& mesh, TensorLayout fr
 at::Tensor redistribute_local(const at::Tensor& local, const Redistribution& how) {
   using functional::Tensors;
   const Placements target = placements_of_gradient(how.from.placements);
-  if (how.from.placements == how.to && how.gradient == target) return local;
+  const at::ScalarType dtype = local.scalar_type(), there = how.forward_dtype.value_or(dtype);
+  if (how.from.placements == how.to && how.gradient == target && there == dtype) return local;
   const auto forward = [&] {
-    const at::Tensor moved = move(local, *how.mesh, how.from, how.to);
+    const at::Tensor moved = move(local.to(there), *how.mesh, how.from, how.to);
     return Tensors{moved.is_same(local) ? local.detach() : moved};
   };
   const Redistribution back{how.mesh, {how.from.shape, how.from.mesh, how.gradient}, target, target};
-  const auto backward = [back](const Tensors& gradients) {
+  const auto backward = [back, travel_as = how.backward_dtype.value_or(dtype)](const Tensors& gradients) {
     const at::AutoGradMode mode(gradients[0].requires_grad());
-    return Tensors{redistribute_local(gradients[0], back)};
+    return Tensors{redistribute_local(gradients[0].to(travel_as), back)};
   };
   return functional::differentiable({local}, forward, backward)[0];
 }

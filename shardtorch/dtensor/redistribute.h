@@ -4,8 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "shardtorch/dtensor/device_mesh.h"
-#include "shardtorch/dtensor/redistribution_plan.h"
+#include <optional>
+
+#include "shardtorch/dtensor/dtensor.h"
 
 namespace shard::dtensor {
 
@@ -16,9 +17,14 @@ struct Redistribution {
   TensorLayout from;
   Placements to;
   Placements gradient;
+  std::optional<at::ScalarType> forward_dtype{}, backward_dtype{};  ///< As RedistributeOptions has them.
 };
 
 /// A collective of the mesh. \pre this rank is on the mesh; placements are normalized; no axis becomes Partial
 at::Tensor redistribute_local(const at::Tensor& local, const Redistribution& how);
+
+/// This rank's part of `tensor` on another mesh of the same world: no elements where it is not on it. Without autograd.
+/// A collective of the world. \throws c10::ValueError  worlds differ; c10::Error  placements that are Partial.
+at::Tensor part_on(const DeviceMesh& mesh, const Placements& placements, const DTensor& tensor);
 
 }  // namespace shard::dtensor

@@ -13,25 +13,6 @@ namespace {
 
 Box box_of(const LocalBox& box) { return {box.offsets, box.sizes}; }
 
-/// What two local tensors share: boxes of the whole, by their places in each.
-std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to) {
-  std::vector<BoxCopy> copies;
-  for (const LocalBox& source : from.boxes) {
-    for (const LocalBox& target : to.boxes) {
-      const Box common = intersect(box_of(source), box_of(target));
-      if (common.empty()) continue;
-      BoxCopy copy;
-      for (std::size_t d = 0; d < source.sizes.size(); ++d) {
-        copy.from.push_back(source.local_offsets[d] + common.offset[d] - source.offsets[d]);
-        copy.to.push_back(target.local_offsets[d] + common.offset[d] - target.offsets[d]);
-        copy.sizes.push_back(common.size[d]);
-      }
-      copies.push_back(std::move(copy));
-    }
-  }
-  return copies;
-}
-
 std::int64_t volume(const std::vector<BoxCopy>& copies) {
   std::int64_t elements = 0;
   for (const BoxCopy& copy : copies) elements += c10::multiply_integers(copy.sizes);
@@ -130,6 +111,24 @@ std::vector<LocalPart> parts_of(const TensorLayout& layout) {
     }
   }
   return parts;
+}
+
+std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to) {
+  std::vector<BoxCopy> copies;
+  for (const LocalBox& source : from.boxes) {
+    for (const LocalBox& target : to.boxes) {
+      const Box common = intersect(box_of(source), box_of(target));
+      if (common.empty()) continue;
+      BoxCopy copy;
+      for (std::size_t d = 0; d < source.sizes.size(); ++d) {
+        copy.from.push_back(source.local_offsets[d] + common.offset[d] - source.offsets[d]);
+        copy.to.push_back(target.local_offsets[d] + common.offset[d] - target.offsets[d]);
+        copy.sizes.push_back(common.size[d]);
+      }
+      copies.push_back(std::move(copy));
+    }
+  }
+  return copies;
 }
 
 RedistributionPlan plan_redistribution(const TensorLayout& from, const Placements& placements, std::int64_t own) {

@@ -48,6 +48,9 @@ struct BoxCopy {
   friend bool operator==(const BoxCopy&, const BoxCopy&) = default;
 };
 
+/// What two local tensors share, in the order of the boxes of `from`.
+std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to);
+
 /// What one rank sends and receives.
 struct RedistributionPlan {
   Sizes new_sizes;  ///< Of its new local tensor.

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "shardtorch/errors.h"
+
 namespace shard::dtensor {
 
 namespace {
@@ -50,10 +52,10 @@ at::Tensor reduce_terms(std::vector<at::Tensor> terms, const Placements& from, c
 }
 
 at::Tensor term_of(const at::Tensor& tensor, std::int64_t axis_size, ReduceOp op) {
-  TORCH_CHECK_VALUE(op != ReduceOp::kProduct, "Replicate to ", to_string(Placement(Partial{op})),
+  SHARD_CHECK_VALUE(op != ReduceOp::kProduct, "Replicate to ", to_string(Placement(Partial{op})),
                     " conversion is not supported.");
   if (op != ReduceOp::kSum) return tensor;
-  TORCH_CHECK_VALUE(tensor.is_floating_point() || tensor.is_complex(),
+  SHARD_CHECK_VALUE(tensor.is_floating_point() || tensor.is_complex(),
                     "integers cannot be divided into terms of a sum: expected a Partial of avg, min or max");
   return tensor / axis_size;
 }

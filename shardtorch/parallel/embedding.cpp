@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 #include "shardtorch/parallel/layer.h"
@@ -46,27 +47,36 @@ at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& indices, std::int
 
 namespace {
 
-/// From the end where it is negative, as torch has it. -1: none.
-std::int64_t padding_of(const torch::nn::EmbeddingOptions& options) {
-  const std::int64_t padding = options.padding_idx().value_or(-1);
-  return options.padding_idx().has_value() && padding < 0 ? padding + options.num_embeddings() : padding;
+/// What the options of both kinds of tables name that these layers do not do. \throws c10::NotImplementedError
+template <class Options>
+const Options& checked(const Options& options) {
+  SHARD_CHECK_NOT_IMPLEMENTED(!options.max_norm().has_value(), "sharded embeddings have no max_norm");
+  SHARD_CHECK_NOT_IMPLEMENTED(!options.scale_grad_by_freq(), "sharded embeddings have no scale_grad_by_freq");
+  SHARD_CHECK_NOT_IMPLEMENTED(!options.sparse(), "sharded embeddings have no sparse gradients");
+  return options;
 }
 
 }  // namespace
 
-EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingImpl& whole, TableCut cut, ProcessGroupPtr group)
-    : cut_(cut), group_(group_or_default(std::move(group))), padding_(padding_of(whole.options)) {
-  check_table_options(whole.options);
+template <class Whole, class Options>
+CutTable<Whole, Options>::CutTable(const Whole& whole, TableCut cut, ProcessGroupPtr group)
+    : options_(checked(whole.options)), cut_(cut), group_(group_or_default(std::move(group))) {
   weight = register_parameter("weight", cut_parameter(whole.weight, cut == TableCut::kRows ? 0 : 1, group_));
 }
 
-EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options, TableCut cut, ProcessGroupPtr group)
-    : EmbeddingImpl(torch::nn::EmbeddingImpl(options), cut, std::move(group)) {}
+template <class Whole, class Options>
+std::int64_t CutTable<Whole, Options>::padding() const {
+  const std::optional<std::int64_t> padding = options_.padding_idx();
+  return padding.has_value() && *padding < 0 ? *padding + options_.num_embeddings() : padding.value_or(-1);
+}
+
+template class CutTable<torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions>;
+template class CutTable<torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions>;
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& indices) {
   check_indices(indices, weight.size(0));
-  if (cut_ == TableCut::kRows) return rows_of(weight, indices, padding_, group_);
-  return gather_last(at::embedding(local_of(weight), indices, padding_), weight.size(1), group_);
+  if (cut_ == TableCut::kRows) return rows_of(weight, indices, padding(), group_);
+  return gather_last(at::embedding(local_of(weight), indices, padding()), weight.size(1), group_);
 }
 
 }  // namespace shard::parallel

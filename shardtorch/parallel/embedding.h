@@ -11,7 +11,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/pimpl.h>
 
-#include <optional>
+#include <cstdint>
+#include <utility>
 
 #include "shardtorch/sharded_tensor/process_group.h"
 
@@ -23,41 +24,45 @@ enum class TableCut : std::uint8_t {
   kColumns,  ///< A rank looks up its columns of everything, and the ranks' results are put side by side.
 };
 
-class EmbeddingImpl : public torch::nn::Module {
+/// A layer whose weight is a table that is cut.
+/// \tparam Whole  torch::nn's layer of the same name: EmbeddingImpl or EmbeddingBagImpl; `Options` are its options.
+template <class Whole, class Options>
+class CutTable : public torch::nn::Module {
  public:
   /// The elements of group rank 0's `whole`, which stays as it is. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   /// \throws c10::NotImplementedError  max_norm, scale_grad_by_freq and sparse gradients
-  explicit EmbeddingImpl(const torch::nn::EmbeddingImpl& whole, TableCut cut = TableCut::kRows,
-                         ProcessGroupPtr group = nullptr);
-  /// Of new elements, which rank 0 draws as torch::nn::Embedding does. Memory: the whole table for a moment.
-  explicit EmbeddingImpl(const torch::nn::EmbeddingOptions& options, TableCut cut = TableCut::kRows,
-                         ProcessGroupPtr group = nullptr);
-  EmbeddingImpl(std::int64_t num_embeddings, std::int64_t embedding_dim)
-      : EmbeddingImpl(torch::nn::EmbeddingOptions(num_embeddings, embedding_dim)) {}
+  explicit CutTable(const Whole& whole, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr);
+  /// Of new elements, which rank 0 draws as torch::nn does. Memory: the whole table for a moment.
+  explicit CutTable(const Options& options, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr)
+      : CutTable(Whole(options), cut, std::move(group)) {}
+  CutTable(std::int64_t num_embeddings, std::int64_t embedding_dim)
+      : CutTable(Options(num_embeddings, embedding_dim)) {}
+
+  at::Tensor weight;  ///< [num_embeddings, embedding_dim], cut.
+
+ protected:
+  /// The row without gradient, as a number from 0 on; -1: none.
+  std::int64_t padding() const;
+
+  Options options_;
+  TableCut cut_;
+  ProcessGroupPtr group_;
+};
+
+class EmbeddingImpl : public CutTable<torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions> {
+ public:
+  using CutTable::CutTable;
 
   /// \param indices  Of any shape. \returns  [..., embedding_dim], on all ranks.
   /// \throws c10::IndexError  on all ranks, an index that the table has not.
   at::Tensor forward(const at::Tensor& indices);
-
-  at::Tensor weight;  ///< [num_embeddings, embedding_dim], cut.
-
- private:
-  TableCut cut_;
-  ProcessGroupPtr group_;
-  std::int64_t padding_;  ///< -1: none.
 };
 TORCH_MODULE(Embedding);
 
-class EmbeddingBagImpl : public torch::nn::Module {
+class EmbeddingBagImpl : public CutTable<torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions> {
  public:
-  /// As Embedding's.
-  explicit EmbeddingBagImpl(const torch::nn::EmbeddingBagImpl& whole, TableCut cut = TableCut::kRows,
-                            ProcessGroupPtr group = nullptr);
-  explicit EmbeddingBagImpl(const torch::nn::EmbeddingBagOptions& options, TableCut cut = TableCut::kRows,
-                            ProcessGroupPtr group = nullptr);
-  EmbeddingBagImpl(std::int64_t num_embeddings, std::int64_t embedding_dim)
-      : EmbeddingBagImpl(torch::nn::EmbeddingBagOptions(num_embeddings, embedding_dim)) {}
+  using CutTable::CutTable;
 
   /// \param indices  [bags, each] without `offsets`, else one after the other, and where each bag begins.
   /// \param per_sample_weights  Of the indices' shape, for sums only.
@@ -66,13 +71,6 @@ class EmbeddingBagImpl : public torch::nn::Module {
   /// Cost: by rows, sums and means reduce a row a bag, maxima a row an index.
   at::Tensor forward(const at::Tensor& indices, const at::Tensor& offsets = {},
                      const at::Tensor& per_sample_weights = {});
-
-  at::Tensor weight;  ///< [num_embeddings, embedding_dim], cut.
-
- private:
-  torch::nn::EmbeddingBagOptions options_;
-  TableCut cut_;
-  ProcessGroupPtr group_;
 };
 TORCH_MODULE(EmbeddingBag);
 

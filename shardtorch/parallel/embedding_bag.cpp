@@ -87,22 +87,11 @@ at::Tensor reduced_by_columns(const at::Tensor& weight, Bags bags, Mode mode, co
 
 }  // namespace
 
-EmbeddingBagImpl::EmbeddingBagImpl(const torch::nn::EmbeddingBagImpl& whole, TableCut cut, ProcessGroupPtr group)
-    : options_(whole.options), cut_(cut), group_(group_or_default(std::move(group))) {
-  check_table_options(whole.options);
-  weight = register_parameter("weight", cut_parameter(whole.weight, cut == TableCut::kRows ? 0 : 1, group_));
-}
-
-EmbeddingBagImpl::EmbeddingBagImpl(const torch::nn::EmbeddingBagOptions& options, TableCut cut, ProcessGroupPtr group)
-    : EmbeddingBagImpl(torch::nn::EmbeddingBagImpl(options), cut, std::move(group)) {}
-
 at::Tensor EmbeddingBagImpl::forward(const at::Tensor& indices, const at::Tensor& offsets,
                                      const at::Tensor& per_sample_weights) {
   check_indices(indices, weight.size(0));
   Bags bags = bags_of(indices, offsets, per_sample_weights, options_);
-  if (const auto padding = options_.padding_idx()) {
-    bags = without_padding(bags, *padding < 0 ? *padding + weight.size(0) : *padding);
-  }
+  if (padding() >= 0) bags = without_padding(bags, padding());
   const Mode mode = mode_of(options_);
   return cut_ == TableCut::kRows ? reduced_by_rows(weight, std::move(bags), mode, group_)
                                  : reduced_by_columns(weight, std::move(bags), mode, group_);

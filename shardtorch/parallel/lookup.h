@@ -4,18 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/parallel/embedding.h"
-#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard::parallel {
-
-/// What the options of both kinds of tables name that these layers do not do. \throws c10::NotImplementedError
-template <class Options>
-void check_table_options(const Options& options) {
-  SHARD_CHECK_NOT_IMPLEMENTED(!options.max_norm().has_value(), "sharded embeddings have no max_norm");
-  SHARD_CHECK_NOT_IMPLEMENTED(!options.scale_grad_by_freq(), "sharded embeddings have no scale_grad_by_freq");
-  SHARD_CHECK_NOT_IMPLEMENTED(!options.sparse(), "sharded embeddings have no sparse gradients");
-}
 
 /// \throws c10::IndexError  an index outside of the table.
 void check_indices(const at::Tensor& indices, std::int64_t rows);

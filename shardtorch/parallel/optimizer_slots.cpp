@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 
 namespace shard::parallel {
 

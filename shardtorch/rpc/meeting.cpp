@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 
 namespace shard {
 

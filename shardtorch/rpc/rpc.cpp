@@ -17,8 +17,8 @@
 #include <unordered_map>
 
 #include "libshard/ranks/wire.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/rpc/meeting.h"
-#include "shardtorch/sharded_tensor/errors.h"
 
 namespace shard {
 

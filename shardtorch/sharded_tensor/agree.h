@@ -14,7 +14,7 @@ namespace shard {
 /// What `make` returns on each member, by group rank. A collective. Where it throws, all ranks throw: the lowest
 /// failing rank's error, of the same type (those of errors.h, or shard::Error; anything else becomes a c10::Error).
 /// \throws Error kPeer  a rank is lost.
-/// Cost: one all_gather of pieces of any size.
+/// Cost: one all_gather of 64 bytes; where a piece does not fit in, another of pieces of any size.
 std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make);
 
 /// Does `step` on all ranks; where it throws on one, all throw as above. A collective of a few bytes.

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {

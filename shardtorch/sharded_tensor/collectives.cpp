@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "shardtorch/c10d/c10d_group.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/wire.h"
 
 namespace shard {
@@ -122,7 +122,7 @@ void all_reduce_in_parts(const ProcessGroup& group, const at::Tensor& tensor, Re
 at::Tensor as_rows(const at::Tensor& whole, std::int64_t dim, int ranks) {
   SHARD_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
                     whole.sizes(), " cannot be cut into ", ranks, " equal parts");
-  const std::int64_t along = c10::maybe_wrap_dim(dim, whole.dim());
+  const std::int64_t along = wrapped_dim(dim, whole.dim());
   return whole.unflatten(along, {ranks, whole.size(along) / ranks}).movedim(along, 0);
 }
 
@@ -196,7 +196,7 @@ at::Tensor all_gather(const at::Tensor& own, std::int64_t dim, const ProcessGrou
   const at::NoGradGuard no_grad;
   const ProcessGroupPtr found = group_or_default(group);
   const ProcessGroup& ranks = member_of(found);
-  const std::int64_t along = c10::maybe_wrap_dim(dim, own.dim());
+  const std::int64_t along = wrapped_dim(dim, own.dim());
   const at::Tensor wire = packed(ranks, own);
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), ranks.size());

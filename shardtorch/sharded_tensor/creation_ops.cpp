@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/builtin_ops.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 

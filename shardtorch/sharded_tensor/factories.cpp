@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 

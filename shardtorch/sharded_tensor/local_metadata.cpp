@@ -7,8 +7,8 @@
 
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 
 namespace shard {

@@ -9,7 +9,7 @@
 
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 
 namespace shard {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
 

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <utility>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/builtin_ops.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {

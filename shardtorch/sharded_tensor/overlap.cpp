@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "libshard/core/box.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 
 namespace shard {

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "shardtorch/c10d/c10d_group.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/host_link.h"
 
 namespace shard {
 
@@ -127,6 +128,8 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks,
   for (const int rank : ranks_) group_ranks_.emplace(rank, member++);
 }
 
+ProcessGroup::~ProcessGroup() = default;
+
 int ProcessGroup::global_rank_of(int group_rank) const {
   SHARD_CHECK_VALUE(group_rank >= 0 && static_cast<std::size_t>(group_rank) < ranks_.size(), "Group rank ", group_rank,
                     " is not part of group ", name_, " of ", ranks_.size(), " ranks");
@@ -153,6 +156,14 @@ WireBytes ProcessGroup::wire_bytes() const { return {direct_bytes_, staged_bytes
 void ProcessGroup::count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const {
   const bool is_there = tensor.device() == preferred_device();
   (is_there ? direct_bytes_ : staged_bytes_) += tensor.numel() * static_cast<std::int64_t>(c10::elementSize(travel_as));
+}
+
+HostLink* ProcessGroup::host_link() const {
+  if (!link_.has_value()) {
+    const bool is_possible = c10d_ != nullptr && preferred_device().is_cpu() && size() > 1;
+    link_ = is_possible ? HostLink::open(*group_) : nullptr;
+  }
+  return link_->get();
 }
 
 at::Device current_cuda_device() { return c10::impl::getDeviceGuardImpl(at::kCUDA)->getDevice(); }

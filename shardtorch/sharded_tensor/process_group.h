@@ -24,6 +24,7 @@
 namespace shard {
 
 class C10dGroup;
+class HostLink;
 
 /// Bytes of tensors that a rank gave to collectives or received by them: those of collectives.h and those that move
 /// shards (gather, reshard, shard_tensor), without what stays on the rank.
@@ -37,6 +38,7 @@ class ProcessGroup {
  public:
   /// `group` is null in a process that is not a member. `ranks[i]` is the world's rank of member i.
   ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks, std::string name);
+  ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
@@ -65,6 +67,9 @@ class ProcessGroup {
   WireBytes wire_bytes() const;
   /// Adds what one of them moves, as which dtype. Not for programs.
   void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;
+  /// Memory that the members share; null unless they are processes on one host whose transport is on the CPU. The first
+  /// call is a collective. Not for programs. \pre is_member()
+  HostLink* host_link() const;
 
  private:
   std::shared_ptr<Group> group_;
@@ -73,6 +78,7 @@ class ProcessGroup {
   std::unordered_map<int, int> group_ranks_;  ///< By rank of the world.
   std::string name_;
   mutable std::atomic<std::int64_t> direct_bytes_ = 0, staged_bytes_ = 0;
+  mutable std::optional<std::unique_ptr<HostLink>> link_;  ///< Nothing: not tried yet.
 };
 
 using ProcessGroupPtr = std::shared_ptr<ProcessGroup>;
@@ -107,7 +113,8 @@ std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusiv
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
 
 /// A process group that the program has already, as a group of ours. Its operations time out as `set_timeout` says,
-/// after 30 minutes at first. Ownership: shared. `ranks` may be empty: all ranks of the world in order.
+/// after 30 minutes at first. Ownership: shared. `ranks` may be empty: all ranks of the world in order. Its ranks use
+/// what they make by as many calls of this function alike.
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks = {});
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 
 namespace shard {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "libshard/ranks/wire.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {

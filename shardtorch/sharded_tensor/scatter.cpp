@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "libshard/core/box.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/local_metadata.h"
 
 namespace shard {

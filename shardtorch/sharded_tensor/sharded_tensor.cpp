@@ -2,14 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
-#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "libshard/core/box.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/local_metadata.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
@@ -216,7 +215,7 @@ void ShardedTensorBase::set_sharding_spec(ShardingSpecPtr spec) {
 at::IntArrayRef ShardedTensorBase::sizes() const { return impl().sizes(); }
 
 std::int64_t ShardedTensorBase::size(std::int64_t dim) const {
-  return sizes()[static_cast<std::size_t>(c10::maybe_wrap_dim(dim, this->dim(), /*wrap_scalar=*/false))];
+  return sizes()[static_cast<std::size_t>(wrapped_dim(dim, this->dim(), /*wrap_scalar=*/false))];
 }
 
 std::int64_t ShardedTensorBase::numel() const { return impl().numel(); }

@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 #include "shardtorch/sharded_tensor/rpc.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "libshard/core/box.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 
 namespace shard {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/agree.h"
+#include "shardtorch/sharded_tensor/host_link.h"
 #include "shardtorch/sharded_tensor/wire.h"
 
 namespace shard {
@@ -19,7 +20,6 @@ struct Parcel {
   Parcel(const ProcessGroup& group, Tensors parts, at::ScalarType travel_as) : tensors(std::move(parts)) {
     std::int64_t elements = 0;
     for (const at::Tensor& tensor : tensors) {
-      group.count_wire_bytes(tensor, travel_as);
       elements += tensor.numel();
     }
     in_place = tensors.size() == 1 && travels_as_it_lies(group, tensors.front(), travel_as);
@@ -49,30 +49,48 @@ struct Parcel {
   bool in_place = false;
 };
 
-/// Both sides of this rank's traffic. What it sends itself stays in tensors.
-struct Traffic {
-  Traffic(const ProcessGroup& group, Transfer plan) : travel_as(plan.travel_as) {
-    const auto own_rank = static_cast<std::size_t>(group.rank());
-    stays_from = std::exchange(plan.to[own_rank], {});
-    stays_to = std::exchange(plan.from[own_rank], {});
-    for (Tensors& tensors : plan.to) out.emplace_back(group, std::move(tensors), travel_as).pack();
-    for (Tensors& tensors : plan.from) in.emplace_back(group, std::move(tensors), travel_as);
-  }
-  void deliver() const {
-    for (const Parcel& parcel : in) parcel.unpack();
-    for (std::size_t i = 0; i < stays_to.size(); ++i) stays_to[i].copy_(stays_from[i].to(travel_as));
-  }
-
-  at::ScalarType travel_as;
-  std::vector<Parcel> out, in;
-  Tensors stays_from, stays_to;
-};
-
 Tensors wires(const std::vector<Parcel>& parcels) {
   Tensors tensors;
   for (const Parcel& parcel : parcels) tensors.push_back(bytes_of(parcel.wire));
   return tensors;
 }
+
+/// Both sides of this rank's traffic by the group's own transport.
+class ByGroup {
+ public:
+  ByGroup(const ProcessGroup& group, Transfer plan) : group_(group) {
+    for (Tensors& tensors : plan.to) out_.emplace_back(group, std::move(tensors), plan.travel_as).pack();
+    for (Tensors& tensors : plan.from) in_.emplace_back(group, std::move(tensors), plan.travel_as);
+  }
+  void finish() const {
+    exchange_bytes(group_, wires(out_), wires(in_));
+    for (const Parcel& parcel : in_) parcel.unpack();
+  }
+
+ private:
+  const ProcessGroup& group_;
+  std::vector<Parcel> out_, in_;
+};
+
+void count_wire_bytes(const ProcessGroup& group, const Transfer& plan) {
+  for (const auto* const side : {&plan.to, &plan.from}) {
+    for (const Tensors& tensors : *side) {
+      for (const at::Tensor& tensor : tensors) group.count_wire_bytes(tensor, plan.travel_as);
+    }
+  }
+}
+
+/// What a rank sends itself.
+struct Own {
+  Own(Transfer& plan, std::size_t rank)
+      : travel_as(plan.travel_as), from(std::exchange(plan.to[rank], {})), to(std::exchange(plan.from[rank], {})) {}
+  void copy() const {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i].to(travel_as));
+  }
+
+  at::ScalarType travel_as;
+  Tensors from, to;
+};
 
 }  // namespace
 
@@ -82,16 +100,25 @@ bool is_packed_on_host(const at::Tensor& tensor) {
 
 void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan) {
   const at::NoGradGuard no_grad;
-  std::optional<Traffic> traffic;
+  HostLink* const link = group.host_link();
+  std::optional<Own> own;
+  std::optional<ByGroup> by_group;
+  std::optional<HostMove> by_memory;
   agree_on(group.group(), [&] {
     Transfer planned = plan();
     std::vector<std::string> arguments = std::move(planned.arguments);
     arguments.push_back(c10::str("dtype=", planned.travel_as));
-    traffic.emplace(group, std::move(planned));
+    own.emplace(planned, static_cast<std::size_t>(group.rank()));
+    count_wire_bytes(group, planned);
+    if (link == nullptr) {
+      by_group.emplace(group, std::move(planned));
+    } else {
+      by_memory.emplace(*link, group.rank(), std::move(planned.to), std::move(planned.from), planned.travel_as);
+    }
     return arguments;
   });
-  exchange_bytes(group, wires(traffic->out), wires(traffic->in));
-  traffic->deliver();
+  link != nullptr ? by_memory->finish(group.group()) : by_group->finish();
+  own->copy();
 }
 
 }  // namespace shard

@@ -26,15 +26,15 @@ struct Transfer {
 /// Whether the elements lie one after the other in this host's memory, as they are read.
 bool is_packed_on_host(const at::Tensor& tensor);
 
-/// Copies the elements of each `to` into its `from` on the other side, also what stays on this rank. A lone contiguous
-/// tensor that travels as its dtype and lies on the group's device is sent, and received into, where it lies; else
-/// elements are packed there. So between GPUs over NCCL no byte is in host memory (ProcessGroup::wire_bytes counts). No
-/// autograd.
+/// Copies the elements of each `to` into its `from` on the other side, also what stays on this rank. Over Gloo, ranks
+/// of one host move them through memory that they share (host_link.h). Else a lone contiguous tensor that travels as
+/// its dtype and lies on the group's device is sent, and received into, where it lies, and others are packed there. So
+/// between GPUs over NCCL no byte is in host memory (ProcessGroup::wire_bytes counts). No autograd.
 /// \param plan  Says what goes where, on each rank for itself; it may throw, as may the packing of what it named:
 ///   then all ranks throw (agree.h) and nothing is sent or written.
 /// \throws c10::ValueError  on all ranks, where arguments differ; shard::Error kPeer
-/// Cost: one all_gather of a few bytes, then one exchange; memory of the group's device for what does not travel as it
-/// lies.
+/// Cost: one all_gather of a few bytes; then one exchange, and memory of the group's device for what does not travel as
+/// it lies, or a barrier for every 16 MiB more that a rank sends.
 void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan);
 
 }  // namespace shard

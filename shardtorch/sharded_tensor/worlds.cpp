@@ -1,11 +1,8 @@
 // Worlds: processes that meet in a store, and threads of one process.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,8 +16,9 @@
 #include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/c10d/gloo.h"
 #include "shardtorch/c10d/nccl.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/process_group.h"
+#include "shardtorch/sharded_tensor/shared_memory.h"
 
 namespace shard {
 
@@ -47,15 +45,6 @@ class Names {
   std::mutex mutex_;
   std::map<std::string, int> uses_;
 };
-
-/// The kernel that runs here and its name: the same for processes that reach one another over the loopback.
-std::string host_identity() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return std::string(name.data()) + " " + boot;
-}
 
 /// Waits for all ranks. Whether they are on one host. Cost: five requests to the store a rank.
 bool meet_on_one_host(c10d::Store& store, int size, milliseconds timeout) {

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <span>
 #include <unordered_map>
 
 #include "formats/torch/saved_files.h"
@@ -7,10 +9,11 @@
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "formats/torch_ranks/shardings.h"
+#include "libshard/catalog/layout.h"
 #include "libshard/core/box.h"
 #include "libshard/io/local_disk.h"
 #include "shardtorch/dtensor/dtensor.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/state/dtypes.h"
 #include "shardtorch/state/state_dict.h"
@@ -95,6 +98,34 @@ dtensor::DeviceMeshPtr mesh_of(const torch_ranks::DTensorValue& value, at::Devic
   return mesh;
 }
 
+bool is_same_part(const RankPiece& a, const RankPiece& b) {
+  const auto is_same_box = [](const Box& x, const Box& y) { return to_string(x) == to_string(y); };
+  return a.local_sizes == b.local_sizes && std::ranges::equal(a.boxes, b.boxes, is_same_box);
+}
+
+/// Placements that cut in the order of the axes as `value` cuts in its own.
+/// Source: _convert_shard_order_to_StridedShard of torch 2.11.
+std::vector<Placement> in_order_of_axes(const torch_ranks::DTensorValue& value) {
+  const Sharding& sharding = value.sharding;
+  std::vector<Placement> placements = sharding.placements;
+  if (value.order.empty()) return placements;
+  for (std::size_t i = 0; i < value.order.size(); ++i) {
+    Placement& later = placements[value.order[i]];
+    std::int64_t pieces = 1;  // That axes have cut which come later in their own order.
+    for (const std::size_t earlier : std::span(value.order).first(i)) {
+      const bool cuts_it = placements[earlier].kind != Placement::kReplicate && placements[earlier].dim == later.dim;
+      if (cuts_it && earlier > value.order[i]) pieces *= sharding.mesh[earlier].size;
+    }
+    if (later.kind == Placement::kShard && pieces > 1) later = {Placement::kStridedShard, later.dim, pieces};
+  }
+  const Sizes shape = sizes_of(value.shape);
+  if (!std::ranges::equal(place(shape, sharding.mesh, sharding.placements, value.order),
+                          place(shape, sharding.mesh, placements), is_same_part)) {
+    refuse("the axes of its mesh cut a dimension in another order than their own, into parts of different sizes");
+  }
+  return placements;
+}
+
 void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layout, std::optional<std::int64_t> index) {
   if (!index) return;
   const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*index)].sizes;
@@ -174,11 +205,10 @@ class StateReader {
   }
 
   at::Tensor dtensor_of(const torch_ranks::DTensorValue& value) {
-    if (!value.order.empty()) refuse("the axes of its mesh cut a dimension in another order than their own");
     const at::Device device = locations_.device(at::Device(std::string(value.device_type)));
     dtensor::DeviceMeshPtr mesh = mesh_of(value, device.type());
     dtensor::TensorLayout layout{sizes_of(value.shape), mesh->shape(), {}};
-    for (const Placement& placement : value.sharding.placements) {
+    for (const Placement& placement : in_order_of_axes(value)) {
       layout.placements.push_back(dtensor::from_catalog(placement));
     }
     const at::Tensor local = local_of(*value.local, value.dtype).set_requires_grad(value.requires_grad);

@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/builtin_ops.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/modules.h"
 
 namespace shard {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/agree.h"
-#include "shardtorch/sharded_tensor/errors.h"
 #include "shardtorch/sharded_tensor/local_metadata.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"

@@ -15,6 +15,7 @@
 
 #include "libshard/core/error.h"
 #include "shardtorch/checkpoint/checkpoint.h"
+#include "shardtorch/checkpoint/tensor_memory.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/expect_error.h"
@@ -49,22 +50,6 @@ inline ShardingSpecPtr grid_spec(std::int64_t height, std::int64_t width, int ro
   return enumerable_spec(std::move(shards));
 }
 
-/// Elements as integers of their size, which every operator knows.
-inline at::Tensor raw(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 1:
-      return tensor.view(at::kByte);
-    case 2:
-      return tensor.view(at::kShort);
-    case 4:
-      return tensor.view(at::kInt);
-    case 8:
-      return tensor.view(at::kLong);
-    default:
-      return tensor.view(at::kComplexDouble);
-  }
-}
-
 /// Bytes that differ from element to element.
 inline at::Tensor content(at::IntArrayRef shape, at::ScalarType type, int seed = 0) {
   const std::int64_t elements = c10::multiply_integers(shape);
@@ -82,20 +67,22 @@ inline ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec, P
   options.process_group = std::move(group);
   const ShardedTensor tensor(spec, whole.sizes(), options);
   for (const Shard& shard : tensor.local_shards()) {
-    if (shard.tensor.numel() != 0) raw(shard.tensor).copy_(raw(narrow_tensor(whole, shard.metadata).contiguous()));
+    if (shard.tensor.numel() != 0)
+      checkpoint::as_raw(shard.tensor).copy_(checkpoint::as_raw(narrow_tensor(whole, shard.metadata).contiguous()));
   }
   return tensor;
 }
 
 /// Of `whole`'s shape, filled with something else.
 inline ShardedTensor blank(const at::Tensor& whole, const ShardingSpecPtr& spec, ProcessGroupPtr group = nullptr) {
-  return cut(at::zeros_like(raw(whole)).view(whole.scalar_type()), spec, std::move(group));
+  return cut(at::zeros_like(checkpoint::as_raw(whole)).view(whole.scalar_type()), spec, std::move(group));
 }
 
 inline void expect_content(const ShardedTensor& tensor, const at::Tensor& whole) {
   for (const Shard& shard : tensor.local_shards()) {
     if (shard.tensor.numel() == 0) continue;
-    EXPECT_TRUE(raw(shard.tensor).equal(raw(narrow_tensor(whole, shard.metadata).contiguous())))
+    EXPECT_TRUE(
+        checkpoint::as_raw(shard.tensor).equal(checkpoint::as_raw(narrow_tensor(whole, shard.metadata).contiguous())))
         << shard.metadata << " of " << whole.sizes();
   }
 }

@@ -86,14 +86,15 @@ TEST_P(CheckpointFormat, HoldsEveryDtype) {
       state.insert(c10::toString(type), value(cut(whole, rows)));
       state.insert(c10::str("plain ", type), whole);
       loaded.insert(c10::toString(type), value(blank(whole, columns)));
-      loaded.insert(c10::str("plain ", type), raw(at::zeros_like(raw(whole))).view(type));
+      loaded.insert(c10::str("plain ", type), checkpoint::as_raw(at::zeros_like(checkpoint::as_raw(whole))).view(type));
     }
     checkpoint::save(state, path(), nullptr, as(GetParam()));
     checkpoint::load(loaded, path());
     for (const at::ScalarType type : types) {
       const at::Tensor whole = content({5, 4}, type);
       expect_content(ShardedTensor::of(loaded[c10::toString(type)].toTensor()), whole);
-      EXPECT_TRUE(raw(loaded[c10::str("plain ", type)].toTensor()).equal(raw(whole))) << type;
+      EXPECT_TRUE(checkpoint::as_raw(loaded[c10::str("plain ", type)].toTensor()).equal(checkpoint::as_raw(whole)))
+          << type;
     }
   });
 }

@@ -34,6 +34,29 @@ SHARD_RANKS_TEST(DTensorGradients, ThroughAnyRedistribution) {
   }
 }
 
+SHARD_RANKS_TEST(DTensorGradients, MoveAsTheDtypeThatIsAskedForAndComeBackAsTheTensors) {
+  const at::Tensor whole = (numbered({8, 2}) / 3).requires_grad_();
+  const DTensor tensor = distribute_tensor(whole, line(), {CutBy{0}});
+  const DTensor moved = tensor.redistribute({CutBy{1}}, {.forward_dtype = at::kFloat, .backward_dtype = at::kHalf});
+  EXPECT_EQ(moved.dtype(), at::kFloat);
+  const at::Tensor own = obvious_part(whole.detach(), {4}, {CutBy{1}}, rank());
+  EXPECT_TRUE(moved.local().equal(own.to(at::kFloat)));
+  (moved.local() * own.to(at::kFloat)).sum().backward();
+  const at::Tensor expected = obvious_part(whole.detach(), {4}, {CutBy{0}}, rank()).to(at::kFloat);
+  EXPECT_TRUE(tensor.local().grad().equal(expected.to(at::kHalf).to(at::kDouble)));
+}
+
+SHARD_RANKS_TEST(DTensorGradients, MoveAsTheTensorsDtypeUnlessAnotherIsAskedFor) {
+  const DTensor tensor = distribute_tensor(numbered({8}).requires_grad_(), line(), {CutBy{0}});
+  const DTensor converted = tensor.redistribute({CutBy{0}}, {.forward_dtype = at::kHalf});
+  EXPECT_EQ(converted.dtype(), at::kHalf) << "also where nothing moves";
+  EXPECT_EQ(converted.placements(), tensor.placements());
+  EXPECT_TRUE(tensor.redistribute({CutBy{0}}, {.forward_dtype = at::kDouble}).is_same(tensor));
+  converted.local().sum().backward();
+  EXPECT_EQ(tensor.local().grad().scalar_type(), at::kDouble);
+  EXPECT_TRUE(tensor.local().grad().eq(1).all().item<bool>());
+}
+
 SHARD_RANKS_TEST(DTensorGradients, OfAFullTensorAreCutLikeTheTensor) {
   const at::Tensor whole = numbered({6, 3}).requires_grad_();
   const DTensor tensor = distribute_tensor(whole, line(), {CutBy{0}});

@@ -1,6 +1,7 @@
 // One rank of a job that exchanges DTensors with Python, for dtensor_with_python.py:
-//   dtensor_program save|load|save-state|load-state FOLDER STORE_FILE RANK WORLD_SIZE
-// `save` and `load` go by a DCP folder, the others by a file of torch.save for each rank. Tensors count their elements;
+//   dtensor_program save|save-ranks|load|save-state|load-state FOLDER STORE_FILE RANK WORLD_SIZE
+// `save` writes a DCP folder, `save-ranks` one of torch-ranks, `load` reads both; the others go by a file of torch.save
+// for each rank. Tensors count their elements;
 // what is loaded is compared with that. Exit code 1 names the first that differs.
 #include <ATen/ATen.h>
 
@@ -69,8 +70,9 @@ bool is_counted(const StateDict& state, const std::vector<Case>& all) {
 bool run(const std::string& verb, const std::string& folder, int rank, int ranks) {
   const std::vector<Case> all = cases(ranks);
   const std::string file = folder + "/rank-" + std::to_string(rank) + ".pt";
-  if (verb == "save") {
-    shard::checkpoint::save(make_state(all, true), folder);
+  if (verb == "save" || verb == "save-ranks") {
+    const std::string format = verb == "save" ? "dcp" : "torch-ranks";
+    shard::checkpoint::save(make_state(all, true), folder, nullptr, {.format = format});
     return true;
   }
   if (verb == "save-state") {

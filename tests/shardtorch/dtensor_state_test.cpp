@@ -119,6 +119,57 @@ TEST_F(DTensorCheckpoints, ShardedTensorsAndPlainOnesReadThemAndAreReadByThem) {
   });
 }
 
+TEST_F(DTensorCheckpoints, FilesOfRanksHoldDTensorsWhereAllThatIsCutAreThose) {
+  const at::Tensor whole = numbered({9, 4}), plain = numbered({3});
+  const Placements nested{CutBy{0}, CutBy{0}}, replica{Replicate(), CutBy{1}};
+  as_ranks(4, [&](int rank) {
+    const DeviceMeshPtr square = make_device_mesh(at::kCPU, {0, 1, 2, 3}, {{"dp", 2}, {"tp", 2}});
+    const DeviceMeshPtr line = make_device_mesh(at::kCPU, {3, 1, 2, 0}, {{"all", 4}});
+    StateDict state = state_of({{"nested", cut(whole, square, nested).as_tensor()},
+                                {"replica", cut(whole, square, replica).as_tensor()},
+                                {"line", cut(whole, line, {StridedShard{0, 2}}).as_tensor()},
+                                {"plain", plain}});
+    checkpoint::save(state, path(), nullptr, {.format = "torch-ranks", .sync = false});
+    const StateDict own = load_state_file(path() + c10::str("/rank-0000", rank, "-of-00004.pt"));
+    for (const auto& [name, mesh, placements] :
+         {std::tuple("nested", square, nested), {"replica", square, replica}, {"line", line, {StridedShard{0, 2}}}}) {
+      const DTensor found = DTensor::of(own[name].toTensor());
+      ASSERT_TRUE(found.defined()) << name;
+      EXPECT_EQ(found.device_mesh(), mesh) << name;
+      EXPECT_EQ(found.placements(), placements) << name;
+      expect_part(found, whole);
+    }
+    EXPECT_TRUE(own["plain"].toTensor().equal(plain));
+  });
+  as_ranks(3, [&](int) {
+    const DTensor tensor = dtensor::zeros({9, 4}, init_device_mesh(at::kCPU, {3}), {CutBy{1}}, {.dtype = at::kDouble});
+    StateDict state = state_of({{"line", tensor.as_tensor()}});
+    checkpoint::load(state, path());
+    expect_part(tensor, whole);
+  });
+}
+
+TEST_F(DTensorCheckpoints, FilesOfRanksHoldShardedTensorsWhereSomeAreOrAMeshHasNotAllRanks) {
+  const at::Tensor whole = numbered({6, 2});
+  as_ranks(3, [&](int rank) {
+    const DeviceMeshPtr part = make_device_mesh(at::kCPU, {2, 0}, {{"", 2}});
+    checkpoint::save(state_of({{"a", cut(whole, part, {CutBy{0}}).as_tensor()}}), path(), nullptr,
+                     {.format = "torch-ranks", .sync = false});
+    const StateDict own = load_state_file(path() + c10::str("/rank-0000", rank, "-of-00003.pt"));
+    const ShardedTensor found = ShardedTensor::of(own["a"].toTensor());
+    ASSERT_TRUE(found.defined());
+    EXPECT_TRUE(found.full_tensor().equal(whole));
+  });
+  as_ranks(2, [&](int rank) {
+    const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2});
+    const ShardedTensor sharded(chunk_spec(0, {"rank:0/cpu", "rank:1/cpu"}), {4}, {.dtype = at::kDouble});
+    checkpoint::save(state_of({{"a", cut(whole, mesh, {CutBy{1}}).as_tensor()}, {"b", sharded.as_tensor()}}),
+                     path("mixed"), nullptr, {.format = "torch-ranks", .sync = false});
+    const StateDict own = load_state_file(path("mixed") + c10::str("/rank-0000", rank, "-of-00002.pt"));
+    EXPECT_TRUE(ShardedTensor::of(own["a"].toTensor()).defined());
+  });
+}
+
 TEST_F(DTensorCheckpoints, RanksOutsideOfTheMeshTakePart) {
   const at::Tensor whole = numbered({5, 2});
   as_ranks(3, [&](int) {

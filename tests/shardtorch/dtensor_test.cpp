@@ -158,6 +158,43 @@ TEST(DTensorOnRanks, ASliceOfAMeshWorksAlone) {
   });
 }
 
+TEST(DTensorOnRanks, AnyMeshBecomesAnyOther) {
+  as_ranks(5, [](int rank) {
+    RandomCases random(60);
+    const DeviceMeshPtr square = make_device_mesh(at::kCPU, {4, 0, 3, 1}, {{"", 2}, {"", 2}});
+    const DeviceMeshPtr line = make_device_mesh(at::kCPU, {2, 1, 4}, {{"", 3}});
+    for (int i = 0; i < 30; ++i) {
+      const DeviceMeshPtr &before = i % 2 == 0 ? square : line, &after = i % 2 == 0 ? line : square;
+      const at::Tensor whole = numbered(random.shape());
+      const auto dims = static_cast<std::size_t>(whole.dim());
+      const Placements from = random.placements(before->ndim(), dims), to = random.placements(after->ndim(), dims);
+      const DTensor moved = distribute_tensor(whole, before, from).redistribute(to, {.mesh = after});
+      EXPECT_EQ(moved.device_mesh(), after);
+      EXPECT_EQ(moved.placements(), to);
+      EXPECT_EQ(moved.sizes(), whole.sizes());
+      if (!after->is_member()) continue;
+      EXPECT_TRUE(moved.local().equal(obvious_part(whole, after->shape(), to, *after->index())))
+          << to_string(from) << " to " << to_string(to) << " on rank " << rank;
+    }
+  });
+}
+
+TEST(DTensorOnRanks, AnotherMeshIsOfTheSameWorldAndHoldsNoTerms) {
+  as_ranks(2, [](int) {
+    const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2}),
+                        reversed = make_device_mesh(at::kCPU, {1, 0}, {{"", 2}});
+    const DTensor tensor = distribute_tensor(numbered({4}).requires_grad_(), mesh, {CutBy{0}});
+    const DTensor moved = tensor.redistribute({CutBy{0}}, {.forward_dtype = at::kFloat, .mesh = reversed});
+    EXPECT_EQ(moved.dtype(), at::kFloat);
+    EXPECT_TRUE(moved.local().is_leaf() && moved.requires_grad());
+    const DTensor terms = dtensor::zeros({4}, mesh, {Partial()});
+    EXPECT_THAT([&] { terms.redistribute({Replicate()}, {.mesh = reversed}); },
+                RefusesWith<c10::Error>("Can not redistribute [P(sum)] to another mesh"));
+    EXPECT_THAT([&] { tensor.redistribute({Partial()}, {.mesh = reversed}); },
+                RefusesWith<c10::Error>("Can not redistribute [P(sum)] to another mesh"));
+  });
+}
+
 TEST(DTensorOnRanks, SamePlacementsAreTheSameTensor) {
   as_ranks(2, [](std::int64_t) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2});

@@ -21,6 +21,11 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+try:
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry
+except ImportError:
+    ShardOrderEntry = None  # Before torch 2.10.
+
 from python_ranks import spawn
 
 PROGRAM = sys.argv[1]
@@ -89,12 +94,22 @@ def load_in_columns(_rank: int, folder: str) -> None:
 def save_state(rank: int, folder: str) -> None:
     state = make_state(True, cases())
     state["replica"] = torch.nn.Parameter(state["replica"])
+    if ShardOrderEntry is not None:  # The same cut in other words.
+        spec, local = state["strided"]._spec, state["strided"].to_local()
+        order = (ShardOrderEntry(tensor_dim=0, mesh_dims=(1, 0)),)
+        ordered = DTensorSpec(spec.mesh, (Shard(0), Shard(0)), spec.tensor_meta, shard_order=order)
+        state["strided"] = DTensor(local, ordered, requires_grad=False)
     torch.save(state, f"{folder}/rank-{rank}.pt")
 
 
 def load_state(rank: int, folder: str) -> None:
     tensors = cases()
     check_state(torch.load(f"{folder}/rank-{rank}.pt", weights_only=False), tensors)
+
+
+def load_ranks(rank: int, folder: str) -> None:
+    tensors = cases()
+    check_state(torch.load(f"{folder}/rank-{rank:05}-of-{dist.get_world_size():05}.pt", weights_only=False), tensors)
 
 
 # --- Tests ---
@@ -128,6 +143,11 @@ class DTensorsWithPython(unittest.TestCase):
     def test_python_loads_the_states_that_cpp_saved(self):
         run_program("save-state", self.folder, 4)
         spawn(load_state, 4, str(self.folder))
+
+    def test_python_loads_the_files_of_ranks_that_cpp_saved(self):
+        run_program("save-ranks", self.folder / "saved", 4)
+        spawn(load_ranks, 4, str(self.folder / "saved"))
+        run_program("load", self.folder / "saved", 2)
 
     def test_cpp_loads_the_states_that_python_saved(self):
         spawn(save_state, 4, str(self.folder))

@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "libshard/io/paths.h"
+#include "shardtorch/sharded_tensor/collectives.h"
 #include "tests/shardtorch/disabled_tests.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
@@ -69,6 +71,25 @@ SHARD_RANKS_TEST(Ranks, HN071_TR30_all_draw_from_seed_1234) {
 
 SHARD_RANKS_TEST(Ranks, HN053_subtests_keep_the_ranks_together) {
   run_subtests({{"dim", {"0", "1"}}}, [](const auto& chosen) { EXPECT_EQ(chosen.size(), 1U); });
+}
+
+SHARD_RANKS_TEST(Ranks, HN066_a_scope_has_a_group_of_all_ranks_and_leaves_none) {
+  const auto store = c10::make_intrusive<c10d::FileStore>(file_name() + ".port", world_size());
+  if (is_master()) store->set("port", std::to_string(create_tcp_store("localhost", 1)->getPort()));
+  const std::string port = store->get_to_str("port");  // A free one.
+  const EnvironmentGuard address("MASTER_ADDR", "elsewhere");
+  {
+    const ProcessGroupScope scope(rank(), world_size(), {.backend = "gloo", .port = port});
+    EXPECT_EQ(default_group()->rank(), rank());
+    EXPECT_EQ(default_group()->size(), world_size());
+    EXPECT_STREQ(std::getenv("MASTER_ADDR"), "localhost");
+    EXPECT_EQ(std::getenv("MASTER_PORT"), port);
+    EXPECT_TRUE(tensors_equal(all_gather(at::tensor({rank()})), at::arange(world_size()).to(at::kInt)));
+  }
+  EXPECT_FALSE(has_default_group());
+  EXPECT_STREQ(std::getenv("MASTER_ADDR"), "elsewhere");
+  const ProcessGroupScope without(rank(), world_size(), {.init_pg = false});
+  EXPECT_FALSE(has_default_group());
 }
 
 /// Its ranks end themselves.

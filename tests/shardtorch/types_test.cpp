@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "libshard/core/box.h"
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -126,28 +127,26 @@ class MyShardedModel1 : public torch::nn::Module, public ShardedAttributes {
   std::shared_ptr<MyShardedModel2> submodule;
 };
 
-/// Runs `statement`, which must throw an `Exception` whose text (without its backtrace) holds `words`.
+/// Runs `statement`, which must throw an `Exception` whose what() has no backtrace and holds `words`.
 #define SHARD_EXPECT_THROW(statement, Exception, words) \
   EXPECT_TRUE(::shard::test::throws<Exception>([&] { statement; }, words))
 
 /// `Exception` exactly, not a type derived from it: plain c10::Error is Python's RuntimeError. See SHARD_EXPECT_THROW.
 template <class Exception>
 ::testing::AssertionResult throws(const std::function<void()>& action, const std::string& words) {
-  const auto text = [](const auto& error) -> std::string {
-    if constexpr (requires { error.what_without_backtrace(); }) {
-      return error.what_without_backtrace();
-    } else {
-      return error.what();
-    }
-  };
   try {
     action();
   } catch (const Exception& error) {
     if (typeid(error) != typeid(Exception)) {
-      return ::testing::AssertionFailure() << "thrown is a " << typeid(error).name() << ": " << text(error);
+      return ::testing::AssertionFailure() << "thrown is a " << typeid(error).name() << ": " << error.what();
     }
-    if (text(error).find(words) != std::string::npos) return ::testing::AssertionSuccess();
-    return ::testing::AssertionFailure() << "the text is '" << text(error) << "', expected '" << words << "' in it";
+    if constexpr (requires { error.what_without_backtrace(); }) {
+      if (std::string_view(error.what()) != error.what_without_backtrace()) {
+        return ::testing::AssertionFailure() << "what() has a backtrace: " << error.what();
+      }
+    }
+    if (std::string_view(error.what()).find(words) != std::string_view::npos) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "the text is '" << error.what() << "', expected '" << words << "' in it";
   } catch (const std::exception& error) {
     return ::testing::AssertionFailure() << "thrown is another exception: " << error.what();
   }

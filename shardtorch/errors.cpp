@@ -1,4 +1,6 @@
-#include "shardtorch/sharded_tensor/errors.h"
+#include "shardtorch/errors.h"
+
+#include <c10/core/WrapDimMinimal.h>
 
 namespace shard {
 
@@ -19,6 +21,14 @@ std::optional<ErrorCode> code_of(const std::exception& error) {
   if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return ErrorCode::kPeer;
   if (dynamic_cast<const c10::Error*>(&error) != nullptr) return ErrorCode::kInvalidArgument;
   return std::nullopt;
+}
+
+std::int64_t wrapped_dim(std::int64_t dim, std::int64_t dims, bool wrap_scalar) {
+  try {
+    return c10::maybe_wrap_dim(dim, dims, wrap_scalar);
+  } catch (const c10::IndexError& error) {
+    throw c10::IndexError(error.msg());
+  }
 }
 
 }  // namespace shard

@@ -11,6 +11,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,9 @@ std::string message_of(const std::exception& error);
 /// A shard::Error's own. Of c10's: kUnsupported for a NotImplementedError, kPeer for what a process group throws
 /// (c10::DistError), else kInvalidArgument. Nothing for other exceptions.
 std::optional<ErrorCode> code_of(const std::exception& error);
+
+/// As c10::maybe_wrap_dim, but its error, with the same text, has no backtrace. \throws c10::IndexError
+std::int64_t wrapped_dim(std::int64_t dim, std::int64_t dims, bool wrap_scalar = true);
 
 }  // namespace shard
 

@@ -1,0 +1,30 @@
+/// \file
+/// Elements of a tensor in row-major order, as views. Inside shardtorch only.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace shard {
+
+/// Visits elements [first, first + count) of `tensor`, in row-major order, as views that follow one another: at most
+/// two a dimension and one.
+template <class Visit>
+void for_each_view(const at::Tensor& tensor, std::int64_t first, std::int64_t count, const Visit& visit) {
+  if (count == 0) return;
+  if (count == tensor.numel()) return visit(tensor);
+  const std::int64_t row = tensor.numel() / tensor.size(0);
+  std::int64_t index = first / row;
+  if (const std::int64_t skipped = first % row; skipped != 0) {
+    const std::int64_t head = std::min(count, row - skipped);
+    for_each_view(tensor[index++], skipped, head, visit);
+    count -= head;
+  }
+  const std::int64_t rows = count / row;
+  if (rows > 0) visit(tensor.narrow(0, index, rows));
+  if (count % row != 0) for_each_view(tensor[index + rows], 0, count % row, visit);
+}
+
+}  // namespace shard
