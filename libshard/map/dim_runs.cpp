@@ -121,9 +121,13 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kin
         continue;
       }
       // Permuted j * half + k was 2k + j: two neighbours at a time where both are there.
-      for (std::int64_t k = 0; k < half; ++k) {
+      for (std::int64_t k = std::max(low - half, std::int64_t{0}); k < half; ++k) {
         const bool has_first = k >= low && k < high, has_second = half + k >= low && half + k < high;
-        if (!has_first && !has_second) continue;
+        if (!has_first && !has_second && (k >= low || low >= high)) break;
+        if (!has_first && !has_second) {
+          k = low - 1;  // The part ends in the second half before what it has of the first.
+          continue;
+        }
         const std::int64_t j = has_first ? 0 : 1;
         add_run(result,
                 {run.segment, base + 2 * k + j, local(base + j * half + k), half * run.step,

@@ -55,6 +55,8 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameRank, "$PMIX_RANK", "pass --rank $PMIX_RANK --world-size N --rdzv HOST:PORT"},
       {Remedy::kReadFolder, "a b", "name 'a b' as the source"},
       {Remedy::kNameLike, "", "name another checkpoint of the same job with --like CKPT"},
+      {Remedy::kNameReference, "", "name the folder of the model's config.json with --hf-ref DIR"},
+      {Remedy::kStateVariable, "heads", "state it with --set heads=VALUE"},
       {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
   };
   ASSERT_EQ(table.size(), static_cast<std::size_t>(kRemedyCount));
