@@ -23,7 +23,6 @@ constexpr std::array kKnown{
     KnownFormat{"megatron-dist", {}},
     KnownFormat{"deepspeed", {}},
     KnownFormat{"deepspeed-universal", {}},
-    KnownFormat{"vllm", {}},
     KnownFormat{"llama", {}},
 };
 

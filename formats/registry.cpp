@@ -12,6 +12,7 @@
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
 #include "formats/torch_ranks/format.h"
+#include "formats/vllm/format.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
@@ -49,7 +50,7 @@ class Registry {
 
   mutable std::mutex mutex_;
   std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat, &kDcpFormat, &kDcpHfFormat,
-                                      &kTorchRanksFormat};
+                                      &kTorchRanksFormat, &kVllmFormat};
 };
 
 std::string all_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }

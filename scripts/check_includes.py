@@ -41,6 +41,7 @@ PARTS = set(USES) - LIBSHARD
 USES |= {
     "formats/safetensors": LIBSHARD | PARTS | {"formats"},
     "formats/dcp_hf": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
+    "formats/vllm": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
     "formats/torch": LIBSHARD | PARTS | {"formats"},
     "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},

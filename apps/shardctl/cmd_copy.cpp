@@ -3,9 +3,11 @@
 #include <chrono>
 #include <utility>
 
+#include "apps/shardctl/command_line.h"
 #include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/device.h"
 #include "apps/shardctl/losses.h"
+#include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
@@ -17,6 +19,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/padded_reader.h"
 
 namespace shard::app {
 namespace {
@@ -29,6 +32,7 @@ struct Work {
   ChosenLayout layout;
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
+  std::unique_ptr<AppliedMap> to_map;  ///< Null: the target holds the tensors as they are.
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };
@@ -39,6 +43,8 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   job.reader = work.source.reader.get();
   job.layout = work.layout.layout;
   job.traits = traits_of(*work.form.format, write);
+  // A map makes tensors of parts of others, which would keep all of those.
+  if (work.source.is_mapped) job.traits.sharing = false;
   job.make_writer = [format = work.form.format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = format->make_writer(write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
@@ -72,6 +78,20 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
 
+/// Makes the job one that writes the form of --to-map.
+void apply_map(const Session& session, const Options& options, Work& work) {
+  const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source,
+                                  options.target.layout.ranks.value_or(1));
+  work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
+  work.job.to_map = work.to_map.get();
+  if (work.to_map->paddings().empty()) return;
+  if (session.parts != nullptr) throw absent("--to-map of a map that pads, with --local-input");
+  auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
+  work.job.first_padding = padded->first_padding();
+  work.source.reader = std::move(padded);
+  work.job.reader = work.source.reader.get();
+}
+
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
@@ -87,6 +107,10 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.source = verb.open(session, options, log);
   // Only now is the format known that a verb keeps, and with it the default layout.
   if (work.form.format == nullptr) work.form.format = work.source.format;
+  if (work.form.format->traits.mapped_ranks && options.target.map.empty()) {
+    throw usage(fmt::format("cannot write {} without a model map", work.form.format->traits.name))
+        .hint(repeat_command(options.arguments, "--to-map NAME"));
+  }
   work.layout = choose_layout(session, options, work.form, log);
   work.job = make_job(session, options, verb, work);
   work.output = open_output(session, options, verb, work.source);
@@ -102,6 +126,7 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.job.selection = select(source, options.selection);
   std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, work.job.selection);
+  if (!options.target.map.empty()) apply_map(session, options, work);
   if (verb.exported == nullptr) {
     work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
   }
@@ -163,6 +188,8 @@ bool is_unchanged(const Session& session, const Options& options) {
 }  // namespace
 
 void check_copy(const Session&, Options& options) {
+  const bool is_mapped = !options.source.map.empty() || !options.target.map.empty();
+  if (is_mapped && !options.target.layout.like.empty()) throw absent("--like with --map or --to-map");
   if (options.target.if_changed && options.ranks.local_output) {
     throw absent("--if-changed with --local-output").hint("drop --if-changed");
   }

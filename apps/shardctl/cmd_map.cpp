@@ -62,7 +62,7 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
   if (session.common.json) {
     JsonWriter json(session.out);
     json.begin_object();
-    json.key("schema"), json.string("shardctl.map-check/1");
+    json.key("schema"), json.string("shardctl.map_check/1");
     json.key("map"), json.string(name);
     json.key("stored"), json.number(stored);
     json.key("mapped"), json.number(mapped);
@@ -89,7 +89,7 @@ int check_map_on(Session& session, const Options& options) {
   Log log(session);
   const OpenSource source = open_source(session, options.source, log, {.metadata_only = true});
   const ModelMap map =
-      choose_map(session, options.map.name, options.source.numbers, source, source.catalog().world_size);
+      choose_map(session, options.map.name, options.source.numbers, source, ranks_of(source.catalog()));
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());

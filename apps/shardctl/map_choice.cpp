@@ -66,6 +66,11 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
 
 }  // namespace
 
+std::int64_t ranks_of(const Catalog& catalog) {
+  const auto is_of_a_rank = [](const Tensor& tensor) { return tensor.rank >= 0; };
+  return std::ranges::any_of(catalog.tensors, is_of_a_rank) ? catalog.world_size.value_or(1) : 1;
+}
+
 std::string read_map_text(const Session& session, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
   if (source_store(session).status(name).kind != FileKind::kAbsent) return read_text(session, name);
@@ -77,7 +82,7 @@ std::string read_map_text(const Session& session, const std::string& name) {
 }
 
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
-                    const OpenSource& source, std::optional<std::int64_t> ranks) {
+                    const OpenSource& source, std::int64_t ranks) {
   MapDocument document = parse_map_document(read_map_text(session, name), name);
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
@@ -95,7 +100,7 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
 
 void undo_map(const Session& session, const SourceOptions& options, const SelectionOptions* selection,
               OpenSource& source, Log& log) {
-  const ModelMap map = choose_map(session, options.map, options.numbers, source, source.catalog().world_size);
+  const ModelMap map = choose_map(session, options.map, options.numbers, source, ranks_of(source.catalog()));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),

@@ -19,6 +19,7 @@ struct FormatTraits {
   bool aliases = false;           ///< Tensors equal in storage, place, shape, strides and dtype are stored once.
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
   bool many_files = true;         ///< Whole tensors may be spread over several files.
+  bool mapped_ranks = false;      ///< Files of ranks with tensors of their own, which only a model map can make.
   bool prefers_whole = false;     ///< With `pieces`: tensors are whole unless a layout says other, in no rank's files.
 };
 

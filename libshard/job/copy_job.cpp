@@ -20,6 +20,8 @@ namespace shard {
 
 namespace {
 
+constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< Of a rank's file, where the layout does not say; as vLLM.
+
 /// The source tensors that a target is made of, each once.
 std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   std::vector<std::uint32_t> tensors;
@@ -109,7 +111,7 @@ std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
 /// Which copies are this rank's to plan. \pre all but the plan is prepared
 Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
-  PlanOptions options{.max_memory_bytes = tile_memory(job, prepared.memory_bytes, prepared.target),
+  PlanOptions options{.max_memory_bytes = tile_memory(job, prepared.memory_bytes, prepared.planned()),
                       .threads = grid.threads,
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
@@ -125,7 +127,17 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
   } else if (job.by_owner) {
     options.only_rank = rank;
   }
-  return plan_copies(source, prepared.target, options);
+  return plan_copies(source, prepared.planned(), options);
+}
+
+Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const FormatTraits& traits) {
+  if (traits.mapped_ranks) {
+    const auto* size = std::get_if<SizeLayout>(&layout);
+    return map.ranked_target(traits.name, size != nullptr ? size->bytes : kPartBytes);
+  }
+  if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()))
+      .suggest(Remedy::kWriteAs, "vllm");
 }
 
 /// Frees the job's selection.
@@ -133,15 +145,17 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   prepared.memory_bytes = grid.max_memory_bytes;
-  prepared.target = make_target(source, job.selection, job.layout, job.traits);
+  prepared.target = job.to_map == nullptr ? make_target(source, job.selection, job.layout, job.traits)
+                                          : make_mapped_target(*job.to_map, job.layout, job.traits);
   job.selection = {};
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
+  if (job.to_map != nullptr) prepared.mapped = job.to_map->plan_target(prepared.target, job.first_padding);
   const bool is_folder = prepared.writer->is_folder();
   if (job.manifest) prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
   prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
-  job.reader->locate(needed_tensors(prepared.target));
+  job.reader->locate(needed_tensors(prepared.planned()));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
   prepared.plan = plan_for(job, prepared, group.rank(), grid);
   return prepared;
@@ -161,7 +175,13 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
   for (const Storage& storage : prepared.target.storages) add(storage.offset, storage.bytes, storage.file);
   if (differ) {  // What the plans of all ranks are made from.
     for (const Storage& storage : source.storages) add(storage.offset, storage.bytes, storage.file);
-    for (const Tensor& tensor : prepared.target.tensors) add(tensor.source, tensor.dtype);
+    for (const Tensor& tensor : prepared.planned().tensors) add(tensor.source, tensor.dtype);
+    for (const Catalog* catalog : {&source, &prepared.planned()}) {  // A model map may permute within a storage.
+      for (const Chunk& chunk : catalog->chunks) {
+        add(chunk.first, chunk.stored);
+        for (const Dims dims : {chunk.offsets, chunk.sizes, chunk.strides}) hasher.update(std::as_bytes(dims.span()));
+      }
+    }
     return hasher.finish_hex();
   }
   const Plan& plan = prepared.plan;

@@ -20,6 +20,7 @@
 #include "libshard/io/output.h"
 #include "libshard/job/group_store.h"
 #include "libshard/manifest/manifest.h"
+#include "libshard/map/apply.h"
 #include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 
@@ -38,6 +39,9 @@ struct CopyJob {
   Selection selection;  ///< What select() makes of the reader's catalog.
   Layout layout;
   FormatTraits traits;
+  /// The selection's tensors in the form in which they shall be stored; null: as they are. `reader` has its paddings.
+  const AppliedMap* to_map = nullptr;
+  std::uint32_t first_padding = 0;  ///< See AppliedMap::plan_target.
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
   LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;

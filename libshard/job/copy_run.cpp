@@ -235,7 +235,7 @@ void CopyRun::copy() {
                              .stop = stop};
     const auto run = [&] {
       checksums_ =
-          execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.target, files_, how, progress_);
+          execute(prepared_.plan, job_.reader->catalog(), *job_.reader, prepared_.planned(), files_, how, progress_);
     };
     exchanges() ? exchange_->run(run, stop) : run();
   });

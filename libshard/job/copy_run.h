@@ -28,6 +28,7 @@ namespace shard {
 /// What every rank decides alike before a byte moves.
 struct PreparedCopy {
   Catalog target;
+  std::optional<Catalog> mapped{};  ///< With CopyJob::to_map: the target's files and storages, filled by logical tensors.
   std::unique_ptr<Writer> writer;
   std::vector<int> owners;         ///< By file of the target.
   std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
@@ -36,6 +37,9 @@ struct PreparedCopy {
   std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
   Plan plan;                             ///< All ranks' together, or what this rank alone copies.
   std::int64_t memory_bytes = 0;         ///< What a rank may take; the same on all.
+
+  /// What the plan fills.
+  const Catalog& planned() const { return mapped ? *mapped : target; }
 };
 
 /// Whether a plan holds one rank's copies only.

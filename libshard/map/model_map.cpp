@@ -116,6 +116,7 @@ ModelMap::ModelMap(MapDocument document, MapVariables variables)
           .found(size);
     }
     mesh_.push_back(size);
+    variables_.add(axis.name, size);
     ranks_ *= size;
   }
   stored_ = std::make_unique<Names>(document_, true);

@@ -63,26 +63,36 @@ class Undoing {
 
   bool has_mesh() const { return !map_.mesh().empty(); }
 
-  /// Puts the tensor into its group. \returns false where no rule matches
+  /// Puts the tensor into its group, on each rank that has it. \returns false where no rule matches
   bool take(std::uint32_t index) {
     const Tensor& tensor = stored_.tensors[index];
-    std::optional<NameMatch> match = map_.match_stored(tensor.name);
+    const std::optional<NameMatch> match = map_.match_stored(tensor.name);
     if (!match) return false;
-    const std::int64_t rank = has_mesh() ? std::max(tensor.rank, 0) : 0;
-    if (rank >= map_.ranks()) {
-      throw wrong(
-          fmt::format("cannot map '{}' of rank {}: the map's mesh has {} ranks", tensor.name, rank, map_.ranks()));
+    if (tensor.rank >= map_.ranks() && has_mesh()) {
+      throw wrong(fmt::format("cannot map '{}' of rank {}: the map's mesh has {} ranks", tensor.name, tensor.rank,
+                              map_.ranks()));
     }
-    std::optional<NameValues> values = names_.values_of_stored(*match, map_.coordinate_of(rank));
-    if (!values) return false;
     use_.add(match->rule);
-    if (!map_.rule(match->rule).match.empty() && !has_mesh() && is_plain(map_.rule(match->rule)))
-      return copy(index), true;
-    Group& group = find_group(match->rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
-    if (group.stored[static_cast<std::size_t>(rank)] != kNoIndex) {
+    const MapRule& rule = map_.rule(match->rule);
+    if (!rule.match.empty() && !has_mesh() && is_plain(rule)) return copy(index), true;
+    // One entry without a rank is what all ranks hold alike.
+    const std::int64_t first = has_mesh() ? std::max(tensor.rank, 0) : 0;
+    const std::int64_t end = has_mesh() && tensor.rank < 0 ? map_.ranks() : first + 1;
+    bool is_taken = false;
+    for (std::int64_t rank = first; rank < end; ++rank) is_taken = take_on(index, *match, rank) || is_taken;
+    return is_taken;
+  }
+
+  bool take_on(std::uint32_t index, const NameMatch& match, std::int64_t rank) {
+    const Tensor& tensor = stored_.tensors[index];
+    std::optional<NameValues> values = names_.values_of_stored(match, map_.coordinate_of(rank));
+    if (!values) return false;
+    Group& group = find_group(match.rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
+    std::uint32_t& place = group.stored[static_cast<std::size_t>(rank)];
+    if (place != kNoIndex) {
       throw wrong(fmt::format("cannot map '{}': rank {} holds it twice", tensor.name, rank)).of_tensor(tensor.name);
     }
-    group.stored[static_cast<std::size_t>(rank)] = index;
+    place = index;
     return true;
   }
 
@@ -181,7 +191,7 @@ class Undoing {
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     const bool is_held =
         is_on(map_, map_.rule(group.rule), coordinate) && names_.is_at(group.rule, group.values, coordinate);
-    if (!is_held && index == kNoIndex) return;
+    if (!is_held && (index == kNoIndex || stored_.tensors[index].rank < 0)) return;
     const Tensor& tensor = stored_at(group, rank);
     if (!is_held) {
       throw wrong(fmt::format("cannot map '{}': rank {} holds it, but by the map does not", tensor.name, rank));
@@ -190,8 +200,13 @@ class Undoing {
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
     check_same(tensor, part, group, tensors);
     for (const MapBox& box : part.boxes) {
+      std::vector<UndoneMap::Link>& links = made_.entries_[base + box.member].links;
+      const auto is_same = [&](const UndoneMap::Link& link) {
+        return link.stored == index && link.box.offsets == box.offsets;
+      };
+      if (tensor.rank < 0 && rank > 0 && std::ranges::any_of(links, is_same)) continue;  // What all ranks hold alike.
       made_.arena_->charge(Charge::kChunks);
-      made_.entries_[base + box.member].links.push_back({.stored = index, .box = box});
+      links.push_back({.stored = index, .box = box});
     }
     if (part.has_padding) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
   }

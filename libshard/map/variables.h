@@ -49,7 +49,8 @@ class MapVariables {
   std::int64_t evaluate(const Expression& expression) const;
   /// With `n` too.
   std::int64_t evaluate(const Expression& expression, std::int64_t n) const;
-  std::span<const std::pair<std::string, MapValue>> values() const { return values_; }
+  /// Gives one more name a number: the size of an axis.
+  void add(std::string name, std::int64_t number) { values_.emplace_back(std::move(name), number); }
 
  private:
   std::vector<std::pair<std::string, MapValue>> values_;

@@ -8,6 +8,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/plan/fold.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/order.h"
 #include "libshard/plan/overlaps.h"
@@ -140,6 +141,9 @@ class Planner {
     }
     if (options_.only_rank >= 0) keep_owned(unit);
     if (plan_.to_pieces.size() > unit.to_begin) crop_to_target(unit);
+    if (plan_.to_pieces.size() > unit.to_begin) {
+      fold(*plan_.arena, unit.shape, plan_.from_pieces, unit.from_begin, plan_.to_pieces, unit.to_begin);
+    }
     count_pieces(unit);
     if (unit.to_count != 0) simplify(unit);
     unit.is_stream = unit.to_count != 0 && std::ranges::any_of(from_of(unit), [this](const Piece& piece) {

@@ -175,6 +175,9 @@ def write_inputs(work: Path) -> None:
         "real": ("F32", [3], struct.pack("<3f", nan, 1, infinity)),
         "shape": ("F32", [4], bytes(16)),
     }, {})
+    (work / "map.json").write_text(json.dumps({
+        "schema": "shardctl.layout/1", "strict": {"unused_rule": "warn"},
+        "rules": [{"id": "turned", "logical": "y", "stored": "real"}, {"id": "unused", "logical": "z", "stored": "no"}]}))
     shutil.copytree(work / "data/demo/ckpt", work / "cut")
     os.truncate(work / "cut/__2_0.distcp", 9000)
     (work / "hub").mkdir()
@@ -236,6 +239,8 @@ export data/golden/2.11.0/dcp_training_r2 -o training
 export data/golden/2.11.0/dcp_training_r2 -o plan --dry-run
 export a.safetensors -o no --hf-ref hub
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
+map list
+map check map.json a.safetensors
 version
 env
 env --rank 1 --world-size 2 --rdzv host:29400

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format* format : formats()) names.emplace_back(format->traits.name);
-  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"));
+  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "vllm"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {

@@ -1,0 +1,46 @@
+#include "formats/vllm/writer.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <vector>
+
+#include "formats/safetensors/header_writer.h"
+#include "libshard/io/file_writer.h"
+
+namespace shard::vllm {
+
+namespace {
+
+class VllmWriter final : public Writer {
+ public:
+  void place(Catalog& target) override {
+    safetensors::check_tensors(target);
+    std::vector<std::vector<safetensors::OutgoingTensor>> by_file(target.files.size());
+    for (const Tensor& tensor : target.tensors) {
+      Storage& storage = target.storages[target.stored[target.chunks[tensor.first_chunk].stored].storage];
+      by_file[storage.file].push_back({&tensor, tensor.shape, &storage});
+    }
+    std::map<int, int> parts;  // So many files of each rank so far.
+    for (std::size_t i = 0; i < by_file.size(); ++i) {
+      File& file = target.files[i];
+      file.path = fmt::format("model-rank-{}-part-{}.safetensors", file.rank, parts[file.rank]++);
+      heads_.push_back(safetensors::place_file(by_file[i], {}, file));
+    }
+  }
+
+  void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {
+    to.write_at(0, std::as_bytes(std::span(heads_[file])));
+  }
+
+  bool is_folder() const override { return true; }
+
+ private:
+  std::vector<std::string> heads_;  ///< The headers, by file.
+};
+
+}  // namespace
+
+std::unique_ptr<Writer> make_writer(const WriteOptions&) { return std::make_unique<VllmWriter>(); }
+
+}  // namespace shard::vllm

@@ -1,0 +1,16 @@
+/// \file
+/// The vllm Writer: a safetensors file for each part of each rank. See README.md beside this file.
+#pragma once
+
+#include <memory>
+
+#include "formats/format.h"
+#include "libshard/checkpoint/writer.h"
+
+namespace shard::vllm {
+
+/// \pre each file of the target has a rank, and whole tensors
+/// \throws Error kUnsupported (from place)  as safetensors
+std::unique_ptr<Writer> make_writer(const WriteOptions& options);
+
+}  // namespace shard::vllm

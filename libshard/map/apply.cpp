@@ -1,0 +1,342 @@
+#include "libshard/map/apply.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/index_walk.h"
+#include "libshard/map/compose.h"
+#include "libshard/map/map_names.h"
+#include "libshard/map/rule_use.h"
+
+namespace shard {
+
+namespace {
+
+Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+/// Logical tensors that make one stored tensor.
+struct Group {
+  struct Member {
+    std::vector<std::int64_t> stack;
+    std::size_t segment;
+    std::uint32_t selected;
+  };
+  std::size_t rule = 0;
+  NameValues values{};
+  std::vector<Member> members{};
+};
+
+}  // namespace
+
+/// The making of an AppliedMap.
+class Applying {
+ public:
+  Applying(const Catalog& source, const Selection& selection, const ModelMap& map, AppliedMap& made)
+      : source_(source),
+        given_(selection),
+        map_(map),
+        names_(map),
+        use_(map),
+        made_(made),
+        arena_(*made.stored_.arena) {}
+
+  void run() {
+    refuse_ranks();
+    begin_catalog();
+    FirstNames unmatched;
+    for (std::uint32_t i = 0; i < given_.tensors.size(); ++i) {
+      const SelectedTensor& tensor = given_.tensors[i];
+      made_.entries_.push_back({tensor.name, source_.tensors[tensor.source].shape, tensor.dtype, tensor.source});
+      if (take(i)) continue;
+      map_.document().copies_unmatched ? copy(i) : unmatched.add(tensor.name);
+    }
+    if (unmatched.count() > 0) {
+      throw wrong(fmt::format("cannot map {} {}: no rule of the map matches",
+                              unmatched.count() == 1 ? "the tensor" : "tensors", unmatched.text()))
+          .suggest(Remedy::kExclude);
+    }
+    made_.warnings_ = use_.check();
+    for (const Group& group : groups_) store(group);
+    select_all();
+  }
+
+ private:
+  void refuse_ranks() const {
+    const auto is_one_ranks = [&](const SelectedTensor& tensor) { return source_.tensors[tensor.source].rank >= 0; };
+    const auto found = std::ranges::find_if(given_.tensors, is_one_ranks);
+    if (found == given_.tensors.end()) return;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot map '{}': ranks hold different values of it", found->name))
+        .of_tensor(found->name);
+  }
+
+  void begin_catalog() {
+    Catalog& stored = made_.stored_;
+    stored.format = source_.format;
+    stored.files.push_back({"", 0, -1});
+    stored.locations = source_.locations;
+    stored.metadata = source_.metadata;
+    stored.warnings = source_.warnings;
+    stored.world_size = source_.world_size;
+    stored.rank_files = source_.rank_files;
+    stored.objects = source_.objects;
+    stored.borrowed = source_.borrowed;
+    stored.borrowed.insert(stored.borrowed.end(), {source_.arena, given_.arena});
+    made_.selection_.objects = given_.objects;
+    made_.selection_.renamed = true;
+  }
+
+  /// Puts the tensor into the groups of its rules. \returns false where no rule matches
+  bool take(std::uint32_t selected) {
+    const std::vector<NameMatch> matches = map_.match_logical(given_.tensors[selected].name);
+    for (const NameMatch& match : matches) {
+      use_.add(match.rule);
+      auto [values, stack] = names_.values_of_logical(match);
+      std::string key = fmt::format("{}", match.rule);
+      for (const std::string& value : values) key.append(1, '\0').append(value);
+      const auto [index, is_new] = group_of_.try_emplace(std::move(key), static_cast<std::uint32_t>(groups_.size()));
+      if (is_new) groups_.push_back({match.rule, std::move(values)});
+      groups_[index].members.push_back({std::move(stack), match.segment, selected});
+    }
+    return !matches.empty();
+  }
+
+  void copy(std::uint32_t selected) {
+    const SelectedTensor& tensor = given_.tensors[selected];
+    for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) {
+      const std::uint32_t index =
+          add_stored(rank, tensor.name, tensor.path, made_.entries_[selected].shape, tensor.dtype);
+      made_.entries_[selected].links.push_back({.stored = index, .is_whole = true});
+    }
+  }
+
+  std::uint32_t add_stored(std::int64_t rank, std::string_view name, Path path, Dims shape, DType dtype) {
+    const auto next = static_cast<std::uint32_t>(made_.stored_.tensors.size());
+    const auto [index, is_new] = stored_of_.try_emplace(fmt::format("{} {}", rank, name), next);
+    if (!is_new)
+      throw wrong(fmt::format("cannot map the tensors: two stored ones have the name '{}'", name)).of_tensor(name);
+    Storage storage;
+    storage.bytes = checked_bytes(checked_numel(shape), dtype);
+    StoredTensor stored;
+    stored.shape = shape;
+    stored.strides = row_major_strides(arena_, shape);
+    stored.dtype = dtype;
+    stored.storage = static_cast<std::uint32_t>(made_.stored_.storages.size());
+    if (map_.ranks() > 1) stored.rank = static_cast<std::int32_t>(rank);
+    made_.stored_.storages.push_back(storage);
+    add_whole_tensor(made_.stored_, name, path, stored);
+    made_.stored_.tensors.back().rank = stored.rank;
+    return index;
+  }
+
+  void store(const Group& group) {
+    RuleTensors tensors{group.rule, {}, positions(group)};
+    const std::vector<std::uint32_t> members = members_in_order(group, tensors);
+    const DType dtype = given_.tensors[members.front()].dtype;
+    const std::size_t segments = map_.rule(group.rule).logical.size();
+    for (std::size_t i = 0; i < members.size(); ++i) check_member(tensors, i % segments, members[i], dtype);
+    for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) store_part(group, tensors, members, rank);
+  }
+
+  void store_part(const Group& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
+                  std::int64_t rank) {
+    const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
+    if (!is_on(map_, map_.rule(group.rule), coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return;
+    const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
+    const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
+    const std::string name = names_.stored_name(group.rule, group.values);
+    const SelectedTensor& first = given_.tensors[members.front()];
+    const std::uint32_t index = add_stored(rank, arena_.copy(name), name == first.name ? first.path : Path(),
+                                           arena_.dims(part.shape), first.dtype);
+    for (const MapBox& box : part.boxes) {
+      made_.entries_[members[box.member]].links.push_back({.stored = index, .box = box});
+    }
+    if (part.has_padding) add_padding(group, part, index, first.dtype);
+  }
+
+  /// The number of positions of each stacked index: what the document states, or what the names have.
+  std::vector<std::int64_t> positions(const Group& group) const {
+    const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
+    std::vector<std::int64_t> counts;
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      std::int64_t count = 0;
+      for (const Group::Member& member : group.members) count = std::max(count, member.stack[i] + 1);
+      counts.push_back(std::max(count, names_.stated_count(stack[i].index).value_or(0)));
+      if (counts.back() > count) throw missing(group, std::vector<std::int64_t>(stack.size(), counts.back() - 1), 0);
+    }
+    return counts;
+  }
+
+  Error missing(const Group& group, std::span<const std::int64_t> stack, std::size_t segment) const {
+    const std::string name = names_.logical_name(group.rule, segment, group.values, stack);
+    return Error(ErrorCode::kNotFound, fmt::format("the source lacks '{}'", name))
+        .of_tensor(name)
+        .because(fmt::format("'{}' is made of it by {}", names_.stored_name(group.rule, group.values),
+                             map_.rule(group.rule).where));
+  }
+
+  /// By position, then segment. \throws Error kNotFound  one is missing
+  std::vector<std::uint32_t> members_in_order(const Group& group, const RuleTensors& tensors) const {
+    const std::size_t segments = map_.rule(group.rule).logical.size();
+    const std::int64_t wanted = tensors.stacked() * static_cast<std::int64_t>(segments);
+    std::vector<Group::Member> sorted = group.members;
+    std::ranges::sort(sorted, [](const Group::Member& a, const Group::Member& b) {
+      return a.stack != b.stack ? a.stack < b.stack : a.segment < b.segment;
+    });
+    std::vector<std::uint32_t> members;
+    std::vector<std::int64_t> at(tensors.stack.size());
+    for (std::int64_t i = 0; i < wanted; ++i) {
+      const std::size_t segment = static_cast<std::size_t>(i) % segments;
+      set_index<std::int64_t>(at, tensors.stack, i / static_cast<std::int64_t>(segments));
+      const auto n = static_cast<std::size_t>(i);
+      if (n >= sorted.size() || sorted[n].stack != at || sorted[n].segment != segment)
+        throw missing(group, at, segment);
+      members.push_back(sorted[n].selected);
+    }
+    return members;
+  }
+
+  /// Of one segment all have one shape, and all have one dtype.
+  void check_member(RuleTensors& tensors, std::size_t segment, std::uint32_t selected, DType dtype) const {
+    const SelectedTensor& tensor = given_.tensors[selected];
+    const Dims shape = made_.entries_[selected].shape;
+    if (tensors.shapes.size() <= segment) tensors.shapes.emplace_back(shape.begin(), shape.end());
+    const MapRule& rule = map_.rule(tensors.rule);
+    if (!std::ranges::equal(tensors.shapes[segment], shape)) {
+      throw wrong(fmt::format("{} cannot stack '{}': it has another shape", rule.where, tensor.name))
+          .of_tensor(tensor.name)
+          .expected(to_string(tensors.shapes[segment]))
+          .found(to_string(shape));
+    }
+    if (tensor.dtype == dtype) return;
+    throw wrong(fmt::format("{} cannot join '{}' with others: it has another dtype", rule.where, tensor.name))
+        .of_tensor(tensor.name)
+        .expected(dtype_name(dtype))
+        .found(dtype_name(tensor.dtype))
+        .suggest(Remedy::kCast, tensor.name);
+  }
+
+  void add_padding(const Group& group, const RankPart& part, std::uint32_t stored, DType dtype) {
+    if (map_.rule(group.rule).pad->fill != MapPad::Fill::kZero) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("cannot write padding of {}: only zeros", map_.rule(group.rule).where));
+    }
+    std::vector<std::int64_t> sizes = part.shape, begin(sizes.size()), axis(sizes.size()), step(sizes.size(), 1);
+    begin[static_cast<std::size_t>(part.padded_dim)] = part.padding_begin;
+    sizes[static_cast<std::size_t>(part.padded_dim)] -= part.padding_begin;
+    for (std::size_t d = 0; d < axis.size(); ++d) axis[d] = static_cast<std::int64_t>(d);
+    MapBox box;
+    box.offsets = arena_.zeros(static_cast<int>(sizes.size()));
+    box.sizes = arena_.dims(sizes);
+    box.begin = arena_.dims(begin);
+    box.axis = arena_.dims(axis);
+    box.step = arena_.dims(step);
+    AppliedMap::Entry entry{made_.stored_.tensors[stored].name, box.sizes, dtype,
+                            static_cast<std::uint32_t>(made_.paddings_.size()), true};
+    entry.links.push_back({.stored = stored, .box = box});
+    made_.entries_.push_back(std::move(entry));
+    made_.paddings_.push_back({box.sizes, dtype});
+  }
+
+  /// Tensors by name, as make_target takes them.
+  void select_all() {
+    Catalog& stored = made_.stored_;
+    stored.files.front().bytes = stored.stored_bytes();
+    std::vector<SelectedTensor>& tensors = made_.selection_.tensors;
+    for (std::uint32_t i = 0; i < stored.tensors.size(); ++i) {
+      tensors.push_back({i, stored.tensors[i].dtype, stored.tensors[i].name, stored.tensors[i].path});
+    }
+    std::ranges::stable_sort(tensors, {}, &SelectedTensor::name);
+    made_.ranks_ = map_.ranks();
+  }
+
+  const Catalog& source_;
+  const Selection& given_;
+  const ModelMap& map_;
+  const MapNames names_;
+  RuleUse use_;
+  AppliedMap& made_;
+  Arena& arena_;
+  std::vector<Group> groups_;
+  HashMap<std::string, std::uint32_t> group_of_, stored_of_;
+};
+
+AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map) {
+  Applying(source, selection, map, *this).run();
+}
+
+Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file_bytes) const {
+  Catalog target;
+  target.format = format;
+  target.metadata = stored_.metadata;
+  target.locations = stored_.locations;
+  target.borrowed = stored_.borrowed;
+  target.borrowed.insert(target.borrowed.end(), {stored_.arena, selection_.arena});
+  target.world_size = ranks_;
+  std::vector<std::uint32_t> file_of(static_cast<std::size_t>(ranks_), kNoIndex);  // Each rank's last one.
+  std::vector<std::int64_t> bytes_of(file_of.size());
+  for (const SelectedTensor& selected : selection_.tensors) {
+    Tensor tensor = stored_.tensors[selected.source];
+    const Chunk chunk = stored_.chunks[tensor.first_chunk];
+    StoredTensor stored = stored_.stored[chunk.stored];
+    Storage storage = stored_.storages[stored.storage];
+    const auto rank = static_cast<std::size_t>(std::max(tensor.rank, 0));
+    if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
+      file_of[rank] = static_cast<std::uint32_t>(target.files.size());
+      bytes_of[rank] = 0;
+      target.files.push_back({"", 0, static_cast<int>(rank)});
+    }
+    bytes_of[rank] += storage.bytes;
+    storage.file = file_of[rank];
+    tensor.source = selected.source;
+    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
+    stored.storage = static_cast<std::uint32_t>(target.storages.size());
+    target.chunks.push_back(chunk);
+    target.chunks.back().stored = static_cast<std::uint32_t>(target.stored.size());
+    target.stored.push_back(stored);
+    target.storages.push_back(storage);
+    target.tensors.push_back(tensor);
+  }
+  return target;
+}
+
+Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_padding) const {
+  Catalog target;
+  target.format = placed.format;
+  target.files = placed.files;
+  target.storages = placed.storages;
+  target.stored = placed.stored;
+  target.borrowed = placed.borrowed;
+  target.borrowed.push_back(placed.arena);
+  std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
+  for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
+  for (const Entry& entry : entries_) {
+    Tensor tensor;
+    tensor.name = entry.name;
+    tensor.shape = entry.shape;
+    tensor.dtype = entry.dtype;
+    tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
+    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
+    for (const Link& link : entry.links) {
+      const Tensor& stored = placed.tensors[placed_of[link.stored]];
+      if (link.is_whole) {
+        const std::span<const Chunk> chunks = placed.chunks_of(stored);
+        target.chunks.insert(target.chunks.end(), chunks.begin(), chunks.end());
+      } else {
+        append_chunks(placed, stored, link.box, *target.arena, target.chunks);
+      }
+    }
+    tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
+    sort_chunks(placed, std::span(target.chunks).subspan(tensor.first_chunk));
+    target.tensors.push_back(tensor);
+  }
+  return target;
+}
+
+}  // namespace shard

@@ -1,0 +1,80 @@
+/// \file
+/// Applying a map: from logical tensors to those that shall be stored, and back to what the planner fills. Pure.
+///
+/// Two steps, round the writer. First the stored tensors are made as a catalog of their own, with which a target is
+/// laid out and placed like any other. Then the map is undone over the placed target: its chunks become boxes of the
+/// logical tensors, so that the plan is one between logical tensors on both sides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/selection.h"
+#include "libshard/map/model_map.h"
+#include "libshard/map/rule_parts.h"
+
+namespace shard {
+
+/// A tensor of zeros that fills padding.
+struct PaddingTensor {
+  Dims shape;
+  DType dtype{};
+};
+
+class AppliedMap {
+ public:
+  /// \throws Error kInvalidArgument  names that no rule matches (the first few named), a rule that must match and does
+  ///   not, two stored tensors of one name, tensors of different dtypes in one, a missing variable.
+  /// \throws Error kNotFound         one of several tensors that make a stored one is missing, by name.
+  /// \throws Error kUnsupported      tensors of which ranks hold different values.
+  /// Ownership: views into the arenas of source and selection, which `stored` and what is made of it keep alive.
+  AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map);
+
+  /// What shall be stored, as if it were a source: whole tensors, each in a storage of its own, of no real file.
+  const Catalog& stored() const { return stored_; }
+  /// All of it, and the objects of the first selection.
+  const Selection& selection() const { return selection_; }
+  /// What the source must have too, behind its own tensors, before the plan is made.
+  const std::vector<PaddingTensor>& paddings() const { return paddings_; }
+
+  /// How many ranks the map's mesh has. Of more than one, stored() has what each rank stores as entries of its own,
+  /// which only ranked_target can lay out.
+  std::int64_t ranks() const { return ranks_; }
+  /// A target with what each rank stores in files of its own: by name, and a further file where the next tensor would
+  /// make one larger than `max_file_bytes`.
+  Catalog ranked_target(std::string_view format, std::int64_t max_file_bytes) const;
+
+  /// What the planner fills: the logical tensors in the files and storages of `placed`, a target of stored(). Their
+  /// sources are the first selection's; paddings are source tensors from `first_padding` on.
+  Catalog plan_target(const Catalog& placed, std::uint32_t first_padding) const;
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  friend class Applying;
+  /// A box of a stored tensor; of tensors that stay as they are all of it.
+  struct Link {
+    std::uint32_t stored = 0;
+    bool is_whole = false;
+    MapBox box{};
+  };
+  /// A logical tensor, or padding.
+  struct Entry {
+    std::string_view name;
+    Dims shape;
+    DType dtype{};
+    std::uint32_t source = 0;  ///< In the source catalog; of paddings their number.
+    bool is_padding = false;
+    std::vector<Link> links{};
+  };
+
+  Catalog stored_;
+  Selection selection_;
+  std::vector<Entry> entries_;
+  std::vector<PaddingTensor> paddings_;
+  std::vector<std::string> warnings_;
+  std::int64_t ranks_ = 1;
+};
+
+}  // namespace shard

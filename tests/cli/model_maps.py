@@ -1,0 +1,231 @@
+"""Model maps by every verb, against the obvious way.
+
+Tensors are lists of distinct 32-bit integers, written and read here without any library; what a map makes of them is made
+here element by element.
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+
+SHARDCTL, FOLDER = os.environ["SHARDCTL"], tempfile.TemporaryDirectory()
+WORK = pathlib.Path(FOLDER.name)
+
+
+def write(path, tensors):
+    """A safetensors file of {name: (shape, numbers)}."""
+    header, data = {}, b""
+    for name, (shape, numbers) in sorted(tensors.items()):
+        body = struct.pack(f"<{len(numbers)}i", *numbers)
+        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
+        data += body
+    head = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + data)
+
+
+def read(path):
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header, data = json.loads(content[8:8 + size]), content[8 + size:]
+    header.pop("__metadata__", None)
+    return {name: (each["shape"], list(struct.unpack(f"<{(each['data_offsets'][1] - each['data_offsets'][0]) // 4}i",
+                                                     data[each["data_offsets"][0]:each["data_offsets"][1]])))
+            for name, each in header.items()}
+
+
+def run(*words, expect=0):
+    done = subprocess.run([SHARDCTL, *map(str, words)], cwd=WORK, capture_output=True, text=True, timeout=60)
+    assert done.returncode == expect, f"{words}: {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def numbers(count, first=[1]):
+    first[0] += count
+    return list(range(first[0] - count, first[0]))
+
+
+def rows(tensor):
+    (count, width), values = tensor
+    return [values[i * width:(i + 1) * width] for i in range(count)]
+
+
+def of_rows(all_rows):
+    return [len(all_rows), len(all_rows[0])], [n for row in all_rows for n in row]
+
+
+def document(name, **keys):
+    (WORK / name).write_text(json.dumps({"schema": "shardctl.layout/1", "name": name, **keys}))
+    return name
+
+
+def experts():
+    """hf-v5: [E, 2I, H] and [E, H, I] and an expert a tensor."""
+    count, inner, hidden = 4, 3, 5
+    old, new = {}, {}
+    for layer in range(2):
+        name = f"model.layers.{layer}.mlp.experts"
+        gate_up, down = [], []
+        for e in range(count):
+            gate, up, out = numbers(inner * hidden), numbers(inner * hidden), numbers(hidden * inner)
+            old[f"{name}.{e}.gate_proj.weight"] = [inner, hidden], gate
+            old[f"{name}.{e}.up_proj.weight"] = [inner, hidden], up
+            old[f"{name}.{e}.down_proj.weight"] = [hidden, inner], out
+            gate_up += gate + up
+            down += out
+        new[f"{name}.gate_up_proj"] = [count, 2 * inner, hidden], gate_up
+        new[f"{name}.down_proj"] = [count, hidden, inner], down
+    plain = {"model.norm.weight": ([7], numbers(7)), "model.layers.0.mlp.gate.weight": ([count, hidden], numbers(count * hidden))}
+    return old | plain, new | plain
+
+
+def check_experts():
+    old, new = experts()
+    write(WORK / "v4.safetensors", old)
+    write(WORK / "v5.safetensors", new)
+    (WORK / "ref").mkdir()
+    (WORK / "ref/config.json").write_text('{"model_type": "qwen3_moe"}')
+    ref = ["--hf-ref", "ref"]
+    run("gather", "v5.safetensors", "-o", "a.safetensors", "--map", "hf-v5", *ref)
+    assert read(WORK / "a.safetensors") == old
+    run("convert", "v4.safetensors", "-o", "b.safetensors", "--to-map", "hf-v5", *ref)
+    assert read(WORK / "b.safetensors") == new
+    run("split", "v5.safetensors", "-o", "cut", "--ranks", "3", "--dim", "1")
+    for source in ("v5.safetensors", "cut"):
+        assert "equal" in run("diff", source, "v4.safetensors", "--map", "hf-v5", *ref)
+        assert "equal" in run("diff", "v4.safetensors", source, "--to-map", "hf-v5", *ref)
+        for verb in (["digest"], ["cat", "model.layers.1.mlp.experts.2.up_proj.weight"]):
+            words = [verb[0], source, *verb[1:], "--map", "hf-v5", *ref]
+            assert run(*words) == run(verb[0], "v4.safetensors", *verb[1:]), words
+    run("reshard", "cut", "-o", "cut-v4", "--map", "hf-v5", *ref, "--ranks", "2")
+    run("diff", "cut-v4", "v4.safetensors")
+    for target in ("c.pt", "c.dcp"):
+        run("convert", "cut-v4", "-o", target, "--to-map", "hf-v5", *ref, *(["--to", "dcp", "--ranks", "2"] if target == "c.dcp" else []))
+        run("diff", target, "v5.safetensors")
+        run("verify", target)
+    shown = json.loads(run("inspect", "v5.safetensors", "--map", "hf-v5", *ref, "--json"))
+    assert [each["name"] for each in shown["tensors"]] == sorted(old)
+    assert "needs 'model_type'" in run("gather", "v5.safetensors", "-o", "x.safetensors", "--map", "hf-v5", expect=2)
+    assert "--set model_type=VALUE" in run("digest", "v5.safetensors", "--map", "hf-v5", expect=2)
+    missing = {name: each for name, each in old.items() if ".0.mlp.experts.3.up_proj" not in name}
+    write(WORK / "missing.safetensors", missing)
+    assert "model.layers.0.mlp.experts.3.up_proj.weight" in run(
+        "convert", "missing.safetensors", "-o", "x.safetensors", "--to-map", "hf-v5", *ref, expect=3)
+
+
+def check_rotary():
+    """Rows of heads as halves and as pairs: view [heads, hd/2, 2] with the last two swapped."""
+    heads, head, width = 6, 8, 5
+    halves = [heads * head, width], numbers(heads * head * width)
+    source = rows(halves)
+    pairs = of_rows([source[h * head + j * (head // 2) + k] for h in range(heads) for k in range(head // 2) for j in range(2)])
+    write(WORK / "halves.safetensors", {"q": halves})
+    write(WORK / "pairs.safetensors", {"wq": pairs})
+    document("rope.json", vars={"heads": {"from": "config.json#/num_attention_heads"}},
+             rules=[{"id": "q", "logical": "q", "stored": "wq", "permute": "rope_half_to_pairs(heads)"}])
+    document("back.json", vars={"heads": 6},
+             rules=[{"id": "q", "logical": "wq", "stored": "q", "permute": "rope_pairs_to_half(heads)"}])
+    heads = ["--set", "heads=6"]
+    run("gather", "pairs.safetensors", "-o", "h.safetensors", "--map", "rope.json", *heads)
+    assert read(WORK / "h.safetensors") == {"q": halves}
+    run("gather", "halves.safetensors", "-o", "p.safetensors", "--to-map", "rope.json", *heads)
+    assert read(WORK / "p.safetensors") == {"wq": pairs}
+    run("gather", "halves.safetensors", "-o", "p2.safetensors", "--map", "back.json")
+    assert read(WORK / "p2.safetensors") == {"wq": pairs}
+    run("gather", "pairs.safetensors", "-o", "h2.safetensors", "--to-map", "back.json")
+    assert read(WORK / "h2.safetensors") == {"q": halves}
+    run("convert", "halves.safetensors", "-o", "p.pt", "--to-map", "rope.json", *heads)
+    run("verify", "p.pt")
+    run("diff", "p.pt", "pairs.safetensors")
+    run("split", "pairs.safetensors", "-o", "pairs-cut", "--ranks", "7")
+    run("reshard", "pairs-cut", "-o", "halves-cut", "--ranks", "4", "--map", "rope.json", *heads)
+    run("diff", "halves-cut", "halves.safetensors")
+    assert "cannot permute 48 rows as 5 heads" in run(
+        "digest", "pairs.safetensors", "--map", "rope.json", "--set", "heads=5", expect=2)
+
+
+def check_padding_and_replicas():
+    """A vocabulary that is padded, weights that are tied, and a tensor that is stored transposed."""
+    embed, conv = ([5, 3], numbers(15)), ([4, 6], numbers(24))
+    zeros = of_rows(rows(embed) + [[0] * 3] * 3)
+    turned = of_rows([list(column) for column in zip(*rows(conv))])
+    write(WORK / "logical.safetensors", {"embed": embed, "conv": conv})
+    write(WORK / "stored.safetensors", {"tok": zeros, "head": zeros, "conv.t": turned})
+    rules = [{"id": "tok", "logical": "embed", "stored": "tok", "pad": {"dim": 0, "to": "ceil_to(n, 4)", "true": "vocab"}},
+             {"id": "head", "alias": "embed", "stored": "head", "pad": {"dim": 0, "to": "ceil_to(n, 4)", "true": "vocab"}},
+             {"id": "conv", "logical": "conv", "stored": "conv.t", "permute": "transpose"}]
+    document("pad.json", vars={"vocab": {}}, rules=rules)
+    known = ["--set", "vocab=5"]
+    run("gather", "logical.safetensors", "-o", "s.safetensors", "--to-map", "pad.json", *known)
+    assert read(WORK / "s.safetensors") == {"tok": zeros, "head": zeros, "conv.t": turned}
+    run("gather", "logical.safetensors", "-o", "s.pt", "--to-map", "pad.json", *known)
+    run("verify", "s.pt")
+    for stored in ("stored.safetensors", "s.pt"):
+        assert "equal" in run("diff", stored, "logical.safetensors", "--map", "pad.json", *known)
+    run("gather", "stored.safetensors", "-o", "l.safetensors", "--map", "pad.json", *known)
+    assert read(WORK / "l.safetensors") == {"embed": embed, "conv": conv}
+    assert "needs 'vocab'" in run("digest", "stored.safetensors", "--map", "pad.json", expect=2)
+    for name, place in (("tok", 17), ("head", 2)):  # Padding, and a replica.
+        wrong = {each: (shape, list(values)) for each, (shape, values) in read(WORK / "stored.safetensors").items()}
+        wrong[name][1][place] += 1
+        write(WORK / "wrong.safetensors", wrong)
+        message = run("gather", "wrong.safetensors", "-o", "x.safetensors", "--map", "pad.json", *known, expect=4)
+        assert ("padding of 'tok' is not zero" if name == "tok" else "replicas of 'embed' differ") in message, message
+        assert not (WORK / "x.safetensors").exists()
+
+
+def check_names():
+    """What no rule matches, what two match, and rules that match nothing."""
+    write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
+    a = {"id": "a", "logical": "x.{i}", "stored": "a.{i}"}
+    document("one.json", rules=[a])
+    assert "tensor 'b'" in run("digest", "two.safetensors", "--map", "one.json", expect=2).replace("tensors 'b'", "tensor 'b'")
+    assert "x.0" in run("digest", "two.safetensors", "--map", "one.json", "--exclude", "b")
+    assert "unmatched b" in run("map", "check", "one.json", "two.safetensors", expect=1)
+    document("copy.json", rules=[a], strict={"unmatched": "copy"})
+    assert "x.0" in run("digest", "two.safetensors", "--map", "copy.json")
+    document("both.json", rules=[a, {"id": "again", "logical": "y.{i}", "stored": "a.{i}"}], strict={"unmatched": "copy"})
+    assert "rule 'a' and rule 'again'" in run("digest", "two.safetensors", "--map", "both.json", expect=2)
+    document("more.json", rules=[a, {"id": "unused", "logical": "c", "stored": "c"}], strict={"unmatched": "copy"})
+    assert "rule 'unused'" in run("digest", "two.safetensors", "--map", "more.json", expect=2)
+    document("same.json", rules=[{"id": "a", "logical": "b", "stored": "a.0"}], strict={"unmatched": "copy"})
+    assert "two stored tensors make 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
+    assert "has no variable 'z'" in run("digest", "two.safetensors", "--map", "copy.json", "--set", "z=1", expect=2)
+    assert "not a built-in map and not a file" in run("digest", "two.safetensors", "--map", "hf-v6", expect=2)
+    document("key.json", rules=[a], sorts=1)
+    assert "unknown key 'sorts'" in run("map", "show", "key.json", expect=2)
+    assert json.loads(run("map", "show", "hf-v5"))["name"] == "hf-v5"
+    assert "hf-v5" in run("map", "list")
+
+
+def check_ranks():
+    """Files of ranks for vLLM: columns of q, k and v a rank, with k and v repeated, and a padded vocabulary."""
+    heads, groups, head, hidden, ranks = 8, 2, 2, 3, 4
+    q, k, v = ([n * head, hidden] for n in (heads, groups, groups))
+    tensors = {"l.0.q": (q, numbers(q[0] * hidden)), "l.0.k": (k, numbers(k[0] * hidden)), "l.0.v": (v, numbers(v[0] * hidden)),
+               "l.0.o": ([hidden, 8], numbers(24)), "embed": ([5, hidden], numbers(15)), "norm": ([3], numbers(3))}
+    write(WORK / "qkv.safetensors", tensors)
+    cut = [{"axis": "tp", "dim": 0}]
+    document("vllm.json", mesh={"tp": "ranks"}, vars={"kv": 2}, rules=[
+        {"logical": ["l.{l}.q", "l.{l}.k", "l.{l}.v"], "stored": "l.{l}.qkv", "shard": cut,
+         "concat": {"per_segment": True, "replicas": [1, "max(1, tp//kv)", "max(1, tp//kv)"]}},
+        {"match": r".*\.o", "shard": [{"axis": "tp", "dim": 1}]}, {"match": "norm"},
+        {"logical": "embed", "stored": "embed", "pad": {"to": "ceil_to(n, 8)"}, "shard": cut}])
+    run("split", "qkv.safetensors", "-o", "served", "--to", "vllm", "--to-map", "vllm.json", "--ranks", ranks)
+    files = sorted(path.name for path in (WORK / "served").iterdir())
+    assert files == [f"model-rank-{rank}-part-0.safetensors" for rank in range(ranks)], files
+    part = lambda name, n, of: rows(tensors[name])[len(rows(tensors[name])) // of * n:len(rows(tensors[name])) // of * (n + 1)]
+    padded = rows(tensors["embed"]) + [[0] * hidden] * 3
+    for rank in range(ranks):
+        assert read(WORK / "served" / files[rank]) == {
+            "l.0.qkv": of_rows(part("l.0.q", rank, 4) + part("l.0.k", rank // 2, 2) + part("l.0.v", rank // 2, 2)),
+            "l.0.o": of_rows([row[rank * 2:rank * 2 + 2] for row in rows(tensors["l.0.o"])]),
+            "norm": tensors["norm"], "embed": of_rows(padded[rank * 2:rank * 2 + 2])}, rank
+    assert "without a model map" in run("split", "qkv.safetensors", "-o", "x", "--to", "vllm", "--ranks", "2", expect=2)
+    run("split", "qkv.safetensors", "-o", "x", "--to", "dcp", "--to-map", "vllm.json", "--ranks", "2", expect=8)
+    assert "evenly" in run("split", "qkv.safetensors", "-o", "x", "--to", "vllm", "--to-map", "vllm.json", "--ranks", "3", expect=2)
+
+
+for check in (check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks):
+    check()
