@@ -40,20 +40,6 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
   return numbers;
 }
 
-/// The config.json of --hf-ref, else the one that lies in the source's folder; empty where there is none.
-std::string find_config(const Session& session, const MapNumbers& numbers, const OpenSource& source) {
-  if (!numbers.hf_ref.empty()) {
-    const std::string path = join_path(numbers.hf_ref, std::string(kConfig));
-    if (is_file(session, path)) return path;
-    throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
-  }
-  for (const std::string& path : source.paths) {
-    const std::string config = join_path(path, std::string(kConfig));
-    if (is_file(session, config)) return config;
-  }
-  return {};
-}
-
 std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view name) {
   const std::string wanted = std::string(kArguments) + std::string(name);
   const auto object = std::ranges::find(catalog.objects, wanted, &Object::name);
@@ -65,6 +51,19 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
 }
 
 }  // namespace
+
+std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+  if (!numbers.hf_ref.empty()) {
+    const std::string path = join_path(numbers.hf_ref, std::string(kConfig));
+    if (is_file(session, path)) return path;
+    throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
+  }
+  for (const std::string& path : sources) {
+    const std::string config = join_path(path, std::string(kConfig));
+    if (is_file(session, config)) return config;
+  }
+  return {};
+}
 
 std::int64_t ranks_of(const Catalog& catalog) {
   const auto is_of_a_rank = [](const Tensor& tensor) { return tensor.rank >= 0; };
@@ -86,7 +85,7 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   MapDocument document = parse_map_document(read_map_text(session, name), name);
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
-  inputs.config_file = find_config(session, numbers, source);
+  inputs.config_file = find_config(session, numbers, source.paths);
   if (!inputs.config_file.empty()) inputs.config = read_text(session, inputs.config_file);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });

@@ -74,6 +74,21 @@ std::string state_layout(const Options& options) {
                                                                                                 // target's.
 }
 
+/// Of remedies that say which ranks there are.
+std::string advice_on_launch(const Suggestion& suggestion) {
+  switch (suggestion.remedy) {
+    case Remedy::kIgnoreLauncher:
+      return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
+    case Remedy::kNameLauncher:
+      return "name the launcher whose variables count with --launcher";
+    case Remedy::kNameRendezvous:
+      return "say where rank 0 can be reached: --rdzv HOST:PORT";
+    default:
+      return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT",
+                         suggestion.argument.empty() ? "R" : suggestion.argument);
+  }
+}
+
 /// An imperative.
 std::string advice(const Suggestion& suggestion, const Options& options) {
   const std::string& argument = suggestion.argument;
@@ -119,13 +134,10 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kUseBackend:
       return "add --backend " + or_word("NAME");
     case Remedy::kIgnoreLauncher:
-      return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
     case Remedy::kNameLauncher:
-      return "name the launcher whose variables count with --launcher";
     case Remedy::kNameRendezvous:
-      return "say where rank 0 can be reached: --rdzv HOST:PORT";
     case Remedy::kNameRank:
-      return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", or_word("R"));
+      return advice_on_launch(suggestion);
     case Remedy::kNameLike:
       return "name another checkpoint of the same job with --like CKPT";
     case Remedy::kNameReference:

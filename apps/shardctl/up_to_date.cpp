@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/shardctl/manifest_choice.h"
+#include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/verb.h"
 #include "apps/shardctl/versions.h"
 #include "libshard/core/error.h"
@@ -32,7 +33,8 @@ std::string options_text(const Options& options) {
                       options.target.rank_files ? static_cast<int>(*options.target.rank_files) : -1, names.keep_objects,
                       base_name(options.target.path));
   text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
-  text += lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
+  text += fmt::format("map {}\nto-map {}\n", options.source.map, options.target.map);
+  text += lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
   const ExportOptions& exporting = options.exporting;
   text += fmt::format("dtype {}\ncheck {}\n", exporting.dtype, !exporting.no_check);
   text += lines("include", exporting.names.include) + lines("exclude", exporting.names.exclude);
@@ -48,6 +50,12 @@ std::string options_digest(const Session& session, const Options& options) {
     if (!path.empty()) hasher.update(source_digest(identify_source(source_store(session), {path})));
     hasher.update("\n");
   }
+  for (const std::string& name : {options.source.map, options.target.map}) {
+    if (!name.empty()) hasher.update(read_map_text(session, name));
+    hasher.update("\n");
+  }
+  const std::string config = find_config(session, options.source.numbers, options.source.paths);
+  if (!config.empty()) hasher.update(source_digest(identify_source(source_store(session), {config})));
   return hasher.finish_hex();
 }
 

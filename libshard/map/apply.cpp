@@ -11,7 +11,6 @@
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
-#include "libshard/map/compose.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 
@@ -323,17 +322,10 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
     tensor.dtype = entry.dtype;
     tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
     tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
-    for (const Link& link : entry.links) {
-      const Tensor& stored = placed.tensors[placed_of[link.stored]];
-      if (link.is_whole) {
-        const std::span<const Chunk> chunks = placed.chunks_of(stored);
-        target.chunks.insert(target.chunks.end(), chunks.begin(), chunks.end());
-      } else {
-        append_chunks(placed, stored, link.box, *target.arena, target.chunks);
-      }
-    }
+    append_linked(
+        placed, entry.links, [&](std::uint32_t index) -> const Tensor& { return placed.tensors[placed_of[index]]; },
+        *target.arena, target.chunks);
     tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
-    sort_chunks(placed, std::span(target.chunks).subspan(tensor.first_chunk));
     target.tensors.push_back(tensor);
   }
   return target;

@@ -12,6 +12,7 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/selection.h"
+#include "libshard/map/compose.h"
 #include "libshard/map/model_map.h"
 #include "libshard/map/rule_parts.h"
 
@@ -53,12 +54,6 @@ class AppliedMap {
 
  private:
   friend class Applying;
-  /// A box of a stored tensor; of tensors that stay as they are all of it.
-  struct Link {
-    std::uint32_t stored = 0;
-    bool is_whole = false;
-    MapBox box{};
-  };
   /// A logical tensor, or padding.
   struct Entry {
     std::string_view name;
@@ -66,7 +61,7 @@ class AppliedMap {
     DType dtype{};
     std::uint32_t source = 0;  ///< In the source catalog; of paddings their number.
     bool is_padding = false;
-    std::vector<Link> links{};
+    std::vector<MapLink> links{};
   };
 
   Catalog stored_;

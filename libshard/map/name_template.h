@@ -1,5 +1,5 @@
 /// \file
-/// NameTemplate: a name with placeholders, `model.layers.{l}.mlp.up_proj.weight`. Inside libshard/map only.
+/// NameTemplate: a name with placeholders, `model.layers.{l}.mlp.up_proj.weight`.
 #pragma once
 
 #include <span>

@@ -1,6 +1,5 @@
 /// \file
-/// The index arithmetic of one rule: which boxes of its logical tensors one rank stores where. Inside libshard/map
-/// only.
+/// The index arithmetic of one rule: which boxes of its logical tensors one rank stores where.
 ///
 /// Along each dimension a stored tensor is a list of *runs*: logical positions [logical, logical + length) of a segment
 /// lie at local positions local, local + step, ... What no run covers is padding. A stored tensor's boxes are the

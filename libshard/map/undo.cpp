@@ -9,7 +9,6 @@
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
-#include "libshard/map/compose.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 
@@ -200,10 +199,8 @@ class Undoing {
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
     check_same(tensor, part, group, tensors);
     for (const MapBox& box : part.boxes) {
-      std::vector<UndoneMap::Link>& links = made_.entries_[base + box.member].links;
-      const auto is_same = [&](const UndoneMap::Link& link) {
-        return link.stored == index && link.box.offsets == box.offsets;
-      };
+      std::vector<MapLink>& links = made_.entries_[base + box.member].links;
+      const auto is_same = [&](const MapLink& link) { return link.stored == index && link.box.offsets == box.offsets; };
       if (tensor.rank < 0 && rank > 0 && std::ranges::any_of(links, is_same)) continue;  // What all ranks hold alike.
       made_.arena_->charge(Charge::kChunks);
       links.push_back({.stored = index, .box = box});
@@ -272,17 +269,8 @@ UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
 }
 
 void UndoneMap::append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const {
-  const std::size_t begin = out.size();
-  for (const Link& link : entry.links) {
-    const Tensor& tensor = stored.tensors[link.stored];
-    if (link.is_whole) {
-      const std::span<const Chunk> chunks = stored.chunks_of(tensor);
-      out.insert(out.end(), chunks.begin(), chunks.end());
-    } else {
-      append_chunks(stored, tensor, link.box, arena, out);
-    }
-  }
-  sort_chunks(stored, std::span(out).subspan(begin));
+  append_linked(
+      stored, entry.links, [&](std::uint32_t index) -> const Tensor& { return stored.tensors[index]; }, arena, out);
 }
 
 Catalog UndoneMap::make_catalog(const Catalog& stored) const {
@@ -329,7 +317,7 @@ void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> te
 std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {
   std::vector<std::uint32_t> stored;
   for (const std::uint32_t tensor : tensors) {
-    for (const Link& link : entries_[tensor].links) stored.push_back(link.stored);
+    for (const MapLink& link : entries_[tensor].links) stored.push_back(link.stored);
   }
   std::ranges::sort(stored);
   const auto repeated = std::ranges::unique(stored);

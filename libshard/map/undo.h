@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/map/compose.h"
 #include "libshard/map/model_map.h"
 #include "libshard/map/rule_parts.h"
 
@@ -50,12 +51,6 @@ class UndoneMap {
 
  private:
   friend class Undoing;
-  /// A box of a stored tensor; of tensors that stay as they are all of it.
-  struct Link {
-    std::uint32_t stored;
-    bool is_whole = false;
-    MapBox box{};
-  };
   struct Entry {
     std::string_view name;
     Path path;
@@ -64,7 +59,7 @@ class UndoneMap {
     std::int32_t rank = -1;
     bool is_alias = false;
     bool compares_replicas = true;
-    std::vector<Link> links;
+    std::vector<MapLink> links;
   };
   void append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const;
 
