@@ -71,15 +71,16 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
                                          const OpenSource& source) {
   const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
-  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout,
-                                  options.source.numbers.hf_ref}) {
+  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
     if (!path.empty()) sources.push_back(path);
-  }
-  if (verb.exported != nullptr) {
-    for (const std::string& name : verb.exported->copied) sources.push_back(join_path(verb.exported->reference, name));
   }
   for (const std::string& map : {options.source.map, target.map}) {
     if (!map.empty() && find_builtin_map(map) == nullptr) sources.push_back(map);
+  }
+  const std::string& reference = options.source.numbers.hf_ref;
+  if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
+  if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.
+    for (const std::string& name : verb.exported->copied) sources.push_back(join_path(reference, name));
   }
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }

@@ -19,13 +19,16 @@ std::vector<Verb> verbs() {
           {"split", {"split", "/in/model.safetensors", "--ranks", "2"}, "/out/new"},
           {"split_into_files", {"split", "/in/model.safetensors", "--shards", "2"}, "/out/new"},
           {"reshard", {"reshard", "/in/ckpt", "--ranks", "3", "--dim", "1"}, "/out/new"},
-          {"convert", {"convert", "/in/ckpt"}, "/out/new.safetensors"}};
+          {"convert", {"convert", "/in/ckpt"}, "/out/new.safetensors"},
+          {"export", {"export", "/in/model.safetensors", "--hf-ref", "/in/hub"}, "/out/new"}};
 }
 
-/// A world with a safetensors file, a dcp folder made of it, and optionally an old DST.
+/// A world with a safetensors file, a dcp folder made of it, a model's config, and optionally an old DST.
 std::unique_ptr<World> make_world(const Verb& verb, bool with_old) {
   auto world = std::make_unique<World>();
   world->put("/in/model.safetensors", small_model());
+  world->put("/in/hub/config.json", R"({"tie_word_embeddings": true})");
+  world->put("/in/hub/tokenizer.json", "{}");
   world->put("/out/keep", "");
   EXPECT_EQ(world->run({"split", "/in/model.safetensors", "-o", "/in/ckpt", "--ranks", "2", "-q"}), 0) << world->err;
   if (with_old) world->put(verb.destination, "old");
