@@ -23,7 +23,9 @@ class JournalTest : public ::testing::Test {
     sources_.push_back(storage);
   }
 
-  JournalHead head() const { return {{3, 1 << 20}, {"1.0", {{"a", 5, 9, "ee"}, {"b", 6, 9, "ff"}}, "one file", "12ab"}}; }
+  JournalHead head() const {
+    return {{3, 1 << 20}, {"1.0", {{"a", 5, 9, "ee"}, {"b", 6, 9, "ff"}}, "one file", "12ab"}};
+  }
 
   std::unique_ptr<Journal> journal(const std::string& note = "/note") {
     return std::make_unique<Journal>(head(), [this, note] { return disk_->create(note); });
