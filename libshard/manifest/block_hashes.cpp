@@ -68,7 +68,8 @@ void BlockHashes::keep_early(std::int64_t block, Begun& begun, std::int64_t begi
   auto& early = begun.early;
   const auto after = early.lower_bound(begin);
   const auto before = after == early.begin() ? early.end() : std::prev(after);
-  const bool is_twice = (after != early.end() && after->first < end) || (before != early.end() && before->second > begin);
+  const bool is_twice =
+      (after != early.end() && after->first < end) || (before != early.end() && before->second > begin);
   if (is_twice || early.size() == kMostEarly) {
     lose(block);
     return;

@@ -17,11 +17,11 @@
 
 namespace shard {
 
-/// Bytes of a block may come in any pieces and in nearly any order. A piece whose turn it is, because what stands before
-/// it in the block is hashed, is hashed as it comes. One that comes early is read back, from the page cache as a rule,
-/// when its turn comes. A block of which a piece comes twice, or never (a clone, a hole), or of which very many come
-/// early, is not known in the end and must be read back. Threads: any may add.
-/// Memory: a hash in hexadecimal and a byte for each block, 600 bytes for each that is begun, and at most 64 spans of it.
+/// Bytes of a block may come in any pieces and in nearly any order. A piece whose turn it is, because what stands
+/// before it in the block is hashed, is hashed as it comes. One that comes early is read back, from the page cache as a
+/// rule, when its turn comes. A block of which a piece comes twice, or never (a clone, a hole), or of which very many
+/// come early, is not known in the end and must be read back. Threads: any may add. Memory: a hash in hexadecimal and a
+/// byte for each block, 600 bytes for each that is begun, and at most 64 spans of it.
 class BlockHashes {
  public:
   BlockHashes(std::int64_t bytes, HashAlgorithm algorithm);
@@ -45,8 +45,8 @@ class BlockHashes {
     kLost,  ///< Must be read back.
     kDone,
   };
-  /// Invariant: what lies before `end` is hashed, or is being hashed by the one thread for which is_busy stands; what is
-  /// in `early` is written and begins behind `end`, or at it while is_busy.
+  /// Invariant: what lies before `end` is hashed, or is being hashed by the one thread for which is_busy stands; what
+  /// is in `early` is written and begins behind `end`, or at it while is_busy.
   struct Begun {
     Begun(std::int64_t from, HashAlgorithm algorithm) : end(from), hasher(algorithm) {}
     std::int64_t end;

@@ -8,6 +8,7 @@ from jobs import Case
 
 CALL = re.compile(r"^(\d+) +(\w+)\((.*)$")
 BEGIN = "rt_sigaction(SIGPIPE"  # What main does first; the loader is done.
+LOADED = re.compile(r"\.so\b")   # But for plug-ins.
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def traced(case: Case, *options: str) -> list[Call]:
         if thread != main:
             continue
         counts[name] = counts.get(name, 0) + 1
-        if has_begun:
+        if has_begun and not LOADED.search(text):
             calls.append(Call(name, counts[name], text))
     log.unlink()
     return calls

@@ -1,7 +1,7 @@
 """Power cuts, by root: the job is killed at a border between system calls, its file system is shut down without a flush of
 its log, and mounted again. What stands at the destination is what stood there, or the whole output; after exit 0 the latter.
 
-    power_cut.py SHARDCTL [--long] [--job WORD]
+    power_cut.py SHARDCTL [--long] [--job WORD] [--fs ext4|xfs]
 
 On ext4 and XFS, each on a loop device. The source lies elsewhere. Without --long a few borders of two jobs.
 """
@@ -59,6 +59,7 @@ def main() -> int:
     options.add_argument("tool")
     options.add_argument("--long", action="store_true")
     options.add_argument("--job", default="")
+    options.add_argument("--fs", default="")
     chosen = options.parse_args()
     if reason := can_mount():
         print(f"skipped: cannot mount file systems: {reason}")
@@ -71,6 +72,8 @@ def main() -> int:
         of_large = [job for job in large.jobs if job.name in ("convert torch", "gather folder")]
         of_small = [job for job in small.jobs if chosen.long or job.name in ("split safetensors", "convert safetensors")]
         for kind, mebibytes in ("ext4", 64), ("xfs", 320):
+            if chosen.fs not in ("", kind):
+                continue
             if shutil.which(f"mkfs.{kind}") is None:
                 print(f"without {kind}: no mkfs.{kind}")
                 continue

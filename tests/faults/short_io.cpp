@@ -1,5 +1,5 @@
-// Preloaded into the program under test: positioned reads and writes are done in part, and every few are interrupted, as
-// the kernel may at any time. SHORT_IO_SEED chooses how. Only calls of more than one byte are cut.
+// Preloaded into the program under test: positioned reads and writes are done in part, and every few are interrupted,
+// as the kernel may at any time. SHORT_IO_SEED chooses how. Only calls of more than one byte are cut.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -17,7 +17,8 @@ StatedFiles state(const fuzz::InputFiles& files, const std::string& name) {
   stated.store = &files;
   stated.folder = "/in";
   const std::int64_t bytes = files.status("/in/" + name).bytes;
-  stated.manifest.files.push_back({name, bytes, std::string(block_count(bytes) * hex_digits(stated.manifest.algorithm), '0')});
+  stated.manifest.files.push_back(
+      {name, bytes, std::string(block_count(bytes) * hex_digits(stated.manifest.algorithm), '0')});
   return stated;
 }
 
@@ -49,8 +50,8 @@ void verify(const Format& format, fuzz::InputFiles& files, const std::string& pa
 
 }  // namespace
 
-// Verifies a file of torch (0), one of safetensors (1), a folder of dcp with one item (2); with 4 added a manifest states
-// wrong hashes of it.
+// Verifies a file of torch (0), one of safetensors (1), a folder of dcp with one item (2); with 4 added a manifest
+// states wrong hashes of it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   std::string_view input = fuzz::as_text(data + 1, size - 1);

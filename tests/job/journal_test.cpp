@@ -23,7 +23,9 @@ class JournalTest : public ::testing::Test {
     sources_.push_back(storage);
   }
 
-  JournalHead head() const { return {{3, 1 << 20}, {"1.0", {"a: 5 bytes", "b: 6 bytes"}, "one file", "12ab"}}; }
+  JournalHead head() const {
+    return {{3, 1 << 20}, {"1.0", {{"a", 5, 9, "ee"}, {"b", 6, 9, "ff"}}, "one file", "12ab"}};
+  }
 
   std::unique_ptr<Journal> journal(const std::string& note = "/note") {
     return std::make_unique<Journal>(head(), [this, note] { return disk_->create(note); });
@@ -150,7 +152,9 @@ TEST_F(JournalTest, SaysInWhatJobsDiffer) {
   };
   EXPECT_THAT(text([](JobIdentity&) {}), "");
   EXPECT_THAT(text([](JobIdentity& job) { job.version = "2.0"; }), HasSubstr("another version"));
-  EXPECT_THAT(text([](JobIdentity& job) { job.source[1] = "b: 7 bytes"; }), HasSubstr("source"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.source[1].bytes = 7; }), HasSubstr("source"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.source[0].modified_ns = 8; }), HasSubstr("source"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.source[0].ends = "fe"; }), HasSubstr("source"));
   EXPECT_THAT(text([](JobIdentity& job) { job.source.pop_back(); }), HasSubstr("source"));
   EXPECT_THAT(text([](JobIdentity& job) { job.target = "two files"; }), HasSubstr("something else"));
   EXPECT_THAT(text([](JobIdentity& job) { job.plan = "34cd"; }), HasSubstr("another way"));
