@@ -20,15 +20,15 @@ def has_h5py() -> bool:
     return PYTHON is not None and subprocess.run([PYTHON, "-c", "import h5py"], capture_output=True).returncode == 0
 
 
-def family(what: str, function: str, first: int) -> Family:
-    return Family("hdf5", what, first, made(function))
+def family(what: str, function: str, first: int, most: int = Family.most) -> Family:
+    return Family("hdf5", what, first, made(function), most=most)
 
 
 FAMILIES = [
     family("datasets", "datasets", 500),
     family("chunks", "chunks", 2000),
     family("deflated chunks", "deflated_chunks", 500),
-    family("attributes", "attributes", 1000),
+    family("attributes", "attributes", 1000, most=8000),  # libhdf5 walks over all others to find one: tests/RESULTS.md.
     family("elements of an attribute", "attribute_elements", 1000),
     family("strings", "strings", 2000),
     family("nesting", "nesting", 64),
