@@ -39,6 +39,8 @@ struct OpenOptions {
   /// For repair: another checkpoint of the same job and format, where the source's own metadata does not say which
   /// tensor is which. Null: there is none.
   const Source* like = nullptr;
+  /// Plain tensors in files of ranks are each rank's own: a model map will say how they fit together.
+  bool own_tensors = false;
   const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
 };
 
