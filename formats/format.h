@@ -41,6 +41,8 @@ struct OpenOptions {
   /// tensor is which. Null: there is none.
   const Source* like = nullptr;
   Weights weights = Weights::kMasters;  ///< For formats that have both.
+  /// Plain tensors in files of ranks are each rank's own: a model map will say how they fit together.
+  bool own_tensors = false;
   const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
 };
 

@@ -87,7 +87,9 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
 
 int check_map_on(Session& session, const Options& options) {
   Log log(session);
-  const OpenSource source = open_source(session, options.source, log, {.metadata_only = true});
+  SourceOptions named = options.source;
+  named.map = options.map.name;
+  const OpenSource source = open_source(session, named, log, {.metadata_only = true, .keeps_map = true});
   const ModelMap map =
       choose_map(session, options.map.name, options.source.numbers, source, ranks_of(source.catalog()));
   const bool copies = map.document().copies_unmatched;

@@ -80,6 +80,10 @@ std::string read_map_text(const Session& session, const std::string& name) {
       .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
 }
 
+bool has_mesh(const Session& session, const std::string& name) {
+  return !parse_map_document(read_map_text(session, name), name).mesh.empty();
+}
+
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, std::int64_t ranks) {
   MapDocument document = parse_map_document(read_map_text(session, name), name);

@@ -163,12 +163,13 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
     opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.layout));
     how.layout = opened.layout.get();
   }
+  if (!options.map.empty()) how.own_tensors = has_mesh(session, options.map);
   how.salvage = wishes.salvage;
   how.like = wishes.like;
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
   if (wishes.salvage != nullptr) opened.reader = without_losses(std::move(opened.reader), *wishes.salvage);
-  if (!options.map.empty()) undo_map(session, options, wishes.selection, opened, log);
+  if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));

@@ -61,7 +61,7 @@ class RankSettler {
 
   /// Process groups and documents say it; meshes say how many at least.
   std::int64_t find_world_size() {
-    std::int64_t world_size = layout_ranks();
+    std::int64_t world_size = check_.counts_files ? std::ssize(files_) : layout_ranks();
     const RankFile* teller = nullptr;
     for (const RankFile& file : files_) {
       if (file.is_exact && (teller == nullptr || !teller->is_exact)) {

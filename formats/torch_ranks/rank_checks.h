@@ -17,6 +17,7 @@ struct RankCheck {
   std::vector<std::string> names;      ///< The files' names as given, by RankFile::number.
   const MeshLayout* layout = nullptr;  ///< How plain slices were cut, or null.
   std::optional<std::int64_t> ranks_expected;
+  bool counts_files = false;  ///< Nothing but the number of files says how many ranks there are.
 };
 
 /// Gives every file its rank (by its content, else a layout's files.path, else the only number that differs between the

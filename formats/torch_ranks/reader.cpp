@@ -38,14 +38,15 @@ class RanksReader final : public Reader {
     catalog_.format_version = files_.version(ranks.front().number);
     std::optional<MeshLayout> read;
     const MeshLayout* layout = nullptr;
-    if (std::ranges::none_of(ranks, &RankFile::is_sharded)) {
+    const bool is_plain = std::ranges::none_of(ranks, &RankFile::is_sharded);
+    if (is_plain && !options.own_tensors) {
       check_names(ranks);
       layout = find_layout(*source.store, options, read);
     }
-    settle(ranks, {source_.names, layout, options.ranks_expected});
+    settle(ranks, {source_.names, layout, options.ranks_expected, is_plain && options.own_tensors});
     if (ranks.empty()) return;
     merge(catalog_, files_, ranks, layout, findings_);
-    catalog_.rank_files = kind_of(ranks, layout);
+    catalog_.rank_files = is_plain ? RankFiles::kPlain : kind_of(ranks, layout);
     validate_catalog(catalog_, findings_);
   }
 

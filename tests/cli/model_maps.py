@@ -227,5 +227,24 @@ def check_ranks():
     assert "evenly" in run("split", "qkv.safetensors", "-o", "x", "--to", "vllm", "--to-map", "vllm.json", "--ranks", "3", expect=2)
 
 
-for check in (check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks):
+def check_files_of_ranks():
+    """Files that hold plain slices, a tensor that is equal on all ranks among them."""
+    halves = [8, 3], numbers(24)
+    source = rows(halves)
+    pairs = of_rows([source[h * 4 + j * 2 + k] for h in range(2) for k in range(2) for j in range(2)])
+    write(WORK / "whole.safetensors", {"wq": pairs, "bias": ([7], numbers(7)), "same": ([4], [5] * 4)})
+    run("split", "whole.safetensors", "-o", "ranks", "--to", "torch-ranks", "--as", "plain", "--ranks", "2")
+    cut = [{"axis": "mp", "dim": 0, "split": "chunk"}]
+    document("ranks.json", mesh={"mp": "ranks"}, rules=[
+        {"logical": "q", "stored": "wq", "permute": "rope_half_to_pairs(2)", "shard": cut}, {"match": "bias|same", "shard": cut}])
+    expected = {**read(WORK / "whole.safetensors"), "q": halves}
+    del expected["wq"]
+    run("gather", "ranks", "-o", "undone.safetensors", "--map", "ranks.json")
+    assert read(WORK / "undone.safetensors") == expected
+    run("map", "check", "ranks.json", "ranks")
+    (WORK / "ranks/layout.json").unlink()
+    run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
+
+
+for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks):
     check()
