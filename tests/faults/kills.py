@@ -73,7 +73,7 @@ def kill_at_random(world: World, job: Job, seed: int, seconds: float) -> str:
     """One job, killed up to three times with --resume or without, then left to end."""
     chance = random.Random(seed)
     case = Case(world, job, chance.random() < 0.5)
-    killed = 0
+    may_leave = False  # What a kill left, or an interrupted run with --resume.
     for _ in range(chance.randint(1, 3)):
         options = chance.choice(([], ["--resume"])) + chance.choice(([], ["--local-ranks", "2"]) if job.line[0] != "repair" else ([],))
         process = subprocess.Popen([*case.line(*options)], cwd=world.source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -83,10 +83,10 @@ def kill_at_random(world: World, job: Job, seed: int, seconds: float) -> str:
         code = process.wait()
         kill_at_random.kills += code == -signal.SIGKILL
         # A signal that comes before main has begun ends the process in the plain way.
-        if how != signal.SIGKILL and (code not in (0, 128 + how, -how) or ("--resume" not in options and killed == 0 and case.left())):
+        may_leave = may_leave or how == signal.SIGKILL or "--resume" in options
+        if how != signal.SIGKILL and (code not in (0, 128 + how, -how) or (case.left() and not may_leave)):
             return f"{job.name}: {how.name} at random (seed {seed}): exit {code}, left {case.left()}"
-        killed += how == signal.SIGKILL
-        if case.problem_after_kill() or code == 0:
+        if case.problem_after_kill() or case.output() == job.wanted:
             break
     problem = check(case, chance.choice(([], ["--resume"])), f"killed at random (seed {seed})", code)
     case.remove()

@@ -48,6 +48,13 @@ class Image:
             file.truncate(mebibytes * MIB)
         run(*{"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f")}[kind], self.file)
 
+    def can_mount(self) -> bool:
+        """Whether the kernel knows the options; then it is not mounted."""
+        done = run("mount", "-o", ",".join(["loop", *self.options]), self.file, self.at, code=None)
+        if done.returncode == 0:
+            self.unmount()
+        return done.returncode == 0
+
     def mount(self) -> None:
         run("mount", "-o", ",".join(["loop", *self.options]), self.file, self.at)
 

@@ -11,14 +11,15 @@ namespace {
 
 using namespace shard;
 
-/// A manifest whose files and blocks are what `files` hold, but for one block of which it states something else.
+/// A manifest that states hashes of zeros, which no block has.
 StatedFiles state(const fuzz::InputFiles& files, const std::string& name) {
   StatedFiles stated;
   stated.store = &files;
   stated.folder = "/in";
   const std::int64_t bytes = files.status("/in/" + name).bytes;
   stated.manifest.files.push_back(
-      {name, bytes, std::string(block_count(bytes) * hex_digits(stated.manifest.algorithm), '0')});
+      {name, bytes,
+       std::string(static_cast<std::size_t>(block_count(bytes)) * hex_digits(stated.manifest.algorithm), '0')});
   return stated;
 }
 
