@@ -1,8 +1,10 @@
 // Runs the conformance suite of groups as one rank of a job: group_program BACKEND [CHECK|heavy]. The launcher is
 // detected as shardctl detects it. Of the checks that break the group it runs CHECK alone, or none; heavy ones only if
-// asked to. Prints a line per check on rank 0; exits 0 when all passed here, 1 otherwise.
+// asked to. Prints a line per check on rank 0, and on each rank that must see the break where CHECK breaks the group: the
+// first that ends may take the others with it. Exits 0 when all passed here, 1 otherwise.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -17,6 +19,11 @@ bool is_wanted(const shard::testing::GroupCheck& check, std::string_view what) {
   return check.is_heavy ? what == "heavy" : what.empty() || what == "heavy";
 }
 
+/// The last rank is the one that breaks the group.
+bool tells(const shard::testing::GroupCheck& check, const shard::Group& group) {
+  return group.rank() == 0 || (check.breaks && group.rank() < group.size() - 1);
+}
+
 int run(const std::string& backend, std::string_view what) {
   const shard::Launch launch = shard::detect_launch({}, shard::process_environment());
   std::unique_ptr<shard::Group> opened;
@@ -26,7 +33,8 @@ int run(const std::string& backend, std::string_view what) {
   for (const shard::testing::GroupCheck& check : shard::testing::group_checks()) {
     if (!is_wanted(check, what)) continue;
     check.run(group);
-    if (group.rank() == 0) fmt::print("{} {} ranks: {}\n", backend, group.size(), check.name);
+    if (tells(check, group)) fmt::print("{} {} ranks: {}\n", backend, group.size(), check.name);
+    std::fflush(stdout);
   }
   return 0;
 }
