@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <map>
 #include <utility>
 
@@ -39,6 +41,16 @@ const at::Tensor& tensor_of(const std::map<Sizes, at::Tensor>& own, const ShardM
   SHARD_CHECK(found != own.end() && found->second.sizes() == at::IntArrayRef(shard.shard_sizes),
               "This rank has no local shard for ", shard);
   return found->second;
+}
+
+/// Asks for large pages under memory that is about to be written: new memory costs more in faults of small pages than
+/// in copies. Only a hint: where the system does not follow it, or the memory has its pages, nothing changes.
+void ask_for_large_pages(const at::Tensor& tensor) {
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kWorthIt = 16 << 20;
+  if (!tensor.is_cpu() || tensor.storage().nbytes() < kWorthIt) return;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.storage().data()) + kPage - 1) / kPage * kPage;
+  ::madvise(reinterpret_cast<void*>(begin), tensor.storage().nbytes() - kPage, MADV_HUGEPAGE);
 }
 
 /// `out` is undefined but on the destination.
@@ -88,6 +100,7 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
     SHARD_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
                       group->size());
     check_out(out, is_destination, dst, sizes());
+    if (is_destination) ask_for_large_pages(*out);
     return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
   });
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/device_text.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard {
@@ -133,7 +134,7 @@ ShardedTensor ShardedTensor::to(const ToOptions& options) const {
 
 ShardedTensor ShardedTensor::to(at::ScalarType dtype) const { return to(ToOptions{.dtype = dtype}); }
 ShardedTensor ShardedTensor::to(at::Device device) const { return to(ToOptions{.device = device}); }
-ShardedTensor ShardedTensor::to(const char* device) const { return to(at::Device(device)); }
+ShardedTensor ShardedTensor::to(const char* device) const { return to(device_named(device)); }
 ShardedTensor ShardedTensor::to(int cuda_index) const {
   return to(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(cuda_index)));
 }

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/device_text.h"
 
 namespace shard {
 
@@ -33,6 +34,14 @@ std::optional<int> rank_of(std::string_view worker) {
 
 }  // namespace
 
+c10::Device device_named(const std::string& text) {
+  try {
+    return c10::Device(text);
+  } catch (const c10::Error& error) {
+    throw c10::Error(error.msg());
+  }
+}
+
 RemoteDevice::RemoteDevice(std::string_view text) {
   const auto check = [&](bool fits) {
     SHARD_CHECK_VALUE(fits, "Could not parse remote_device: ", text,
@@ -43,7 +52,7 @@ RemoteDevice::RemoteDevice(std::string_view text) {
   const std::string worker(text.substr(0, slash));
   if (slash != std::string_view::npos) {
     check(!worker.empty());
-    device_ = c10::Device(std::string(text.substr(slash + 1)));
+    device_ = device_named(std::string(text.substr(slash + 1)));
   } else if (const auto device = local_device(worker)) {
     device_ = *device;
     return;

@@ -60,6 +60,47 @@ TEST_F(Checkpoint, NamesWhatNobodyAskedFor) {
   }
 }
 
+TEST_F(Checkpoint, NamesNothingThatOtherRanksAloneHave) {
+  as_ranks(2, [&](int rank) {
+    const at::Tensor whole = content({4}, at::kFloat);
+    StateDict saved = state_of({{"w", value(cut(whole, chunk_spec(0, placements(2))))}});
+    if (rank == 1) saved.insert("extra", at::ones({2}));
+    if (rank == 0) std::filesystem::create_directory(path());
+    default_group()->group().barrier();
+    save_state_file(saved, path() + c10::str("/rank-", rank, ".pt"));
+    default_group()->group().barrier();
+    StateDict state = state_of({{"w", value(blank(whole, chunk_spec(0, placements(2))))}});
+    const std::vector<std::string> unexpected = checkpoint::load(state, path()).unexpected;
+    EXPECT_EQ(unexpected, rank == 1 ? std::vector<std::string>{"extra"} : std::vector<std::string>());
+  });
+}
+
+TEST_F(Checkpoint, RanksHaveTheirOwnOfTensorsThatDifferAndOthersNone) {
+  std::filesystem::create_directory(path());
+  as_ranks(2, [&](int rank) {
+    const ShardedTensor sharded = cut(content({4}, at::kFloat), chunk_spec(0, placements(2)));
+    save_state_file(state_of({{"w", value(sharded)}, {"own", at::full({2}, rank)}}),
+                    path() + c10::str("/rank-", rank, ".pt"));
+  });
+  const auto load = [&] {
+    StateDict state = state_of({{"own", at::full({2}, -1)}});
+    checkpoint::load(state, path());
+    EXPECT_TRUE(state["own"].toTensor().eq(default_group()->rank()).all().item<bool>());
+  };
+  as_ranks(2, [&](int) { load(); });
+  as_ranks(3, [&](int) { expect_error(ErrorCode::kInvalidArgument, "has several tensors 'own'", load); });
+}
+
+TEST_F(Checkpoint, HasNoEmptyDictsAndMissesNone) {
+  as_ranks(2, [&](int) {
+    checkpoint::save(state_of({{"w", at::ones({2})}}), path(), nullptr, as("dcp"));
+    const c10::impl::GenericDict nothing(c10::StringType::get(), c10::AnyType::get());
+    StateDict state = state_of({{"w", at::zeros({2})}, {"none", nothing}});
+    EXPECT_THAT(checkpoint::load(state, path()).missing, IsEmpty());
+    EXPECT_TRUE(state["none"].toGenericDict().empty());
+  });
+}
+
 struct Block : torch::nn::Module {
   Block()
       : first(register_module("first", torch::nn::Linear(4, 6))),
@@ -67,10 +108,16 @@ struct Block : torch::nn::Module {
   torch::nn::Linear first, second;
 };
 
+/// Ranks that are threads draw from one generator, in any order.
+void fill_alike(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& each : module.parameters()) each.copy_(at::arange(each.numel()).view(each.sizes()).add(each.dim()));
+}
+
 TEST_F(Checkpoint, FillsAModuleFromAPartOfIt) {
   as_ranks(2, [&](int) {
-    at::manual_seed(3);
     Block saved;
+    fill_alike(saved);
     checkpoint::save(state_dict(saved), path());
     torch::nn::Linear part(6, 2);
     shard_parameter(*part, "weight", part->weight, chunk_spec(1, placements(2)));

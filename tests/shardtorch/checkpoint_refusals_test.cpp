@@ -26,6 +26,22 @@ TEST_F(Checkpoint, RefusesPlainTensorsOfTwoShapes) {
   });
 }
 
+TEST_F(Checkpoint, RefusesPlainTensorsOfTwoDtypes) {
+  as_ranks(2, [&](int rank) {
+    const StateDict state = state_of({{"w", at::ones({2}, rank == 0 ? at::kFloat : at::kInt)}});
+    expect_error_of("w", ErrorCode::kInvalidArgument, "'w' has two dtypes", [&] { checkpoint::save(state, path()); });
+  });
+}
+
+TEST_F(Checkpoint, RefusesListsOfTensorsOfTwoLengths) {
+  as_ranks(2, [&](int rank) {
+    const std::vector<at::Tensor> list(static_cast<std::size_t>(2 - rank), at::ones({2}));
+    expect_error_of("l", ErrorCode::kInvalidArgument, "contradict", [&] {
+      checkpoint::save(state_of({{"l", list}}), path());
+    });
+  });
+}
+
 TEST_F(Checkpoint, RefusesATensorThatIsSomethingElseElsewhere) {
   as_ranks(2, [&](int rank) {
     const StateDict state = state_of({{"w", rank == 0 ? c10::IValue(at::ones({2})) : c10::IValue(1)}});

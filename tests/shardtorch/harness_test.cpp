@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "libshard/io/paths.h"
 #include "shardtorch/sharded_tensor/collectives.h"
@@ -74,8 +75,12 @@ SHARD_RANKS_TEST(Ranks, HN053_subtests_keep_the_ranks_together) {
 }
 
 SHARD_RANKS_TEST(Ranks, HN066_a_scope_has_a_group_of_all_ranks_and_leaves_none) {
-  const auto store = c10::make_intrusive<c10d::FileStore>(file_name() + ".port", world_size());
-  if (is_master()) store->set("port", std::to_string(create_tcp_store("localhost", 1)->getPort()));
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::FileStore>(file_name() + ".port", world_size());
+  if (is_master()) {
+    const auto found = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(create_tcp_store("localhost", 1));
+    store->set("port", std::to_string(found->getPort()));
+  }
   const std::string port = store->get_to_str("port");  // A free one.
   const EnvironmentGuard address("MASTER_ADDR", "elsewhere");
   {

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -162,6 +163,23 @@ TEST(HostLink, RanksMaySendAndTakeDifferentAmounts) {
   });
 }
 
+TEST(HostLink, ARoundMayEndInsideOfAnyTensor) {
+  constexpr std::int64_t kMost = 3 * kHalf / 16;  // Of a half, with one receiver, three quarters.
+  over_gloo(2, [](const ProcessGroup& group) {
+    const auto other = static_cast<std::size_t>(1 - group.rank());
+    const int own = group.rank(), theirs = 1 - own;
+    const at::Tensor first = at::zeros({kMost}, at::kInt), second = at::zeros({kMost / 6, 6}, at::kInt);
+    transfer(group, [&] {
+      Transfer plan(2, at::kInt);
+      plan.to[other] = {letter({kMost}, own, 0), letter({kMost / 6, 6}, own, 1)};
+      plan.from[other] = {first, second};
+      return plan;
+    });
+    EXPECT_TRUE(first.equal(letter({kMost}, theirs, 0)));
+    EXPECT_TRUE(second.equal(letter({kMost / 6, 6}, theirs, 1)));
+  });
+}
+
 TEST(HostLink, ViewsOfOneMemoryGoToThoseWhoTheyAreFor) {
   over_gloo(5, [](const ProcessGroup& group) {
     const at::Tensor real = at::arange(32.), square = at::complex(real, -real).view({2, 4, 4});
@@ -212,7 +230,8 @@ TEST(HostLink, WhatFailsInTheFirstRoundFailsOnAllRanksAndTheGroupLives) {
 }
 
 TEST(HostLink, WhatFailsLaterEndsTheMoveOnAllRanks) {
-  over_gloo(2, [](const ProcessGroup& group) {
+  std::latch ended(2);  // Until then no group is gone, which would end the other's wait too.
+  over_gloo(2, [&](const ProcessGroup& group) {
     const auto move = [&] {
       transfer(group, [&] {
         Transfer plan(2, at::kInt);
@@ -228,6 +247,7 @@ TEST(HostLink, WhatFailsLaterEndsTheMoveOnAllRanks) {
       expect_error(ErrorCode::kPeer, "lost or silent", move);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "nobody waits for the timeout";
+    ended.arrive_and_wait();
   });
 }
 

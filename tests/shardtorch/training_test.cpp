@@ -190,6 +190,10 @@ TEST_F(TrainingState, NamesWhatTheOptimizersAre) {
     const c10::impl::GenericDict group = dict().at("param_groups").toList().get(0).toGenericDict();
     EXPECT_EQ(group.at("lr").toDouble(), 0.5);
     EXPECT_EQ(group.at("params").toList().get(0).toStringRef(), "table.weight");
+    EXPECT_FALSE(group.at("decoupled_weight_decay").toBool());
+    const torch::optim::AdamW adamw(parallel::local_parameters(net));
+    const auto other = parallel::optimizer_state(net, adamw).toGenericDict().at("param_groups").toList().get(0);
+    EXPECT_TRUE(other.toGenericDict().at("decoupled_weight_decay").toBool());
   });
 }
 
