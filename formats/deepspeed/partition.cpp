@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "libshard/core/checked.h"
+
 namespace shard::deepspeed {
 
 std::optional<SlicedGroup> SlicedGroup::of(std::int64_t elements, std::int64_t ranks, std::int64_t alignment) {
   std::int64_t unit = 0, padded = 0;
   if (__builtin_mul_overflow(ranks, alignment, &unit)) return std::nullopt;
-  const std::int64_t units = elements / unit + (elements % unit == 0 ? 0 : 1);
+  const std::int64_t units = ceil_div(elements, unit);
   if (__builtin_mul_overflow(units, unit, &padded)) return std::nullopt;
   return SlicedGroup{elements, padded / ranks};
 }
@@ -27,7 +29,7 @@ std::vector<FlatRun> SlicedGroup::runs(std::int64_t offset, std::int64_t numel) 
   return all;
 }
 
-std::int64_t part_of(std::int64_t numel, std::int64_t ranks) { return numel / ranks + (numel % ranks == 0 ? 0 : 1); }
+std::int64_t part_of(std::int64_t numel, std::int64_t ranks) { return ceil_div(numel, ranks); }
 
 std::vector<FlatRun> runs_in_parts(std::int64_t numel, std::int64_t ranks, std::int64_t offset) {
   const std::int64_t part = part_of(numel, ranks);

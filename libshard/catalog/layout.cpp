@@ -27,8 +27,6 @@ std::int64_t length(const Runs& runs) {
                          [](std::int64_t sum, const Run& run) { return sum + run.end - run.begin; });
 }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
 /// Part `index` of `parts` of [0, n), as torch.chunk cuts.
 Run chunk_of(std::int64_t n, std::int64_t parts, std::int64_t index) {
   const std::int64_t size = ceil_div(n, parts);

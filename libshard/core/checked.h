@@ -24,6 +24,9 @@ std::int64_t checked_bytes(std::int64_t elements, DType dtype);
 /// bits. \pre elements >= 0
 std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype);
 
+/// a / b, rounded up. \pre 0 <= a, 0 < b
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
 /// Start of part `part` when `total` items are divided evenly into `parts`; part == parts: `total`.
 /// \pre 0 <= part <= parts <= 2^31, 0 <= total
 std::int64_t begin_of_share(std::int64_t total, std::int64_t part, std::int64_t parts);

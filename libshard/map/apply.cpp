@@ -13,15 +13,14 @@
 #include "libshard/core/index_walk.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
-
 /// Logical tensors that make one stored tensor.
-struct Group {
+struct LogicalGroup {
   struct Member {
     std::vector<std::int64_t> stack;
     std::size_t segment;
@@ -62,7 +61,7 @@ class Applying {
           .suggest(Remedy::kExclude);
     }
     made_.warnings_ = use_.check();
-    for (const Group& group : groups_) store(group);
+    for (const LogicalGroup& group : groups_) store(group);
     select_all();
   }
 
@@ -134,7 +133,7 @@ class Applying {
     return index;
   }
 
-  void store(const Group& group) {
+  void store(const LogicalGroup& group) {
     RuleTensors tensors{group.rule, {}, positions(group)};
     const std::vector<std::uint32_t> members = members_in_order(group, tensors);
     const DType dtype = given_.tensors[members.front()].dtype;
@@ -143,7 +142,7 @@ class Applying {
     for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) store_part(group, tensors, members, rank);
   }
 
-  void store_part(const Group& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
+  void store_part(const LogicalGroup& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
                   std::int64_t rank) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
     if (!is_on(map_, map_.rule(group.rule), coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return;
@@ -160,19 +159,19 @@ class Applying {
   }
 
   /// The number of positions of each stacked index: what the document states, or what the names have.
-  std::vector<std::int64_t> positions(const Group& group) const {
+  std::vector<std::int64_t> positions(const LogicalGroup& group) const {
     const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
     std::vector<std::int64_t> counts;
     for (std::size_t i = 0; i < stack.size(); ++i) {
       std::int64_t count = 0;
-      for (const Group::Member& member : group.members) count = std::max(count, member.stack[i] + 1);
+      for (const LogicalGroup::Member& member : group.members) count = std::max(count, member.stack[i] + 1);
       counts.push_back(std::max(count, names_.stated_count(stack[i].index).value_or(0)));
       if (counts.back() > count) throw missing(group, std::vector<std::int64_t>(stack.size(), counts.back() - 1), 0);
     }
     return counts;
   }
 
-  Error missing(const Group& group, std::span<const std::int64_t> stack, std::size_t segment) const {
+  Error missing(const LogicalGroup& group, std::span<const std::int64_t> stack, std::size_t segment) const {
     const std::string name = names_.logical_name(group.rule, segment, group.values, stack);
     return Error(ErrorCode::kNotFound, fmt::format("the source lacks '{}'", name))
         .of_tensor(name)
@@ -181,11 +180,11 @@ class Applying {
   }
 
   /// By position, then segment. \throws Error kNotFound  one is missing
-  std::vector<std::uint32_t> members_in_order(const Group& group, const RuleTensors& tensors) const {
+  std::vector<std::uint32_t> members_in_order(const LogicalGroup& group, const RuleTensors& tensors) const {
     const std::size_t segments = map_.rule(group.rule).logical.size();
     const std::int64_t wanted = tensors.stacked() * static_cast<std::int64_t>(segments);
-    std::vector<Group::Member> sorted = group.members;
-    std::ranges::sort(sorted, [](const Group::Member& a, const Group::Member& b) {
+    std::vector<LogicalGroup::Member> sorted = group.members;
+    std::ranges::sort(sorted, [](const LogicalGroup::Member& a, const LogicalGroup::Member& b) {
       return a.stack != b.stack ? a.stack < b.stack : a.segment < b.segment;
     });
     std::vector<std::uint32_t> members;
@@ -221,7 +220,7 @@ class Applying {
         .suggest(Remedy::kCast, tensor.name);
   }
 
-  void add_padding(const Group& group, const RankPart& part, std::uint32_t stored, DType dtype) {
+  void add_padding(const LogicalGroup& group, const RankPart& part, std::uint32_t stored, DType dtype) {
     if (map_.rule(group.rule).pad->fill != MapPad::Fill::kZero) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("cannot write padding of {}: only zeros", map_.rule(group.rule).where));
@@ -262,7 +261,7 @@ class Applying {
   RuleUse use_;
   AppliedMap& made_;
   Arena& arena_;
-  std::vector<Group> groups_;
+  std::vector<LogicalGroup> groups_;
   HashMap<std::string, std::uint32_t> group_of_, stored_of_;
 };
 

@@ -4,14 +4,13 @@
 #include <array>
 
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 
 namespace shard {
 
 namespace {
 
 using Numbers = std::array<std::int64_t, kMaxDims>;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// The part of the box that one chunk holds. \returns false where there is none
 bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Numbers& count) {

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::size_t kMaxRuns = 1 << 20;
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& where) {
   if (runs.size() == kMaxRuns) {

@@ -7,14 +7,13 @@
 
 #include "libshard/core/error.h"
 #include "libshard/map/dim_runs.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::int64_t kMaxCount = 1 << 20;  ///< Of an index.
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
 /// A number without signs and leading zeros.
 std::optional<std::int64_t> read_number(const std::string& text) {

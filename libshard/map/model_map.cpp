@@ -10,14 +10,11 @@
 #include "libshard/catalog/placement.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
-namespace {
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
-
-}  // namespace
+namespace {}  // namespace
 
 /// The templates and patterns of one side in sets, so that a name is passed over once for all of them.
 class ModelMap::Names {

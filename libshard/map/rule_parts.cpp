@@ -10,14 +10,13 @@
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/map/dim_runs.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::size_t kMaxBoxes = 1 << 20;
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
 bool swaps_last(const MapPermute& permute) { return permute.kind == MapPermute::Kind::kTranspose; }
 

@@ -11,15 +11,14 @@
 #include "libshard/core/index_walk.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
-
 /// Stored tensors of one rule and one set of values: one a rank of the mesh.
-struct Group {
+struct StoredGroup {
   std::size_t rule = 0;
   NameValues values{};
   std::int32_t rank = -1;               ///< Of an entry that is one rank's own, without a mesh.
@@ -49,7 +48,7 @@ class Undoing {
     }
     if (unmatched.count() > 0) throw unmatched_error(unmatched);
     made_.warnings_ = use_.check();
-    for (const Group& group : groups_) undo(group);
+    for (const StoredGroup& group : groups_) undo(group);
     finish();
   }
 
@@ -86,7 +85,7 @@ class Undoing {
     const Tensor& tensor = stored_.tensors[index];
     std::optional<NameValues> values = names_.values_of_stored(match, map_.coordinate_of(rank));
     if (!values) return false;
-    Group& group = find_group(match.rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
+    StoredGroup& group = find_group(match.rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
     std::uint32_t& place = group.stored[static_cast<std::size_t>(rank)];
     if (place != kNoIndex) {
       throw wrong(fmt::format("cannot map '{}': rank {} holds it twice", tensor.name, rank)).of_tensor(tensor.name);
@@ -99,7 +98,7 @@ class Undoing {
     return !rule.concat && rule.shard.empty() && !rule.pad && rule.permute[0].kind == MapPermute::Kind::kNone;
   }
 
-  Group& find_group(std::size_t rule, NameValues values, std::int32_t rank) {
+  StoredGroup& find_group(std::size_t rule, NameValues values, std::int32_t rank) {
     std::string key = fmt::format("{} {}", rule, rank);
     for (const std::string& value : values) key.append(1, '\0').append(value);
     const auto [index, is_new] = group_of_.try_emplace(std::move(key), static_cast<std::uint32_t>(groups_.size()));
@@ -129,7 +128,7 @@ class Undoing {
     return rank;
   }
 
-  const Tensor& stored_at(const Group& group, std::int64_t rank) const {
+  const Tensor& stored_at(const StoredGroup& group, std::int64_t rank) const {
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     if (index != kNoIndex) return stored_.tensors[index];
     const std::string name = names_.stored_name(group.rule, group.values);
@@ -138,7 +137,7 @@ class Undoing {
         .of_rank(static_cast<int>(rank));
   }
 
-  void undo(const Group& group) {
+  void undo(const StoredGroup& group) {
     const auto first = std::ranges::find_if(group.stored, [](std::uint32_t index) { return index != kNoIndex; });
     const Tensor& model = stored_.tensors[*first];
     try {
@@ -150,7 +149,7 @@ class Undoing {
     }
   }
 
-  RuleTensors find_tensors(const Group& group, std::int64_t first_rank) const {
+  RuleTensors find_tensors(const StoredGroup& group, std::int64_t first_rank) const {
     RuleTensors tensors = tensors_of_stored(
         map_, group.rule, map_.coordinate_of(first_rank),
         [&](std::span<const std::int64_t> coordinate) { return stored_at(group, rank_of(coordinate)).shape.span(); });
@@ -163,7 +162,7 @@ class Undoing {
   }
 
   /// \returns the index of the first one
-  std::size_t add_entries(const Group& group, const RuleTensors& tensors, const Tensor& model) {
+  std::size_t add_entries(const StoredGroup& group, const RuleTensors& tensors, const Tensor& model) {
     const std::size_t base = made_.entries_.size();
     const MapRule& rule = map_.rule(group.rule);
     std::vector<std::int64_t> at(tensors.stack.size());
@@ -185,7 +184,7 @@ class Undoing {
     return base;
   }
 
-  void add_part(const Group& group, const RuleTensors& tensors, std::size_t base, std::int64_t rank) {
+  void add_part(const StoredGroup& group, const RuleTensors& tensors, std::size_t base, std::int64_t rank) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     const bool is_held =
@@ -208,7 +207,8 @@ class Undoing {
     if (part.has_padding) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
   }
 
-  void check_same(const Tensor& tensor, const RankPart& part, const Group& group, const RuleTensors& tensors) const {
+  void check_same(const Tensor& tensor, const RankPart& part, const StoredGroup& group,
+                  const RuleTensors& tensors) const {
     if (!std::ranges::equal(tensor.shape, part.shape)) {
       throw wrong(
           fmt::format("cannot map '{}': it has another shape than {} makes", tensor.name, map_.rule(group.rule).where))
@@ -258,7 +258,7 @@ class Undoing {
   const MapNames names_;
   RuleUse use_;
   UndoneMap& made_;
-  std::vector<Group> groups_;
+  std::vector<StoredGroup> groups_;
   HashMap<std::string, std::uint32_t> group_of_;
 };
 

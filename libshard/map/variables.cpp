@@ -8,14 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/core/error.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::string_view kConfig = "config.json#", kArguments = "args.";
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
 std::string text_of(const MapValue& value) {
   const auto* number = std::get_if<std::int64_t>(&value);
