@@ -49,8 +49,8 @@ class Registry {
   }
 
   mutable std::mutex mutex_;
-  std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat, &kDcpFormat, &kDcpHfFormat,
-                                      &kTorchRanksFormat, &kVllmFormat};
+  std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat,      &kDcpFormat,
+                                      &kDcpHfFormat,       &kTorchRanksFormat, &kVllmFormat};
 };
 
 std::string all_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }

@@ -33,7 +33,7 @@ struct Work {
   ChosenLayout layout;
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
-  std::unique_ptr<AppliedMap> to_map;  ///< Null: the target holds the tensors as they are.
+  std::unique_ptr<AppliedMap> to_map;   ///< Null: the target holds the tensors as they are.
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };
@@ -66,8 +66,8 @@ CopyJob make_job(const Session& session, const Options& options, const Work& wor
 std::unique_ptr<OutputStore> open_output(const Session& session, const Options& options, const OpenSource& source) {
   const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
-  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout,
-                                  options.source.numbers.hf_ref}) {
+  for (const std::string& path :
+       {target.layout.like, target.layout.layout, options.source.layout, options.source.numbers.hf_ref}) {
     if (!path.empty()) sources.push_back(path);
   }
   for (const std::string& map : {options.source.map, target.map}) {

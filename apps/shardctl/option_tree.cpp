@@ -73,7 +73,8 @@ void add_maps(CLI::App& app, const Uses& uses, Options& o) {
     group.single("--to-map", o.target.map, "NAME", "model map for what is written (diff: that B is stored by)");
   }
   group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
-  group.single("--hf-ref", o.source.numbers.hf_ref, "DIR", "folder with the model's config.json, for the map's numbers");
+  group.single("--hf-ref", o.source.numbers.hf_ref, "DIR",
+               "folder with the model's config.json, for the map's numbers");
 }
 
 constexpr const char* kTargetLayout = "Target layout";

@@ -34,7 +34,8 @@ std::string options_text(const Options& options) {
                       base_name(options.target.path));
   text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
   text += fmt::format("map {}\nto-map {}\n", options.source.map, options.target.map);
-  text += lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
+  text +=
+      lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
   return text + lines("rename", names.rename) + lines("cast", names.cast);
 }
 
