@@ -33,7 +33,7 @@ struct Work {
   ChosenLayout layout;
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
-  std::unique_ptr<AppliedMap> to_map;  ///< Null: the target holds the tensors as they are.
+  std::unique_ptr<AppliedMap> to_map;   ///< Null: the target holds the tensors as they are.
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };

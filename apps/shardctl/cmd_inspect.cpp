@@ -25,7 +25,8 @@ void load_cheap_objects(Session& session, const OpenSource& source) {
 int inspect(Session& session, const Options& options) {
   const CommonOptions& common = session.common;
   Log log(session);
-  OpenSource source = open_source(session, options.source, log, {.metadata_only = !common.json, .selection = &options.selection});
+  OpenSource source =
+      open_source(session, options.source, log, {.metadata_only = !common.json, .selection = &options.selection});
   if (options.selection.keep_objects) {
     common.json ? source.reader->load_objects() : load_cheap_objects(session, source);
   }

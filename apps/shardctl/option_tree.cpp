@@ -80,7 +80,7 @@ void add_maps(CLI::App& app, const Uses& uses, Options& o) {
   group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
   group.single(
       "--hf-ref", o.source.numbers.hf_ref, "DIR",
-      "folder with the model\'s config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
+      "folder with the model's config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
       "expects names and shapes of the weights there (default: the nearest such folder beside SRC)");
 }
 

@@ -6,10 +6,24 @@
 namespace shard::app {
 namespace {
 
-constexpr Uses kReads{.sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
+constexpr Uses kReads{
+    .sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
 constexpr Uses kVerifies{.sources = true, .rank_options = true, .ranks = true};
-constexpr Uses kGathers{.sources = true, .selection = true, .target = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
-constexpr Uses kCuts{.sources = true, .selection = true, .target = true, .target_layout = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
+constexpr Uses kGathers{.sources = true,
+                        .selection = true,
+                        .target = true,
+                        .numbers = true,
+                        .maps = true,
+                        .rank_options = true,
+                        .ranks = true};
+constexpr Uses kCuts{.sources = true,
+                     .selection = true,
+                     .target = true,
+                     .target_layout = true,
+                     .numbers = true,
+                     .maps = true,
+                     .rank_options = true,
+                     .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 

@@ -20,7 +20,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< Of a rank's file, where the layout does not say; as vLLM.
+constexpr std::int64_t kPartBytes = std::int64_t{5}
+                                    << 30;  ///< Of a rank's file, where the layout does not say; as vLLM.
 
 /// The source tensors that a target is made of, each once.
 std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
@@ -136,7 +137,8 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
     return map.ranked_target(traits.name, size != nullptr ? size->bytes : kPartBytes);
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
-  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()))
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()))
       .suggest(Remedy::kWriteAs, "vllm");
 }
 

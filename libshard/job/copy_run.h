@@ -28,7 +28,8 @@ namespace shard {
 /// What every rank decides alike before a byte moves.
 struct PreparedCopy {
   Catalog target;
-  std::optional<Catalog> mapped{};  ///< With CopyJob::to_map: the target's files and storages, filled by logical tensors.
+  std::optional<Catalog>
+      mapped{};  ///< With CopyJob::to_map: the target's files and storages, filled by logical tensors.
   std::unique_ptr<Writer> writer;
   std::vector<int> owners;         ///< By file of the target.
   std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
