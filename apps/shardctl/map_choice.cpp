@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/model_folder.h"
 #include "apps/shardctl/command_line.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
@@ -16,7 +17,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Of a document, or a config.json.
-constexpr std::string_view kConfig = "config.json", kArguments = "args.";
+constexpr std::string_view kArguments = "args.";
 
 std::string read_text(const Session& session, const std::string& path) {
   const auto file = source_store(session).open(path);
@@ -54,12 +55,12 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
 
 std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
   if (!numbers.hf_ref.empty()) {
-    const std::string path = join_path(numbers.hf_ref, std::string(kConfig));
+    const std::string path = join_path(numbers.hf_ref, kConfigName);
     if (is_file(session, path)) return path;
     throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
   }
   for (const std::string& path : sources) {
-    const std::string config = join_path(path, std::string(kConfig));
+    const std::string config = join_path(path, kConfigName);
     if (is_file(session, config)) return config;
   }
   return {};

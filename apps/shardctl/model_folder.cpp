@@ -11,10 +11,10 @@
 namespace shard::app {
 namespace {
 
-constexpr const char *kConfig = "config.json", *kBeside = "huggingface", *kTemplates = "additional_chat_templates";
+constexpr const char *kBeside = "huggingface", *kTemplates = "additional_chat_templates";
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 constexpr std::array<std::string_view, 26> kNames{
-    kConfig,
+    kConfigName,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -96,18 +96,18 @@ std::vector<std::string> folders_of(const SourceStore& store, const std::string&
 std::string find_model_folder(const SourceStore& store, const std::string& source, const std::string& named) {
   for (const std::string& folder : folders_of(store, source, named)) {
     for (const std::string& each : {folder, join_path(folder, kBeside)}) {
-      if (is_file(store, join_path(each, kConfig))) return each;
+      if (is_file(store, join_path(each, kConfigName))) return each;
     }
   }
   return {};
 }
 
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder) {
-  const std::string path = join_path(folder, kConfig);
+  const std::string path = join_path(folder, kConfigName);
   if (!is_file(store, path)) {
     throw Error(ErrorCode::kNotFound, "cannot read the model's configuration: there is no such file").in_file(path);
   }
-  const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, kConfig), kMaxConfigBytes);
+  const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   JsonCursor json(text.data(), text.data() + text.size(), path, FindingKind::kBadHeader);
   const RawConfig raw = read_object(json, text);

@@ -9,6 +9,9 @@
 
 namespace shard::app {
 
+/// The name of the file in which a model's numbers stand.
+inline constexpr const char* kConfigName = "config.json";
+
 /// What of a config.json decides which tensors are exported.
 struct ModelConfig {
   bool ties_embeddings = false;  ///< `tie_word_embeddings`, of the text model where the model itself has none.
