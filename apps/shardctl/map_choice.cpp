@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "apps/shardctl/model_folder.h"
 #include "apps/shardctl/command_line.h"
+#include "apps/shardctl/model_folder.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
