@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "libshard/ranks/wire.h"
+#include "shardtorch/errors.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -289,7 +290,7 @@ class NoAddresses final : public c10d::PrefixStore {
  public:
   using PrefixStore::PrefixStore;
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    TORCH_CHECK(key.find("addrs/") == std::string::npos, "no addresses here");
+    SHARD_CHECK(key.find("addrs/") == std::string::npos, "no addresses here");
     PrefixStore::set(key, value);
   }
   c10::intrusive_ptr<c10d::Store> clone() override {

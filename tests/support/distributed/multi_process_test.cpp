@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/rank_processes.h"
@@ -76,7 +77,7 @@ int ContinuousTest::rank() { return number_variable("RANK", kMainProcessRank); }
 int ContinuousTest::world_size() { return number_variable("WORLD_SIZE", 2); }
 
 std::string ContinuousTest::backend_str() {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "Please implement backend_str in your test class");
+  SHARD_CHECK_NOT_IMPLEMENTED(false, "Please implement backend_str in your test class");
 }
 
 int ContinuousTest::run_rank(int rank, int world_size, const std::optional<std::string>& rendezvous_file) {
@@ -86,7 +87,7 @@ int ContinuousTest::run_rank(int rank, int world_size, const std::optional<std::
 }
 
 void ContinuousTest::set_up_suite(const std::string& backend, const InitOptions& options) {
-  TORCH_CHECK(0 <= rank() && rank() < world_size(),
+  SHARD_CHECK(0 <= rank() && rank() < world_size(),
               "Rank must be set and in the range of 0 to world_size. World size: ", world_size(), " Rank: ", rank());
   c10::intrusive_ptr<c10d::Store> store;
   if (const auto file = variable("RENDEZVOUS_FILE")) {

@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "shardtorch/errors.h"
 #include "shardtorch/rpc/rpc.h"
 #include "tests/support/distributed/python_random.h"
 
@@ -68,7 +69,7 @@ c10::intrusive_ptr<c10d::Store> ShardedTensorTestBase::store(const std::string& 
 }
 
 void ShardedTensorTestBase::init_pg(const std::string& backend) {
-  TORCH_CHECK(is_backend_name(backend), "Backend ", backend, " not supported!");
+  SHARD_CHECK(is_backend_name(backend), "Backend ", backend, " not supported!");
   if (!backend_is_built(backend)) throw Skip(test_skip(backend == "nccl" ? "nccl" : "backend_unavailable"));
   backend_ = backend;
   if (device().is_cuda()) set_cuda_device(device().index());
