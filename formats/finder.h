@@ -33,8 +33,8 @@ using IsCheckpoint = std::function<bool(const Source& source)>;
 /// most 4096 names are looked at and 64 folders or files probed. Finds at most 8.
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint);
 
-/// Of what was found the checkpoints that may hold a model's tensors: all but those of optimizers and of a trainer's own
-/// state. Where a trainer's file names the last of several steps, those of that step only.
+/// Of what was found the checkpoints that may hold a model's tensors: all but those of optimizers and of a trainer's
+/// own state. Where a trainer's file names the last of several steps, those of that step only.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
 
 /// True where the files of torch's suffixes in the one folder of `source` are of several sets by their names, which no

@@ -47,7 +47,8 @@ void add_sources(CLI::App& app, Options& o) {
   const auto choose = [&o](const std::string& word) {
     o.source.weights = word == "16bit" ? Weights::kModule : Weights::kMasters;
   };
-  group.word("--weights", choose, "parameters of a DeepSpeed save: masters (default), or the 16bit copies of the module")
+  group
+      .word("--weights", choose, "parameters of a DeepSpeed save: masters (default), or the 16bit copies of the module")
       ->check(CLI::IsMember({"masters", "16bit"}));
 }
 

@@ -34,7 +34,8 @@ std::string options_text(const Options& options) {
                       base_name(options.target.path));
   text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
   text += fmt::format("map {}\nto-map {}\n", options.source.map, options.target.map);
-  text += lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
+  text +=
+      lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
   const ExportOptions& exporting = options.exporting;
   text += fmt::format("dtype {}\ncheck {}\n", exporting.dtype, !exporting.no_check);
   text += lines("include", exporting.names.include) + lines("exclude", exporting.names.exclude);

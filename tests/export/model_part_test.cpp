@@ -15,7 +15,9 @@ using ::testing::HasSubstr;
 
 const auto kAll = [](std::string_view) { return true; };
 
-std::vector<std::string> model_names(const Catalog& catalog) { return test::names_of(find_model(catalog, kAll).tensors); }
+std::vector<std::string> model_names(const Catalog& catalog) {
+  return test::names_of(find_model(catalog, kAll).tensors);
+}
 
 Catalog catalog_of(const std::vector<std::string>& names) {
   Catalog catalog;
@@ -94,7 +96,8 @@ TEST(FindModel, OtherStatesBesideTheModelsTensorsAreLeftOut) {
 TEST(FindModel, ADoubledModelLosesOneEverywhere) {
   EXPECT_THAT(model_names(catalog_of({"model.lm_head.weight", "model.model.layers.0.w"})),
               ElementsAre("lm_head.weight", "model.layers.0.w"));
-  EXPECT_THAT(model_names(catalog_of({"loss.weight", "model.model.model.a.w"})), ElementsAre("loss.weight", "model.a.w"));
+  EXPECT_THAT(model_names(catalog_of({"loss.weight", "model.model.model.a.w"})),
+              ElementsAre("loss.weight", "model.a.w"));
 }
 
 TEST(FindModel, TwoTensorsOfOneResultingNameAreRefused) {
@@ -111,8 +114,9 @@ TEST(FindModel, WhatDoesNotTakePartIsNoClash) {
 }
 
 TEST(FindModel, AdaptersAreRefused) {
-  const Error error = test::error_of(
-      [] { find_model(catalog_of({"base_model.model.a.lora_A.default.weight", "base_model.model.a.weight"}), kAll); });
+  const Error error = test::error_of([] {
+    find_model(catalog_of({"base_model.model.a.lora_A.default.weight", "base_model.model.a.weight"}), kAll);
+  });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(error.hint(), HasSubstr("merge the adapter first"));
   EXPECT_THAT(model_names(catalog_of({"base_model.model.a.weight"})), ElementsAre("a.weight"));
@@ -120,8 +124,9 @@ TEST(FindModel, AdaptersAreRefused) {
 }
 
 TEST(FindModel, FlatParametersAreRefused) {
-  const Error error =
-      test::error_of([] { find_model(catalog_of({"_fsdp_wrapped_module._flat_param", "a.weight"}), kAll); });
+  const Error error = test::error_of([] {
+    find_model(catalog_of({"_fsdp_wrapped_module._flat_param", "a.weight"}), kAll);
+  });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(error.hint(), HasSubstr("SHARDED_STATE_DICT"));
 }

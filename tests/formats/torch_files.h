@@ -2,10 +2,10 @@
 /// torch.save files in memory, for tests: golden ones, and ones repacked with changed records.
 #pragma once
 
-#include <cstring>
-#include <map>
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
