@@ -235,9 +235,13 @@ class Merge {
 
   // What no optimizer updates
 
+  /// For a look at each rank's states: many names in one file and many small files make work beyond their bytes.
+  void charge_look() { arena_.charge(Charge::kVisits, std::ssize(save_.models)); }
+
   void add_frozen() {
     for (const auto& [name, shape] : save_.models.front().frozen_shapes.entries()) {
       std::vector<HeldView> parts;
+      charge_look();
       for (const ModelStates& model : save_.models) {
         if (const TensorView* part = model.frozen_parts.find(name)) {
           parts.push_back({model.file, model.ranks.data_rank, *part});
@@ -275,6 +279,7 @@ class Merge {
     for (const auto& [name, view] : model.module.entries()) {
       if (by_name_.contains(name) || model.shared.contains(name)) continue;
       std::vector<HeldView> copies;
+      charge_look();
       for (const ModelStates& each : save_.models) {
         if (const TensorView* copy = each.module.find(name)) {
           copies.push_back({each.file, each.ranks.data_rank, *copy});
