@@ -8,6 +8,7 @@ SCRIPT is DeepSpeed's own zero_to_fp32.py; Python needs deepspeed then.
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -18,8 +19,6 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
-import torch
-
 LAYER = {"qkv.weight": (3072, 1024), "out.weight": (1024, 1024), "up.weight": (4096, 1024), "down.weight": (1024, 4096), "norm.weight": (1024,)}
 
 
@@ -27,14 +26,17 @@ def shapes_of(mebibytes: int) -> OrderedDict:
     shapes, left, layer = OrderedDict(), mebibytes << 20, 0
     while left > 0:
         for name, shape in LAYER.items():
-            shapes[f"layers.{layer}.{name}"] = torch.Size(shape)
-            left -= 4 * torch.Size(shape).numel()
+            shapes[f"layers.{layer}.{name}"] = shape
+            left -= 4 * math.prod(shape)
         layer += 1
     return shapes
 
 
 def save(folder: Path, stage: int, shapes: OrderedDict, ranks: int) -> None:
+    import torch  # Here alone: what the main process starts counts its memory too.
+
     folder.mkdir()
+    shapes = OrderedDict((name, torch.Size(shape)) for name, shape in shapes.items())
     elements = sum(shape.numel() for shape in shapes.values())
     padded = -(-elements // (2 * ranks)) * 2 * ranks
     length = padded // ranks if stage < 3 else sum(-(-shape.numel() // ranks) for shape in shapes.values())
@@ -77,7 +79,7 @@ def main() -> None:
         for stage in (2, 3):
             source, out = work / f"stage{stage}", work / "out"
             maker = multiprocessing.Process(target=save, args=(source, stage, shapes, options.ranks))
-            maker.start()  # So that this process stays small: what it starts counts its memory too.
+            maker.start()
             maker.join()
             rows = {"cp": ["cp", "-r", source, out], "cp (A/A)": ["cp", "-r", source, out],
                     "gather": [options.shardctl, "gather", source, "-o", out, "--to", "safetensors", "--objects", "drop", "--no-fsync", "-q"]}
