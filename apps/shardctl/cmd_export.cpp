@@ -177,7 +177,7 @@ void Export::drop_tied(OpenSource& source, Selection& selection) {
   selection.tensors.erase(selection.tensors.begin() + static_cast<std::ptrdiff_t>(tied->head));
 }
 
-/// Quantized weights are no numbers without their scales.
+/// Quantized weights mean nothing without their scales.
 bool is_trained_as(DType dtype) {
   constexpr std::array kTrained{DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
   return std::ranges::find(kTrained, dtype) != kTrained.end();

@@ -32,7 +32,7 @@ TakenSource take_source(const Session& session, const SourceOptions& options) {
   Recognised recognised = recognise(source);
   if (recognised.format != nullptr) return taken;
   const std::vector<FoundCheckpoint> found = model_candidates(source, std::move(recognised.below));
-  if (found.empty()) detect_format(source);  // What lies there is no model's: said as by every verb.
+  if (found.empty()) detect_format(source);  // Throws, as for every verb: nothing there is a model.
   if (found.size() != 1) refuse_several(options.paths.front(), found);
   return {.label = found.front().path, .paths = found.front().paths(), .is_found = true};
 }

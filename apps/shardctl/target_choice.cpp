@@ -33,20 +33,18 @@ const Format* choose_by_suffix(const std::string& destination, const Format* wan
   return &format_named(name);
 }
 
-std::string formats_with(bool FormatTraits::*trait) {
+/// The names of the formats for which `fits`, in one line.
+template <class Fits>
+std::string formats_that(const Fits& fits) {
   std::vector<std::string_view> names;
   for (const Format* format : formats()) {
-    if (format->traits.*trait) names.push_back(format->traits.name);
+    if (fits(*format)) names.push_back(format->traits.name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::vector<std::string_view> written_formats() {
-  std::vector<std::string_view> names;
-  for (const Format* format : formats()) {
-    if (format->make_writer != nullptr) names.push_back(format->traits.name);
-  }
-  return names;
+std::string formats_with(bool FormatTraits::*trait) {
+  return formats_that([trait](const Format& format) { return format.traits.*trait; });
 }
 
 const Format* default_format(const Options& options) {
@@ -65,7 +63,8 @@ void check_form(const TargetOptions& options, const Format& format) {
   const LayoutOptions& layout = options.layout;
   if (format.make_writer == nullptr) {
     throw Error(ErrorCode::kUnsupported, fmt::format("this build cannot write {}, only read it", format.traits.name))
-        .hint(fmt::format("write one of {}", fmt::join(written_formats(), ", ")));
+        .hint(fmt::format("write one of {}",
+                          formats_that([](const Format& each) { return each.make_writer != nullptr; })));
   }
   if (options.rank_files && format.traits.name != kTorchRanks) {
     throw usage(fmt::format("--as is for {}, but the format to write is {}", kTorchRanks, format.traits.name))

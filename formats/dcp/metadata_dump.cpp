@@ -21,8 +21,8 @@ enum Opcode : std::uint8_t {
   kTuple1 = 0x85,
 };
 
-/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata. Names are no two
-/// alike, so that their places in the memo are numbers in a list, not texts in a table.
+/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata. No two names
+/// are alike, so that their places in the memo are numbers in a list, not texts in a table.
 class MetadataDumper {
  public:
   MetadataDumper(const Metadata& metadata, const pickle::Sink& sink)

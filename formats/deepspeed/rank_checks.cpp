@@ -94,8 +94,8 @@ void check_names(const TagFolder& folder, const std::vector<StateFile>& files) {
   }
 }
 
-void check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
-                std::optional<std::int64_t> ranks_expected) {
+std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
+                        std::optional<std::int64_t> ranks_expected) {
   const ModelStates& model = save.models.front();
   std::int64_t ranks = model.data_ranks;
   if (!save.optimizers.empty()) {
@@ -111,6 +111,7 @@ void check_save(const Catalog& catalog, const TagFolder& folder, const Save& sav
   if (ranks_expected && ranks != 0 && *ranks_expected != ranks) {
     throw other_world(catalog, model.file, *ranks_expected, ranks);
   }
+  return ranks;
 }
 
 }  // namespace shard::deepspeed

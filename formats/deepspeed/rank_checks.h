@@ -19,9 +19,10 @@ namespace shard::deepspeed {
 void check_names(const TagFolder& folder, const std::vector<StateFile>& files);
 
 /// Checks what the files say of one another: number of ranks, stage, steps. \pre names were checked
+/// \returns the number of data-parallel ranks; 0 where nothing says it.
 /// \throws Error kNotFound    files of ranks are missing at the end, or all of the optimizer's.
 /// \throws Error kCorruption  kinds world_size_mismatch, mixed_save.
-void check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
-                std::optional<std::int64_t> ranks_expected);
+std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
+                        std::optional<std::int64_t> ranks_expected);
 
 }  // namespace shard::deepspeed

@@ -33,8 +33,7 @@ class DeepSpeedReader final : public Reader {
       save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
     }
     const bool from_module = options.weights == Weights::kModule;
-    check_save(catalog_, folder_, save, from_module, options.ranks_expected);
-    describe(save);
+    describe(save, check_save(catalog_, folder_, save, from_module, options.ranks_expected));
     merge(catalog_, files_, save, from_module);
     validate_catalog(catalog_, *options.findings);
   }
@@ -51,14 +50,14 @@ class DeepSpeedReader final : public Reader {
   }
 
  private:
-  void describe(const Save& save) {
-    for (const ModelStates& model : save.models)
+  void describe(const Save& save, std::int64_t ranks) {
+    for (const ModelStates& model : save.models) {
       catalog_.files[model.file].rank = static_cast<int>(model.ranks.data_rank);
+    }
     for (const OptimizerStates& rank : save.optimizers) {
       catalog_.files[rank.file].rank = static_cast<int>(rank.ranks.data_rank);
     }
     const ModelStates& model = save.models.front();
-    const std::int64_t ranks = save.optimizers.empty() ? model.data_ranks : save.optimizers.front().data_ranks;
     if (ranks > 0) catalog_.world_size = ranks;
     if (const Value* version = find_key(*model.root, "ds_version"); version != nullptr && version->is_string()) {
       catalog_.format_version = version->text();

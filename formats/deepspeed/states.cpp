@@ -19,12 +19,10 @@ namespace {
 
 using pickle::malformed;
 
-bool is_absent(const Value* value) { return value == nullptr || value->kind == ValueKind::kNone; }
-
 /// The value under `key`; null where it is None or not there.
 Value* find_value(const Value& mapping, std::string_view key) {
   Value* value = find_key(mapping, key);
-  return is_absent(value) ? nullptr : value;
+  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
 }
 
 Value& need_value(const Value& mapping, std::string_view key) {
@@ -128,9 +126,9 @@ std::int64_t configured_stage(const Value& root) {
   return stage != nullptr && stage->kind == ValueKind::kInt ? stage->number : 0;
 }
 
-/// The number that a tensor of one element holds, which no rank has a part of; null for other tensors.
+/// The number that a 0-d tensor holds, which no rank has a part of; null for other tensors and dtypes.
 Value* number_of(Arena& arena, torch_save::SavedFiles& files, std::uint32_t file, const TensorView& view) {
-  if (checked_numel(view.shape) != 1 || !view.shape.empty()) return nullptr;
+  if (!view.shape.empty()) return nullptr;
   if (is_integer(view.dtype)) return make_int(arena, files.integers(file, view, 1).front());
   if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) return nullptr;
   const std::vector<std::byte> bytes = files.read_span(file, view, 1);

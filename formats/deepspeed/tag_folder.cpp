@@ -60,9 +60,9 @@ bool sort_in(const std::string& name, TagFolder& folder) {
   return true;
 }
 
-TagFolder read_names(const SourceStore& store, const std::string& path) {
+TagFolder sorted(const std::string& path, std::span<const std::string> names) {
   TagFolder folder{path, {}, {}, {}};
-  for (const std::string& name : store.list(path)) sort_in(name, folder);
+  for (const std::string& name : names) sort_in(name, folder);
   const auto by_ranks = [](const StateFile& a, const StateFile& b) {
     return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
   };
@@ -87,8 +87,7 @@ std::string latest_folder(const SourceStore& store, const std::string& path) {
   return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
 }
 
-bool holds_states(const SourceStore& store, const std::string& path) {
-  const std::vector<std::string> names = store.list(path);
+bool holds_states(std::span<const std::string> names) {
   return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
 }
 
@@ -103,8 +102,8 @@ std::string_view kind_of_other(std::string_view name) {
   return {};
 }
 
-void refuse_others(const SourceStore& store, const std::string& path) {
-  for (const std::string& name : store.list(path)) {
+void refuse_others(const std::string& path, std::span<const std::string> names) {
+  for (const std::string& name : names) {
     const std::string_view kind = kind_of_other(name);
     if (kind.empty()) continue;
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that holds {}", kind))
@@ -121,9 +120,9 @@ bool is_state_file(std::string_view name) {
 
 bool is_tag_folder(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return false;
-  if (holds_states(store, path)) return true;
+  if (holds_states(store.list(path))) return true;
   const std::string latest = latest_folder(store, path);
-  return !latest.empty() && holds_states(store, latest);
+  return !latest.empty() && holds_states(store.list(latest));
 }
 
 TagFolder find_tag_folder(const Source& source) {
@@ -132,15 +131,20 @@ TagFolder find_tag_folder(const Source& source) {
   if (source.paths.size() > 1 || store.status(path).kind != FileKind::kFolder) {
     throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed save: name its folder").in_file(path);
   }
-  const std::string latest = holds_states(store, path) ? std::string() : latest_folder(store, path);
-  const std::string& folder = latest.empty() ? path : latest;
-  if (!holds_states(store, folder)) {
+  std::string folder = path;
+  std::vector<std::string> names = store.list(path);
+  const std::string latest = holds_states(names) ? std::string() : latest_folder(store, path);
+  if (!latest.empty()) {
+    folder = latest;
+    names = store.list(latest);
+  }
+  if (!holds_states(names)) {
     throw Error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states")
         .in_file(folder)
         .of_kind(FindingKind::kMissingFile);
   }
-  refuse_others(store, folder);
-  return read_names(store, folder);
+  refuse_others(folder, names);
+  return sorted(folder, names);
 }
 
 }  // namespace shard::deepspeed
