@@ -5,7 +5,8 @@
 - The table of docs/layouts.md has the keys that the program takes, and no others.
 - Every command of their `console` blocks runs and prints what the page shows, as console_blocks.py says.
 
-Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so, SHARD_CUDA_STAND_IN the stand-in for its plug-in of GPUs.
+Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so under its SONAME, SHARD_CUDA_STAND_IN the stand-in for its
+plug-in of GPUs.
 """
 import json
 import os
@@ -232,7 +233,7 @@ MACHINES = ["STAND_IN_GPUS=2", "STAND_IN_GPUS=0 STAND_IN_DRIVER=0", None]
 
 def describe_machine(variables: str | None, work: Path) -> str:
     libraries = Path(tempfile.mkdtemp(dir=work))
-    shutil.copy(os.environ["SHARD_LIBRARY"], libraries / "libshard.so.0")
+    shutil.copy(os.environ["SHARD_LIBRARY"], libraries)  # By the name that programs ask for.
     if variables is not None:
         shutil.copy(os.environ["SHARD_CUDA_STAND_IN"], libraries / "libshard_cuda.so")
     return run(f"LD_LIBRARY_PATH={libraries} {variables or ''} shardctl env --json", work).stdout
