@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "apps/shardctl/versions.h"
 #include "tests/apps/world.h"
 
 namespace shard::app {
@@ -512,7 +513,7 @@ TEST_F(Verbs, ARuleWithoutATensorIsCitedAsItWasGiven) {
 
 TEST_F(Verbs, VersionIsOneLine) {
   EXPECT_EQ(world.run({"--version"}), 0);
-  EXPECT_EQ(world.out, "shardctl 0.1.0\n");
+  EXPECT_EQ(world.out, "shardctl " + own_version() + "\n");
 }
 
 TEST_F(Verbs, EnvIsADocument) {

@@ -3,7 +3,7 @@
 
 # The same program with plug-ins of its own, as an installation has it; first with none.
 mkdir installed
-cp "$SHARD_FORMATS" installed/libshard_formats.so.0
+cp "$SHARD_FORMATS" installed
 export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 printf 'TOY1 content' >x.toy
