@@ -1,4 +1,4 @@
-# What `cmake --install` puts down: the tool, the shared libraries, headers, and the package libshard.
+# What `cmake --install` puts down: the tool with its man pages and completions, the shared libraries, headers, and the package libshard.
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/libshard)
 
@@ -25,6 +25,9 @@ if(TARGET shard_torch)
   cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH SHARD_LIBTORCH_ROOT)
 endif()
 install(TARGETS shardctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET shardctl_share)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/apps/shardctl/share/ DESTINATION ${CMAKE_INSTALL_DATADIR})
+endif()
 install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")
               set(DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
               include(\"${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake\")")
