@@ -24,6 +24,10 @@ has_torch=$(find "$1/libshard" -name libshard_rpc.so)
 configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"} >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/prefix/bin/shardctl" --version
+for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/completions/shardctl zsh/site-functions/_shardctl \
+  fish/vendor_completions.d/shardctl.fish; do
+  [ -s "$work/prefix/share/$file" ] || { echo "share/$file is not installed" >&2 && exit 1; }
+done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
 # Each installed header compiles alone, but for shardtorch's, which the program above includes; private ones are absent.
