@@ -11,6 +11,7 @@
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_copy.h"
+#include "apps/shardctl/report.h"
 #include "apps/shardctl/target_choice.h"
 #include "apps/shardctl/up_to_date.h"
 #include "apps/shardctl/value_text.h"
@@ -141,14 +142,6 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
 }
 
 bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
-
-/// The same error with the path that the file will have, not that in the staged output.
-Error of_destination(Error error, const std::string& destination) {
-  const std::string& path = error.file();
-  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
-  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
-  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
-}
 
 CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob job, Progress& progress,
                    Log& log) {

@@ -91,6 +91,12 @@ struct InspectOptions {
   bool all = false;  ///< A line for each tensor on a terminal too.
 };
 
+/// --html of the verbs that show something.
+struct PageOptions {
+  std::string path;    ///< Empty: no page.
+  bool force = false;  ///< Replace what is there.
+};
+
 struct ExportOptions {
   std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
   bool no_check = false;       ///< Names and shapes need not be those of the reference.
@@ -126,6 +132,7 @@ struct Options {
   RankOptions ranks;
   LaunchFacts launch;
   InspectOptions inspect;
+  PageOptions page;
   ExportOptions exporting;
   DiffOptions diff;
   CatOptions cat;

@@ -14,6 +14,7 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/text_sink.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
@@ -149,6 +150,13 @@ int exit_code_for(ErrorCode code) {
       break;
   }
   return kExitInternal;
+}
+
+Error of_destination(Error error, const std::string& destination) {
+  const std::string& path = error.file();
+  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
+  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
+  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
 int report(Session& session, const Options& options, const std::exception_ptr& failure) {
