@@ -57,6 +57,19 @@ void load_plugin_of(const KnownFormat& format) {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> plugin_library_versions() {
+  std::vector<std::pair<std::string, std::string>> versions;
+  for (const KnownFormat& format : kKnown) {
+    if (format.needs.empty() || !is_installed(format)) continue;
+    const SharedLibrary library(path_of(format));
+    if (!library.is_open()) continue;
+    if (void* const entry = library.find(kLibraryVersionEntry); entry != nullptr) {
+      versions.emplace_back(format.needs, reinterpret_cast<LibraryVersion>(entry)());
+    }
+  }
+  return versions;
+}
+
 const KnownFormat* known_format_of(const Source& source) {
   const auto found = std::ranges::find_if(
       kKnown, [&](const KnownFormat& format) { return format.detect != nullptr && format.detect(source); });

@@ -6,10 +6,12 @@ SOURCE = Path(__file__).resolve().parent.parent.parent
 
 
 def on_nav(nav, config, files):
-    """Every format's page stands in the section of formats, so that a new format needs no line here."""
-    section = next(item for item in nav.items if item.title == "Formats")
+    """Formats' pages stand in the section of formats, and pages that the list does not have in the first one: neither needs a line."""
+    use, formats = (next(item for item in nav.items if item.title == title) for title in ("Use it", "Formats"))
+    listed = {page.file.src_uri for page in nav.pages}
     for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
-        if re.fullmatch(r"formats/\w+/README\.md", file.src_uri):
+        section = formats if re.fullmatch(r"formats/\w+/README\.md", file.src_uri) else use
+        if file.src_uri not in listed and (section is formats or file.src_uri.startswith("docs/")):
             section.children.append(file.page)
             file.page.parent = section
     return nav

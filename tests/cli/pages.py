@@ -2,6 +2,7 @@
 
 - `console` blocks run as console_blocks.py says; those that are marked to run elsewhere are listed.
 - A command stands in such a block: an indented line that begins with the name of a program is a mistake.
+- docs/formats.md links the page of every format.
 - Every option after `shardctl VERB`, wherever a page shows it, also within a sentence or a table, is one that the verb's help has.
 
 docs/schemas.md and docs/layouts.md are documents.py's. Environment: SHARDCTL is the program.
@@ -54,8 +55,15 @@ def unknown_options(path: Path) -> Iterator[str]:
                 yield f"{path.relative_to(SOURCE)}: {verb} has no option {', '.join(sorted(unknown))}: {span}"
 
 
+def unlisted_formats() -> Iterator[str]:
+    text = (SOURCE / "docs/formats.md").read_text()
+    for page in sorted(SOURCE.glob("formats/*/README.md")):
+        if f"(../{page.relative_to(SOURCE)})" not in text:
+            yield f"docs/formats.md does not link {page.relative_to(SOURCE)}"
+
+
 def main() -> int:
-    mistakes = []
+    mistakes = [*unlisted_formats()]
     for path in pages():
         mistakes += loose_commands(path)
         mistakes += unknown_options(path) if path != HISTORY else []
