@@ -13,7 +13,7 @@ target_compile_options(shard_build INTERFACE -pthread ${shard_warnings})
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
 endif()
-if(CMAKE_UNITY_BUILD)  # A class with a field of a local type is in one source only, whatever file includes that.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # A class with a field of a local type is in one source only, whatever file includes that.
   target_compile_options(shard_build INTERFACE -Wno-subobject-linkage)
 endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
@@ -26,6 +26,12 @@ if(SHARD_SANITIZE)
   if(SHARD_SANITIZE_PLUGINS)  # vptr wants type names that LibTorch hides; g++ 12 warns of optionals in its headers.
     target_compile_options(shard_build INTERFACE -fno-sanitize=vptr -Wno-maybe-uninitialized)
   endif()
+endif()
+
+if(SHARD_ONE_FILE)  # What several programs would share is inside the one.
+  set(shard_library_type STATIC)
+else()
+  set(shard_library_type SHARED)
 endif()
 
 # shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that then say

@@ -34,7 +34,7 @@ std::string path_of(const KnownFormat& format) {
 std::span<const KnownFormat> known_formats() { return kKnown; }
 
 bool is_installed(const KnownFormat& format) {
-  return !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
+  return why_no_plugins().empty() && !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
 }
 
 void load_format_plugin(const std::string& path) {

@@ -32,7 +32,7 @@ struct KnownFormat {
 };
 std::span<const KnownFormat> known_formats();
 
-/// True where the plug-in of `format` is installed; it may still be unusable.
+/// True where the plug-in of `format` is installed and the program opens plug-ins; it may still be unusable.
 bool is_installed(const KnownFormat& format);
 
 /// Opens the plug-in at `path` and registers its formats; a second call for the same plug-in changes nothing.

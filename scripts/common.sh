@@ -1,6 +1,6 @@
 # Shared by the scripts: where the repository is, how to say what is done. Source it, do not run it.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[1]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=${SHARD_VENV:-$root/.venv}  # The real clients' Python; SHARD_VENV points to an existing one.
 export SHARD_PYTHON="$venv/bin/python"

@@ -13,7 +13,14 @@ namespace shard::app {
 
 std::string own_version() { return SHARD_VERSION; }
 
-std::string compiler() { return fmt::format("g++ {}, C++{}", __VERSION__, __cplusplus / 100 % 100); }
+std::string compiler() {
+#ifdef __clang__
+  return fmt::format("clang {}.{}.{}, C++{}", __clang_major__, __clang_minor__, __clang_patchlevel__,
+                     __cplusplus / 100 % 100);
+#else
+  return fmt::format("g++ {}, C++{}", __VERSION__, __cplusplus / 100 % 100);
+#endif
+}
 
 std::vector<std::pair<std::string, std::string>> library_versions() {
   const unsigned xxhash = XXH_versionNumber();

@@ -122,7 +122,7 @@ class TreeBuilder {
   TreeBuilder(Arena& arena, std::span<const TreeEntry> entries) : arena_(arena) {
     entries_.reserve(entries.size());
     for (const TreeEntry& entry : entries) entries_.push_back(&entry);
-    const auto less = [this](const TreeEntry* a, const TreeEntry* b) { return compare(*a, *b) < 0; };
+    const auto less = [](const TreeEntry* a, const TreeEntry* b) { return compare(*a, *b) < 0; };
     if (!std::ranges::is_sorted(entries_, less)) std::ranges::stable_sort(entries_, less);
   }
 

@@ -15,6 +15,7 @@
 #endif
 
 #include "libshard/core/error.h"
+#include "libshard/core/processor.h"
 
 namespace shard {
 
@@ -40,8 +41,7 @@ void require(bool ok, const char* what) {
 #ifdef __x86_64__
 [[gnu::target("avx")]] void zero_upper_halves() { _mm256_zeroupper(); }
 void release_upper_halves() {
-  static const bool has_avx = __builtin_cpu_supports("avx") != 0;
-  if (has_avx) zero_upper_halves();
+  if (has_avx()) zero_upper_halves();
 }
 #else
 void release_upper_halves() {}

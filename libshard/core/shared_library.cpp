@@ -2,24 +2,46 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <cassert>
+#include <filesystem>
 #include <string_view>
 
 #include "libshard/core/error.h"
 
 namespace shard {
 
-std::string folder_of_code(const void* code) {
-  Dl_info info{};
-  if (dladdr(code, &info) == 0 || info.dli_fname == nullptr) return ".";
-  const std::string_view path = info.dli_fname;
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? "." : std::string(path.substr(0, slash));
+namespace {
+
+std::string path_of_program() {
+  std::error_code failure;
+  return std::filesystem::read_symlink("/proc/self/exe", failure).string();
 }
 
-SharedLibrary::SharedLibrary(const std::string& path)
-    : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+}  // namespace
+
+std::string folder_of_code(const void* code) {
+  Dl_info info{};
+  link_map* object = nullptr;
+  if (dladdr1(code, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return ".";
+  const bool is_program = object->l_name == nullptr || *object->l_name == '\0';
+  const std::string path = is_program ? path_of_program() : object->l_name;
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? "." : path.substr(0, slash);
+}
+
+std::string_view why_no_plugins() {
+#ifdef SHARD_ONE_FILE
+  return "this shardctl is one file and opens no plug-ins; one built from the sources does";
+#else
+  return {};
+#endif
+}
+
+SharedLibrary::SharedLibrary(const std::string& path) : path_(path), why_(why_no_plugins()) {
+  if (!why_.empty()) return;
+  handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (is_open()) return;
   const char* const why = dlerror();
   why_ = why == nullptr ? "the library cannot be opened" : why;

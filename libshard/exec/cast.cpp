@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "libshard/core/processor.h"
 #include "libshard/exec/convert.h"
 #include "libshard/exec/small_float.h"
 #include "libshard/exec/strided_copy.h"
@@ -76,8 +77,6 @@ std::int64_t narrow_any(const std::byte* in, std::byte* out, std::size_t n) {
 }
 
 #if defined(__x86_64__)
-bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
-
 template <class From>
 [[gnu::target("avx2")]] void widen_avx2(const std::byte* in, std::byte* out, std::size_t n) {
   widen_loop<From>(in, out, n);

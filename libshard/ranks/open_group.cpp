@@ -24,9 +24,10 @@ constexpr std::array kPlugins{
 void* entry_of(const Plugin& plugin, const char* entry) {
   const SharedLibrary library(folder_of_code(kPlugins.data()) + "/" + std::string(plugin.library));
   if (library.is_open()) return library.entry(entry);
-  throw Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
-      .because(library.why())
-      .hint(fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library));
+  Error absent(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend));
+  absent.because(library.why());
+  if (why_no_plugins().empty()) absent.hint(fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library));
+  throw Error(absent);
 }
 
 MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }

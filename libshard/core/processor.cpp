@@ -1,0 +1,49 @@
+#include "libshard/core/processor.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace shard {
+
+// By the instruction itself: for __builtin_cpu_supports a compiler's own library is needed, which zig lacks.
+#ifdef __x86_64__
+namespace {
+
+/// The system saves the upper halves of AVX registers when it switches threads.
+[[gnu::target("xsave")]] bool keeps_upper_halves() {
+  constexpr unsigned long long kSseAndAvx = 6;
+  return (_xgetbv(0) & kSseAndAvx) == kSseAndAvx;
+}
+
+bool find_avx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kOsXsave = 1U << 27, kAvx = 1U << 28;
+  const bool is_known = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kOsXsave) != 0 && (c & kAvx) != 0;
+  return is_known && keeps_upper_halves();
+}
+
+bool find_avx2() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAvx2 = 1U << 5;
+  return find_avx() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kAvx2) != 0;
+}
+
+}  // namespace
+
+bool has_avx() {
+  static const bool found = find_avx();
+  return found;
+}
+
+bool has_avx2() {
+  static const bool found = find_avx2();
+  return found;
+}
+#else
+bool has_avx() { return false; }
+bool has_avx2() { return false; }
+#endif
+
+}  // namespace shard
