@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent
 def _installed() -> List[Path]:
     """Where an installer puts the program: into the package where it has libraries, else below the environment (whose
     packages lie in lib/python3.N/site-packages), or beside the package (pip install --target)."""
-    folders = [_PACKAGE, *_PACKAGE.parents[3:4], _PACKAGE.parent]
+    folders = [_PACKAGE, *list(_PACKAGE.parents)[3:4], _PACKAGE.parent]
     return [folder / "bin" / "shardctl" for folder in folders]
 
 
