@@ -1,6 +1,7 @@
 """Puts the program into the wheel and gives the wheel the tag of the systems that it runs on.
 
-Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so. The one-file
+Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; licences.txt has the
+licences of what is linked into it. The one-file
 program becomes the console script: it starts without Python. A program with libraries goes into the package, and the console
 script is launcher.py, which says where LibTorch is. The tag follows from what these files need: the newest version of a symbol of glibc where they need
 nothing but glibc and one another, any Linux where they need nothing, else this machine alone (linux_ARCH).
@@ -54,8 +55,11 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         files = sorted(file for folder in ("bin", "lib") for file in (tree / folder).glob("*") if file.is_file())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(files)}"
+        licences = tree / "licences.txt"
+        included = {str(licences): "shardctl/licences.txt"} if licences.exists() else {}
+        build_data["force_include"] = included
         if (tree / "lib").exists():
-            build_data["force_include"] = {str(file): f"shardctl/{file.relative_to(tree)}" for file in files}
+            included.update((str(file), f"shardctl/{file.relative_to(tree)}") for file in files)
             build_data["shared_scripts"] = {"launcher.py": "shardctl"}
         else:
             build_data["shared_scripts"] = {str(tree / "bin" / "shardctl"): "shardctl"}
