@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Optional
 
 from shardctl._errors import ProgramNotFound, failure
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def _installed() -> List[Path]:
+def _installed() -> list[Path]:
     """Where an installer puts the program: into the package where it has libraries, else below the environment (whose
     packages lie in lib/python3.N/site-packages), or beside the package (pip install --target)."""
     folders = [_PACKAGE, *list(_PACKAGE.parents)[3:4], _PACKAGE.parent]
@@ -38,7 +38,7 @@ def _torch_libraries() -> Optional[Path]:
     return Path(places[0]) / "lib" if places else None
 
 
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     """For the program: this process's, and where LibTorch is if this package has the plug-in that needs it."""
     result = dict(os.environ)
     result.pop("SHARDCTL", None)  # If it named this package's console script, that would call itself.

@@ -71,7 +71,8 @@ class Wheel(unittest.TestCase):
 
     def test_it_works_in_a_folder_of_packages(self) -> None:
         target = self.root / "target"
-        subprocess.run([sys.executable, "-m", "pip", "-q", "install", "--no-index", "--no-deps", "--target", target, self.wheel], check=True)
+        command = [sys.executable, "-m", "pip", "-q", "install", "--no-index", "--no-deps", "--target", target, self.wheel]
+        subprocess.run(command, check=True)
         code = f"import sys; sys.path.insert(0, {str(target)!r}); import shardctl; print(shardctl.program())"
         self.assertEqual(self.run_installed("python", "-c", code), f"{target}/bin/shardctl\n")
 
