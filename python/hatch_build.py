@@ -1,8 +1,11 @@
 """Puts the program into the wheel and gives the wheel the tag of the systems that it runs on.
 
-Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; all of it goes
-into the package. The tag follows from what these files need: the newest version of a symbol of glibc where they need
-nothing but glibc and one another, any Linux where they need nothing, else this machine alone (linux_ARCH).
+Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; licences.txt has
+the licences of what is linked into it. The one-file program becomes the console script: it starts without Python. A program
+with libraries goes into the package, and the console script is launcher.py, which says where LibTorch is.
+
+The tag follows from what these files need: the newest version of a symbol of glibc where they need nothing but glibc and one
+another, any Linux where they need nothing, else this machine alone (linux_ARCH).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Set
+from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -30,11 +33,11 @@ def architecture(text: str) -> str:
     return "aarch64" if found and found[1] == "AArch64" else "x86_64"
 
 
-def platform_tag(files: List[Path]) -> str:
+def platform_tag(files: list[Path]) -> str:
     """The platform part of the wheel's tag for programs and libraries that lie in it."""
     texts = [readelf(file) for file in files]
     arch = architecture(texts[0])
-    needed: Set[str] = {name for text in texts for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text)}
+    needed: set[str] = {name for text in texts for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text)}
     foreign = {name for name in needed - {file.name for file in files} - TORCH if not GLIBC.fullmatch(name)}
     if foreign:
         return f"linux_{arch}"
@@ -46,14 +49,21 @@ def platform_tag(files: List[Path]) -> str:
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
-    def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         tree = Path(os.environ["SHARDCTL_TREE"]).resolve()
         files = sorted(file for folder in ("bin", "lib") for file in (tree / folder).glob("*") if file.is_file())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(files)}"
-        build_data["force_include"] = {str(file): f"shardctl/{file.relative_to(tree)}" for file in files}
+        licences = tree / "licences.txt"
+        included = {str(licences): "shardctl/licences.txt"} if licences.exists() else {}
+        build_data["force_include"] = included
+        if (tree / "lib").exists():
+            included.update((str(file), f"shardctl/{file.relative_to(tree)}") for file in files)
+            build_data["shared_scripts"] = {"launcher.py": "shardctl"}
+        else:
+            build_data["shared_scripts"] = {str(tree / "bin" / "shardctl"): "shardctl"}
 
 
 def get_build_hook() -> type:

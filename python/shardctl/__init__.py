@@ -31,10 +31,10 @@ from shardctl._documents import (
     Progress,
     Rename,
     Result,
+    ShapeDifference,
     Tensor,
     TensorDigest,
     TextDifference,
-    ShapeDifference,
     ValueDifference,
     Verification,
 )

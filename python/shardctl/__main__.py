@@ -1,4 +1,4 @@
-"""`python -m shardctl` and the console script: become the program."""
+"""`python -m shardctl`, and the console script of a wheel with libraries: become the program."""
 
 from __future__ import annotations
 

@@ -7,8 +7,9 @@ have defaults. Bytes are bytes; shapes, offsets, sizes and strides count element
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import Any, Optional, Union
 
 from shardctl._html import inspection_html
 
@@ -51,21 +52,21 @@ class Axis:
 class Mesh:
     """A device mesh: axes with the slowest first, global ranks in row-major order."""
 
-    axes: Tuple[Axis, ...]
-    ranks: Tuple[int, ...]
+    axes: tuple[Axis, ...]
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Chunk:
     """A stored box of a tensor. Where the file does not hold plain little-endian elements the last three are None."""
 
-    offsets: Tuple[int, ...]
-    sizes: Tuple[int, ...]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
     rank: Optional[int]
     file: str
     byte_offset: Optional[int]
     byte_length: Optional[int]
-    strides: Optional[Tuple[int, ...]]
+    strides: Optional[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,12 @@ class Tensor:
 
     name: str
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     bytes: int
-    placements: Optional[Tuple[str, ...]]
+    placements: Optional[tuple[str, ...]]
     alias_of: Optional[str]
-    chunks: Tuple[Chunk, ...] = field(repr=False)
-    path: Optional[Tuple[Key, ...]] = None
+    chunks: tuple[Chunk, ...] = field(repr=False)
+    path: Optional[tuple[Key, ...]] = None
     mesh: Optional[int] = None
     rank: Optional[int] = None
 
@@ -96,7 +97,7 @@ class Object:
     name: str
     type: str
     value: Value
-    path: Optional[Tuple[Key, ...]] = None
+    path: Optional[tuple[Key, ...]] = None
     summary: Optional[str] = None
     rank: Optional[int] = None
 
@@ -118,12 +119,12 @@ class Inspection(Document):
     logical_bytes: int
     stored_bytes: int
     file_count: int
-    files: Tuple[File, ...] = field(repr=False)
-    meshes: Tuple[Mesh, ...] = field(repr=False)
-    tensors: Tuple[Tensor, ...] = field(repr=False)
-    objects: Tuple[Object, ...] = field(repr=False)
+    files: tuple[File, ...] = field(repr=False)
+    meshes: tuple[Mesh, ...] = field(repr=False)
+    tensors: tuple[Tensor, ...] = field(repr=False)
+    objects: tuple[Object, ...] = field(repr=False)
     metadata: Mapping[str, str] = field(repr=False)
-    warnings: Tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         return inspection_html(self)
@@ -135,7 +136,7 @@ class TensorDigest:
 
     name: str
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     digest: str
 
 
@@ -145,7 +146,7 @@ class Digest(Document):
 
     algorithm: str
     checkpoint: str
-    tensors: Tuple[TensorDigest, ...] = field(repr=False)
+    tensors: tuple[TensorDigest, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,9 @@ class Verification(Document):
     """What is wrong with a checkpoint: `shardctl.verify/1`."""
 
     ok: bool
-    findings: Tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     checked: Checked
-    globals: Tuple[str, ...] = field(repr=False)
+    globals: tuple[str, ...] = field(repr=False)
     findings_left_out: int = 0
 
     def __bool__(self) -> bool:
@@ -199,8 +200,8 @@ class ShapeDifference:
     """Shapes that differ."""
 
     name: str
-    a: Tuple[int, ...]
-    b: Tuple[int, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class ValueDifference:
     max_abs: Optional[float]
     max_rel: Optional[float]
     max_ulp: Optional[int]
-    first_index: Tuple[int, ...]
+    first_index: tuple[int, ...]
 
     @classmethod
     def _adapt(cls, found: dict[str, Any]) -> None:
@@ -241,20 +242,20 @@ class Difference(Document):
     """How two checkpoints differ: `shardctl.diff/1`."""
 
     equal: bool
-    only_in_a: Tuple[str, ...]
-    only_in_b: Tuple[str, ...]
-    dtype: Tuple[TextDifference, ...]
-    shape: Tuple[ShapeDifference, ...]
-    values: Tuple[ValueDifference, ...]
-    objects: Tuple[ObjectDifference, ...]
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+    dtype: tuple[TextDifference, ...]
+    shape: tuple[ShapeDifference, ...]
+    values: tuple[ValueDifference, ...]
+    objects: tuple[ObjectDifference, ...]
 
 
 @dataclass(frozen=True)
 class Box:
     """A box of a tensor."""
 
-    offsets: Tuple[int, ...]
-    sizes: Tuple[int, ...]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -264,10 +265,10 @@ class Lost:
     what: str
     name: Optional[str]
     dtype: Optional[str]
-    shape: Optional[Tuple[int, ...]]
+    shape: Optional[tuple[int, ...]]
     file: Optional[str]
     why: str
-    boxes: Tuple[Box, ...] = ()
+    boxes: tuple[Box, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -287,11 +288,11 @@ class Export:
     reference: Optional[str]
     checked: bool
     renamed: int
-    renames: Tuple[Rename, ...]
+    renames: tuple[Rename, ...]
     tensors_left_out: int
     objects_left_out: int
-    tied: Tuple[str, ...]
-    copied: Tuple[str, ...]
+    tied: tuple[str, ...]
+    copied: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -302,7 +303,7 @@ class _Written(Document):
     source: str
     output: str
     format: str
-    files: Tuple[File, ...] = field(repr=False)
+    files: tuple[File, ...] = field(repr=False)
     tensors: int
     objects: int
 
@@ -317,9 +318,9 @@ class Plan(_Written):
     tiles: int
     memory_bytes: int
     free_bytes: int
-    warnings: Tuple[str, ...] = ()
-    lost: Tuple[Lost, ...] = ()
-    repaired: Tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    repaired: tuple[str, ...] = ()
     export: Optional[Export] = None
 
 
@@ -334,9 +335,9 @@ class Result(_Written):
     cast_overflows: int
     seconds: float
     unchanged: bool
-    warnings: Tuple[str, ...] = ()
-    lost: Tuple[Lost, ...] = ()
-    repaired: Tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    repaired: tuple[str, ...] = ()
     export: Optional[Export] = None
 
 
@@ -354,7 +355,7 @@ class ErrorDocument(Document):
     expected: Optional[str] = None
     found: Optional[str] = None
     hint: Optional[str] = None
-    details: Tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -365,4 +366,4 @@ class Progress(Document):
     bytes_done: int
     bytes_total: int
     seconds: float
-    waiting_for: Tuple[int, ...]
+    waiting_for: tuple[int, ...]

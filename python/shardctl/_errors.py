@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Tuple, Type
+from collections.abc import Mapping
+from typing import Optional
 
 from shardctl._documents import ErrorDocument
 from shardctl._text import printable
@@ -25,7 +26,7 @@ class ShardctlError(Exception):
         self.expected: Optional[str] = document.expected
         self.found: Optional[str] = document.found
         self.hint: Optional[str] = document.hint
-        self.details: Tuple[str, ...] = document.details
+        self.details: tuple[str, ...] = document.details
         self.stderr = stderr
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ class Interrupted(ShardctlError):
     """Exit codes 130 and 143: ended by SIGINT or SIGTERM."""
 
 
-_CLASSES: Mapping[int, Type[ShardctlError]] = {
+_CLASSES: Mapping[int, type[ShardctlError]] = {
     2: Usage,
     3: NotFound,
     4: Corruption,

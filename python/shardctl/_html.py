@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Iterable, List, Tuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shardctl._text import printable
 
@@ -28,7 +29,7 @@ def _row(tag: str, cells: Iterable[object]) -> str:
     return "<tr>" + "".join(f"<{tag} style='text-align:left'>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def _table(head: Tuple[str, ...], rows: List[Tuple[object, ...]], count: int) -> str:
+def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], count: int) -> str:
     if not rows:
         return ""
     left_out = f"<p>{count - len(rows)} more</p>" if count > len(rows) else ""
@@ -53,10 +54,10 @@ def inspection_html(found: Inspection) -> str:
         f"<p><b>{_text(found.source)}</b>: {_text(found.format)}{ranks}; {found.tensor_count} tensors, "
         f"{parameters:,} elements, {found.object_count} objects, {_size(found.logical_bytes)} in {found.file_count} files</p>"
     )
-    tensors: List[Tuple[object, ...]] = [
+    tensors: list[tuple[object, ...]] = [
         (each.name, each.dtype, list(each.shape), _size(each.bytes), _cut(each)) for each in found.tensors[:SHOWN]
     ]
-    objects: List[Tuple[object, ...]] = [(each.name, each.type, _value(each)) for each in found.objects[:SHOWN]]
+    objects: list[tuple[object, ...]] = [(each.name, each.type, _value(each)) for each in found.objects[:SHOWN]]
     warnings = "".join(f"<p>warning: {_text(warning)}</p>" for warning in found.warnings)
     return (
         f"<div>{summary}{warnings}"

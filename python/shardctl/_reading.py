@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from typing import Any, Callable, Mapping, Optional, Tuple, Type
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
 
 from shardctl import _documents
 from shardctl._documents import Document
 
-_SCHEMAS: Mapping[str, Type[Document]] = {
+_SCHEMAS: Mapping[str, type[Document]] = {
     "shardctl.diff/1": _documents.Difference,
     "shardctl.digest/1": _documents.Digest,
     "shardctl.error/1": _documents.ErrorDocument,
@@ -34,7 +35,7 @@ def _read_optional(read: _Read) -> _Read:
     return lambda value: None if value is None else read(value)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _reader(annotation: Any) -> Optional[_Read]:
     """What turns a JSON value into one of the annotated type; None where they are the same."""
     if dataclasses.is_dataclass(annotation):
@@ -48,7 +49,7 @@ def _reader(annotation: Any) -> Optional[_Read]:
     return None
 
 
-def _fields(kind: type) -> Tuple[Tuple[str, str, Optional[_Read]], ...]:
+def _fields(kind: type) -> tuple[tuple[str, str, Optional[_Read]], ...]:
     """Of each field: its name, its key in JSON (`from_` is "from"), and its reader."""
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]

@@ -7,7 +7,8 @@ import os
 import subprocess
 import threading
 from collections import deque
-from typing import IO, Any, Callable, Deque, Dict, List, Literal, Mapping, Optional, Union, overload
+from collections.abc import Mapping
+from typing import IO, Any, Callable, Literal, Optional, Union, overload
 
 from shardctl._documents import Document, ErrorDocument, Plan, Progress, Result
 from shardctl._errors import error, failure
@@ -22,7 +23,7 @@ _KEPT_OF_STDERR = 200  # Lines.
 _GRACE_SECONDS = 30.0  # For the program to remove what it staged, before it is killed.
 
 
-def _environment(changes: Optional[Mapping[str, str]]) -> Dict[str, str]:
+def _environment(changes: Optional[Mapping[str, str]]) -> dict[str, str]:
     """A call is a job of its own, also in a rank of a training job: launcher variables are for that one."""
     return {**environment(), "SHARDCTL_LAUNCHER": "none", **(changes or {})}
 
@@ -39,7 +40,7 @@ def _progress_of(line: str) -> Optional[Progress]:
 
 def _follow(stderr: IO[str], progress: Optional[OnProgress]) -> str:
     """Calls `progress` for each line of it until the program closes stderr. Returns the end of all other lines."""
-    kept: Deque[str] = deque(maxlen=_KEPT_OF_STDERR)
+    kept: deque[str] = deque(maxlen=_KEPT_OF_STDERR)
     for line in stderr:
         state = _progress_of(line)
         if state is None:
@@ -59,7 +60,7 @@ def _stop(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _parsed(text: str) -> Optional[Dict[str, Any]]:
+def _parsed(text: str) -> Optional[dict[str, Any]]:
     try:
         found = json.loads(text)
     except ValueError:
@@ -67,7 +68,7 @@ def _parsed(text: str) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) and isinstance(found.get("schema"), str) else None
 
 
-def _error_in(text: str) -> Optional[Dict[str, Any]]:
+def _error_in(text: str) -> Optional[dict[str, Any]]:
     """The error document at the end of a text; `cat` may have begun another one before it."""
     begin = text.rfind('{"schema": "shardctl.error/')
     return _parsed(text[begin:]) if begin >= 0 else None
@@ -87,7 +88,7 @@ def _outcome(verb: str, code: int, stdout: str, stderr: str) -> Document:
     raise error(failure(verb, code, "failed", f"shardctl {verb} ended with exit code {code}"), stderr)
 
 
-def _start(command: List[str], cwd: Optional[Argument], env: Optional[Mapping[str, str]]) -> subprocess.Popen[str]:
+def _start(command: list[str], cwd: Optional[Argument], env: Optional[Mapping[str, str]]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -124,7 +125,7 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     Raises ShardctlError, of the class of the exit code. `verify` and `diff` return their answer, also a bad one.
     """
     own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
-    stdout: List[str] = []
+    stdout: list[str] = []
     child = _start([program(), verb, *own, *(os.fspath(each) for each in arguments)], cwd, env)
     assert child.stdout is not None and child.stderr is not None
     with child.stdout as out, child.stderr as err:

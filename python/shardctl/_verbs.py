@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Iterable, List, Optional, Type, TypeVar
+from collections.abc import Iterable
+from typing import Optional, TypeVar
 
 from shardctl._documents import Difference, Digest, Document, Inspection, Verification
 from shardctl._run import Argument, OnProgress, run
@@ -11,11 +12,11 @@ from shardctl._run import Argument, OnProgress, run
 _D = TypeVar("_D", bound=Document)
 
 
-def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> List[Argument]:
+def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> list[Argument]:
     return [*(f"--include={glob}" for glob in include), *(f"--exclude={glob}" for glob in exclude), *options]
 
 
-def _read(kind: Type[_D], verb: str, options: Iterable[Argument], sources: Iterable[Argument],
+def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Iterable[Argument],
           progress: Optional[OnProgress] = None) -> _D:
     found = run(verb, *options, "--", *sources, progress=progress)
     if not isinstance(found, kind):

@@ -142,7 +142,7 @@ class Documents(Case):
                     self.assertTrue(has_attribute(_reading._SCHEMAS[schema[1]], path.split(".")))
 
 
-def has_attribute(kind: typing.Any, path: typing.List[str]) -> bool:
+def has_attribute(kind: typing.Any, path: list[str]) -> bool:
     name = path[0].replace("[]", "")
     hints = typing.get_type_hints(kind)
     hint = hints.get(name, hints.get(name + "_"))
@@ -216,7 +216,7 @@ class Errors(Case):
 
 class Runs(Case):
     def test_progress_is_called_with_the_bytes(self) -> None:
-        seen: typing.List[shardctl.Progress] = []
+        seen: list[shardctl.Progress] = []
         shardctl.verify(CHECKPOINT, progress=seen.append)
         self.assertEqual((seen[-1].what, seen[-1].bytes_total), ("verify", 70532))
 

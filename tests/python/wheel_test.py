@@ -55,7 +55,7 @@ class Wheel(unittest.TestCase):
     def test_it_holds_the_program_and_names_its_systems(self) -> None:
         self.assertRegex(self.wheel.name, r"^shardctl-[0-9.]+-py3-none-(manylinux|linux).*\.whl$")
         with zipfile.ZipFile(self.wheel) as archive:
-            program = archive.getinfo("shardctl/bin/shardctl")
+            program = next(each for each in archive.infolist() if each.filename.endswith(".data/scripts/shardctl"))
             self.assertTrue(program.external_attr >> 16 & 0o111)
             self.assertIn("shardctl/py.typed", archive.namelist())
             metadata = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
@@ -68,6 +68,28 @@ class Wheel(unittest.TestCase):
 
     def test_the_module_passes_its_tests_as_installed(self) -> None:
         self.run_installed("python", str(SOURCE / "tests/python/module_test.py"))
+
+    def test_it_works_in_a_folder_of_packages(self) -> None:
+        target = self.root / "target"
+        command = [sys.executable, "-m", "pip", "-q", "install", "--no-index", "--no-deps", "--target", target, self.wheel]
+        subprocess.run(command, check=True)
+        code = f"import sys; sys.path.insert(0, {str(target)!r}); import shardctl; print(shardctl.program())"
+        self.assertEqual(self.run_installed("python", "-c", code), f"{target}/bin/shardctl\n")
+
+    def test_a_program_with_libraries_lies_in_the_package_behind_a_launcher(self) -> None:
+        (self.root / "tree/lib").mkdir(parents=True)
+        (self.root / "tree/lib/libshard_torch.so").write_bytes(Path(PROGRAM).read_bytes())
+        wheel = build(self.root / "tree")
+        place, packages = self.root / "with_libraries", f"lib/python3.{sys.version_info.minor}/site-packages"
+        venv.create(place)
+        pip(place, "install", "--no-index", "--no-deps", wheel)
+        (place / packages / "torch").mkdir()
+        (place / packages / "torch/__init__.py").write_text("raise ImportError('it is not imported')")
+        script = place / packages / "shardctl/bin/shardctl"
+        script.write_text("#!/bin/sh\necho $LD_LIBRARY_PATH $1\n")
+        env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+        shown = subprocess.run([place / "bin/shardctl", "env"], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(shown, f"{place / packages}/torch/lib env\n")
 
     def test_what_is_removed_leaves_nothing(self) -> None:
         place = self.root / "removed"
