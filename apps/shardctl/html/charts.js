@@ -41,8 +41,8 @@ function columns(label, parts, text = bytesText) {
     }));
 }
 
-/// Counts in bins: {label, long, count}. The table says the same.
-function histogram(title, bins, unit) {
+/// Counts in bins: {label, long, count}. The table says the same. Null without bins.
+function histogram(title, bins, unit, heading = "h3") {
   if (bins.length === 0) return null;
   const width = 440;
   const margin = 12;
@@ -67,7 +67,7 @@ function histogram(title, bins, unit) {
     draw("line", { class: "base", x1: 0, x2: width, y1: height - foot, y2: height - foot }), ...marks);
   const rows = bins.filter((bin) => bin.count > 0).map((bin) => make("tr", {}, make("th", { scope: "row" }, bin.long),
     make("td", { class: "right" }, number(bin.count)), make("td", { class: "right muted" }, shareText(bin.count, total))));
-  return make("figure", { class: "chart" }, make("h3", {}, title), picture, make("details", {}, make("summary", {}, "As a table"),
+  return make("figure", { class: "chart" }, make(heading, {}, title), picture, make("details", {}, make("summary", {}, "As a table"),
     make("table", { class: "plain" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Range"),
       make("th", { scope: "col", class: "right" }, `${unit}s`), make("th", { scope: "col", class: "right" }, "Share"))), make("tbody", {}, ...rows))));
 }

@@ -35,11 +35,11 @@ function showDiff(doc, main) {
 function diffCards(doc) {
   const magnitudes = doc.values.map((entry) => real(entry.max_abs)).filter((x) => Number.isFinite(x) && x > 0).map((x) => [Math.floor(Math.log10(x)), 1]);
   const charts = [
-    histogram("Elements by |a − b|", binsOf(doc.values.flatMap((entry) => entry.abs_histogram), 10), "element"),
-    histogram("Elements by ULPs between a and b", binsOf(doc.values.flatMap((entry) => entry.ulp_histogram), 2), "element"),
-    histogram("Tensors by largest |a − b|", binsOf(magnitudes, 10), "tensor"),
+    histogram("Elements by |a − b|", binsOf(doc.values.flatMap((entry) => entry.abs_histogram), 10), "element", "h2"),
+    histogram("Elements by ULPs between a and b", binsOf(doc.values.flatMap((entry) => entry.ulp_histogram), 2), "element", "h2"),
+    histogram("Tensors by largest |a − b|", binsOf(magnitudes, 10), "tensor", "h2"),
   ].filter(Boolean);
-  return make("div", { class: "cards" }, ...charts.map((chart) => make("section", { class: "card", "aria-label": chart.querySelector("h3").textContent }, chart)));
+  return make("div", { class: "cards" }, ...charts.map((chart) => make("section", { class: "card", "aria-label": chart.querySelector("h2").textContent }, chart)));
 }
 
 const shareOf = (row) => (row.entry ? row.entry.differing / row.entry.elements : -1);

@@ -28,13 +28,13 @@ function cutOf(tensor) {
   return tensor.cutFacts;
 }
 
-/// "8 boxes, dim 0", "whole, 4 replicas": one line.
+/// "8 boxes, dim 0", "whole ×4", "R, S(0) · 4 boxes ×2": one line.
 function cutText(tensor) {
   const { dims, boxes, replicas } = cutOf(tensor);
-  const placed = tensor.placements ? `${tensor.placements.join(", ")} · ` : "";
   const again = replicas > 1 ? ` ×${replicas}` : "";
-  if (boxes <= 1) return `${placed}whole${again}`;
-  return `${placed}${number(boxes)} boxes${again}, dim ${dims.join(", ")}`;
+  const pieces = boxes <= 1 ? `whole${again}` : `${number(boxes)} boxes${again}`;
+  if (tensor.placements) return `${tensor.placements.join(", ")} · ${pieces}`;
+  return boxes <= 1 ? pieces : `${pieces}, dim ${dims.join(", ")}`;
 }
 
 /// The dimensions that are drawn downwards and to the right; null where there is none. Cut ones first, then the last.

@@ -2,6 +2,7 @@
 // and treegrid; the focus stays on the grid, which names its active row.
 
 const ROW_HEIGHT = 30;
+const HEAD_HEIGHT = 31; // It stays in view above the rows.
 const MAX_HEIGHT = 15e6; // Browsers cannot make elements much higher; beyond that the scroll bar is scaled.
 const PRINTED_ROWS = 3000;
 
@@ -20,7 +21,7 @@ class Grid {
     this.sort = { key: columns[0].key, descending: false };
     this.isWhole = false;
     this.makeElements();
-    new ResizeObserver(() => this.render()).observe(this.scroller);
+    new ResizeObserver(() => this.render()).observe(this.element);
     window.addEventListener("beforeprint", () => this.renderWhole(true));
     window.addEventListener("afterprint", () => this.renderWhole(false));
   }
@@ -30,15 +31,14 @@ class Grid {
     this.heads = this.columns.map((column) => this.makeHead(column));
     this.layer = make("div", { class: "layer", role: "rowgroup" });
     this.spacer = make("div", { class: "spacer" }, this.layer);
-    this.scroller = make("div", { class: "scroller", role: "presentation" }, this.spacer);
     this.note = make("p", { class: "printnote" });
     this.element = make("div", {
       class: "grid", id: this.id, role: this.options.isTree ? "treegrid" : "grid", tabindex: "0",
       "aria-label": this.options.label, "aria-colcount": this.columns.length, "aria-readonly": "true",
     }, make("div", { class: "head", role: "rowgroup" }, make("div", { role: "row", class: "row", "aria-rowindex": "1" }, ...this.heads)),
-    this.scroller, this.note);
+    this.spacer, this.note);
     this.element.style.setProperty("--columns", template);
-    this.scroller.addEventListener("scroll", () => this.schedule());
+    this.element.addEventListener("scroll", () => this.schedule());
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.layer.addEventListener("click", (event) => this.onClick(event));
     this.showSort();
@@ -78,7 +78,7 @@ class Grid {
     const height = rows.length * ROW_HEIGHT;
     this.scale = Math.max(1, height / MAX_HEIGHT);
     this.spacer.style.height = `${height / this.scale}px`;
-    if (!keepScroll) this.scroller.scrollTop = 0;
+    if (!keepScroll) this.element.scrollTop = 0;
     this.render();
   }
 
@@ -93,9 +93,9 @@ class Grid {
 
   render() {
     if (this.isWhole) return;
-    const top = this.scroller.scrollTop;
+    const top = this.element.scrollTop;
     const from = Math.max(0, Math.floor((top * this.scale) / ROW_HEIGHT) - 4);
-    const count = Math.ceil(this.scroller.clientHeight / ROW_HEIGHT) + 9;
+    const count = Math.ceil(this.element.clientHeight / ROW_HEIGHT) + 9;
     this.renderRange(from, Math.min(this.rows.length, from + count));
     const shift = this.scale === 1 ? from * ROW_HEIGHT : top - ((top * this.scale) % ROW_HEIGHT) - 4 * ROW_HEIGHT;
     this.layer.style.transform = `translateY(${Math.max(0, shift)}px)`;
@@ -159,14 +159,14 @@ class Grid {
   /// Scrolls as little as needed.
   reveal() {
     const top = (this.active * ROW_HEIGHT) / this.scale;
-    const height = this.scroller.clientHeight;
-    if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
-    if (top + ROW_HEIGHT > this.scroller.scrollTop + height) this.scroller.scrollTop = top + ROW_HEIGHT - height;
+    const height = this.element.clientHeight - HEAD_HEIGHT;
+    if (top < this.element.scrollTop) this.element.scrollTop = top;
+    if (top + ROW_HEIGHT > this.element.scrollTop + height) this.element.scrollTop = top + ROW_HEIGHT - height;
   }
 
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.element) return;
-    const page = Math.max(1, Math.floor(this.scroller.clientHeight / ROW_HEIGHT) - 1);
+    const page = Math.max(1, Math.floor((this.element.clientHeight - HEAD_HEIGHT) / ROW_HEIGHT) - 1);
     const to = { ArrowDown: this.active + 1, ArrowUp: this.active - 1, Home: 0, End: this.rows.length - 1,
       PageDown: this.active + page, PageUp: this.active - page }[event.key];
     if (to !== undefined) this.select(to);

@@ -1,29 +1,31 @@
 // Tensors as a tree of the dotted parts of their names. Plain objects and loops without recursion: names come from files
 // and may be as deep as they are long.
 
-/// The tree's root. A node: parts of its name (label), parent, folders and leaves below, tensor (of leaves), bytes and
-/// count of the tensors below, matching ones among them.
+/// The tree's root. A node: parts of its name (label), parent, children (folders and leaves), tensor (of leaves), bytes and
+/// count of the tensors below, matching ones among them. Tensors are sorted by name, so those of a folder follow one
+/// another: only the folders of the last name are looked at.
 function makeTree(tensors) {
-  const newFolder = (label, parent) => ({ label, parent, children: [], named: new Map(), tensor: null, isOpen: false, bytes: 0, count: 0, matching: 0 });
-  const root = newFolder("", null);
+  const newFolder = (label, parent) => ({ label, parent, children: [], tensor: null, isOpen: false, bytes: 0, count: 0, matching: 0 });
+  const open = [{ folder: newFolder("", null), end: 0 }]; // The folders of the last name, and where their parts end in it.
+  let last = "";
   for (const tensor of tensors) {
-    let at = root;
-    let begin = 0;
-    for (let dot = tensor.name.indexOf("."); dot >= 0; dot = tensor.name.indexOf(".", begin)) {
-      const part = tensor.name.slice(begin, dot);
-      begin = dot + 1;
-      let next = at.named.get(part);
-      if (next === undefined) {
-        next = newFolder(part, at);
-        at.named.set(part, next);
-        at.children.push(next);
-      }
-      at = next;
+    const { name } = tensor;
+    let same = 0;
+    while (same < name.length && name.charCodeAt(same) === last.charCodeAt(same)) ++same;
+    while (open[open.length - 1].end > same) open.pop();
+    let { folder, end } = open[open.length - 1];
+    for (let dot = name.indexOf(".", end); dot >= 0; dot = name.indexOf(".", end)) {
+      const next = newFolder(name.slice(end, dot), folder);
+      folder.children.push(next);
+      folder = next;
+      end = dot + 1;
+      open.push({ folder, end });
     }
-    at.children.push({ label: tensor.name.slice(begin), parent: at, tensor, isOpen: null, bytes: tensor.ownBytes, count: 1, matching: 1 });
+    folder.children.push({ label: name.slice(end), parent: folder, tensor, isOpen: null, bytes: tensor.ownBytes, count: 1, matching: 1 });
+    last = name;
   }
-  finishFolders(root);
-  return root;
+  finishFolders(open[0].folder);
+  return open[0].folder;
 }
 
 /// Adds up, and joins a folder with its only child: `mlp` and `up_proj.weight` read better than four steps.
@@ -33,7 +35,6 @@ function finishFolders(root) {
     for (const child of order[i].children) if (child.tensor === null) order.push(child);
   }
   for (const folder of order.reverse()) {
-    folder.named = null;
     folder.children = folder.children.map((child) => onlyChild(child, folder));
     for (const child of folder.children) {
       folder.bytes += child.bytes;
