@@ -11,7 +11,7 @@ namespace shard::megatron {
 
 namespace {
 
-constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20;
+constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
 
 /// The value of an argument; null where it is None or not there.
 const Value* find_argument(const Value& arguments, std::string_view name) {
@@ -87,6 +87,10 @@ Arguments read_arguments(const Value& arguments) {
   read.stages.embedding_counts = flag(arguments, "account_for_embedding_in_pipeline_split");
   read.stages.loss_counts = flag(arguments, "account_for_loss_in_pipeline_split");
   read.experts = optional_number(arguments, "num_experts", kMostRanks).value_or(0);
+  read.query_rows = optional_number(arguments, "q_lora_rank", kMostRows).value_or(0);
+  if (const auto rows = optional_number(arguments, "kv_lora_rank", kMostRows)) {
+    read.key_rows = *rows + optional_number(arguments, "qk_pos_emb_head_dim", kMostRows).value_or(0);
+  }
   read.gated = flag(arguments, "swiglu") || flag(arguments, "quick_geglu");
   const Value* const untied = find_argument(arguments, "untie_embeddings_and_output_weights");
   read.tied = untied != nullptr && !pickle::boolean(*untied, "untie_embeddings_and_output_weights");

@@ -16,9 +16,11 @@ namespace shard::megatron {
 struct Arguments {
   std::int64_t tensor = 1, pipeline = 1, expert = 1;  ///< Ranks of each kind of model parallelism.
   Stages stages;
-  std::int64_t experts = 0;  ///< Of all ranks; 0: the model has none.
-  bool gated = false;        ///< linear_fc1 holds a gate's rows, then those of the other half.
-  bool tied = false;         ///< output_layer.weight is a copy of the word embedding.
+  std::int64_t experts = 0;     ///< Of all ranks; 0: the model has none.
+  std::int64_t query_rows = 0;  ///< Of MLA's whole linear_q_down_proj; 0: it has none, or the arguments do not say.
+  std::int64_t key_rows = 0;    ///< The same of linear_kv_down_proj.
+  bool gated = false;           ///< linear_fc1 holds a gate's rows, then those of the other half.
+  bool tied = false;            ///< output_layer.weight is a copy of the word embedding.
 
   friend bool operator==(const Arguments&, const Arguments&) = default;
 };

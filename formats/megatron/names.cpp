@@ -115,6 +115,11 @@ Meaning meaning_of(std::string_view name, bool gated) {
   return {std::string(name), cut_of(name, gated), Meaning::Experts::kNone, 0};
 }
 
+std::optional<Cut> cut_by_rows(std::int64_t rows, std::int64_t whole_rows, std::int64_t ranks) {
+  if (rows == whole_rows) return Cut::kNot;
+  return whole_rows % ranks == 0 && rows == whole_rows / ranks ? std::optional(Cut::kRows) : std::nullopt;
+}
+
 std::optional<std::int64_t> layer_in(std::string_view name) {
   if (!name.starts_with(kLayers)) return std::nullopt;
   name.remove_prefix(kLayers.size());

@@ -29,6 +29,10 @@ struct Meaning {
 /// Experts, however they are stored, become one tensor "...mlp.experts.experts.linear_fc1.weight" of each layer.
 Meaning meaning_of(std::string_view name, bool gated);
 
+/// How `ranks` share a tensor whose whole number of rows is known: by rows, or each has all. Nothing where neither
+/// fits.
+std::optional<Cut> cut_by_rows(std::int64_t rows, std::int64_t whole_rows, std::int64_t ranks);
+
 /// The layer that a name counts from its chunk's first one: of "decoder.layers.3.mlp.linear_fc2.weight" it is 3.
 std::optional<std::int64_t> layer_in(std::string_view name);
 /// The name with another layer. \pre layer_in(name)

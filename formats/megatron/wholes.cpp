@@ -20,10 +20,21 @@ Meaning Wholes::meaning(std::string_view name, std::int64_t stage, std::int64_t 
   Meaning meaning = meaning_of(counted(name, stage, chunk), arguments.gated);
   if (arguments.tied && meaning.name == "output_layer.weight") meaning.name = "embedding.word_embeddings.weight";
   if (meaning.cut || arguments.tensor == 1) return meaning;
+  const ChunkStates& held = save_.ranks_of(stage).front().chunks[static_cast<std::size_t>(chunk)];
+  meaning.cut = cut_of_down_projection(name, *held.tensors.find(name));
+  if (meaning.cut) return meaning;
   throw Error(ErrorCode::kUnsupported, fmt::format("cannot join the tensor-parallel parts of '{}'", name))
       .in_file(catalog_.files[save_.ranks_of(stage).front().file].path)
       .of_tensor(name)
       .because("nothing says whether ranks hold parts or copies of it");
+}
+
+std::optional<Cut> Wholes::cut_of_down_projection(std::string_view name, const TensorView& view) const {
+  std::int64_t whole_rows = 0;
+  if (name.ends_with(".linear_q_down_proj.weight")) whole_rows = save_.arguments.query_rows;
+  if (name.ends_with(".linear_kv_down_proj.weight")) whole_rows = save_.arguments.key_rows;
+  if (whole_rows == 0 || view.shape.empty()) return std::nullopt;
+  return cut_by_rows(view.shape[0], whole_rows, save_.arguments.tensor);
 }
 
 std::uint32_t Wholes::store(std::size_t rank, std::uint32_t file, const TensorView& view) {

@@ -47,6 +47,9 @@ class Wholes {
   void finish();
 
  private:
+  /// How ranks share one of MLA's down projections, which some layer specifications cut and others do not.
+  std::optional<Cut> cut_of_down_projection(std::string_view name, const TensorView& view) const;
+
   struct Whole {
     Path path;
     Dims shape;

@@ -325,6 +325,30 @@ TEST_F(MegatronSave, ATensorWithoutARuleIsRefusedWhereRanksShareIt) {
   expect_refused(ErrorCode::kUnsupported, std::nullopt, "linear_odd.weight");
 }
 
+TEST_F(MegatronSave, RowsTellWhetherDownProjectionsAreCut) {
+  for (const auto& [name, argument] :
+       {std::pair("linear_q_down_proj", "q_lora_rank"), std::pair("linear_kv_down_proj", "kv_lora_rank")}) {
+    for (const auto& [rows, whole] : {std::pair(8, 8), std::pair(16, 16), std::pair(12, 0)}) {
+      files_.clear();
+      take("experts");
+      edit_all([&](Arena& arena, Value& root) {  // [8, 4] on each rank.
+        rename(root, arena,
+               [&](std::string old) { return replaced(old, "linear_proj.weight", std::string(name) + ".weight"); });
+      });
+      set_argument(argument, number(rows));
+      if (whole == 0) {
+        expect_refused(ErrorCode::kUnsupported, std::nullopt, name);
+        continue;
+      }
+      const std::unique_ptr<Reader> reader = open();
+      const Tensor* const tensor =
+          reader->catalog().find("decoder.layers.0.self_attention." + std::string(name) + ".weight");
+      ASSERT_NE(tensor, nullptr);
+      EXPECT_THAT(tensor->shape.span(), ::testing::ElementsAre(whole, 4));
+    }
+  }
+}
+
 TEST_F(MegatronSave, ATensorWithoutARuleIsWholeOnOneTensorRank) {
   take("uneven");
   edit_all([](Arena& arena, Value& root) {
