@@ -4,7 +4,7 @@ The saves here came of megatron-core 0.16.1 from PyPI and megatron/{training,leg
 `save_checkpoint` wrote them, with torch 2.11 and gloo. No GPU: what asks torch for its CUDA device is told "cpu".
 Beside OUT lies OUT.safetensors, the truth: what Megatron's own sharded_state_dict of the same objects says of whole tensors.
 
-  dense    4 ranks  tensor 2, pipeline 2 with 2 virtual stages; GQA, SwiGLU, tied embedding, distributed optimizer
+  dense    4 ranks  tensor 2, pipeline 2 with 2 virtual stages; GQA, SwiGLU, RMSNorm, tied embedding, distributed optimizer
   experts  4 ranks  tensor 2, expert 2; 4 experts beside a shared one, distributed optimizer
   uneven   3 ranks  pipeline 3 with 1, 2 and 1 layers; GELU, biases, learned positions; every rank its whole optimizer
 """
@@ -51,7 +51,7 @@ from megatron.training import global_vars  # noqa: E402
 from megatron.training.checkpointing import save_checkpoint  # noqa: E402
 
 SPECS = {
-    "dense": dict(tensor=2, pipeline=2, virtual=2, layers=4, gated=True, tied=True, distributed=True),
+    "dense": dict(norm="RMSNorm", tensor=2, pipeline=2, virtual=2, layers=4, gated=True, tied=True, distributed=True),
     "experts": dict(tensor=2, expert=2, layers=2, gated=True, experts=4, distributed=True),
     "uneven": dict(pipeline=3, layers=4, first=1, last=1, bias=True, positions="learned_absolute"),
 }
@@ -67,7 +67,7 @@ def config_of(spec):
                     moe_shared_expert_intermediate_size=4)
     return TransformerConfig(
         num_layers=spec["layers"], hidden_size=8, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=12,
-        gated_linear_unit=spec.get("gated", False), add_bias_linear=spec.get("bias", False), normalization="LayerNorm",
+        gated_linear_unit=spec.get("gated", False), add_bias_linear=spec.get("bias", False), normalization=spec.get("norm", "LayerNorm"),
         activation_func=torch.nn.functional.silu if spec.get("gated") else torch.nn.functional.gelu,
         bias_activation_fusion=False, use_cpu_initialization=True, bf16=True, params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16, tensor_model_parallel_size=spec.get("tensor", 1),
@@ -81,7 +81,7 @@ def chunk_of(spec, config, virtual):
     is_first = stage == 0 and (virtual or 0) == 0
     is_last = stage == stages - 1 and (virtual is None or virtual == spec["virtual"] - 1)
     model = GPTModel(
-        config, get_gpt_layer_local_spec(spec.get("experts"), False, normalization="LayerNorm"), vocab_size=16, max_sequence_length=4,
+        config, get_gpt_layer_local_spec(spec.get("experts"), False, normalization=config.normalization), vocab_size=16, max_sequence_length=4,
         pre_process=is_first, post_process=is_last, share_embeddings_and_output_weights=spec.get("tied", False),
         position_embedding_type=spec.get("positions", "rope"), vp_stage=virtual)
     ddp = DistributedDataParallelConfig(use_distributed_optimizer=spec.get("distributed", False))
