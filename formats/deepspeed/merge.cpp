@@ -6,6 +6,7 @@
 #include <array>
 
 #include "formats/deepspeed/flat_layout.h"
+#include "formats/deepspeed/groups.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/equal.h"
 #include "formats/torch/load_tree.h"
@@ -38,9 +39,25 @@ class Merge {
     add_objects();
   }
 
- private:
-  bool is_parted() const { return !save_.optimizers.empty() && save_.optimizers.front().is_parted(); }
+  FlatTensors run_whole() {
+    if (!save_.optimizers.empty()) add_parameters();
+    if (save_.is_parted()) add_frozen();
+    FlatTensors flat;
+    std::vector<Value*> trees;
+    for (const auto& [name, index] : by_name_.entries()) {
+      trees.push_back(make_tensor(arena_, index));
+      flat[name] = trees.back();
+    }
+    load_tree("model_states", save_.models.front().file, *save_.models.front().root, trees);
+    if (!save_.optimizers.empty()) {
+      warn_of_differences();
+      load_tree("optim_states", save_.optimizers.front().file, *save_.optimizers.front().root, trees);
+    }
+    catalog_.root = make_list(arena_, ValueKind::kList, trees);
+    return flat;
+  }
 
+ private:
   // Tensors
 
   void claim(std::string_view name) {
@@ -121,31 +138,8 @@ class Merge {
 
   // Parameters
 
-  /// The groups as the model's states list them, else as those of old or of BF16_Optimizer's saves do.
-  std::vector<ParamGroup> groups() const {
-    if (save_.models.front().groups) return *save_.models.front().groups;
-    if (save_.optimizers.front().groups) return *save_.optimizers.front().groups;
-    std::vector<ParamGroup> groups(save_.optimizers.front().masters.size());
-    HashSet<std::string_view> seen;
-    for (const OptimizerStates& rank : save_.optimizers) {
-      for (std::size_t g = 0; g < std::min(groups.size(), rank.mapped_names.size()); ++g) {
-        for (const std::string_view name : rank.mapped_names[g]) {
-          if (seen.insert(name)) groups[g].push_back({name, module_shape(name)});
-        }
-      }
-    }
-    return groups;
-  }
-
-  Dims module_shape(std::string_view name) const {
-    if (const TensorView* view = save_.models.front().module.find(name)) return view->shape;
-    throw Error(ErrorCode::kCorruption, fmt::format("the optimizer names '{}', which the module does not hold", name))
-        .of_tensor(name)
-        .of_kind(FindingKind::kIndexMismatch);
-  }
-
   void add_parameters() {
-    const std::vector<FlatParam> params = lay_out(catalog_, groups(), save_.optimizers);
+    const std::vector<FlatParam> params = lay_out(catalog_, groups_of(save_), save_.optimizers).params;
     if (from_module_) {
       for (const FlatParam& param : params) add_copy(param.name, param.shape);
     } else {
@@ -164,7 +158,7 @@ class Merge {
   void add_copy(std::string_view name, Dims shape) {
     const ModelStates& model = save_.models.front();
     const TensorView* const view = model.module.find(name);
-    if (is_parted()) {
+    if (save_.is_parted()) {
       throw Error(ErrorCode::kUnsupported,
                   "cannot read the 16-bit weights of a stage 3 save, which does not hold them");
     }
@@ -225,7 +219,7 @@ class Merge {
   };
   Named name_of(std::string_view state, std::string_view param) {
     if (state.empty()) return {param, {}};
-    const std::string name = fmt::format("optimizer.state.{}.{}", param, state);
+    const std::string name = name_of_state(param, state);
     const std::span<PathPart> container = arena_.array<PathPart>(3);
     container[0] = PathPart::of_key("optimizer");
     container[1] = PathPart::of_key("state");
@@ -247,12 +241,12 @@ class Merge {
           parts.push_back({model.file, model.ranks.data_rank, *part});
         }
       }
-      if (parts.empty() || (is_parted() && parts.size() != save_.models.size())) {
+      if (parts.empty() || (save_.is_parted() && parts.size() != save_.models.size())) {
         throw Error(ErrorCode::kCorruption, fmt::format("ranks do not hold the frozen parameter '{}'", name))
             .of_tensor(name)
             .of_kind(FindingKind::kGap);
       }
-      is_parted() ? add_frozen_parts(name, shape, parts) : add_whole(name, std::span(parts).first(1));
+      save_.is_parted() ? add_frozen_parts(name, shape, parts) : add_whole(name, std::span(parts).first(1));
     }
   }
 
@@ -285,7 +279,7 @@ class Merge {
           copies.push_back({each.file, each.ranks.data_rank, *copy});
         }
       }
-      if (is_parted() && checked_numel(view.shape) == 0 && !model.buffers.contains(name)) {
+      if (save_.is_parted() && checked_numel(view.shape) == 0 && !model.buffers.contains(name)) {
         throw Error(ErrorCode::kCorruption, fmt::format("the elements of '{}' are in none of the files", name))
             .in_file(catalog_.files[model.file].path)
             .of_tensor(name)
@@ -345,6 +339,12 @@ class Merge {
     if (!root.items().empty()) torch_save::TreeLoader(catalog_, files_, file).load(root);
   }
 
+  void load_tree(std::string_view name, std::uint32_t file, Value& tree, std::vector<Value*>& trees) {
+    Value* const pair[] = {make_string(arena_, name), &tree};
+    load(file, *make_list(arena_, ValueKind::kDict, pair));
+    trees.push_back(&tree);
+  }
+
   void warn_of_differences() {
     const OptimizerStates& first = save_.optimizers.front();
     pickle::Equality equality({.budget = arena_.budget().get()});
@@ -365,6 +365,14 @@ class Merge {
 };
 
 }  // namespace
+
+std::string name_of_state(std::string_view param, std::string_view state) {
+  return state.empty() ? std::string(param) : fmt::format("optimizer.state.{}.{}", param, state);
+}
+
+FlatTensors merge_whole(Catalog& catalog, torch_save::SavedFiles& files, const Save& save) {
+  return Merge(catalog, files, save, false).run_whole();
+}
 
 void merge(Catalog& catalog, torch_save::SavedFiles& files, const Save& save, bool from_module) {
   Merge(catalog, files, save, from_module).run();

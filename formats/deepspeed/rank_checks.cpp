@@ -10,14 +10,6 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// The name that the file of data-parallel rank `rank` has beside `other`.
-std::string name_beside(const StateFile& other, std::int64_t rank) {
-  constexpr std::string_view kMark = "zero_pp_rank_";
-  const std::size_t begin = other.name.find(kMark) + kMark.size();
-  const std::size_t end = other.name.find('_', begin);
-  return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));
-}
-
 Error missing(const TagFolder& folder, const StateFile& other, std::int64_t rank) {
   Error error(ErrorCode::kNotFound, fmt::format("the file of rank {} is missing", rank));
   error.in_file(join_path(folder.path, name_beside(other, rank))).of_kind(FindingKind::kMissingFile);

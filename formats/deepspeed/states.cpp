@@ -116,14 +116,23 @@ void read_module(Arena& arena, TensorFinder& tensors, const Value& module, Model
   if (!rest.empty()) states.module_rest = make_list(arena, ValueKind::kDict, rest);
 }
 
-/// ds_config["zero_optimization"]["stage"], where that is plain data.
-std::int64_t configured_stage(const Value& root) {
+/// What ds_config["zero_optimization"] says, where that is plain data.
+void read_configuration(const Value& root, ModelStates& states) {
   const Value* const config = find_value(root, "ds_config");
-  const Value* const zero = config == nullptr ? nullptr : find_value(*config, "zero_optimization");
-  if (config == nullptr || !is_mapping(*config)) return -1;
-  if (zero == nullptr) return 0;
+  if (config == nullptr || !is_mapping(*config)) return;
+  states.stage = 0;
+  const Value* const zero = find_value(*config, "zero_optimization");
+  if (zero == nullptr) return;
   const Value* const stage = find_value(*zero, "stage");
-  return stage != nullptr && stage->kind == ValueKind::kInt ? stage->number : 0;
+  if (stage != nullptr && stage->kind == ValueKind::kInt) states.stage = stage->number;
+  const Value* const robin = find_value(*zero, "round_robin_gradients");
+  states.round_robin = robin != nullptr && robin->boolean();
+  const Value* const size = find_value(*zero, "sub_group_size");
+  if (size == nullptr) return;
+  if (size->kind == ValueKind::kInt) states.sub_group_size = size->number;
+  if (size->kind == ValueKind::kFloat && size->real >= 1 && size->real < 1e18) {
+    states.sub_group_size = static_cast<std::int64_t>(size->real);  // 1e9, as JSON files have it.
+  }
 }
 
 /// The number that a 0-d tensor holds, which no rank has a part of; null for other tensors and dtypes.
@@ -263,8 +272,19 @@ class OptimizerReader {
       const std::int64_t group = pickle::natural(*items[i], "state");
       groups.insert(groups.end(), {items[i], read_group(*items[i + 1], static_cast<std::size_t>(group))});
     }
+    read_members(base);
     constexpr std::array<std::string_view, 1> kState{"state"};
     return of_states(groups, mapping_items(*without_keys(arena_, base, kState)));
+  }
+
+  void read_members(const Value& base) {
+    const Value* const groups = find_value(base, "param_groups");
+    if (groups == nullptr) return;
+    for (const Value* group : pickle::sequence(*groups, "param_groups")) {
+      const Value* const members = is_mapping(*group) ? find_value(*group, "params") : nullptr;
+      states_.members.push_back(members == nullptr ? std::vector<std::int64_t>()
+                                                   : pickle::naturals(*members, "param_groups"));
+    }
   }
 
   Value* of_states(std::span<Value* const> groups, std::span<Value* const> others) {
@@ -331,7 +351,7 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
     if (const Value* ranks = find_value(root, "dp_world_size")) {
       states.data_ranks = pickle::natural(*ranks, "dp_world_size");
     }
-    states.stage = configured_stage(root);
+    read_configuration(root, states);
   });
   return states;
 }

@@ -26,6 +26,8 @@ struct ParamShape {
 /// Parameters in the order in which buffers hold them: of a group (stages 1 and 2) or sub-group (stage 3).
 using ParamGroup = std::vector<ParamShape>;
 
+inline constexpr std::int64_t kSubGroupSize = 1'000'000'000;  ///< Where the configuration does not say.
+
 struct ModelStates {
   std::uint32_t file = 0;  ///< Index in the catalog.
   StateFile ranks;
@@ -39,6 +41,8 @@ struct ModelStates {
   HashMap<std::string_view, std::string_view> shared;  ///< Alias to the name that it repeats.
   std::int64_t data_ranks = 0;                         ///< 0 where it does not say.
   std::int64_t stage = -1;                             ///< By its configuration; -1 where that does not say.
+  bool round_robin = false;                            ///< round_robin_gradients of its configuration.
+  std::int64_t sub_group_size = kSubGroupSize;         ///< Elements, by its configuration.
 };
 
 /// A state of the optimizer, such as exp_avg: a flat tensor for each group.
@@ -59,8 +63,17 @@ struct OptimizerStates {
   std::vector<FlatState> states;
   std::optional<std::vector<ParamGroup>> groups;            ///< Where the save is older than DeepSpeed 0.6.
   std::vector<std::vector<std::string_view>> mapped_names;  ///< Of param_slice_mappings: this rank's part of a group.
+  std::vector<std::vector<std::int64_t>> members;           ///< Of param_groups: which of the groups each consists of.
 
   bool is_parted() const { return stage == 3; }
+};
+
+/// What the files of one save say, by data-parallel rank. \pre each rank is there once
+struct Save {
+  std::vector<ModelStates> models;          ///< One, or with stage 3 one of each rank.
+  std::vector<OptimizerStates> optimizers;  ///< None: nothing is spread over ranks.
+
+  bool is_parted() const { return !optimizers.empty() && optimizers.front().is_parted(); }
 };
 
 /// Opens the next file of `files`. \throws Error  naming the file: as SavedFiles::add; kCorruption (kind bad_pickle)

@@ -113,6 +113,13 @@ void refuse_others(const std::string& path, std::span<const std::string> names) 
 
 }  // namespace
 
+std::string name_beside(const StateFile& other, std::int64_t rank) {
+  constexpr std::string_view kMark = "zero_pp_rank_";
+  const std::size_t begin = other.name.find(kMark) + kMark.size();
+  const std::size_t end = other.name.find('_', begin);
+  return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));
+}
+
 bool is_state_file(std::string_view name) {
   TagFolder ignored;
   return sort_in(std::string(name), ignored);

@@ -18,6 +18,9 @@ struct StateFile {
   std::int64_t model_rank = 0;  ///< Tensor or pipeline parallel.
 };
 
+/// The name that the file of data-parallel rank `rank` has beside `other`. \pre its name counts data-parallel ranks
+std::string name_beside(const StateFile& other, std::int64_t rank);
+
 struct TagFolder {
   std::string path;
   std::vector<StateFile> models;          ///< mp_rank_M_model_states.pt, by model rank.
