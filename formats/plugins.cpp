@@ -21,7 +21,6 @@ constexpr std::array kKnown{
                 is_hdf5_source},
     KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
-    KnownFormat{"deepspeed-universal", {}},
     KnownFormat{"llama", {}},
 };
 

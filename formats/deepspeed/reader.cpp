@@ -4,6 +4,7 @@
 
 #include "formats/deepspeed/rank_checks.h"
 #include "formats/deepspeed/save_reader.h"
+#include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/core/error.h"
 
@@ -64,7 +65,9 @@ void SaveReader::describe(std::int64_t ranks) {
 }
 
 bool detect(const Source& source) {
-  return source.paths.size() == 1 && is_tag_folder(*source.store, source.paths.front());
+  const SourceStore& store = *source.store;
+  if (source.paths.size() != 1 || !is_tag_folder(store, source.paths.front())) return false;
+  return !holds_universal(store, source.paths.front());  // That has files of the model's states too.
 }
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {

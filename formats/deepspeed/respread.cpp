@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "formats/deepspeed/flat_layout.h"
+#include "formats/deepspeed/model_files.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/tree_files.h"
@@ -37,15 +38,16 @@ struct Respreading {
 
 class Respread {
  public:
-  Respread(const SaveReader& reader, std::optional<std::int64_t> ranks)
+  Respread(const SaveReader& reader, std::int64_t ranks)
       : reader_(reader),
         save_(reader.save()),
         files_(reader.catalog(), "deepspeed"),
-        all_(std::make_shared<Respreading>()) {
-    all_->reader = &reader;
-    all_->ranks = ranks.value_or(reader.catalog().world_size.value_or(1));
-    all_->parts.resize(static_cast<std::size_t>(all_->ranks));
-    is_model_sharded_ = reader.folder().models.empty();
+        all_(std::make_shared<Respreading>(Respreading{&reader, {}, ranks, {}})),
+        models_(reader, ranks) {
+    all_->parts.resize(static_cast<std::size_t>(ranks));
+    for (std::size_t rank = 0; rank < all_->parts.size(); ++rank) {
+      all_->parts[rank].rank = static_cast<std::int64_t>(rank);
+    }
   }
 
   std::unique_ptr<Writer> make() {
@@ -60,7 +62,7 @@ class Respread {
         for (const FlatState& state : save_.optimizers.front().states) add_state(state.name, g);
       }
     }
-    if (save_.is_parted()) add_frozen();
+    models_.add_frozen(files_, all_->parts);
     files_.target.world_size = all_->ranks;
     std::vector<TreeFile> files = name_files();
     return files_.finish(std::move(files), {{"latest", tag()}});
@@ -70,7 +72,6 @@ class Respread {
 
  private:
   std::string tag() const { return base_name(reader_.folder().path); }
-  std::size_t model_files() const { return is_model_sharded_ ? all_->parts.size() : 1; }
 
   // Buffers
 
@@ -117,7 +118,7 @@ class Respread {
   std::uint32_t add_buffer(std::string_view state, std::size_t g, std::int64_t rank, std::int64_t elements,
                            const BufferKind& kind) {
     const auto r = static_cast<std::size_t>(rank);
-    const std::uint32_t row = files_.add_row(static_cast<std::uint32_t>(model_files() + r), static_cast<int>(rank),
+    const std::uint32_t row = files_.add_row(static_cast<std::uint32_t>(models_.count() + r), static_cast<int>(rank),
                                              kind.dtype, elements, kind.location);
     RankParts& parts = all_->parts[r];
     if (state.empty()) {
@@ -128,13 +129,8 @@ class Respread {
     return row;
   }
 
-  void add_runs(std::string_view state, const ParamShape& param, std::span<const std::uint32_t> rows,
-                std::span<const FlatRun> runs) {
-    files_.begin_tensor(reader_.flat_tensor(name_of_state(param.name, state)));
-    if (runs.empty()) files_.add_run(rows.front(), 0, 0, 0);
-    for (const FlatRun& run : runs) {
-      files_.add_run(rows[static_cast<std::size_t>(run.rank)], run.begin, run.count, run.first);
-    }
+  std::uint32_t tensor_of(const ParamShape& param, std::string_view state) const {
+    return reader_.flat_tensor(name_of_state(param.name, state));
   }
 
   /// Whether buffers end where the parameters do: masters of ZeRO, and states in the form of a list.
@@ -162,7 +158,7 @@ class Respread {
     for (const ParamShape& param : params) {
       const std::int64_t numel = checked_numel(param.shape);
       const std::vector<FlatRun> runs = sliced->runs(offset, numel);
-      add_runs(state, param, rows, runs);
+      add_in_rows(files_, tensor_of(param, state), rows, runs);
       offset += numel;
       if (!state.empty()) continue;
       for (const FlatRun& run : runs) {
@@ -180,26 +176,8 @@ class Respread {
     std::int64_t offset = 0;
     for (const ParamShape& param : params) {
       const std::int64_t numel = checked_numel(param.shape);
-      add_runs(state, param, rows, runs_in_parts(numel, all_->ranks, offset));
+      add_in_rows(files_, tensor_of(param, state), rows, runs_in_parts(numel, all_->ranks, offset));
       offset += part_of(numel, all_->ranks);
-    }
-  }
-
-  void add_frozen() {
-    for (const auto& [name, shape] : save_.models.front().frozen_shapes.entries()) {
-      const std::uint32_t tensor = reader_.flat_tensor(name);
-      const Catalog& source = reader_.catalog();
-      const StoredTensor& stored = source.stored[source.chunks[source.tensors[tensor].first_chunk].stored];
-      const std::int64_t numel = checked_numel(shape);
-      std::vector<std::uint32_t> rows;
-      for (std::int64_t rank = 0; rank < all_->ranks; ++rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        rows.push_back(files_.add_row(static_cast<std::uint32_t>(is_model_sharded_ ? r : 0), static_cast<int>(rank),
-                                      stored.dtype, part_of(numel, all_->ranks),
-                                      source.storages[stored.storage].location));
-        all_->parts[r].frozen[name] = files_.number_of(rows.back());
-      }
-      add_runs({}, {name, shape}, rows, runs_in_parts(numel, all_->ranks, 0));
     }
   }
 
@@ -207,17 +185,13 @@ class Respread {
 
   std::vector<TreeFile> name_files() const {
     std::vector<TreeFile> files;
-    const TagFolder& folder = reader_.folder();
-    for (std::size_t rank = 0; rank < model_files(); ++rank) {
-      const std::string name = is_model_sharded_
-                                   ? name_beside(folder.sharded_models.front(), static_cast<std::int64_t>(rank))
-                                   : folder.models.front().name;
-      files.push_back(
-          {join_path(tag(), name), is_model_sharded_ ? static_cast<int>(rank) : 0,
-           [all = all_, rank](Arena& arena) { return model_tree(arena, all->spread(), all->parts[rank]); }});
+    for (std::size_t rank = 0; rank < models_.count(); ++rank) {
+      files.push_back({join_path(tag(), models_.name(rank)), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
+                         return model_tree(arena, all->spread(), all->parts[rank]);
+                       }});
     }
     for (std::size_t rank = 0; rank < all_->parts.size() && !save_.optimizers.empty(); ++rank) {
-      const std::string name = name_beside(folder.optimizers.front(), static_cast<std::int64_t>(rank));
+      const std::string name = name_beside(reader_.folder().optimizers.front(), static_cast<std::int64_t>(rank));
       files.push_back({join_path(tag(), name), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
                          return optimizer_tree(arena, all->spread(), all->parts[rank]);
                        }});
@@ -229,7 +203,7 @@ class Respread {
   const Save& save_;
   TreeFiles files_;
   std::shared_ptr<Respreading> all_;
-  bool is_model_sharded_ = false;
+  ModelFiles models_;
   std::vector<std::int64_t> alignments_;  ///< By group of the save.
 };
 
@@ -237,7 +211,7 @@ class Respread {
 
 Remake respread(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
-  Respread respread(*reader, options.ranks);
+  Respread respread(*reader, options.ranks.value_or(reader->catalog().world_size.value_or(1)));
   std::unique_ptr<Writer> writer = respread.make();
   return {std::move(reader), respread.take_target(), std::move(writer)};
 }

@@ -201,6 +201,9 @@ const Value* model_tree(Arena& arena, const NewSpread& spread, const RankParts& 
   Value* root = spread.save.models.front().root;
   root = with_value(arena, *root, "dp_world_size", make_int(arena, spread.ranks));
   root = with_shapes(arena, *root, spread);
+  if (parts.rank > 0) {  // Only rank 0 says which parameters are shared.
+    root = with_value(arena, *root, "shared_params", make_list(arena, ValueKind::kDict, {}));
+  }
   Value* const frozen = value_under(*root, "frozen_param_fragments");
   if (frozen == nullptr || parts.frozen.empty()) return root;
   std::vector<Value*> items(mapping_items(*frozen).begin(), mapping_items(*frozen).end());

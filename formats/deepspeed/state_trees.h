@@ -21,6 +21,7 @@ struct Fragment {
 
 /// What one rank's files hold of its own. Tensors are the numbers of kTensor values.
 struct RankParts {
+  std::int64_t rank = 0;
   std::vector<std::int64_t> masters;                            ///< By group.
   HashMap<std::string_view, std::vector<std::int64_t>> states;  ///< By name, then group; -1 where it has none.
   HashMap<std::string_view, std::int64_t> frozen;               ///< Stage 3: by name.

@@ -54,7 +54,7 @@ struct FlatState {
 struct OptimizerStates {
   std::uint32_t file = 0;
   StateFile ranks;
-  Value* root = nullptr;
+  Value* root = nullptr;  ///< The file's tree, without masters.
   Value* rest = nullptr;  ///< A dict of what is not spread over ranks, numbers that were 0-d tensors among it.
   HashMap<std::int64_t, Value*> steps;  ///< By group: the part of `rest` that says how often it was updated.
   std::optional<std::int64_t> stage;    ///< None: BF16_Optimizer.
@@ -68,17 +68,45 @@ struct OptimizerStates {
   bool is_parted() const { return stage == 3; }
 };
 
+/// A file of a parameter in a universal checkpoint.
+struct UniversalFile {
+  std::string_view param;
+  std::string_view name;  ///< "fp32", "exp_avg", ...
+  std::uint32_t file = 0;
+  std::optional<TensorView> view;  ///< One row where the save was of stage 3.
+  Value* number = nullptr;         ///< In place of the view: a step.
+};
+
+struct UniversalStates {
+  bool is_parted = false;            ///< The save was of stage 3.
+  std::uint32_t file = 0;            ///< Of the optimizer's states.
+  Value* rest = nullptr;             ///< A dict of those, less what was spread over ranks.
+  std::vector<UniversalFile> files;  ///< By parameter, then name.
+};
+
 /// What the files of one save say, by data-parallel rank. \pre each rank is there once
 struct Save {
   std::vector<ModelStates> models;          ///< One, or with stage 3 one of each rank.
   std::vector<OptimizerStates> optimizers;  ///< None: nothing is spread over ranks.
 
-  bool is_parted() const { return !optimizers.empty() && optimizers.front().is_parted(); }
+  /// In place of `optimizers`, of a universal checkpoint.
+  std::optional<UniversalStates> universal{};
+
+  /// Whether ranks hold parts of each parameter, as stage 3 has it.
+  bool is_parted() const {
+    return universal ? universal->is_parted : !optimizers.empty() && optimizers.front().is_parted();
+  }
 };
 
 /// Opens the next file of `files`. \throws Error  naming the file: as SavedFiles::add; kCorruption (kind bad_pickle)
 ///   what is not as DeepSpeed writes it; kUnsupported  saves of kinds that are not read (README.md).
 ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
 OptimizerStates read_optimizer_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
+/// The optimizer's states of a universal checkpoint; sets `file` and `rest`.
+void read_universal_states(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
+                           UniversalStates& states);
+/// The file `name`.pt of a parameter. `path` is the file's. \throws Error  as above
+UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& path,
+                                  std::string_view param, std::string_view name);
 
 }  // namespace shard::deepspeed

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,11 @@ struct TagFolder {
 bool is_tag_folder(const SourceStore& store, const std::string& path);
 /// True for the name of a file of model or optimizer states.
 bool is_state_file(std::string_view name);
+
+/// The files of that kind among `names`, which lie in `path`.
+TagFolder sort_state_files(const std::string& path, std::span<const std::string> names);
+/// The folder in `path` that its text file `file` names; empty where there is none.
+std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file);
 
 /// The files of the folder, or of the one that its `latest` names.
 /// \throws Error kNotFound     neither holds such files.

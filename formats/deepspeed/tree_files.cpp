@@ -194,6 +194,20 @@ void TreeFiles::add_run(std::uint32_t stored, std::int64_t begin, std::int64_t c
   });
 }
 
+std::uint32_t TreeFiles::add_whole(std::uint32_t file, std::uint32_t source, bool as_row) {
+  const Tensor& tensor = source_.tensors[source];
+  const StoredTensor& from = source_.stored[source_.chunks[tensor.first_chunk].stored];
+  const std::int64_t numel = checked_numel(tensor.shape);
+  const std::uint32_t row = add_row(file, -1, tensor.dtype, numel, source_.storages[from.storage].location);
+  if (!as_row) {
+    target.stored[row].shape = tensor.shape;
+    target.stored[row].strides = row_major_strides(*target.arena, tensor.shape);
+  }
+  begin_tensor(source);
+  add_run(row, 0, numel, 0);
+  return row;
+}
+
 std::unique_ptr<Writer> TreeFiles::finish(std::vector<TreeFile> files, std::vector<TextFile> texts) {
   torch_save::check_objects(target);
   CopiedTensors copied(source_, target);

@@ -43,6 +43,9 @@ class TreeFiles {
   /// Elements [begin, begin + count) of the tensor are those of a row from `first` on. In order.
   void add_run(std::uint32_t stored, std::int64_t begin, std::int64_t count, std::int64_t first);
 
+  /// The source's tensor whole, with its shape or as one row, in a storage of its own. \returns as add_row.
+  std::uint32_t add_whole(std::uint32_t file, std::uint32_t source, bool as_row);
+
   /// Adds what the trees name of the source and makes the writer of all. Called once.
   std::unique_ptr<Writer> finish(std::vector<TreeFile> files, std::vector<TextFile> texts);
 
