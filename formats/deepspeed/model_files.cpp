@@ -1,6 +1,7 @@
 #include "formats/deepspeed/model_files.h"
 
 #include "libshard/core/checked.h"
+#include "libshard/core/error.h"
 
 namespace shard::deepspeed {
 
@@ -13,6 +14,10 @@ std::string ModelFiles::name(std::size_t file) const {
 void ModelFiles::add_frozen(TreeFiles& files, std::span<RankParts> parts) const {
   if (!reader_.save().is_parted()) return;
   const Catalog& source = reader_.catalog();
+  if (!are_of_ranks()) {
+    throw Error(ErrorCode::kUnsupported, "cannot write a stage 3 save without a file of model states of each rank")
+        .in_file(reader_.folder().path);
+  }
   for (const auto& [name, shape] : reader_.save().models.front().frozen_shapes.entries()) {
     const std::uint32_t tensor = reader_.flat_tensor(name);
     const StoredTensor& stored = source.stored[source.chunks[source.tensors[tensor].first_chunk].stored];

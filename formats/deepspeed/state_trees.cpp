@@ -48,6 +48,7 @@ Value* shapes_of(Arena& arena, const Value& old, const NewSpread& spread) {
     const std::span<Value*> items = pickle::mapping(*group, "param_shapes");
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) pairs[items[i]->text()] = {items[i], items[i + 1]};
   }
+  if (like == nullptr) return make_list(arena, ValueKind::kList, {});
   std::vector<Value*> groups;
   for (const NewGroup& group : spread.groups.groups) {
     std::vector<Value*> items;
@@ -157,6 +158,7 @@ class OptimizerTree {
       like_group = group;
       if (like == nullptr && items.size() > 1) like = items[1];
     }
+    if (like_group == nullptr) return &zero;
     std::vector<Value*> groups;
     for (const std::vector<Fragment>& fragments : parts_.fragments) {
       std::vector<Value*> items;
@@ -173,6 +175,7 @@ class OptimizerTree {
     pickle::need_class(like, "fragment_address");
     pickle::need(like, "numel");
     pickle::need(like, "start");
+    if (!is_mapping(*like.extra()->state)) throw pickle::malformed("fragment_address", "its state is not a dict");
     Value* const copy = make_call(arena_, like.callee(), like.items());
     CallExtra& extra = extra_of(arena_, *copy);
     extra = *like.extra();

@@ -8,6 +8,7 @@
 #include "libshard/catalog/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/visited.h"
 #include "libshard/io/file_writer.h"
@@ -91,6 +92,15 @@ class CopiedTensors {
   HashSet<std::uint32_t> known_;                    ///< Source tensors that are tensors of the target.
 };
 
+/// A row that no tree names lies nowhere: rank 0's tree, of which all are made, has no place for it.
+void check_all_placed(const Catalog& target) {
+  const auto lost = std::ranges::find_if(target.storages, [](const Storage& storage) { return storage.offset < 0; });
+  if (lost == target.storages.end()) return;
+  throw Error(ErrorCode::kCorruption, "the file of rank 0 does not have states that those of other ranks have")
+      .in_file(target.files[lost->file].path)
+      .of_kind(FindingKind::kMixedSave);
+}
+
 class TreeWriter final : public Writer {
  public:
   TreeWriter(std::int64_t source_tensors, StoredByFile copied, std::vector<TreeFile> files, std::vector<TextFile> texts)
@@ -105,6 +115,7 @@ class TreeWriter final : public Writer {
       zips_.emplace_back(keys_).place(target, file, base_name(files_[file].path), pickle_of(target, file));
       target.files[file].path = files_[file].path;
     }
+    check_all_placed(target);
     for (const TextFile& text : texts_) target.files.push_back({text.path, std::ssize(text.content), -1});
   }
 
