@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "formats/parts/pickle/equal.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -33,6 +35,10 @@ void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Sav
   for (const OptimizerStates& rank : save.optimizers) {
     if (rank.data_ranks != first.data_ranks) throw other_world(catalog, rank.file, first.data_ranks, rank.data_ranks);
     if (rank.stage != first.stage) throw mixed(catalog, rank.file, "their ZeRO stages differ");
+    for (const FlatState& state : rank.states) {
+      if (std::ranges::find(first.states, state.name, &FlatState::name) != first.states.end()) continue;
+      throw mixed(catalog, rank.file, fmt::format("it has the state '{}', which rank 0 has not", state.name));
+    }
     for (const auto& [group, step] : rank.steps.entries()) {
       Value* const* const other = first.steps.find(group);
       if (other != nullptr && !equality.is_equal(**other, *step)) {
