@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "formats/deepspeed/catalog_builder.h"
 #include "formats/deepspeed/flat_layout.h"
 #include "formats/deepspeed/groups.h"
+#include "formats/deepspeed/join.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/equal.h"
@@ -30,13 +32,12 @@ class Merge {
         from_module_(from_module),
         out_(catalog, files) {}
 
-  void run() {
+  void add_tensors() {
     if (save_.universal) add_universal();
     if (!save_.optimizers.empty()) add_parameters();
     add_frozen();
     add_module();
     add_shared();
-    add_objects();
   }
 
   FlatTensors run_whole() {
@@ -55,6 +56,26 @@ class Merge {
     }
     catalog_.root = make_list(arena_, ValueKind::kList, trees);
     return flat;
+  }
+
+  /// What the model states hold besides, and what rank 0's optimizer does.
+  void add_objects() {
+    const ModelStates& model = save_.models.front();
+    std::vector<Value*> items;
+    const std::span<Value*> all = mapping_items(*model.root);
+    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+      const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
+      const bool is_elsewhere = key == "optimizer" && (save_.universal || !save_.optimizers.empty());
+      if (is_elsewhere || std::ranges::find(kSpread, key) != kSpread.end()) continue;
+      items.insert(items.end(), {all[i], all[i + 1]});
+    }
+    load(model.file, *make_list(arena_, ValueKind::kDict, items));
+    if (model.module_rest != nullptr) load(model.file, *model.module_rest);
+    if (save_.universal) return load_optimizer(save_.universal->file, save_.universal->rest);
+    if (save_.optimizers.empty()) return;
+    const OptimizerStates& first = save_.optimizers.front();
+    warn_of_differences();
+    load_optimizer(first.file, first.rest);
   }
 
  private:
@@ -277,25 +298,6 @@ class Merge {
       "module",        "buffer_names",           "param_shapes",  "frozen_param_shapes",
       "shared_params", "frozen_param_fragments", "dp_world_size", "mp_world_size"};
 
-  void add_objects() {
-    const ModelStates& model = save_.models.front();
-    std::vector<Value*> items;
-    const std::span<Value*> all = mapping_items(*model.root);
-    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-      const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
-      const bool is_elsewhere = key == "optimizer" && (save_.universal || !save_.optimizers.empty());
-      if (is_elsewhere || std::ranges::find(kSpread, key) != kSpread.end()) continue;
-      items.insert(items.end(), {all[i], all[i + 1]});
-    }
-    load(model.file, *make_list(arena_, ValueKind::kDict, items));
-    if (model.module_rest != nullptr) load(model.file, *model.module_rest);
-    if (save_.universal) return load_optimizer(save_.universal->file, save_.universal->rest);
-    if (save_.optimizers.empty()) return;
-    const OptimizerStates& first = save_.optimizers.front();
-    warn_of_differences();
-    load_optimizer(first.file, first.rest);
-  }
-
   void load_optimizer(std::uint32_t file, Value* rest) {
     Value* const pair[] = {make_string(arena_, "optimizer"), rest};
     load(file, *make_list(arena_, ValueKind::kDict, pair));
@@ -340,8 +342,15 @@ FlatTensors merge_whole(Catalog& catalog, torch_save::SavedFiles& files, const S
   return Merge(catalog, files, save, false).run_whole();
 }
 
-void merge(Catalog& catalog, torch_save::SavedFiles& files, const Save& save, bool from_module) {
-  Merge(catalog, files, save, from_module).run();
+void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module) {
+  std::vector<RankEntries> ranks;
+  for (const Save& save : saves) {
+    const std::size_t first_stored = catalog.stored.size();
+    Merge(catalog, files, save, from_module).add_tensors();
+    if (saves.size() > 1) ranks.push_back({std::exchange(catalog.tensors, {}), first_stored});
+  }
+  Merge(catalog, files, saves.front(), from_module).add_objects();
+  if (saves.size() > 1) join_model_ranks(catalog, saves.front().models.front(), ranks);
 }
 
 }  // namespace shard::deepspeed

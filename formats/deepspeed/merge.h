@@ -2,6 +2,7 @@
 /// From the states of all ranks to the tensors and objects of one catalog. Inside formats/deepspeed only.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,9 @@ namespace shard::deepspeed {
 /// `from_module`: parameters are the module's copies instead of the masters.
 /// \throws Error kCorruption   contradictions: names in two places, lengths (see lay_out), elements in no file, files
 ///   of different saves; kUnsupported  copies that the module of stage 3 does not have.
-void merge(Catalog& catalog, torch_save::SavedFiles& files, const Save& save, bool from_module);
+/// `saves` are those of the model-parallel ranks, in order; of several, tensors are joined (see join.h) and objects are
+/// rank 0's.
+void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module);
 
 /// What the catalog calls a state of a parameter; without a name of the state the parameter itself.
 std::string name_of_state(std::string_view param, std::string_view state);

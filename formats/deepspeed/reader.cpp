@@ -1,5 +1,8 @@
 #include "formats/deepspeed/reader.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <vector>
 
 #include "formats/deepspeed/rank_checks.h"
@@ -14,27 +17,43 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     : folder_(find_tag_folder(source)),
       files_(*source.store, catalog_, {folder_.path, options.opaque_globals, nullptr}) {
   catalog_.format = "deepspeed";
-  const std::vector<StateFile>& models = folder_.models.empty() ? folder_.sharded_models : folder_.models;
-  if (models.empty()) {
-    throw Error(ErrorCode::kNotFound, "the file of the model's states is missing")
-        .in_file(folder_.path)
-        .of_kind(FindingKind::kMissingFile)
-        .expected("mp_rank_00_model_states.pt");
+  std::int64_t last = 0;
+  for (const auto* files : {&folder_.models, &folder_.sharded_models, &folder_.optimizers}) {
+    if (!files->empty()) last = std::max(last, files->back().model_rank);
   }
-  check_names(folder_, models);
-  check_names(folder_, folder_.optimizers);
-  for (const StateFile& file : models) save_.models.push_back(read_model_states(catalog_, files_, file));
-  for (const StateFile& file : folder_.optimizers) {
-    save_.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
+  if (last > 0 && listing == Listing::kWhole) {
+    throw Error(ErrorCode::kUnsupported, "cannot write a save of several model-parallel ranks").in_file(folder_.path);
   }
+  for (std::int64_t rank = 0; rank <= last; ++rank) read_save(of_model_rank(folder_, rank), options);
+  check_model_ranks(catalog_, folder_, saves_);
+  describe(catalog_.world_size.value_or(0));
   const bool from_module = options.weights == Weights::kModule;
-  describe(check_save(catalog_, folder_, save_, from_module, options.ranks_expected));
   if (listing == Listing::kWhole) {
-    flat_ = merge_whole(catalog_, files_, save_);
+    flat_ = merge_whole(catalog_, files_, save());
   } else {
-    merge(catalog_, files_, save_, from_module);
+    merge(catalog_, files_, saves_, from_module);
   }
   validate_catalog(catalog_, *options.findings);
+}
+
+void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) {
+  const std::vector<StateFile>& models = folder.models.empty() ? folder.sharded_models : folder.models;
+  if (models.empty()) {
+    throw Error(ErrorCode::kNotFound, "the file of the model's states is missing")
+        .in_file(folder.path)
+        .of_kind(FindingKind::kMissingFile)
+        .expected(fmt::format("mp_rank_{:02}_model_states.pt", saves_.size()));
+  }
+  check_names(folder, models);
+  check_names(folder, folder.optimizers);
+  Save& save = saves_.emplace_back();
+  for (const StateFile& file : models) save.models.push_back(read_model_states(catalog_, files_, file));
+  for (const StateFile& file : folder.optimizers) {
+    save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
+  }
+  const std::int64_t ranks =
+      check_save(catalog_, folder, save, options.weights == Weights::kModule, options.ranks_expected);
+  if (ranks > 0) catalog_.world_size = ranks;
 }
 
 bool SaveReader::check_container(std::uint32_t index, ContainerReport& report) const {
@@ -48,18 +67,20 @@ std::uint32_t SaveReader::flat_tensor(std::string_view name) const {
 }
 
 void SaveReader::describe(std::int64_t ranks) {
-  for (const ModelStates& model : save_.models) {
-    catalog_.files[model.file].rank = static_cast<int>(model.ranks.data_rank);
+  const std::int64_t model_ranks = std::ssize(saves_);
+  const auto number = [&](const StateFile& file) {
+    return static_cast<int>(file.data_rank * model_ranks + file.model_rank);
+  };
+  for (const Save& save : saves_) {
+    for (const ModelStates& model : save.models) catalog_.files[model.file].rank = number(model.ranks);
+    for (const OptimizerStates& rank : save.optimizers) catalog_.files[rank.file].rank = number(rank.ranks);
   }
-  for (const OptimizerStates& rank : save_.optimizers) {
-    catalog_.files[rank.file].rank = static_cast<int>(rank.ranks.data_rank);
-  }
-  const ModelStates& model = save_.models.front();
-  if (ranks > 0) catalog_.world_size = ranks;
+  const ModelStates& model = save().models.front();
+  if (ranks > 0) catalog_.world_size = ranks * model_ranks;
   if (const Value* version = find_key(*model.root, "ds_version"); version != nullptr && version->is_string()) {
     catalog_.format_version = version->text();
   }
-  if (save_.optimizers.empty() && model.stage <= 0) {
+  if (save().optimizers.empty() && model.stage <= 0) {
     catalog_.warnings.emplace_back("the weights are those of the module: without ZeRO nothing names their masters");
   }
 }

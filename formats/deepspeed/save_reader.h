@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/tag_folder.h"
@@ -33,17 +34,19 @@ class SaveReader final : public Reader {
   bool check_container(std::uint32_t index, ContainerReport& report) const override;
 
   const TagFolder& folder() const { return folder_; }
-  const Save& save() const { return save_; }
+  /// Of model-parallel rank 0; the only one of Listing::kWhole.
+  const Save& save() const { return saves_.front(); }
   /// Of Listing::kWhole. The catalog's index of a parameter, a state or a frozen part; kNoIndex where there is none.
   std::uint32_t flat_tensor(std::string_view name) const;
 
  private:
+  void read_save(const TagFolder& folder, const OpenOptions& options);
   void describe(std::int64_t ranks);
 
   Catalog catalog_ = source_catalog();
   TagFolder folder_;
   torch_save::SavedFiles files_;
-  Save save_;
+  std::vector<Save> saves_;  ///< By model-parallel rank.
   FlatTensors flat_;
 };
 

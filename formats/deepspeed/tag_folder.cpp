@@ -113,6 +113,14 @@ std::string named_folder(const SourceStore& store, const std::string& path, std:
   return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
 }
 
+TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank) {
+  TagFolder part = folder;
+  for (auto* files : {&part.models, &part.sharded_models, &part.optimizers}) {
+    std::erase_if(*files, [&](const StateFile& file) { return file.model_rank != model_rank; });
+  }
+  return part;
+}
+
 std::string name_beside(const StateFile& other, std::int64_t rank) {
   constexpr std::string_view kMark = "zero_pp_rank_";
   const std::size_t begin = other.name.find(kMark) + kMark.size();

@@ -29,6 +29,9 @@ struct TagFolder {
   std::vector<StateFile> optimizers;      ///< [bf16_]zero_pp_rank_D_mp_rank_M_optim_states.pt, in the same order.
 };
 
+/// Its files of one model-parallel rank.
+TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank);
+
 /// True for a folder that holds such files, or whose file `latest` names one that does. Reads names alone.
 bool is_tag_folder(const SourceStore& store, const std::string& path);
 /// True for the name of a file of model or optimizer states.

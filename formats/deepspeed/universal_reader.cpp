@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <vector>
 
 #include "formats/deepspeed/merge.h"
@@ -26,7 +27,7 @@ class UniversalReader final : public Reader {
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
     }
-    merge(catalog_, files_, save, options.weights == Weights::kModule);
+    merge(catalog_, files_, std::span(&save, 1), options.weights == Weights::kModule);
     validate_catalog(catalog_, *options.findings);
   }
 

@@ -276,12 +276,24 @@ TEST_F(DamagedSave, ABufferOfAnotherLength) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "zero_pp_rank_0_mp_rank_00_optim_states.pt");
 }
 
-TEST_F(DamagedSave, ModelParallelFilesAreRefused) {
+TEST_F(DamagedSave, ModelParallelFilesWithoutRulesAreRefused) {
   take_all("stage1");
-  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+  for (const char* file : {"mp_rank_0#_model_states.pt", "zero_pp_rank_0_mp_rank_0#_optim_states.pt",
+                           "zero_pp_rank_1_mp_rank_0#_optim_states.pt"}) {
+    std::string from(file), as(file);
+    from[from.find('#')] = '0';
+    as[as.find('#')] = '1';
+    take("stage1", from, as);
+  }
   const Error found = error();
   EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(found.file(), HasSubstr("mp_rank_01"));
+  EXPECT_THAT(std::string(found.what()), HasSubstr("several model-parallel ranks"));
+}
+
+TEST_F(DamagedSave, OptimizerFilesOfAModelParallelRankAreMissing) {
+  take_all("stage1");
+  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "optimizer states");
 }
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
