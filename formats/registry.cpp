@@ -52,8 +52,9 @@ class Registry {
   }
 
   mutable std::mutex mutex_;
-  std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat,     &kDcpFormat,      &kDcpHfFormat,
-                                      &kTorchRanksFormat,  &kDeepSpeedFormat, &kMegatronFormat, &kVllmFormat};
+  std::vector<const Format*> formats_{
+      &kSafetensorsFormat,        &kTorchFormat,    &kDcpFormat, &kDcpHfFormat, &kTorchRanksFormat, &kDeepSpeedFormat,
+      &kDeepSpeedUniversalFormat, &kMegatronFormat, &kVllmFormat};
 };
 
 std::string all_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }

@@ -10,6 +10,7 @@
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/remake_choice.h"
 #include "apps/shardctl/render_copy.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/target_choice.h"
@@ -100,6 +101,18 @@ void apply_map(const Session& session, const Options& options, Work& work) {
   work.job.reader = work.source.reader.get();
 }
 
+/// Makes the job one that writes all of the source as it is, spread or arranged otherwise.
+void prepare_remake(const Session& session, const Options& options, const CopyVerb& verb, Work& work, Log& log) {
+  const auto made = std::make_shared<Remake>(open_remake(session, options, *work.form.format, work.source));
+  work.source.reader = std::move(made->reader);
+  log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
+  work.job = make_job(session, options, verb, work);
+  work.job.make_own_target = [made] { return std::move(made->target); };
+  work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
+  work.output = open_output(session, options, verb, work.source);
+  refuse_obstacles(work.source.catalog(), options.selection, options.arguments, "written");
+}
+
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
@@ -120,6 +133,10 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
         .hint(repeat_command(options.arguments, "--to-map NAME"));
   }
   work.layout = choose_layout(session, options, work.form, log);
+  if (work.form.format->remake != nullptr) {
+    prepare_remake(session, options, verb, work, log);
+    return work;
+  }
   work.job = make_job(session, options, verb, work);
   work.output = open_output(session, options, verb, work.source);
   const Catalog& source = work.source.catalog();
