@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <random>
+#include <cstdint>
+#include <span>
 
 #include "libshard/core/error.h"
+#include "libshard/core/random_bytes.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -16,8 +18,9 @@ constexpr std::size_t kRandomDigits = 8;
 constexpr int kMaxFolderDepth = 4096;  ///< At most so many parents are checked.
 
 std::string random_digits() {
-  std::random_device device;
-  return fmt::format("{:08x}", device());
+  std::uint32_t number = 0;
+  draw_random(std::as_writable_bytes(std::span(&number, 1)));  // std::random_device may want a file in /dev.
+  return fmt::format("{:08x}", number);
 }
 
 /// True when `folder` or a folder above it is `wanted`.

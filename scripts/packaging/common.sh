@@ -26,3 +26,23 @@ architecture() {
       ;;
   esac
 }
+
+# debian SUITE ARCH COMMAND...: apt-get as it would be on a Debian SUITE of the architecture ARCH (amd64, arm64), from this
+# machine's own mirror and with its keys, as that was released; source packages of today. Nothing of this machine changes.
+debian() {
+  local state=$cache/debian-$1-$2 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  if [ ! -s "$state/sources.list" ]; then
+    mkdir -p "$state/lists/partial"
+    : >"$state/status"
+    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' | sort -u |
+      while read -r mirror suite component; do
+        echo "deb-src [signed-by=$keyring] $mirror ${suite/bookworm/$1} $component"
+        [ "$suite" != bookworm ] || echo "deb [signed-by=$keyring] $mirror $1 $component"
+      done >"$state/sources.list.part"
+    mv "$state/sources.list.part" "$state/sources.list"
+    debian "$1" "$2" update -q >&2
+  fi
+  apt-get -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$state/lists" \
+    -o Dir::State::status="$state/status" -o Dir::Cache="$state" -o APT::Architecture="$2" -o APT::Architectures="$2" \
+    -o APT::Sandbox::User=root "${@:3}"
+}
