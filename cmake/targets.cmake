@@ -10,6 +10,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
 endif()
 add_library(shard_build INTERFACE)  # How everything is compiled.
 target_compile_options(shard_build INTERFACE -pthread ${shard_warnings})
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # Where char is unsigned, bytes above 127 would sort and print differently.
+  target_compile_options(shard_build INTERFACE -fsigned-char)
+endif()
 if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -65,7 +65,7 @@ std::string option_entry(const CLI::Option& option) {
 }
 
 /// The options under the headings that help gives them.
-std::string options_of(CLI::App& app) {
+std::string option_sections(CLI::App& app) {
   std::string text = ".SH OPTIONS\n";
   for (const std::string& group : app.get_groups()) {
     const auto listed = app.get_options(
@@ -119,7 +119,7 @@ std::string verb_page(const Verb& verb, std::string_view date) {
   add_options(app, verb, common, ignored);
   std::string text = head(page_name(verb), verb.summary, fmt::format("shardctl {}", verb.usage), date);
   if (!verb.details.empty()) text += fmt::format(".SH DESCRIPTION\n{}\n", roff(verb.details));
-  return text + options_of(app) + exit_status(&verb) + environment() + examples(verb.examples) + see_also(&verb);
+  return text + option_sections(app) + exit_status(&verb) + environment() + examples(verb.examples) + see_also(&verb);
 }
 
 std::string program_page(std::string_view date) {
@@ -133,7 +133,7 @@ std::string program_page(std::string_view date) {
   text += fmt::format(".SH DESCRIPTION\n{}\nSRC is a file, a folder, or several files of one checkpoint.\n.SH VERBS\n",
                       roff(program_summary()));
   for (const Verb& verb : verbs()) text += fmt::format(".TP\n{}\n{}\n", bold(verb.name), roff(verb.summary));
-  return text + options_of(app) + exit_status(nullptr) + environment() + examples(program_examples()) +
+  return text + option_sections(app) + exit_status(nullptr) + environment() + examples(program_examples()) +
          see_also(nullptr);
 }
 
