@@ -162,8 +162,8 @@ bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() |
 
 CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob job, Progress& progress,
                    Log& log) {
-  ProgressMeter meter(session, std::string(options.verb->name),
-                      [&] { return progress.done_bytes() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, log, std::string(options.verb->name), [&] { return progress.own_bytes(); }, progress.others_bytes);
   job.awaited = meter.awaited();
   const auto on_plan = [&, threads = job.threads](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);

@@ -157,7 +157,7 @@ void collect(Group& group, std::size_t first, std::size_t last, std::vector<Tens
   }
 }
 
-void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found) {
+void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found, Log& log) {
   std::vector<std::int64_t> bytes;
   for (const TensorPair& pair : found.values) {
     bytes.push_back(2 * packed_bytes(element_count(a.catalog().tensors[pair.a->source].shape), pair.a->dtype));
@@ -170,7 +170,8 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   }
   const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
   Progress progress;
-  ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, log, "diff", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
@@ -249,7 +250,7 @@ int run_diff(Session& session, const Options& options) {
     open_sides(session, options, a, b, *log);
     found = compare_metadata(a, b);
   });
-  compare_values(session, options, a, b, found);
+  compare_values(session, options, a, b, found, *log);
   expect_unchanged_source(session);
   const auto limit = options.diff.max_diffs ? static_cast<std::size_t>(*options.diff.max_diffs)
                                             : std::numeric_limits<std::size_t>::max();

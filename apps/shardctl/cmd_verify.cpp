@@ -121,7 +121,8 @@ int run_verify(Session& session, const Options& options) {
                       .max_memory_bytes = max_memory_bytes(session)};
   Progress progress;
   Verification verification(job, *session.group, found, progress);
-  ProgressMeter meter(session, "verify", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, *log, "verify", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
     meter.set_total(verification.total_bytes());

@@ -270,8 +270,9 @@ void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   group.single("--color", common.color, "WHEN", "auto (default), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   group.flag("-q,--quiet", common.quiet, "print only data and errors");
-  group.flag("-v,--verbose", common.verbose, "log each step; -vv adds figures");
-  group.single("--log-file", common.log_file, "FILE", "append the log to a file");
+  group.flag("-v,--verbose", common.verbose, "log each step and what each rank has done; -vv adds figures");
+  group.single("--log-file", common.log_file, "FILE",
+               "append the log to a file, with notes, warnings and errors, also those that --quiet hides");
   group.single("--config", common.config, "FILE", "read options from a TOML or INI file");
   group.flag("-h,--help", o.help, "show this help");
   group.flag("--version", o.version, "show the version on one line");

@@ -153,6 +153,8 @@ Error absent(std::string_view what);
 std::int64_t parse_size(const std::string& text, const std::string& option);
 /// "16.06 GB", "812 bytes": for people.
 std::string human_bytes(std::int64_t bytes);
+/// "45 s", "12 min 5 s", "3 h 20 min", "2 d 7 h": for people. \pre not negative
+std::string human_seconds(double seconds);
 /// "1 file", "3 files".
 std::string plural(std::int64_t count, std::string_view word);
 int usable_cpus();

@@ -308,7 +308,10 @@ TEST_F(Verbs, DiffSaysWhichValuesDiffer) {
   EXPECT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--json"}), 1);
   EXPECT_THAT(world.out,
               HasSubstr(R"("values": [{"name": "layer.weight", "elements": 8, "differing": 1, "max_abs": 3.0)"));
-  EXPECT_THAT(world.out, HasSubstr(R"("max_ulp": null, "first_index": [1, 3], "dtype": "uint8", "shape": [2, 4], "abs_histogram": [[0, 1]])"));
+  EXPECT_THAT(
+      world.out,
+      HasSubstr(
+          R"("max_ulp": null, "first_index": [1, 3], "dtype": "uint8", "shape": [2, 4], "abs_histogram": [[0, 1]])"));
 }
 
 TEST_F(Verbs, DiffTakesTolerances) {
@@ -573,6 +576,17 @@ TEST_F(Verbs, ProgressAsJsonEndsWithTheTotal) {
   world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
   EXPECT_THAT(world.err,
               HasSubstr(R"({"schema": "shardctl.progress/1", "what": "gather", "bytes_done": 10, "bytes_total": 10)"));
+}
+
+TEST_F(Verbs, ProgressAsJsonHasRateAndTimeLeft) {
+  world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
+  EXPECT_THAT(world.err, testing::ContainsRegex(R"("bytes_per_second": [0-9.]+, "seconds_left": 0.000)"));
+}
+
+TEST_F(Verbs, TheLogTellsWhatEachRankDid) {
+  world.run({"split", "/m.safetensors", "-o", "/out", "-v", "--ranks", "2", "--local-ranks", "2"});
+  EXPECT_THAT(world.err, testing::ContainsRegex("rank 0 of 2 on .*: split 0 bytes in [0-9.]+ s"));
+  EXPECT_THAT(world.err, testing::ContainsRegex("rank 1 of 2 on .*: split 10 bytes in [0-9.]+ s"));
 }
 
 TEST_F(Verbs, TheLogSaysWhatIsDone) {

@@ -209,6 +209,7 @@ export data/golden/2.11.0/dcp_training_r2 -o training
 export data/golden/2.11.0/dcp_training_r2 -o plan --dry-run
 export a.safetensors -o no --hf-ref hub
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
+diff a.safetensors b.safetensors --include dtype --progress json
 map list
 map check map.json a.safetensors
 version
