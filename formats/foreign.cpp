@@ -150,13 +150,7 @@ std::optional<Error> look_alike_folder(const SourceStore& store, const std::stri
     return unsupported("a ByteCheckpoint checkpoint", folder);
   }
   if (std::ranges::any_of(store.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
-  // Up to core 0.18 with common.pt beside it; since 0.19 what was in there is an item of dcp.
-  const bool is_megatron =
-      head_of(store, join_path(folder, "metadata.json")).find("\"sharded_backend\"") != std::string::npos;
-  if (metadata.empty() || !is_megatron) return std::nullopt;
-  return unsupported("a Megatron-core dist_checkpointing folder", folder)
-      .because("what is not sharded has a form of its own, and tensors may be stored in other shapes than they have")
-      .suggest(Remedy::kReadAs, "dcp");
+  return std::nullopt;
 }
 
 /// A kind that the beginning and the end of a name in the folder tell.

@@ -2,7 +2,8 @@
 
 SPEC: family (a key of FAMILIES), ranks (tensor-parallel, default 1), optimizer (moments beside the model), prefix (of the
 model's keys), per_layer (keys of each layer instead of stacked ones), functions (args that name functions and enums).
-OUT is the iteration's folder. Beside it lies OUT.safetensors, the truth: the tensors of the model with one rank, stacked.
+OUT is the iteration's folder. Beside it lies OUT.safetensors, the truth: the tensors of the model with one rank, stacked. The
+folders here are save folders with one iteration, and NAME.safetensors is their truth.
 Other tests import this file: build(), save() and truth_of() are for them.
 
 Needs megatron-core 0.16.1 on PYTHONPATH (scripts/setup puts it into the folder `megatron` of the environment).
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import queue
+import shutil
 import sys
 import tempfile
 import warnings
@@ -40,11 +42,6 @@ FAMILIES = {
     "mixtral": DENSE | EXPERTS,
     "qwen2_moe": DENSE | EXPERTS | {"add_qkv_bias": True, "moe_shared_expert_intermediate_size": 6, "moe_shared_expert_gate": True},
     "qwen3_moe": DENSE | EXPERTS | {"qk_layernorm": True},
-    "deepseek_v3": DENSE | EXPERTS | {
-        "num_layers": 3, "multi_latent_attention": True, "group_query_attention": False, "num_query_groups": None,
-        "moe_layer_freq": [0, 1, 1], "moe_shared_expert_intermediate_size": 6, "moe_router_enable_expert_bias": True,
-        "moe_router_score_function": "sigmoid", "q_lora_rank": 6, "kv_lora_rank": 4, "qk_head_dim": 2, "qk_pos_emb_head_dim": 2,
-        "v_head_dim": 2, "qk_layernorm": True},
 }
 # The folders beside this file.
 FOLDERS = {
@@ -55,17 +52,16 @@ FOLDERS = {
 
 
 def config_of(args: dict):
-    from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+    from megatron.core.transformer.transformer_config import TransformerConfig
 
-    kind = MLATransformerConfig if args["multi_latent_attention"] else TransformerConfig
     renamed = {"activation_func": torch.nn.functional.silu, "gated_linear_unit": args["swiglu"], "bias_activation_fusion": False,
                "add_bias_linear": False, "use_cpu_initialization": True, "gradient_accumulation_fusion": False,
                "params_dtype": torch.bfloat16, "bf16": True, "num_moe_experts": args["num_experts"], "moe_token_dispatcher_type": "alltoall",
                "apply_rope_fusion": False, "persist_layer_norm": False}
     if args["num_experts"]:
         renamed |= {"moe_grouped_gemm": False}
-    known = {key: value for key, value in args.items() if key in kind.__dataclass_fields__}
-    return kind(tensor_model_parallel_size=torch.distributed.get_world_size(), **(known | renamed))
+    known = {key: value for key, value in args.items() if key in TransformerConfig.__dataclass_fields__}
+    return TransformerConfig(tensor_model_parallel_size=torch.distributed.get_world_size(), **(known | renamed))
 
 
 def set_parallel() -> None:
@@ -88,8 +84,6 @@ def build(args: dict):
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
 
     set_parallel()
-    if args["multi_latent_attention"]:
-        accept_head_sizes()
     config = config_of(args)
     if args["num_experts"]:
         spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
@@ -105,14 +99,6 @@ def build(args: dict):
         if name.endswith("expert_bias"):
             buffer.data = fill(name, torch.empty_like(buffer, dtype=torch.float32))
     return model
-
-
-def accept_head_sizes() -> None:
-    """MLA tells its attention the sizes of heads, which only Transformer Engine's takes; no attention is computed here."""
-    from megatron.core.transformer.dot_product_attention import DotProductAttention
-
-    original = DotProductAttention.__init__
-    DotProductAttention.__init__ = lambda self, *args, k_channels=None, v_channels=None, **more: original(self, *args, **more)
 
 
 def fill(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -204,11 +190,11 @@ def save_rank(rank: int, out: str, spec: dict) -> None:
     options = {key: spec[key] for key in ("optimizer", "prefix", "functions") if key in spec}
     if "from" in spec:
         model.load_state_dict(load(model, spec["from"], spec.get("prefix", ""))["model"])
-    else:
+    save(model, out, args, **options)
+    if "from" not in spec:
         from safetensors.torch import save_file
 
         save_file(truth_of(model, spec.get("prefix", "")), f"{out}.safetensors")
-    save(model, out, args, **options)
 
 
 def make(out: str, spec: dict) -> None:
@@ -226,6 +212,9 @@ if __name__ == "__main__":
         make(sys.argv[1], json.loads(sys.argv[2]))
     for name, spec in FOLDERS.items() if len(sys.argv) == 1 else ():
         folder = Path(__file__).parent / name
-        folder.mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as scratch:  # The save notes where it was made.
+            make(f"{scratch}/{name}", spec)
+            shutil.move(f"{scratch}/{name}.safetensors", f"{folder}.safetensors")
+            shutil.copytree(f"{scratch}/{name}", folder / "iter_0000007")
         (folder / "latest_checkpointed_iteration.txt").write_text("7")
-        make(str(folder / "iter_0000007"), spec)
