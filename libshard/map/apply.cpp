@@ -322,6 +322,7 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
   target.borrowed.push_back(placed.arena);
   std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
   for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
+  const std::vector<int> singles = single_dims(placed);
   for (const Entry& entry : entries_) {
     if (entry.is_dropped) continue;
     Tensor tensor;
@@ -331,8 +332,8 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
     tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
     tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
     append_linked(
-        placed, entry.links, [&](std::uint32_t index) -> const Tensor& { return placed.tensors[placed_of[index]]; },
-        *target.arena, target.chunks);
+        placed, singles, entry.links, [&](std::uint32_t index) { return placed_of[index]; }, *target.arena,
+        target.chunks);
     tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
     target.tensors.push_back(tensor);
   }

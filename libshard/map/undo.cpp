@@ -266,13 +266,13 @@ class Undoing {
 
 UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
                      const std::function<bool(std::string_view)>& leaves_out)
-    : arena_(std::make_shared<Arena>(stored.arena->budget())) {
+    : arena_(std::make_shared<Arena>(stored.arena->budget())), singles_(single_dims(stored)) {
   Undoing(stored, map, *this).run(leaves_out);
 }
 
 void UndoneMap::append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const {
   append_linked(
-      stored, entry.links, [&](std::uint32_t index) -> const Tensor& { return stored.tensors[index]; }, arena, out);
+      stored, singles_, entry.links, [](std::uint32_t index) { return index; }, arena, out);
 }
 
 Catalog UndoneMap::make_catalog(const Catalog& stored) const {

@@ -65,6 +65,7 @@ class UndoneMap {
   void append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const;
 
   std::shared_ptr<Arena> arena_;
+  std::vector<int> singles_;    ///< single_dims of the stored catalog.
   std::vector<Entry> entries_;  ///< By name, then rank.
   std::vector<Padding> paddings_;
   std::vector<std::string> warnings_, left_out_;

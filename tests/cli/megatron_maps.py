@@ -4,12 +4,14 @@ A fused row of queries, keys and values: group g has the heads g*q to g*q+q-1 of
 the values. A gated projection is the gate's rows, then the other's. Layers, and experts in them, are leading dimensions.
 """
 import json
+import pathlib
 
 from int_tensors import WORK, numbers, of_rows, read, rows, run, write
 
 HEADS, GROUPS, HEAD, HIDDEN, INNER, EXPERTS, LAYERS, WORDS, PADDED = 4, 2, 2, 4, 3, 3, 2, 5, 128
 CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "head_dim": HEAD, "hidden_size": HIDDEN, "vocab_size": WORDS,
           "num_hidden_layers": LAYERS}
+SAVES = pathlib.Path(__file__).resolve().parents[1] / "data/megatron"  # By the real Core, see make.py there.
 MOE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
 
 
@@ -137,7 +139,8 @@ def check_kind(kind):
         run("map", "check", name, "core.safetensors", *ref)
         assert "equal" in run("diff", "core.safetensors", "hub.safetensors", "--map", name, *ref)
     # In chunks, as ranks write them, and by ranks.
-    run("convert", "hub.safetensors", "-o", "core.dcp", "--to", "dcp", "--ranks", "3", "--to-map", name, *ref, "--force")
+    run("convert", "hub.safetensors", "-o", "core.dcp", "--to", "dcp", "--ranks", "3", "--to-map", name, *ref, "--local-ranks", "2",
+        "--force")
     run("gather", "core.dcp", "-o", "back.safetensors", "--map", name, *ref, "--local-ranks", "2", "--force")
     assert read(WORK / "back.safetensors") == hub, kind
 
@@ -208,6 +211,18 @@ def check_dense_among_experts():
     run("diff", "mixed-core.safetensors", "mixed.safetensors", "--map", "megatron:qwen3_moe", "--hf-ref", "ref")
 
 
+def check_saves_of_core():
+    """Numbers come from the arguments that Core saved; what it holds is what its model held."""
+    for save, kind in (("dense", "llama"), ("dense_tp2", "llama"), ("experts", "qwen2_moe")):
+        use = ["--map", f"megatron:{kind}", "--set", "vocab=10"]
+        numbers_of_it = [word for each in ("heads=4", "kv=2", "hd=2") for word in ("--set", each)]
+        whole = run("digest", SAVES / f"{save}.safetensors", *use, *numbers_of_it)
+        assert run("digest", SAVES / save, *use, "--exclude", "optimizer.**") == whole, save
+        assert "'vocab'" in run("digest", SAVES / save, *use[:2], expect=2)
+    moments = run("digest", SAVES / "dense", "--map", "megatron:llama", "--set", "vocab=10", "--include", "optimizer.**")
+    assert "optimizer.state.model.layers.1.self_attn.k_proj.weight.exp_avg_sq" in moments, moments
+
+
 def check_refusals():
     hub, core = model("llama")
     core = with_layers_stacked(core)
@@ -243,5 +258,5 @@ def check_refusals():
 (WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
 for each in ("llama", "mistral", "qwen2", "qwen3", *MOE):
     check_kind(each)
-for check in (check_local_names, check_beside_weights, check_dense_among_experts, check_refusals):
+for check in (check_saves_of_core, check_local_names, check_beside_weights, check_dense_among_experts, check_refusals):
     check()

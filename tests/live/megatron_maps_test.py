@@ -3,6 +3,7 @@
 Layers are Core's own, by one rank and by two tensor-parallel ones. What cannot run without a GPU (Transformer Engine's names of
 norms, layers of multi-token prediction) is checked against formulas, in tests/cli/megatron_maps.py.
 """
+import argparse
 import json
 import sys
 import unittest
@@ -22,6 +23,7 @@ python_ranks.PRELOADED += megatron_models.MODULES
 KINDS = ("llama", "llama_tied", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
 RANKS = (1, 2)
 VOCABULARY = 96
+METADATA = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}
 
 
 def save_all(rank: int, folder: Path) -> None:
@@ -56,6 +58,30 @@ def with_other_norms(model):
     return model
 
 
+ARGUMENTS = {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "group_query_attention": True, "num_query_groups": 2,
+             "kv_channels": None, "swiglu": True, "apply_layernorm_1p": False, "attention_output_gate": False}
+
+
+class Arguments(LiveTest):
+    """What a checkpoint's own arguments say of it. Nothing of Megatron is needed."""
+
+    def digest(self, code: int = 0, **changed) -> str:
+        torch.save({"args": argparse.Namespace(**ARGUMENTS | changed)}, self.dir / "core/common.pt")
+        return shardctl("digest", self.dir / "core", "--map", "megatron:llama", "--set", f"vocab={VOCABULARY}", code=code)
+
+    def test_they_say_the_numbers(self):
+        model = tiny("llama")
+        model.save_pretrained(self.dir / "hub")
+        shardctl("convert", self.dir / "hub", "-o", self.dir / "core", "--to", "dcp", "--to-map", "megatron:llama")
+        (self.dir / "core/metadata.json").write_text(json.dumps(METADATA))
+        wanted = shardctl("digest", self.dir / "hub")
+        self.assertEqual(self.digest(), wanted)
+        self.assertEqual(self.digest(kv_channels=8), wanted)
+        self.digest(group_query_attention=False, code=2)  # Then there are as many groups as heads.
+        for refused in ({"apply_layernorm_1p": True}, {"attention_output_gate": True}, {"swiglu": False}):
+            self.digest(**refused, code=8)
+
+
 @unittest.skipUnless(megatron_models.is_installed(), f"megatron-core is not in {MEGATRON}: run scripts/setup full")
 class MegatronMaps(LiveTest):
     def setUp(self):
@@ -73,7 +99,7 @@ class MegatronMaps(LiveTest):
         for kind in KINDS:
             for ranks in RANKS:
                 name = f"core-{kind}-{ranks}"
-                shardctl("export", self.dir / name, "-o", self.dir / f"{name}-out", "--from", "dcp", "--map",
+                shardctl("export", self.dir / name, "-o", self.dir / f"{name}-out", "--map",
                          f"megatron:{kind.removesuffix('_tied')}", "--hf-ref", self.dir / f"hub-{kind}")
                 self.assert_close(logits(load(self.dir / f"{name}-out")), torch.load(self.dir / f"{name}.pt"), name)
 
@@ -83,8 +109,7 @@ class MegatronMaps(LiveTest):
             local = ["--set", "local_spec=1"] if megatron_models.has_experts(self.dir / f"hub-{kind}") else []
             shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "dcp", "--to-map",
                      f"megatron:{kind.removesuffix('_tied')}", *local)
-            (made / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1,
-                                                            "common_backend": "torch", "common_backend_version": 1}))
+            (made / "metadata.json").write_text(json.dumps(METADATA))
             torch.save({}, made / "common.pt")
         for ranks in RANKS:
             spawn(load_all, ranks, self.dir)

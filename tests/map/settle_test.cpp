@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <ctime>
+#include <numeric>
+
 #include "libshard/core/error.h"
 #include "libshard/map/model_map.h"
 #include "libshard/map/undo.h"
@@ -102,6 +106,43 @@ TEST(SettledMap, StatesFollowTheirTensors) {
   ASSERT_TRUE(match);
   EXPECT_EQ(map.rule(match->rule).logical[0].text(), "optimizer.state.m.{l}.v");
   EXPECT_TRUE(map.rule(match->rule).optional);
+}
+
+/// Experts of layers as Megatron stores them, a chunk an expert: 32768 of them, which must not be compared in pairs.
+TEST(SettledMap, StackedExpertsTakeTimeByTheirNumber) {
+  constexpr std::int64_t kLayers = 64, kExperts = 512;
+  std::vector<std::int64_t> values(kLayers * kExperts * 2);
+  std::iota(values.begin(), values.end(), 0);
+  Catalog stored;
+  stored.files.push_back({"f", 1 << 30, -1});
+  stored.storages.push_back({.offset = 0, .bytes = 8 * std::ssize(values)});
+  const std::array<std::int64_t, 4> shape{kLayers, kExperts, 2, 1}, sizes{1, 1, 2, 1};
+  StoredTensor whole;
+  whole.shape = stored.arena->dims(shape);
+  whole.strides = row_major_strides(*stored.arena, shape);
+  whole.dtype = DType::kInt64;
+  add_whole_tensor(stored, "layers.w", {}, whole);
+  const Chunk all = stored.chunks.front();
+  stored.chunks.clear();
+  for (std::int64_t i = 0; i < kLayers * kExperts; ++i) {
+    Chunk chunk = all;
+    chunk.offsets = stored.arena->dims(std::array<std::int64_t, 4>{i / kExperts, i % kExperts, 0, 0});
+    chunk.sizes = stored.arena->dims(sizes);
+    chunk.first = 2 * i;
+    stored.chunks.push_back(chunk);
+  }
+  stored.tensors.front().chunk_count = kLayers * kExperts;
+  validate_catalog(stored);
+  const ModelMap map = map_of(R"("vars": {"named": 0}, "index": {"l": {"stacked": {"named": 0}}}, "rules": [
+    {"logical": ["{l}.{e}.gate", "{l}.{e}.up"], "stored": "layers.{l}.w", "concat": {"sizes": "equal"}, "stack": [{"index": "e"}]}])");
+  const std::clock_t begin = std::clock();
+  const UndoneMap undone(stored, map);
+  const Catalog logical = undone.make_catalog(stored);
+  EXPECT_LT(std::clock() - begin, 3 * CLOCKS_PER_SEC);  // In pairs it takes 10 seconds.
+  ASSERT_EQ(logical.tensors.size(), 2 * kLayers * kExperts);
+  const Flat read = read_all(logical, {values});
+  EXPECT_EQ(read.at({"63.511.up", -1}), std::vector<std::int64_t>{std::ssize(values) - 1});
+  EXPECT_EQ(read.at({"1.2.gate", -1}), std::vector<std::int64_t>{2 * (kExperts + 2)});
 }
 
 TEST(SettledMap, IsRefusedWhereADocumentSaysSo) {
