@@ -16,6 +16,7 @@ namespace shard {
 
 namespace {
 
+constexpr std::size_t kMaxWord = 1024;  ///< Of what a name of a file says, which may become part of many patterns.
 constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStored = "stored#", kLogical = "logical#";
 
 /// A number where it is one, else a word.
@@ -61,6 +62,7 @@ std::optional<MapValue> find_in_names(const Catalog* catalog, std::string_view p
     const re2::StringPiece name(tensor.name.data(), tensor.name.size());
     if (!has_group && RE2::FullMatch(name, names)) return 1;
     if (!has_group || !RE2::FullMatch(name, names, &text)) continue;
+    if (text.size() > kMaxWord) throw wrong("the map takes a word from a name that is too long").of_tensor(tensor.name);
     const MapValue value = read_stated(text);
     if (!least || value < *least) least = value;
   }

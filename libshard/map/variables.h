@@ -40,7 +40,8 @@ class MapVariables {
   MapVariables() = default;
   /// Looks up each variable: the first of its `from` that is there, else what the user states, else the first of its
   /// expressions that can be evaluated, else its word. Cost: patterns of names times tensors.
-  /// \throws Error kInvalidArgument  config.json is not JSON; what the user states contradicts what was found, or names
+  /// \throws Error kInvalidArgument  config.json is not JSON; a name gives a word of more than 1024 bytes; what the
+  /// user states contradicts what was found, or names
   ///   no variable; an expression that cannot be evaluated.
   MapVariables(const MapDocument& document, const MapInputs& inputs);
 

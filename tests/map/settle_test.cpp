@@ -51,6 +51,15 @@ TEST(SettledMap, VariablesAreTakenFromNames) {
   EXPECT_EQ(text_of(*variables.find("made")), "no");
 }
 
+TEST(SettledMap, AWordOfANameMayNotBeLong) {
+  const std::string name = std::string(1025, 'x') + ".w";
+  const Stored stored({{{name, counted(1, 2, 1)}}});
+  MapInputs inputs;
+  inputs.stored = &stored.catalog();
+  const Error error = error_of([&] { map_of(R"("vars": {"prefix": {"from": "stored#(.*)w"}}, "rules": [])", inputs); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+}
+
 constexpr const char* kStackable =
     R"("vars": {"by_name": 0, "prefix": {"word": ""}}, "index": {"l": {"stacked": {"by_name": 0}}},
   "rules": [{"logical": "m.{l}.{e}", "stored": ["{prefix}c.{l}.e", "{prefix}d.{l}.e"], "stack": [{"index": "e", "dim": 0}]}])";
