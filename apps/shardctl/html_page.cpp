@@ -5,7 +5,11 @@
 
 #include <array>
 #include <exception>
+#include <ostream>
+#include <span>
 #include <streambuf>
+#include <string_view>
+#include <vector>
 
 #include "apps/shardctl/page_parts.h"
 #include "apps/shardctl/ranks.h"

@@ -63,9 +63,9 @@ class Pages(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return path
 
-    def opened(self, path: Path, scheme: str = "light", **options):
+    def opened(self, path: Path, scheme: str = "light"):
         """The page in a tab of its own. Whatever it complains of, or asks for beyond its own file, fails the test."""
-        page = self.browser.new_page(viewport={"width": 1500, "height": 1100}, color_scheme=scheme, **options)
+        page = self.browser.new_page(viewport={"width": 1500, "height": 1100}, color_scheme=scheme)
         complaints, requests = [], []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -234,19 +234,28 @@ class Pages(unittest.TestCase):
         parts = ["attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight", "mlp.up.weight", "mlp.down.weight", "mlp.gate.weight", "norm.weight", "x", "y"]
         write_model(self.work / "many.safetensors", {f"model.layers.{i}.{part}": [1] for i in range(MANY // len(parts)) for part in parts})
         path = self.made("inspect", "many.safetensors")
-        opening, searching = [], []
+        runs = []
         for _ in range(3):
             begin = time.monotonic()
             page = self.opened(path)
             page.wait_for_selector(".layer .row")
-            opening.append(time.monotonic() - begin)
+            opened, opened_cpu = time.monotonic() - begin, self.cpu_seconds(page)
             begin = time.monotonic()
             self.assertEqual(self.search(page, "layers.77 attn.q"), "111 of 100,000 tensors")
-            searching.append(time.monotonic() - begin)
+            runs.append((opened, opened_cpu, time.monotonic() - begin, self.cpu_seconds(page) - opened_cpu))
             self.assertLess(page.evaluate("document.querySelectorAll('.layer .row').length"), 200)
-        print(f"100,000 tensors: opened in {min(opening):.2f} s, searched in {min(searching):.2f} s (best of 3)", file=sys.stderr)
-        self.assertLess(min(opening), LIMIT_SECONDS)
-        self.assertLess(min(searching), LIMIT_SECONDS)
+        opening, opening_cpu, searching, searching_cpu = (min(each) for each in zip(*runs))
+        print(f"100,000 tensors: opened in {opening:.2f} s ({opening_cpu:.2f} s of CPU), searched in {searching:.2f} s "
+              f"({searching_cpu:.2f} s of CPU), best of 3", file=sys.stderr)
+        self.assertLess(opening_cpu, LIMIT_SECONDS)  # CPU, because other tests may run beside this one.
+        self.assertLess(searching_cpu, LIMIT_SECONDS)
+
+    def cpu_seconds(self, page) -> float:
+        """CPU time of the page's process, all threads."""
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in metrics if each["name"] == "ProcessTime")
 
     def test_the_last_of_many_rows_can_be_reached(self):
         write_model(self.work / "flat.safetensors", {f"t{i:06}": [1] for i in range(20_000)})

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "<!--<script>", "a\u2028b\u2029", "\u202egnp.exe", "&lt;b&gt;", "]]>", "'\"\\"]
@@ -112,6 +113,21 @@ def refusals(work: Path) -> None:
     assert sorted(path.name for path in work.iterdir()) == before, "something is left behind"
 
 
+def signals(work: Path) -> None:
+    """A run that is stopped leaves no page and nothing beside it."""
+    for name in ("large", "larger"):
+        header = json.dumps({"w": {"dtype": "U8", "shape": [8 << 30], "data_offsets": [0, 8 << 30]}}).encode()
+        (work / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+        os.truncate(work / f"{name}.safetensors", 8 + len(header) + (8 << 30))  # A hole.
+    before = sorted(path.name for path in work.iterdir())
+    process = subprocess.Popen([os.environ["SHARDCTL"], *"diff large.safetensors larger.safetensors -j 1 -q --html page.html".split()],
+                               cwd=work, stderr=subprocess.DEVNULL)
+    time.sleep(0.3)
+    process.terminate()
+    assert process.wait(30) == 143, process.returncode
+    assert sorted(path.name for path in work.iterdir()) == before, "something is left behind"
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -120,6 +136,7 @@ def main() -> int:
         shutil.copytree(Path(os.environ["SHARD_DATA"]) / "demo/ckpt", work / "cut")
         documents(work)
         refusals(work)
+        signals(work)
     return 0
 
 

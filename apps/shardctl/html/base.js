@@ -67,17 +67,17 @@ function shareText(part, whole) {
 const product = (numbers) => numbers.reduce((all, each) => all * each, 1);
 const shapeText = (shape) => (shape.length === 0 ? "scalar" : shape.map(number).join(" × "));
 
-/// Numbers inside names count as numbers: layer 2 comes before layer 10.
-function byName(a, b) {
-  const x = a.split(/(\d+)/);
-  const y = b.split(/(\d+)/);
+/// Numbers inside names count as numbers: layer 2 comes before layer 10. What names are sorted by: texts and numbers in turn.
+const nameKey = (name) => name.split(/(\d+)/).map((part, i) => (i % 2 === 1 ? Number(part) : part));
+
+function byNameKey(x, y) {
   for (let i = 0; i < Math.min(x.length, y.length); ++i) {
-    if (x[i] === y[i]) continue;
-    if (i % 2 === 1 && Number(x[i]) !== Number(y[i])) return Number(x[i]) - Number(y[i]);
-    return x[i] < y[i] ? -1 : 1;
+    if (x[i] !== y[i]) return x[i] < y[i] ? -1 : 1;
   }
   return x.length - y.length;
 }
+
+const byName = (a, b) => byNameKey(nameKey(a), nameKey(b));
 
 // Hues are a golden angle apart, so that neighbours differ whatever their number; every third is lighter, every third
 // darker. All carry dark text in both themes.

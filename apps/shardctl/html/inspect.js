@@ -89,8 +89,10 @@ function wherePart(doc) {
 
 // ---- Tensors.
 
+const byLabel = (a, b) => byNameKey((a.key ??= nameKey(a.label)), (b.key ??= nameKey(b.label)));
+
 const treeOrders = {
-  name: (a, b) => byName(a.label, b.label),
+  name: byLabel,
   dtype: (a, b) => (dtypeOf(a) < dtypeOf(b) ? -1 : dtypeOf(a) > dtypeOf(b) ? 1 : 0),
   shape: (a, b) => elementsOf(a) - elementsOf(b),
   bytes: (a, b) => a.bytes - b.bytes,
@@ -141,7 +143,7 @@ function tensorView(doc) {
   const order = () => {
     const { key, descending } = grid.sort;
     const base = treeOrders[key];
-    const compare = (a, b) => base(a, b) || byName(a.label, b.label);
+    const compare = (a, b) => base(a, b) || byLabel(a, b);
     return [descending ? (a, b) => compare(b, a) : compare, `${key} ${descending}`];
   };
   const update = (keepScroll) => {
@@ -265,7 +267,9 @@ function simpleView(label, placeholder, rows, columns, textOf, describe) {
   const sorted = () => {
     const column = columns.find((each) => each.key === grid.sort.key);
     const sign = grid.sort.descending ? -1 : 1;
-    return column.order ? [...matching].sort((a, b) => sign * column.order(a, b)) : matching;
+    if (column.text === undefined) return [...matching].sort((a, b) => sign * column.order(a, b));
+    const keyed = matching.map((row) => [nameKey(column.text(row)), row]);
+    return keyed.sort(([a], [b]) => sign * byNameKey(a, b)).map(([, row]) => row);
   };
   let matching = rows;
   const grid = new Grid(columns, { label, onSort: () => grid.setRows(sorted()), onSelect: (row) => details.replaceChildren(describe(row)) });
@@ -281,8 +285,9 @@ function simpleView(label, placeholder, rows, columns, textOf, describe) {
   return { ...parts, grid };
 }
 
-function textColumn(title, key, width, text, extra = {}) {
-  return { title, key, width, sortable: true, order: (a, b) => byName(text(a), text(b)), ...extra,
+/// A column of texts, which is sorted by them.
+function textColumn(title, key, width, text) {
+  return { title, key, width, text, sortable: true,
     cell: (row) => make("bdi", { title: shown(text(row)).slice(0, 1000) }, shown(text(row)).slice(0, 300)) };
 }
 
