@@ -67,7 +67,8 @@ class MegatronReader final : public Reader {
     check_version(catalog_, first);
     for_each_rank(save.arguments, [&](const Coordinates& rank) {
       const bool is_first = rank == Coordinates();
-      if (!is_first) save.ranks.push_back(open_rank(catalog_, files_, folder_of(rank, save.arguments)));
+      if (!is_first)
+        save.ranks.push_back(open_rank(catalog_, files_, folder_.prefix + folder_of(rank, save.arguments)));
       save.ranks.back().rank = rank;
     });
     return save;
@@ -79,7 +80,7 @@ class MegatronReader final : public Reader {
     };
     if (std::ranges::none_of(folder_.ranks, is_there)) return;
     for_each_rank(save.arguments, [&](const Coordinates& rank) {
-      save.optimizers.push_back(open_optimizer(catalog_, files_, folder_of(rank, save.arguments)));
+      save.optimizers.push_back(open_optimizer(catalog_, files_, folder_.prefix + folder_of(rank, save.arguments)));
     });
   }
 

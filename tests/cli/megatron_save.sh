@@ -10,7 +10,8 @@ for save in dense experts uneven; do
   expect 0 verify "$saves/$save"
   expect 0 reshard "$saves/$save" -o "$save.dcp" --ranks 3 --to dcp
   expect 0 diff "$saves/$save/iter_0000005" "$save.dcp"
-  expect 0 gather "$saves/$save" -o "$save.pt"
+  expect 0 gather "$saves/$save/iter_0000005" -o "$save.pt"
+  ! grep -q "other files" err || fail "folders of ranks are not other files"
   expect 0 diff "$saves/$save" "$save.pt"
 done
 
