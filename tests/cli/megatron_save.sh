@@ -25,6 +25,15 @@ printf 10 > run/latest_checkpointed_iteration.txt
 expect 0 export run -o last
 expect 0 diff model last
 
+# A norm of which one rank has another copy.
+expect 0 inspect run --json
+read -r file offset < <(jq -r '.tensors[] | select(.name == "decoder.layers.0.input_layernorm.weight").chunks[]
+  | select(.file | contains("mp_rank_01_000")) | "\(.file) \(.byte_offset)"' out)
+printf '\x11' | dd of="run/$file" bs=1 seek="$offset" conv=notrunc status=none
+expect 1 verify run --json
+jq -e '.findings | any(.kind == "replica_mismatch" and .tensor == "decoder.layers.0.input_layernorm.weight")' out > found ||
+  fail "the other copy is not found"
+
 expect 8 inspect run/iter_0000010/mp_rank_00_000
 holds err "one rank of a Megatron-LM checkpoint"
 expect 8 reshard "$saves/dense" -o none --to megatron --ranks 2

@@ -245,6 +245,20 @@ TEST_F(MegatronSave, NamesFromBeforeMegatronCoreAreTheSame) {
   expect_content(content_of(*open()), truth_of("uneven"));
 }
 
+TEST_F(MegatronSave, FilesThatAreNotReadAreNamed) {
+  take("dense");
+  files_["mp_rank_00_000/layer_wise_optimizer_0.pt"] = "x";
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("layer_wise_optimizer_0.pt")));
+}
+
+TEST_F(MegatronSave, WithoutTheOptimizersFilesWeightsAreRead) {
+  take("dense");
+  std::erase_if(files_, [](const auto& file) { return file.first.ends_with("distrib_optim.pt"); });
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("distrib_optim.pt")));
+  EXPECT_NE(reader->catalog().find("decoder.final_layernorm.weight"), nullptr);
+}
+
 // What is refused
 
 TEST_F(MegatronSave, AMissingFolderIsNamed) {
