@@ -440,6 +440,27 @@ TEST_F(MegatronSave, PartsOfVirtualStagesThatAreMissingOrTooMany) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kBadPickle, "model");
 }
 
+TEST_F(MegatronSave, EveryCallThatFailsIsAnError) {
+  take("experts");
+  const std::size_t tensors = open()->catalog().tensors.size();
+  const Source source{disk_.get(), {"/s"}};
+  for (std::int64_t call = 0;; ++call) {
+    ASSERT_LT(call, 1000);
+    const std::int64_t begin = state_->calls();
+    state_->fail_at(begin + call);
+    std::unique_ptr<Reader> reader;
+    try {
+      reader = kMegatronFormat.open(source, {});
+    } catch (const Error& failed) {
+      EXPECT_EQ(failed.code(), ErrorCode::kNotFound) << "call " << call << ": " << failed.what();
+    }
+    const bool is_done = state_->calls() <= begin + call;
+    state_->fail_at(-1);
+    EXPECT_TRUE(reader == nullptr || reader->catalog().tensors.size() == tensors) << "call " << call;
+    if (is_done) break;
+  }
+}
+
 TEST_F(MegatronSave, EveryCutIsRefused) {
   take("experts");
   for (const char* file : {"mp_rank_01_001/model_optim_rng.pt", "mp_rank_01_001/distrib_optim.pt"}) {
