@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "formats/dcp/format.h"
 #include "formats/deepspeed/format.h"
 #include "formats/foreign.h"
+#include "formats/megatron_dist/format.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
 #include "formats/torch/format.h"
@@ -78,11 +80,19 @@ void prefer_deepspeed(std::vector<const Format*>& fitting) {
   });
 }
 
+/// A folder of Megatron-core's is one of dcp too, which does not know what lies beside the items.
+void prefer_megatron(std::vector<const Format*>& fitting) {
+  const auto is_megatron = [](const Format* format) { return is_format(*format, kMegatronDistFormat); };
+  if (std::ranges::none_of(fitting, is_megatron)) return;
+  std::erase_if(fitting, [](const Format* format) { return is_format(*format, kDcpFormat); });
+}
+
 std::vector<const Format*> fitting_formats(const Source& source) {
   std::vector<const Format*> fitting = formats();
   std::erase_if(fitting, [&](const Format* format) { return !format->detect(source); });
   prefer_ranks(fitting);
   prefer_deepspeed(fitting);
+  prefer_megatron(fitting);
   return fitting;
 }
 

@@ -19,7 +19,6 @@ namespace {
 constexpr std::array kKnown{
     KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5", "libhdf5-103-1",
                 is_hdf5_source},
-    KnownFormat{"megatron-dist", {}},
     KnownFormat{"deepspeed-universal", {}},
     KnownFormat{"llama", {}},
 };

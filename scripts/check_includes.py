@@ -44,6 +44,7 @@ USES |= {
     "formats/vllm": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
     "formats/torch": LIBSHARD | PARTS | {"formats"},
     "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
+    "formats/megatron_dist": LIBSHARD | PARTS | {"formats", "formats/dcp"},
     "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/deepspeed": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/megatron": LIBSHARD | PARTS | {"formats", "formats/torch"},

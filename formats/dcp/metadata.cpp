@@ -172,16 +172,9 @@ class Parser {
       pickle::mapping(*items[i + 1], "entry of mcore_data");
       if (pickle::entry(*items[i + 1], "nd_reformulated_orig_global_shape") != nullptr) reshaped.insert(name);
     }
-    const std::size_t objects = out_.objects.size();
-    std::erase_if(out_.tensors, [&](const TensorEntry& tensor) {
-      const bool is_apart = reshaped.contains(tensor.name) && tensor.chunk_count > 0;
-      if (is_apart) out_.objects.push_back({tensor.name, tensor.path, out_.chunks[tensor.first_chunk].item, -1, true});
-      return is_apart;
-    });
-    if (out_.objects.size() == objects) return;
-    out_.warnings.push_back(
-        fmt::format("{} tensors of the optimizer are stored reshaped by Megatron-core and cannot be read, '{}' first",
-                    out_.objects.size() - objects, out_.objects[objects].name));
+    set_apart(
+        out_, [&](std::string_view name) { return reshaped.contains(name); },
+        "of the optimizer are stored reshaped by Megatron-core and cannot be read");
   }
 
   Arena& arena_;
@@ -211,6 +204,22 @@ void refuse_foreign_class(std::string_view module, std::string_view name) {
 }
 
 }  // namespace
+
+void set_apart(Metadata& metadata, const std::function<bool(std::string_view name)>& is_unreadable,
+               std::string_view why) {
+  const std::size_t objects = metadata.objects.size();
+  std::erase_if(metadata.tensors, [&](const TensorEntry& tensor) {
+    const bool is_apart = tensor.chunk_count > 0 && is_unreadable(tensor.name);
+    if (is_apart) {
+      const std::uint32_t item = metadata.chunks[tensor.first_chunk].item;
+      metadata.objects.push_back({tensor.name, tensor.path, item, -1, true});
+    }
+    return is_apart;
+  });
+  if (metadata.objects.size() == objects) return;
+  metadata.warnings.push_back(
+      fmt::format("{} tensors {}, '{}' first", metadata.objects.size() - objects, why, metadata.objects[objects].name));
+}
 
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file, bool opaque_globals) {
   try {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,6 +81,11 @@ struct Metadata {
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         bool opaque_globals = false);
+
+/// Makes objects of the tensors that cannot be read for what they are: opaque ones, which no writer takes. Warns with
+/// their number: "<count> tensors <why>, '<name>' first".
+void set_apart(Metadata& metadata, const std::function<bool(std::string_view name)>& is_unreadable,
+               std::string_view why);
 
 /// Writes the pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
 /// lengths are set.

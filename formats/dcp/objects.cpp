@@ -20,14 +20,14 @@ using torch_save::TensorView;
 /// Puts an opaque value in the place of every tensor that is still a call.
 class TensorHider {
  public:
-  explicit TensorHider(Arena& arena) : arena_(arena), hidden_(arena) {}
+  TensorHider(Arena& arena, std::string_view called) : arena_(arena), called_(called), hidden_(arena) {}
 
   void hide(Value& value, int depth = 0) {
     if (!visited_.insert(&value)) return;
     check_depth(depth);
     if (value.kind == ValueKind::kTensor) return;
     if (!is_read_parameter(value) && is_tensor(value)) {
-      value = *hidden_tensor(arena_);
+      value = *hidden_tensor(arena_, called_);
       hid_some_ = true;
       return;
     }
@@ -47,6 +47,7 @@ class TensorHider {
   }
 
   Arena& arena_;
+  std::string_view called_;
   torch_save::HiddenTensors hidden_;
   VisitedSet visited_;
   bool hid_some_ = false;
@@ -159,10 +160,17 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
 
 }  // namespace
 
-Value* hidden_tensor(Arena& arena) {
-  Value* tensor = make_global(arena, "torch", "Tensor");
+Value* hidden_tensor(Arena& arena, std::string_view called) {
+  const std::size_t dot = called.find('.');
+  Value* tensor = make_global(arena, called.substr(0, dot), called.substr(dot + 1));
   tensor->kind = ValueKind::kOpaque;
   return tensor;
+}
+
+bool hide_tensors(Arena& arena, Value& value, std::string_view called) {
+  TensorHider hider(arena, called);
+  hider.hide(value);
+  return hider.hid_some();
 }
 
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options) {
@@ -177,9 +185,7 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.suggest_opaque = true;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
-  TensorHider hider(arena);
-  hider.hide(*loaded.root);
-  loaded.hides_tensors = hider.hid_some();
+  loaded.hides_tensors = hide_tensors(arena, *loaded.root, options.hidden_as);
   return loaded;
 }
 

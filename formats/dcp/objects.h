@@ -36,7 +36,11 @@ struct ObjectOptions {
   std::string file;             ///< For messages.
   bool opaque_globals = false;  ///< See OpenOptions.
   bool with_tensors = false;    ///< Plain tensors that a path leads to become kTensor values; else all are opaque.
+  std::string_view hidden_as = "torch.Tensor";  ///< What opaque values of tensors are called, see kInnerTensor.
 };
+
+/// Stands in the place of tensors that belong to their object, as generators' states do: they are left out with it.
+inline constexpr std::string_view kInnerTensor = "torch.Tensor.inside";
 
 /// No item of fewer bytes holds a tensor: the zip around one alone has more.
 inline constexpr std::int64_t kLeastWithTensor = 512;
@@ -50,7 +54,10 @@ inline constexpr std::int64_t kMaxDecodedObject = std::int64_t{1} << 32;
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options);
 
 /// The opaque value that stands in the place of a tensor that cannot be written.
-Value* hidden_tensor(Arena& arena);
+Value* hidden_tensor(Arena& arena, std::string_view called = "torch.Tensor");
+
+/// Puts one in the place of every tensor that is still a call. \returns whether there was any.
+bool hide_tensors(Arena& arena, Value& value, std::string_view called);
 
 /// One rank's value of an object; rank -1 where the checkpoint has one for all.
 struct RankObject {

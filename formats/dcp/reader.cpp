@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "formats/dcp/check_items.h"
+#include "formats/dcp/common_data.h"
 #include "formats/dcp/inner_tensors.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
@@ -16,6 +17,7 @@
 #include "formats/dcp/rank_metadata.h"
 #include "formats/dcp/rebuild.h"
 #include "formats/dcp/source_files.h"
+#include "formats/torch/check_saved.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -27,17 +29,20 @@ namespace {
 
 class DcpReader : public Reader {
  public:
-  DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options)
-      : store_(store),
+  DcpReader(const SourceStore& store, const std::string& folder, const OpenOptions& options, const FolderForm& form)
+      : form_(form),
+        store_(store),
         folder_(folder),
         findings_(*options.findings),
         salvage_(options.salvage),
-        opaque_globals_(options.opaque_globals),
+        opaque_globals_(options.opaque_globals || form.keeps_objects_whole),
         items_(store_, folder_, catalog_, salvage_) {
-    catalog_.format = "dcp";
+    catalog_.format = form.format;
     Metadata metadata = salvage_ == nullptr ? read_metadata() : salvage_metadata(options.like);
     if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
+    if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
     add_files(store_, folder_, metadata, options, catalog_);
+    read_common();
     CollectedFindings of_items;  // For repair each item is looked into.
     check_items(metadata, catalog_, salvage_ == nullptr ? findings_ : of_items,
                 [this](std::uint32_t index) { return file(index); });
@@ -60,6 +65,8 @@ class DcpReader : public Reader {
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
     if (index < metadata_files_) {
       check_metadata_file(*file(index), report);
+    } else if (index == common_index_) {
+      torch_save::check_saved_file(file(index), report);
     } else {
       check_item_file(file(index), items_.of_file(index), report);
     }
@@ -67,7 +74,7 @@ class DcpReader : public Reader {
   }
 
   void load_objects() override {
-    if (objects_loaded_ || objects_.empty()) return;
+    if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
     std::vector<Wanted> wanted;
     for (std::uint32_t i = 0; i < objects_.size(); ++i) {
       if (loaded_[i].root == nullptr && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
@@ -113,6 +120,13 @@ class DcpReader : public Reader {
     metadata_files_ = static_cast<std::uint32_t>(catalog_.files.size());
     is_of_ranks_ = ranks.front().rank >= 0;
     return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
+  }
+
+  void read_common() {
+    const std::string name(form_.common_file);
+    if (name.empty() || store_.status(join_path(folder_, name)).kind != FileKind::kFile) return;
+    common_index_ = static_cast<std::uint32_t>(catalog_.files.size());
+    common_ = read_common_file(store_, folder_, name, catalog_, salvage_);
   }
 
   /// The metadata that is whole: .metadata, else what a save that was stopped left of it, else that of ranks; else it
@@ -161,7 +175,8 @@ class DcpReader : public Reader {
       if (is_of_ranks_) rank_copies_.split_differing();
       loaded_.resize(objects_.size());
       hide_reshaped();
-      if (!metadata_only || !metadata.has_paths) look_into_objects();
+      const bool looks_inside = !form_.keeps_objects_whole && (!metadata_only || !metadata.has_paths);
+      if (looks_inside) look_into_objects();
       add_objects();
       finish();
     } catch (Error& error) {
@@ -198,6 +213,13 @@ class DcpReader : public Reader {
       if (!is_known) catalog_.objects.push_back({objects_[i].name, objects_[i].path, nullptr, -1});
       if (loaded_[i].hides_tensors) catalog_.objects.back().value = loaded_[i].root;
     }
+    std::vector<TreeEntry> ignored;
+    if (common_ != nullptr) list_common(*catalog_.arena, *common_, catalog_.objects, ignored);
+    sort_objects();
+  }
+
+  void sort_objects() {
+    std::ranges::stable_sort(catalog_.objects, {}, [](const Object& each) { return std::pair(each.name, each.rank); });
   }
 
   // Numbers inside objects follow the order of tensors, as those of a tree do.
@@ -301,7 +323,10 @@ class DcpReader : public Reader {
     const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
     if (if_tensors && !item.has_storages()) return {};
     return load_object(*catalog_.arena, item, objects_[one.entry],
-                       {.file = file->name(), .opaque_globals = opaque_globals_, .with_tensors = if_tensors});
+                       {.file = file->name(),
+                        .opaque_globals = opaque_globals_,
+                        .with_tensors = if_tensors,
+                        .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor"});
   }
 
   // --- Objects ---
@@ -315,8 +340,13 @@ class DcpReader : public Reader {
       if (!is_inner(catalog_.tensors[i]))
         entries.push_back({catalog_.tensors[i].name, catalog_.tensors[i].path, i, nullptr});
     }
+    Value* common = common_;
     std::vector<RankObject> ranks;
     for (std::size_t i = 0; i < objects_.size(); ++i) {
+      if (is_common(objects_[i]) && loaded_[i].root != nullptr) {
+        common = common_of_item(*catalog_.arena, *loaded_[i].root);
+        continue;
+      }
       if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
       if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
       if (ranks.empty()) continue;  // Lost, or a finding.
@@ -324,11 +354,16 @@ class DcpReader : public Reader {
       entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
       ranks.clear();
     }
-    std::ranges::stable_sort(catalog_.objects, {}, [](const Object& each) { return std::pair(each.name, each.rank); });
+    if (common != nullptr) list_common(*catalog_.arena, *common, catalog_.objects, entries);
+    sort_objects();
     const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
     const bool differ =
         std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
     if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
+  }
+
+  bool is_common(const ObjectEntry& object) const {
+    return !form_.common_item.empty() && object.name == form_.common_item;
   }
 
   bool is_inner(const Tensor& tensor) const {
@@ -336,11 +371,14 @@ class DcpReader : public Reader {
     return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
   }
 
+  FolderForm form_;
   const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
   Salvage* salvage_;
-  std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
+  std::uint32_t metadata_files_ = 0;       // They are the catalog's first.
+  std::uint32_t common_index_ = kNoIndex;  // Of the common file, where there is one.
+  Value* common_ = nullptr;                // What it holds.
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;
@@ -375,7 +413,12 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
         .hint("name the folder that holds .metadata");
   }
-  return std::make_unique<DcpReader>(*source.store, source.paths[0], options);
+  return open_folder(*source.store, source.paths[0], options, {});
+}
+
+std::unique_ptr<Reader> open_folder(const SourceStore& store, const std::string& folder, const OpenOptions& options,
+                                    const FolderForm& form) {
+  return std::make_unique<DcpReader>(store, folder, options, form);
 }
 
 }  // namespace shard::dcp

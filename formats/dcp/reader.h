@@ -4,10 +4,24 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "formats/format.h"
 
 namespace shard::dcp {
+
+/// How a folder of dcp's files differs from torch's own, for formats that are made of them.
+struct FolderForm {
+  std::string_view format = "dcp";
+  /// Bytes items are objects, whatever lies in them: tensors inside are opaque, and so are classes outside the list.
+  bool keeps_objects_whole = false;
+  std::string_view common_file{};  ///< A torch.save file beside the items, see common_data.h; empty, absent: none.
+  std::string_view common_item{};  ///< The name of the bytes item that holds the same; empty: none.
+  /// Tensors that cannot be read for what they are become opaque objects, with a warning; null: there are none.
+  bool (*is_unreadable)(std::string_view name) = nullptr;
+  std::string_view why_unreadable{};  ///< As set_apart has it.
+};
 
 /// A folder with `.metadata`, or one that torch.distributed.checkpoint wrote and that lacks it.
 bool detect(const Source& source);
@@ -17,5 +31,9 @@ bool detect(const Source& source);
 ///   each other; chunks do not cover a tensor.
 /// \throws Error kUnsupported  see parse_metadata.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
+
+/// The same of a folder of such a form. \pre it is a folder
+std::unique_ptr<Reader> open_folder(const SourceStore& store, const std::string& folder, const OpenOptions& options,
+                                    const FolderForm& form);
 
 }  // namespace shard::dcp

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "formats/megatron_tracker.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -12,8 +12,7 @@ namespace shard::megatron {
 
 namespace {
 
-constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt", kRankFolder = "mp_rank_";
-constexpr std::int64_t kMaxTrackerBytes = 64;
+constexpr std::string_view kRankFolder = "mp_rank_";
 
 std::vector<std::string> rank_folders(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
@@ -23,22 +22,6 @@ std::vector<std::string> rank_folders(const SourceStore& store, const std::strin
   });
   std::ranges::sort(names);
   return names;
-}
-
-/// The name of the iteration that the tracker in `path` names; empty where there is none.
-std::string tracked_iteration(const SourceStore& store, const std::string& path) {
-  const std::string tracker = join_path(path, kTracker);
-  if (store.status(tracker).kind != FileKind::kFile) return {};
-  const auto file = store.open(tracker);
-  if (file->size() > kMaxTrackerBytes) return {};
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  if (text == "release") return text;
-  std::int64_t iteration = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), iteration);
-  if (error != std::errc() || end != text.data() + text.size() || iteration < 0) return {};
-  return fmt::format("iter_{:07}", iteration);
 }
 
 }  // namespace

@@ -73,9 +73,15 @@ std::string find_container(const Catalog& source) {
   return {};
 }
 
+/// Megatron-core's name of what one of several optimizers holds.
+bool is_of_chained_optimizer(std::string_view name) {
+  return name.starts_with("chained_") && name.substr(first_part(name).size()).starts_with(".optimizer.");
+}
+
 template <class Entry>
 bool is_of_model(const Entry& entry, std::string_view container) {
-  return container.empty() ? !contains(kOthers, first_part(entry.name)) : lies_in(entry, container);
+  if (!container.empty()) return lies_in(entry, container);
+  return !contains(kOthers, first_part(entry.name)) && !is_of_chained_optimizer(entry.name);
 }
 
 std::string clean(std::string_view name, std::string_view container) {

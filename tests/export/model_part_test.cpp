@@ -93,6 +93,14 @@ TEST(FindModel, OtherStatesBesideTheModelsTensorsAreLeftOut) {
   EXPECT_THAT(part.objects, ElementsAre(1U));
 }
 
+TEST(FindModel, MegatronsOptimizersAreLeftOut) {
+  const Catalog catalog = catalog_of({"chained_0.optimizer.state.exp_avg.decoder.w", "chained_up.weight", "decoder.w",
+                                      "optimizer.state.exp_avg.decoder.w"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_EQ(part.tensors.size(), 2U);
+  EXPECT_EQ(part.other_tensors, 2);
+}
+
 TEST(FindModel, ADoubledModelLosesOneEverywhere) {
   EXPECT_THAT(model_names(catalog_of({"model.lm_head.weight", "model.model.layers.0.w"})),
               ElementsAre("lm_head.weight", "model.layers.0.w"));

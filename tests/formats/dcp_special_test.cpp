@@ -412,23 +412,11 @@ TEST(DcpInnerTensors, OptimizerStateOfTorch113IsReadByName) {
 
 // --- Look-alikes ---
 
-TEST(DcpLookAlikes, AMegatronCoreFolderIsNamedAndCanBeReadAsItIs) {
+TEST(DcpLookAlikes, AMegatronCoreFolderIsNotDcpsAndCanBeReadAsIt) {
   GoldenDcp golden("one_rank");
-  golden.files["common.pt"] = "x";
   golden.files["metadata.json"] = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
   EXPECT_THAT(names_of(golden.open()->catalog().tensors), ElementsAre("w"));
-  test::expect_error(ErrorCode::kUnsupported, "Megatron-core", [&] { detect_format({&golden.fs(), {"/c"}}); });
-}
-
-TEST(DcpLookAlikes, AFolderOfMegatronCore019HasNoCommonPtAndIsNamedTheSame) {
-  GoldenDcp golden("one_rank");
-  golden.files["metadata.json"] =
-      R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
-  EXPECT_THAT(names_of(golden.open()->catalog().tensors), ElementsAre("w"));
-  const Error error = test::error_of([&] { detect_format({&golden.fs(), {"/c"}}); });
-  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.what(), HasSubstr("Megatron-core"));
-  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReadAs, "dcp"}));
+  EXPECT_EQ(detect_format({&golden.fs(), {"/c"}}).traits.name, "megatron-dist");
 }
 
 TEST(DcpLookAlikes, MetadataJsonOfOthersIsNoReason) {

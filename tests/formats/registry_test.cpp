@@ -21,7 +21,7 @@ TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format* format : formats()) names.emplace_back(format->traits.name);
   EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "deepspeed",
-                                            "megatron", "vllm"));
+                                            "megatron", "megatron-dist", "vllm"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {
@@ -212,6 +212,11 @@ TEST_F(DetectFormat, FoldersOfRanksAreMegatrons) {
   put("/e/release/mp_rank_00/model_optim_rng.pt", "x");
   put("/e/latest_checkpointed_iteration.txt", "release");
   EXPECT_EQ(detected({"/e"}), "megatron");
+}
+
+TEST_F(DetectFormat, AnIterationThatIsMissingIsNamed) {
+  put("/d/latest_checkpointed_iteration.txt", "10");
+  expect_refused(ErrorCode::kNotFound, "iteration", {"/d"});
 }
 
 TEST_F(DetectFormat, KnownFoldersAreNamed) {

@@ -1,0 +1,44 @@
+#include "formats/megatron_dist/reader.h"
+
+#include "formats/dcp/reader.h"
+#include "formats/megatron_dist/save_folder.h"
+#include "libshard/core/error.h"
+
+namespace shard::megatron_dist {
+namespace {
+
+/// A flat buffer of a data-parallel group. Between its parameters lies memory that was never written, and only the job
+/// knows their order.
+bool is_bucket(std::string_view name) {
+  return name.find("optimizer.distributed.dp_group_idx_") != std::string_view::npos &&
+         name.find(".bucket_idx_") != std::string_view::npos;
+}
+
+constexpr dcp::FolderForm kForm{
+    .format = "megatron-dist",
+    .keeps_objects_whole = true,
+    .common_file = kCommonFile,
+    .common_item = kCommonItem,
+    .is_unreadable = is_bucket,
+    .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not say"};
+
+}  // namespace
+
+bool detect(const Source& source) {
+  return source.paths.size() == 1 && !find_checkpoint(*source.store, source.paths.front()).empty();
+}
+
+std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
+  const std::string folder =
+      source.paths.size() == 1 ? find_checkpoint(*source.store, source.paths.front()) : std::string();
+  if (folder.empty()) {
+    throw Error(ErrorCode::kNotFound, "this is not a checkpoint of Megatron-core: no metadata.json names torch_dist")
+        .in_file(source.paths.front())
+        .of_kind(FindingKind::kMissingFile)
+        .because("Megatron-core writes metadata.json last")
+        .hint("name the folder of one iteration, or the one with latest_checkpointed_iteration.txt");
+  }
+  return dcp::open_folder(*source.store, folder, options, kForm);
+}
+
+}  // namespace shard::megatron_dist
