@@ -87,7 +87,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
 
 /// Makes the job one that writes the form of --to-map.
 void apply_map(const Session& session, const Options& options, Work& work) {
-  const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source,
+  const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source, MapUse::kMake,
                                   options.target.layout.ranks.value_or(1));
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
   work.job.to_map = work.to_map.get();

@@ -12,11 +12,13 @@ namespace {
 
 using Numbers = std::array<std::int64_t, kMaxDims>;
 
+/// Whether the box has one position of a stored dimension.
+bool is_fixed(const MapBox& box, int dim) { return std::ranges::find(box.axis, dim) == box.axis.end(); }
+
 /// The part of the box that one chunk holds. \returns false where there is none
 bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Numbers& count) {
   for (int s = 0; s < box.begin.size(); ++s) {
-    const bool is_fixed = std::ranges::find(box.axis, s) == box.axis.end();
-    if (is_fixed && (box.begin[s] < chunk.offsets[s] || box.begin[s] >= chunk.offsets[s] + chunk.sizes[s]))
+    if (is_fixed(box, s) && (box.begin[s] < chunk.offsets[s] || box.begin[s] >= chunk.offsets[s] + chunk.sizes[s]))
       return false;
   }
   for (int d = 0; d < box.sizes.size(); ++d) {
@@ -32,14 +34,48 @@ bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Number
   return true;
 }
 
+/// The chunks at the box's position of those of the first `singles` dimensions in which it has one.
+std::span<const Chunk> chunks_at(std::span<const Chunk> chunks, int singles, const MapBox& box) {
+  int dims = 0;
+  while (dims < singles && is_fixed(box, dims)) ++dims;
+  const auto first_dims = [dims](const Dims& offsets) { return offsets.span().first(static_cast<std::size_t>(dims)); };
+  const auto precedes = [](std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+    return std::ranges::lexicographical_compare(a, b);
+  };
+  const auto found = std::ranges::equal_range(chunks, first_dims(box.begin), precedes,
+                                              [&](const Chunk& chunk) { return first_dims(chunk.offsets); });
+  return {found.begin(), found.end()};
+}
+
+int single_dims_of(std::span<const Chunk> chunks, int dims) {
+  int singles = dims;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    int first = 0;
+    while (first < singles && chunks[i].sizes[first] == 1) ++first;
+    singles = first;
+    const bool is_sorted = i == 0 || !std::ranges::lexicographical_compare(chunks[i].offsets, chunks[i - 1].offsets);
+    if (!is_sorted) return 0;
+  }
+  return singles;
+}
+
 }  // namespace
 
-void append_chunks(const Catalog& stored, const Tensor& tensor, const MapBox& box, Arena& arena,
+std::vector<int> single_dims(const Catalog& stored) {
+  std::vector<int> all;
+  all.reserve(stored.tensors.size());
+  for (const Tensor& tensor : stored.tensors) {
+    all.push_back(single_dims_of(stored.chunks_of(tensor), tensor.shape.size()));
+  }
+  return all;
+}
+
+void append_chunks(const Catalog& stored, const Tensor& tensor, int singles, const MapBox& box, Arena& arena,
                    std::vector<Chunk>& out) {
   const int dims = box.sizes.size();
   const auto count_dims = static_cast<std::size_t>(dims);
   Numbers first, count, offsets, strides;
-  for (const Chunk& chunk : stored.chunks_of(tensor)) {
+  for (const Chunk& chunk : chunks_at(stored.chunks_of(tensor), singles, box)) {
     if (!part_in_chunk(box, chunk, first, count)) continue;
     std::int64_t begin = chunk.first;
     for (int s = 0; s < box.begin.size(); ++s) begin += (box.begin[s] - chunk.offsets[s]) * chunk.strides[s];
