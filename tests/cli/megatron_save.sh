@@ -17,6 +17,13 @@ done
 
 expect 0 export "$saves/dense" -o model
 expect 0 diff "$saves/dense.safetensors" model --exclude 'optimizer.**'
+# The maps of Megatron-Core's models apply as they do to torch_dist; a save does not state the vocabulary.
+for of in dense:llama:38 experts:qwen2_moe:55; do
+  IFS=: read -r save model count <<<"$of"
+  expect 0 export "$saves/$save" -o "$model" --map "megatron:$model" --set vocab=15
+  expect 0 inspect "$model" --json
+  [ "$(jq '.tensor_count' out)" = "$count" ] || fail "$model has another number of tensors"
+done
 mkdir run
 cp -r "$saves/dense/iter_0000005" run/iter_0000005
 cp -r "$saves/dense/iter_0000005" run/iter_0000010
