@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -169,9 +170,21 @@ bool is_megatron_root(const std::vector<std::string>& names) {
   return std::ranges::binary_search(names, "latest_checkpointed_iteration.txt") && std::ranges::none_of(names, is_step);
 }
 
+/// Why the folder above Megatron's iterations is not a checkpoint.
+Error megatron_root(const SourceStore& store, const std::string& folder) {
+  const std::string iteration = tracked_iteration(store, folder);
+  const std::string path = join_path(folder, iteration);
+  if (iteration.empty() || store.status(path).kind != FileKind::kAbsent) {
+    return unsupported("a Megatron-LM checkpoint", folder);
+  }
+  return Error(ErrorCode::kNotFound, "the iteration that latest_checkpointed_iteration.txt names is missing")
+      .in_file(path)
+      .of_kind(FindingKind::kMissingFile);
+}
+
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
-  if (is_megatron_root(names)) return unsupported("a Megatron-LM checkpoint", folder);
+  if (is_megatron_root(names)) return megatron_root(store, folder);
   for (const Mark& mark : kMarks) {
     if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
   }

@@ -66,7 +66,7 @@ std::string other_files(const Session& session, const OpenSource& source) {
   if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
   const Catalog& catalog = source.catalog();
   std::set<std::string_view> parts;
-  for (const File& file : catalog.files) parts.insert(file.path);
+  for (const File& file : catalog.files) parts.insert(std::string_view(file.path).substr(0, file.path.find('/')));
   std::vector<std::string> others;
   for (const std::string& name : session.fs.list(source.paths.front())) {
     const bool is_part =

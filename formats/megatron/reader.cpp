@@ -7,6 +7,7 @@
 #include "formats/megatron/merge.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::megatron {
@@ -35,6 +36,7 @@ class MegatronReader final : public Reader {
     for (RankStates& rank : save.ranks) read_chunks(catalog_, rank, save.arguments.stages.chunks);
     check_save(catalog_, save);
     open_optimizers(*source.store, save);
+    warn_of_files(*source.store, save);
     describe(save);
     merge(catalog_, files_, save);
     validate_catalog(catalog_, *options.findings);
@@ -67,7 +69,8 @@ class MegatronReader final : public Reader {
     check_version(catalog_, first);
     for_each_rank(save.arguments, [&](const Coordinates& rank) {
       const bool is_first = rank == Coordinates();
-      if (!is_first) save.ranks.push_back(open_rank(catalog_, files_, folder_of(rank, save.arguments)));
+      if (!is_first)
+        save.ranks.push_back(open_rank(catalog_, files_, folder_.prefix + folder_of(rank, save.arguments)));
       save.ranks.back().rank = rank;
     });
     return save;
@@ -79,8 +82,25 @@ class MegatronReader final : public Reader {
     };
     if (std::ranges::none_of(folder_.ranks, is_there)) return;
     for_each_rank(save.arguments, [&](const Coordinates& rank) {
-      save.optimizers.push_back(open_optimizer(catalog_, files_, folder_of(rank, save.arguments)));
+      save.optimizers.push_back(open_optimizer(catalog_, files_, folder_.prefix + folder_of(rank, save.arguments)));
     });
+  }
+
+  /// Files of rank 0 that are not read, and what is missing beside its optimizer.
+  void warn_of_files(const SourceStore& store, const Save& save) {
+    FirstNames others;
+    for (const std::string& name : store.list(join_path(folder_.path, folder_.ranks.front()))) {
+      if (name != kModelFile && name != kOptimizerFile) others.add(name);
+    }
+    if (others.count() > 0) {
+      catalog_.warnings.push_back(fmt::format("files in {} are not read: {}", folder_.ranks.front(), others.text()));
+    }
+    const Value& root = *save.ranks.front().root;
+    const Value* const distributed = find_key(arguments_of(root), "use_distributed_optimizer");
+    if (!save.optimizers.empty() || distributed == nullptr || !distributed->boolean()) return;
+    if (find_key(root, "optimizer") == nullptr) return;
+    catalog_.warnings.push_back(
+        fmt::format("the optimizer's states are not there: no rank has a file {}", kOptimizerFile));
   }
 
   void describe(const Save& save) {

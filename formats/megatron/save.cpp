@@ -100,7 +100,7 @@ void check_folders(const SaveFolder& folder, const Arguments& arguments, std::op
   }
   std::vector<std::string> expected;
   for_each_rank(arguments, [&](const Coordinates& rank) {
-    expected.push_back(folder_of(rank, arguments));
+    expected.push_back(folder.prefix + folder_of(rank, arguments));
     if (std::ranges::binary_search(folder.ranks, expected.back())) return;
     throw Error(ErrorCode::kNotFound, "the folder of a rank is missing")
         .in_file(join_path(folder.path, expected.back()))

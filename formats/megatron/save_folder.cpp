@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "formats/megatron_tracker.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -12,8 +12,7 @@ namespace shard::megatron {
 
 namespace {
 
-constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt", kRankFolder = "mp_rank_";
-constexpr std::int64_t kMaxTrackerBytes = 64;
+constexpr std::string_view kRankFolder = "mp_rank_";
 
 std::vector<std::string> rank_folders(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
@@ -25,28 +24,12 @@ std::vector<std::string> rank_folders(const SourceStore& store, const std::strin
   return names;
 }
 
-/// The folder of the iteration that the tracker in `path` names; empty where there is none.
-std::string tracked_folder(const SourceStore& store, const std::string& path) {
-  const std::string tracker = join_path(path, kTracker);
-  if (store.status(tracker).kind != FileKind::kFile) return {};
-  const auto file = store.open(tracker);
-  if (file->size() > kMaxTrackerBytes) return {};
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  if (text == "release") return join_path(path, text);
-  std::int64_t iteration = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), iteration);
-  if (error != std::errc() || end != text.data() + text.size() || iteration < 0) return {};
-  return join_path(path, fmt::format("iter_{:07}", iteration));
-}
-
 }  // namespace
 
 bool is_save_folder(const SourceStore& store, const std::string& path) {
   if (!rank_folders(store, path).empty()) return true;
-  const std::string tracked = tracked_folder(store, path);
-  return !tracked.empty() && !rank_folders(store, tracked).empty();
+  const std::string iteration = tracked_iteration(store, path);
+  return !iteration.empty() && !rank_folders(store, join_path(path, iteration)).empty();
 }
 
 SaveFolder find_save_folder(const Source& source) {
@@ -56,15 +39,15 @@ SaveFolder find_save_folder(const Source& source) {
     throw Error(ErrorCode::kUnsupported, "cannot read single files of a Megatron-LM save: name its folder")
         .in_file(path);
   }
-  SaveFolder save{path, rank_folders(store, path)};
-  if (save.ranks.empty()) {
-    if (std::string tracked = tracked_folder(store, path); !tracked.empty()) {
-      save = {tracked, rank_folders(store, tracked)};
-    }
+  SaveFolder save{path, {}, rank_folders(store, path)};
+  const std::string iteration = save.ranks.empty() ? tracked_iteration(store, path) : std::string();
+  if (!iteration.empty()) {
+    save = {path, iteration + "/", rank_folders(store, join_path(path, iteration))};
+    for (std::string& rank : save.ranks) rank.insert(0, save.prefix);
   }
   if (save.ranks.empty()) {
     throw Error(ErrorCode::kNotFound, "the folder does not hold Megatron-LM's folders of ranks")
-        .in_file(save.path)
+        .in_file(join_path(save.path, save.prefix))
         .of_kind(FindingKind::kMissingFile)
         .expected("mp_rank_00 or mp_rank_00_000");
   }

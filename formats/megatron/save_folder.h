@@ -24,8 +24,9 @@ struct Coordinates {
 };
 
 struct SaveFolder {
-  std::string path;                ///< Of the iteration.
-  std::vector<std::string> ranks;  ///< The mp_rank folders in it, sorted.
+  std::string path;                ///< The source.
+  std::string prefix;              ///< Of the iteration in it: "iter_0000100/", or empty where it is the source.
+  std::vector<std::string> ranks;  ///< The mp_rank folders with the prefix, sorted.
 };
 
 /// True for a folder of mp_rank folders, or one whose latest_checkpointed_iteration.txt names such a folder.

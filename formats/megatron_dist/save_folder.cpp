@@ -1,9 +1,6 @@
 #include "formats/megatron_dist/save_folder.h"
 
-#include <fmt/format.h>
-
-#include <charconv>
-
+#include "formats/megatron_tracker.h"
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -11,8 +8,7 @@
 namespace shard::megatron_dist {
 namespace {
 
-constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
-constexpr std::int64_t kMaxConfigBytes = 64 << 10, kMaxTrackerBytes = 64;
+constexpr std::int64_t kMaxConfigBytes = 64 << 10;
 
 /// The text of a small file; empty where there is none, or a longer one.
 std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
@@ -40,16 +36,6 @@ bool names_torch_dist(const std::string& text) {
   return is_found;
 }
 
-/// The name of the iteration's folder; empty where the tracker says something else.
-std::string iteration_name(std::string tracker) {
-  tracker.erase(tracker.find_last_not_of(" \t\r\n") + 1);
-  if (tracker == "release") return tracker;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(tracker.data(), tracker.data() + tracker.size(), number);
-  const bool is_number = error == std::errc() && end == tracker.data() + tracker.size() && number >= 0;
-  return is_number ? fmt::format("iter_{:07}", number) : std::string();
-}
-
 }  // namespace
 
 bool is_checkpoint(const SourceStore& store, const std::string& folder) {
@@ -64,7 +50,7 @@ bool is_checkpoint(const SourceStore& store, const std::string& folder) {
 std::string find_checkpoint(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
   if (is_checkpoint(store, path)) return path;
-  const std::string iteration = iteration_name(small_text(store, join_path(path, kTracker), kMaxTrackerBytes));
+  const std::string iteration = tracked_iteration(store, path);
   for (const std::string_view name :
        {std::string_view(iteration), std::string_view("weights"), std::string_view("model_weights")}) {
     if (name.empty()) continue;

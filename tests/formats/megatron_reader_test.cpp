@@ -245,6 +245,20 @@ TEST_F(MegatronSave, NamesFromBeforeMegatronCoreAreTheSame) {
   expect_content(content_of(*open()), truth_of("uneven"));
 }
 
+TEST_F(MegatronSave, FilesThatAreNotReadAreNamed) {
+  take("dense");
+  files_["mp_rank_00_000/layer_wise_optimizer_0.pt"] = "x";
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("layer_wise_optimizer_0.pt")));
+}
+
+TEST_F(MegatronSave, WithoutTheOptimizersFilesWeightsAreRead) {
+  take("dense");
+  std::erase_if(files_, [](const auto& file) { return file.first.ends_with("distrib_optim.pt"); });
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("distrib_optim.pt")));
+  EXPECT_NE(reader->catalog().find("decoder.final_layernorm.weight"), nullptr);
+}
+
 // What is refused
 
 TEST_F(MegatronSave, AMissingFolderIsNamed) {
@@ -424,6 +438,27 @@ TEST_F(MegatronSave, PartsOfVirtualStagesThatAreMissingOrTooMany) {
   take("dense");
   set_argument("virtual_pipeline_model_parallel_size", number(1));
   expect_refused(ErrorCode::kCorruption, FindingKind::kBadPickle, "model");
+}
+
+TEST_F(MegatronSave, EveryCallThatFailsIsAnError) {
+  take("experts");
+  const std::size_t tensors = open()->catalog().tensors.size();
+  const Source source{disk_.get(), {"/s"}};
+  for (std::int64_t call = 0;; ++call) {
+    ASSERT_LT(call, 1000);
+    const std::int64_t begin = state_->calls();
+    state_->fail_at(begin + call);
+    std::unique_ptr<Reader> reader;
+    try {
+      reader = kMegatronFormat.open(source, {});
+    } catch (const Error& failed) {
+      EXPECT_EQ(failed.code(), ErrorCode::kNotFound) << "call " << call << ": " << failed.what();
+    }
+    const bool is_done = state_->calls() <= begin + call;
+    state_->fail_at(-1);
+    EXPECT_TRUE(reader == nullptr || reader->catalog().tensors.size() == tensors) << "call " << call;
+    if (is_done) break;
+  }
 }
 
 TEST_F(MegatronSave, EveryCutIsRefused) {

@@ -204,6 +204,21 @@ TEST_F(DetectFormat, TheLatestIterationBesideStepsIsNotMegatrons) {
   expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
 }
 
+TEST_F(DetectFormat, FoldersOfRanksAreMegatrons) {
+  put("/d/iter_0000010/mp_rank_00_000/model_optim_rng.pt", "x");
+  put("/d/latest_checkpointed_iteration.txt", "10\n");
+  EXPECT_EQ(detected({"/d"}), "megatron");
+  EXPECT_EQ(detected({"/d/iter_0000010"}), "megatron");
+  put("/e/release/mp_rank_00/model_optim_rng.pt", "x");
+  put("/e/latest_checkpointed_iteration.txt", "release");
+  EXPECT_EQ(detected({"/e"}), "megatron");
+}
+
+TEST_F(DetectFormat, AnIterationThatIsMissingIsNamed) {
+  put("/d/latest_checkpointed_iteration.txt", "10");
+  expect_refused(ErrorCode::kNotFound, "iteration", {"/d"});
+}
+
 TEST_F(DetectFormat, KnownFoldersAreNamed) {
   const std::pair<const char*, const char*> folders[] = {
       {"/a/.snapshot_metadata", "torchsnapshot"},
@@ -216,7 +231,7 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
       {"/m/ckpt.data-00000-of-00001", "TensorFlow"},
       {"/n/flax_model.msgpack", "Flax"},
       {"/o/model.onnx", "ONNX"},
-      {"/r/mp_rank_00/model_optim_rng.pt", "Megatron"},
+      {"/r/model_optim_rng.pt", "one rank of a Megatron-LM"},
   };
   for (const auto& [path, words] : folders) {
     put(path, "x");

@@ -5,7 +5,7 @@ The saves here came of megatron-core 0.16.1 from PyPI and megatron/{training,leg
 Beside OUT lies OUT.safetensors, the truth: what Megatron's own sharded_state_dict of the same objects says of whole tensors.
 
   dense    4 ranks  tensor 2, pipeline 2 with 2 virtual stages; GQA, SwiGLU, RMSNorm, tied embedding, distributed optimizer
-  experts  4 ranks  tensor 2, expert 2; 4 experts beside a shared one, distributed optimizer
+  experts  4 ranks  tensor 2, expert 2; 4 experts beside a shared one with a gate (as Qwen2-MoE), distributed optimizer
   uneven   3 ranks  pipeline 3 with 1, 2 and 1 layers; GELU, biases, learned positions; every rank its whole optimizer
 """
 
@@ -52,7 +52,7 @@ from megatron.training.checkpointing import save_checkpoint  # noqa: E402
 
 SPECS = {
     "dense": dict(norm="RMSNorm", tensor=2, pipeline=2, virtual=2, layers=4, gated=True, tied=True, distributed=True),
-    "experts": dict(tensor=2, expert=2, layers=2, gated=True, experts=4, distributed=True),
+    "experts": dict(norm="RMSNorm", tensor=2, expert=2, layers=2, gated=True, experts=4, distributed=True),
     "uneven": dict(pipeline=3, layers=4, first=1, last=1, bias=True, positions="learned_absolute"),
 }
 # What torch_dist calls what this format has under the names of the modules.
@@ -64,7 +64,7 @@ def config_of(spec):
     more = {}
     if "experts" in spec:
         more = dict(num_moe_experts=spec["experts"], moe_ffn_hidden_size=6, moe_router_topk=2, moe_token_dispatcher_type="allgather",
-                    moe_shared_expert_intermediate_size=4)
+                    moe_shared_expert_intermediate_size=4, moe_shared_expert_gate=True, add_qkv_bias=True)
     return TransformerConfig(
         num_layers=spec["layers"], hidden_size=8, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=12,
         gated_linear_unit=spec.get("gated", False), add_bias_linear=spec.get("bias", False), normalization=spec.get("norm", "LayerNorm"),
