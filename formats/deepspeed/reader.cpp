@@ -10,6 +10,7 @@
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
 
@@ -56,6 +57,13 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   const std::int64_t ranks =
       check_save(catalog_, folder, save, options.weights == Weights::kModule, options.ranks_expected);
   if (ranks > 0) catalog_.world_size = ranks;
+}
+
+std::string SaveReader::tag() const {
+  const std::string name = base_name(folder_.path);
+  if (!name.empty() && name != "." && name != ".." && name != "/") return name;
+  const Value* const steps = find_key(*save().models.front().root, "global_steps");
+  return fmt::format("global_step{}", steps != nullptr && steps->kind == ValueKind::kInt ? steps->number : 0);
 }
 
 std::uint32_t SaveReader::flat_tensor(std::string_view name) const {

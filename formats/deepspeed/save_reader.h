@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "formats/deepspeed/merge.h"
@@ -24,6 +25,8 @@ class SaveReader final : public torch_save::SavedReader {
   SaveReader(const Source& source, const OpenOptions& options, Listing listing);
 
   const TagFolder& folder() const { return folder_; }
+  /// The folder's name, or where its path does not say it ("."), the one that the engine gives by default.
+  std::string tag() const;
   /// Of model-parallel rank 0; the only one of Listing::kWhole.
   const Save& save() const { return saves_.front(); }
   /// Of Listing::kWhole. The catalog's index of a parameter, a state or a frozen part; kNoIndex where there is none.
