@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "formats/deepspeed/rank_checks.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/universal_folder.h"
-#include "formats/torch/check_saved.h"
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
 
 SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing listing)
-    : folder_(find_tag_folder(source)),
-      files_(*source.store, catalog_, {folder_.path, options.opaque_globals, nullptr}) {
+    : SaveReader(source, options, listing, find_tag_folder(source)) {}
+
+SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing listing, TagFolder folder)
+    : SavedReader(*source.store, {folder.path, options.opaque_globals, nullptr}), folder_(std::move(folder)) {
   catalog_.format = "deepspeed";
   std::int64_t last = 0;
   for (const auto* files : {&folder_.models, &folder_.sharded_models, &folder_.optimizers}) {
@@ -56,9 +59,11 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   if (ranks > 0) catalog_.world_size = ranks;
 }
 
-bool SaveReader::check_container(std::uint32_t index, ContainerReport& report) const {
-  torch_save::check_saved_file(files_.file(index), report);
-  return true;
+std::string SaveReader::tag() const {
+  const std::string name = base_name(folder_.path);
+  if (!name.empty() && name != "." && name != ".." && name != "/") return name;
+  const Value* const steps = find_key(*save().models.front().root, "global_steps");
+  return fmt::format("global_step{}", steps != nullptr && steps->kind == ValueKind::kInt ? steps->number : 0);
 }
 
 std::uint32_t SaveReader::flat_tensor(std::string_view name) const {

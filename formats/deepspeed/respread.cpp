@@ -65,14 +65,12 @@ class Respread {
     models_.add_frozen(files_, all_->parts);
     files_.target.world_size = all_->ranks;
     std::vector<TreeFile> files = name_files();
-    return files_.finish(std::move(files), {{"latest", tag()}});
+    return files_.finish(std::move(files), {{"latest", reader_.tag()}});
   }
 
   Catalog take_target() { return std::move(files_.target); }
 
  private:
-  std::string tag() const { return base_name(reader_.folder().path); }
-
   // Buffers
 
   std::optional<BufferKind> kind_in(std::string_view state, std::size_t old_group) const {
@@ -186,13 +184,13 @@ class Respread {
   std::vector<TreeFile> name_files() const {
     std::vector<TreeFile> files;
     for (std::size_t rank = 0; rank < models_.count(); ++rank) {
-      files.push_back({join_path(tag(), models_.name(rank)), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
-                         return model_tree(arena, all->spread(), all->parts[rank]);
-                       }});
+      files.push_back(
+          {join_path(reader_.tag(), models_.name(rank)), static_cast<int>(rank),
+           [all = all_, rank](Arena& arena) { return model_tree(arena, all->spread(), all->parts[rank]); }});
     }
     for (std::size_t rank = 0; rank < all_->parts.size() && !save_.optimizers.empty(); ++rank) {
       const std::string name = name_beside(reader_.folder().optimizers.front(), static_cast<std::int64_t>(rank));
-      files.push_back({join_path(tag(), name), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
+      files.push_back({join_path(reader_.tag(), name), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
                          return optimizer_tree(arena, all->spread(), all->parts[rank]);
                        }});
     }

@@ -125,14 +125,12 @@ class UniversalMaker {
     for (std::size_t g = 0; g < all_->groups.groups.size(); ++g) {
       for (const ParamShape& param : all_->groups.groups[g].params) add_parameter(param.name, g);
     }
-    return target_files_.finish(std::move(files_), {{std::string(kLatestUniversal), tag()}});
+    return target_files_.finish(std::move(files_), {{std::string(kLatestUniversal), reader_.tag()}});
   }
 
   Catalog take_target() { return std::move(target_files_.target); }
 
  private:
-  std::string tag() const { return base_name(reader_.folder().path); }
-
   void check() const {
     const auto refuse = [](const std::string& why) {
       throw Error(ErrorCode::kUnsupported, "cannot write the save as a universal checkpoint").because(why);
@@ -147,7 +145,7 @@ class UniversalMaker {
   }
 
   void add_file(const std::string& path, std::function<const Value*(Arena& arena)> tree) {
-    files_.push_back({join_path(tag(), path), -1, std::move(tree)});
+    files_.push_back({join_path(reader_.tag(), path), -1, std::move(tree)});
   }
 
   void add_parameter(std::string_view name, std::size_t group) {

@@ -21,7 +21,7 @@ std::string universal_folder(const SourceStore& store, const std::string& path) 
   return !named.empty() && holds_universal(store, named) ? named : std::string();
 }
 
-Error missing(const std::string& path, const std::string& message) {
+Error missing_in(const std::string& path, const std::string& message) {
   return Error(ErrorCode::kNotFound, message).in_file(path).of_kind(FindingKind::kMissingFile);
 }
 
@@ -44,13 +44,13 @@ UniversalFolder find_universal_folder(const Source& source) {
   }
   folder.path = universal_folder(store, source.paths.front());
   if (folder.path.empty()) {
-    throw missing(source.paths.front(), "the folder does not hold a universal checkpoint")
+    throw missing_in(source.paths.front(), "the folder does not hold a universal checkpoint")
         .expected("zero/optimizer_state.pt");
   }
   const TagFolder files = sort_state_files(folder.path, store.list(folder.path));
   folder.are_models_of_ranks = files.models.empty();
   folder.models = folder.are_models_of_ranks ? files.sharded_models : files.models;
-  if (folder.models.empty()) throw missing(folder.path, "the file of the model's states is missing");
+  if (folder.models.empty()) throw missing_in(folder.path, "the file of the model's states is missing");
   if (folder.models.back().model_rank > 0) {
     throw Error(ErrorCode::kUnsupported, "cannot read the model's states of several model-parallel ranks")
         .in_file(join_path(folder.path, folder.models.back().name));
@@ -65,7 +65,9 @@ UniversalFolder find_universal_folder(const Source& source) {
     }
     std::ranges::sort(param.files);
     if (!std::ranges::binary_search(param.files, kWeights)) {
-      throw missing(path, fmt::format("the parameter '{}' has no weights", name)).expected("fp32.pt").of_tensor(name);
+      throw missing_in(path, fmt::format("the parameter '{}' has no weights", name))
+          .expected("fp32.pt")
+          .of_tensor(name);
     }
     folder.params.push_back(std::move(param));
   }

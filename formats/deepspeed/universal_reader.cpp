@@ -3,23 +3,26 @@
 #include <fmt/format.h>
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/universal_folder.h"
-#include "formats/torch/check_saved.h"
-#include "formats/torch/saved_files.h"
+#include "formats/torch/saved_reader.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
 
 namespace {
 
-class UniversalReader final : public Reader {
+class UniversalReader final : public torch_save::SavedReader {
  public:
   UniversalReader(const Source& source, const OpenOptions& options)
-      : folder_(find_universal_folder(source)),
-        files_(*source.store, catalog_, {folder_.path, options.opaque_globals, nullptr}) {
+      : UniversalReader(source, options, find_universal_folder(source)) {}
+
+ private:
+  UniversalReader(const Source& source, const OpenOptions& options, UniversalFolder folder)
+      : SavedReader(*source.store, {folder.path, options.opaque_globals, nullptr}), folder_(std::move(folder)) {
     catalog_.format = "deepspeed-universal";
     Save save;
     for (const StateFile& file : folder_.models) save.models.push_back(read_model_states(catalog_, files_, file));
@@ -31,18 +34,6 @@ class UniversalReader final : public Reader {
     validate_catalog(catalog_, *options.findings);
   }
 
-  const Catalog& catalog() const override { return catalog_; }
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
-  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
-    return files_.bytes_of(storage);
-  }
-  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
-  bool check_container(std::uint32_t index, ContainerReport& report) const override {
-    torch_save::check_saved_file(files_.file(index), report);
-    return true;
-  }
-
- private:
   void read_files(UniversalStates& states) {
     states.is_parted = folder_.are_models_of_ranks;
     read_universal_states(catalog_, files_, fmt::format("{}/{}", kZeroFolder, kOptimizerFile), states);
@@ -56,9 +47,7 @@ class UniversalReader final : public Reader {
     }
   }
 
-  Catalog catalog_ = source_catalog();
   UniversalFolder folder_;
-  torch_save::SavedFiles files_;
 };
 
 }  // namespace

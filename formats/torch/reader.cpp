@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/weight_map.h"
-#include "formats/torch/check_saved.h"
 #include "formats/torch/load_tree.h"
-#include "formats/torch/saved_files.h"
+#include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
@@ -25,14 +25,18 @@ using hf_index::WeightMapEntry;
 
 std::string and_more(std::size_t count) { return count == 0 ? std::string() : fmt::format(" and {} more", count); }
 
-class TorchReader final : public Reader {
+class TorchReader final : public SavedReader {
  public:
   TorchReader(const Source& source, const OpenOptions& options)
-      : store_(*source.store),
+      : TorchReader(source, options, find_saved_files(source, options.salvage)) {}
+
+ private:
+  TorchReader(const Source& source, const OpenOptions& options, SourceFiles files)
+      : SavedReader(*source.store, {files.folder, options.opaque_globals, options.salvage}),
+        store_(*source.store),
         findings_(*options.findings),
         salvage_(options.salvage),
-        source_(find_saved_files(source, salvage_)),
-        files_(store_, catalog_, {source_.folder, options.opaque_globals, salvage_}) {
+        source_(std::move(files)) {
     catalog_.format = "torch";
     if (!has_index()) {
       lose_missing_part();
@@ -45,20 +49,6 @@ class TorchReader final : public Reader {
     check_duplicates();
   }
 
-  const Catalog& catalog() const override { return catalog_; }
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
-  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
-    return files_.bytes_of(storage);
-  }
-
-  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
-
-  bool check_container(std::uint32_t index, ContainerReport& report) const override {
-    check_saved_file(files_.file(index), report);
-    return true;
-  }
-
- private:
   /// Whether there is an index, which is read then. One that is damaged is no loss: the parts say all but their names.
   bool has_index() {
     if (source_.index.empty()) return false;
@@ -203,8 +193,6 @@ class TorchReader final : public Reader {
   Findings& findings_;
   Salvage* salvage_;
   SourceFiles source_;
-  Catalog catalog_ = source_catalog();
-  SavedFiles files_;
   WeightMap map_;              ///< Empty without an index.
   std::vector<Value*> roots_;  ///< By file; null where it is damaged.
 };

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/pickle/scan.h"
-#include "formats/torch/check_saved.h"
+#include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_checks.h"
@@ -22,12 +23,16 @@ namespace {
 
 constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
 
-class RanksReader final : public Reader {
+class RanksReader final : public torch_save::SavedReader {
  public:
   RanksReader(const Source& source, const OpenOptions& options)
-      : findings_(*options.findings),
-        source_(find_rank_files(source)),
-        files_(*source.store, catalog_, {source_.folder, options.opaque_globals, options.salvage}) {
+      : RanksReader(source, options, find_rank_files(source)) {}
+
+ private:
+  RanksReader(const Source& source, const OpenOptions& options, RankSource files)
+      : SavedReader(*source.store, {files.folder, options.opaque_globals, options.salvage}),
+        findings_(*options.findings),
+        source_(std::move(files)) {
     catalog_.format = "torch-ranks";
     if (source_.names.empty()) {
       throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
@@ -50,20 +55,6 @@ class RanksReader final : public Reader {
     validate_catalog(catalog_, findings_);
   }
 
-  const Catalog& catalog() const override { return catalog_; }
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
-  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
-    return files_.bytes_of(storage);
-  }
-
-  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
-
-  bool check_container(std::uint32_t index, ContainerReport& report) const override {
-    torch_save::check_saved_file(files_.file(index), report);
-    return true;
-  }
-
- private:
   /// What is wrong with a file is a finding, and then the file is left out.
   void try_file(const std::string& name, std::vector<RankFile>& ranks) {
     try {
@@ -122,8 +113,6 @@ class RanksReader final : public Reader {
 
   Findings& findings_;
   RankSource source_;
-  Catalog catalog_ = source_catalog();
-  torch_save::SavedFiles files_;
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ for save in stage1 stage1_frozen stage2_tied stage3 stage3_groups; do
   same_files "$saves/$save" "back-$save"
 done
 [ "$(cat same-stage1/latest)" = global_step2 ] || fail "latest does not name the folder"
+(cd "$saves/stage1/global_step2" && "$SHARDCTL" -q reshard . -o "$work/from-here" --ranks 2)
+diff -r same-stage1 from-here || fail "the name of the working directory counts"
 
 # 74 elements over 4 ranks: padded to 80, slices of 20, the last with 14 of its own.
 expect 0 reshard "$saves/stage2_tied" -o four --ranks 4

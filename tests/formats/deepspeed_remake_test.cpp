@@ -103,6 +103,10 @@ class Remade : public testing::DamagedSave {
   /// What `format` makes of the save, opened again.
   std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
     open();
+    remake(format, options);
+    return format.open({disk_.get(), {"/out"}}, {});
+  }
+  void remake(const Format& format, const RemakeOptions& options) {
     Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
     CopyJob job;
     job.reader = made.reader.get();
@@ -110,7 +114,6 @@ class Remade : public testing::DamagedSave {
     job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
     Progress progress;
     run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
-    return format.open({disk_.get(), {"/out"}}, {});
   }
   Content truth() { return read_content(*open()); }
   void expect_the_same() {
@@ -186,6 +189,29 @@ TEST_F(Remade, FragmentsOfAnotherKindAreRefused) {
     mapping_items(*group)[1] = make_int(arena, 7);
   });
   EXPECT_EQ(refusal(kDeepSpeedFormat, {.ranks = 3}).code(), ErrorCode::kCorruption);
+}
+
+TEST_F(Remade, EveryFailingCallLeavesNothing) {
+  take_all("stage3");
+  const Content expected = truth();
+  for (const Format* format : {&kDeepSpeedFormat, &kDeepSpeedUniversalFormat}) {
+    bool is_done = false;
+    for (std::int64_t call = 0; !is_done; ++call) {
+      ASSERT_LT(call, 5000);
+      open();
+      state_->fail_at(state_->calls() + call);
+      try {
+        remake(*format, {});
+        state_->fail_at(-1);
+        EXPECT_EQ(read_content(*open_checkpoint(*disk_, "/out")), expected);
+        is_done = true;
+      } catch (const Error& error) {
+        state_->fail_at(-1);
+        EXPECT_THAT(error.code(), ::testing::AnyOf(ErrorCode::kResource, ErrorCode::kNotFound)) << error.what();
+        EXPECT_EQ(disk_->status("/out").kind, FileKind::kAbsent) << "call " << call;
+      }
+    }
+  }
 }
 
 TEST_F(Remade, AUniversalCheckpointHasNoRanks) {

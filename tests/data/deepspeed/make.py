@@ -11,6 +11,10 @@ The folders here came of DeepSpeed 0.18.2 with torch 2.11 (DS_ACCELERATOR=cpu, g
                   (its truth is left out: 0.18.2 itself reads other elements than it saved)
   stage3          2 ranks  {"stage": 3}
   stage3_groups   3 ranks  {"stage": 3, "dtype": "bf16", "zero": {"sub_group_size": 10}, "tied": true}
+
+universal_of_stage1 and universal_of_stage3 are what its ds_to_universal made of two of them:
+  python -m deepspeed.checkpoint.ds_to_universal --input_folder stage1/global_step2
+    --output_folder universal_of_stage1/global_step2 --inject_missing_state
 """
 
 import json
