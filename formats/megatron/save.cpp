@@ -40,6 +40,11 @@ void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStat
 void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkStates& chunk, const LayerRange& range) {
   HashSet<std::int64_t> found;
   for (const auto& [name, view] : chunk.tensors.entries()) {
+    if (name.starts_with("encoder.layers.")) {  // Counted from another first layer, which no argument tells.
+      throw Error(ErrorCode::kUnsupported, fmt::format("cannot join '{}': only decoders are joined", name))
+          .in_file(file_of(catalog, rank))
+          .of_tensor(name);
+    }
     const std::optional<std::int64_t> layer = layer_in(name);
     if (!layer) continue;
     found.insert(*layer);

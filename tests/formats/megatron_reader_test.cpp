@@ -380,6 +380,14 @@ TEST_F(MegatronSave, AnOldNameThatNothingStandsFor) {
   expect_refused(ErrorCode::kUnsupported, std::nullopt, "language_model.pooler");
 }
 
+TEST_F(MegatronSave, LayersOfAnEncoderAreNamed) {
+  take("uneven");
+  edit_all([](Arena& arena, Value& root) {
+    rename(root, arena, [](std::string name) { return replaced(name, "decoder.layers", "encoder.layers"); });
+  });
+  expect_refused(ErrorCode::kUnsupported, std::nullopt, "encoder.layers");
+}
+
 TEST_F(MegatronSave, KindsThatAreNotJoinedAreNamed) {
   const std::pair<const char*, std::function<Value*(Arena&)>> kinds[] = {
       {"pipeline_model_parallel_layout", text("Et*2|t*2L")},
