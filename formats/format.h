@@ -50,6 +50,7 @@ struct WriteOptions {
   bool single_file = false;               ///< DST is one file, not a folder.
   std::string base_name{};                ///< DST's last component, for formats that store it.
   std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
+  bool common_file = false;               ///< megatron-dist: common.pt, as core up to 0.18, instead of an item.
 };
 
 struct Format {

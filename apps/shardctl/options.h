@@ -61,6 +61,7 @@ struct TargetOptions {
   std::string path;  ///< -o.
   std::string to;
   std::optional<RankFiles> rank_files;  ///< --as.
+  std::string core_version;             ///< --core-version: "0.18" or "0.19"; empty: not given.
   LayoutOptions layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
   std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.

@@ -14,7 +14,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::string_view kTorchRanks = "torch-ranks";
+constexpr std::string_view kTorchRanks = "torch-ranks", kMegatronDist = "megatron-dist";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
 
 Error contradiction(const std::string& destination, std::string_view to) {
@@ -69,6 +69,11 @@ void check_form(const TargetOptions& options, const Format& format) {
   if (options.rank_files && format.traits.name != kTorchRanks) {
     throw usage(fmt::format("--as is for {}, but the format to write is {}", kTorchRanks, format.traits.name))
         .hint(fmt::format("drop --as, or add --to {}", kTorchRanks));
+  }
+  if (!options.core_version.empty() && format.traits.name != kMegatronDist) {
+    throw usage(
+        fmt::format("--core-version is for {}, but the format to write is {}", kMegatronDist, format.traits.name))
+        .hint(fmt::format("drop --core-version, or add --to {}", kMegatronDist));
   }
   if (layout.cuts_tensors() && !format.traits.pieces) {
     throw usage(fmt::format("{} holds only whole tensors", format.traits.name))
@@ -195,6 +200,7 @@ WriteOptions choose_write_options(const TargetOptions& options, const TargetForm
   write.single_file = form.single_file;
   write.base_name = base_name(options.path);
   write.rank_files = choose_rank_files(options, source, layout);
+  write.common_file = options.core_version == "0.18";
   return write;
 }
 

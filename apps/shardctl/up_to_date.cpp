@@ -33,6 +33,7 @@ std::string options_text(const Options& options) {
                       options.target.rank_files ? static_cast<int>(*options.target.rank_files) : -1, names.keep_objects,
                       base_name(options.target.path));
   text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
+  text += fmt::format("core {}\n", options.target.core_version);
   text += fmt::format("map {}\nto-map {}\n", options.source.map, options.target.map);
   text +=
       lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);

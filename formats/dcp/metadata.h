@@ -61,7 +61,8 @@ struct Metadata {
   std::vector<TensorEntry> tensors;
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
-  bool has_paths = false;  ///< Without them (torch 1.13) objects hold whatever lies below the top.
+  /// Without them (torch 1.13, Megatron-core) names do not nest, and objects hold whatever lies below the top.
+  bool has_paths = false;
   std::string lost_note;  ///< What a repair noted, see kLostNote; an attribute of Metadata that torch does not look at.
   std::string maker;      ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
   std::vector<std::string> warnings;

@@ -133,6 +133,7 @@ class MetadataDumper {
   }
 
   void planner_data() {
+    if (!metadata_.has_paths) return out_.none();
     begin_dict();
     auto name = names_.begin();
     for (const TensorEntry& tensor : metadata_.tensors) path(*name++, tensor.name, tensor.path);

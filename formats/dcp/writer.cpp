@@ -40,10 +40,17 @@ class ItemFrames final : public StorageFrames {
   ItemZips zips_;
 };
 
+using ContentOf = std::function<FolderContent(Catalog& target)>;
+
 class DcpWriter : public Writer {
  public:
+  explicit DcpWriter(ContentOf content_of) : content_of_(std::move(content_of)) {}
+
   void place(Catalog& target) override {
-    list_leaves(target, flatten(target));
+    FolderContent content = content_of_(target);
+    list_leaves(target, std::move(content.flat));
+    metadata_.has_paths = content.has_paths;
+    beside_ = std::move(content.beside);
     place_objects();
     place_boxes(target);
     settle_files(target);
@@ -52,7 +59,9 @@ class DcpWriter : public Writer {
     }
     std::int64_t bytes = 0;
     dump_metadata(metadata_, [&bytes](std::string_view piece) { bytes += std::ssize(piece); });
+    metadata_file_ = static_cast<std::uint32_t>(target.files.size());
     target.files.push_back({".metadata", bytes, -1});
+    for (const FileBeside& file : beside_) target.files.push_back({file.name, std::ssize(file.content), -1});
   }
 
   bool needs_checksums() const override { return true; }
@@ -74,9 +83,13 @@ class DcpWriter : public Writer {
     return std::make_unique<ItemFrames>(target, boxes_);
   }
 
-  void finish_file(const Catalog& target, std::uint32_t file, const Checksums&, FileWriter& to) override {
-    if (file + 1 != target.files.size()) return;
+  void finish_file(const Catalog&, std::uint32_t file, const Checksums&, FileWriter& to) override {
+    if (file < metadata_file_) return;
     JoinedWrites writes(to);
+    if (file > metadata_file_) {
+      writes.append(beside_[file - metadata_file_ - 1].content);
+      return writes.flush();
+    }
     dump_metadata(metadata_, [&writes](std::string_view piece) { writes.append(piece); });
     writes.flush();
   }
@@ -199,6 +212,9 @@ class DcpWriter : public Writer {
     target.files = std::move(files);
   }
 
+  ContentOf content_of_;
+  std::vector<FileBeside> beside_;
+  std::uint32_t metadata_file_ = 0;
   std::string pickles_;                   // Of objects, one behind the other.
   std::vector<std::size_t> pickle_ends_;  // Where each ends.
   std::vector<std::uint32_t> boxes_;      // Storage -> its stored tensor.
@@ -213,7 +229,21 @@ std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "cannot write dcp as one file: it is a folder")
         .suggest(Remedy::kNameFolder);
   }
-  return std::make_unique<DcpWriter>();
+  return make_folder_writer([](Catalog& target) { return FolderContent{flatten(target), true, {}}; });
+}
+
+std::unique_ptr<Writer> make_folder_writer(ContentOf content_of) {
+  return std::make_unique<DcpWriter>(std::move(content_of));
+}
+
+std::string saved_object(const std::string& folder, const Value& value) {
+  const std::string pickle = torch_save::dump(value, [](std::int64_t) { return torch_save::TensorView{}; });
+  const SavedZip zip(folder, std::ssize(pickle), {});
+  std::string content(static_cast<std::size_t>(zip.total_bytes()), '\0');
+  for (const SavedZip::Span& span : zip.frame(pickle, {})) {
+    content.replace(static_cast<std::size_t>(span.offset), span.content.size(), span.content);
+  }
+  return content;
 }
 
 }  // namespace shard::dcp

@@ -1,6 +1,7 @@
 #include "formats/megatron_dist/format.h"
 
 #include "formats/megatron_dist/reader.h"
+#include "formats/megatron_dist/writer.h"
 
 namespace shard {
 
@@ -9,7 +10,7 @@ const Format kMegatronDistFormat{
     .suffixes = {},
     .detect = megatron_dist::detect,
     .open = megatron_dist::open,
-    .make_writer = nullptr,
+    .make_writer = megatron_dist::make_writer,
 };
 
 }  // namespace shard

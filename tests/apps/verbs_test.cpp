@@ -211,7 +211,7 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   const std::vector<Contradiction> table{
       {{"convert", "/m.safetensors", "-o", "/out"}, 2, "--to FORMAT"},
       {{"convert", "/m.safetensors", "-o", "/x.pt", "--to", "safetensors"}, 2, "contradicts the suffix"},
-      {{"convert", "/m.safetensors", "-o", "/x", "--to", "megatron-dist"}, 8, "megatron-dist"},
+      {{"convert", "/m.safetensors", "-o", "/x", "--to", "megatron"}, 8, "megatron"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "safetensor"}, 2, "did you mean safetensors?"},
       {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is one file"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},

@@ -21,7 +21,7 @@ expect 0 verify m.safetensors
 expect 1 verify cut.safetensors
 expect 4 verify notes.txt
 expect 3 verify absent
-expect 8 convert m.safetensors -o x --to megatron-dist
+expect 8 convert m.safetensors -o x --to megatron
 expect 8 diff "$SHARD_DATA/torch/sparse.pt" "$SHARD_DATA/torch/sparse.pt"
 expect 8 digest "$SHARD_DATA/torch/sparse.pt"
 mkdir same other

@@ -192,8 +192,9 @@ TEST_P(Conformance, EveryFailingCallLeavesTheDestinationAsItWas) {
 }
 
 std::vector<const char*> tested_formats() {
-  std::vector<const char*> names{"safetensors",      "torch", "dcp", "dcp-hf", "torch-ranks", "torch-ranks:dtensor",
-                                 "torch-ranks:plain"};
+  std::vector<const char*> names{
+      "safetensors",      "torch", "dcp", "megatron-dist", "dcp-hf", "torch-ranks", "torch-ranks:dtensor",
+      "torch-ranks:plain"};
   const bool has_hdf5 = std::ranges::any_of(format_names(), [](const std::string& name) { return name == "hdf5"; });
   if (has_hdf5) names.push_back("hdf5");
   return names;

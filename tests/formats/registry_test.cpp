@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 TEST(Formats, AreListedOnce) {
   std::vector<std::string> names;
   for (const Format* format : formats()) names.emplace_back(format->traits.name);
-  EXPECT_THAT(names,
-              ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "deepspeed", "megatron-dist", "vllm"));
+  EXPECT_THAT(names, ::testing::ElementsAre("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "deepspeed",
+                                            "megatron-dist", "vllm"));
 }
 
 TEST(FormatNamed, FindsEveryFormat) {

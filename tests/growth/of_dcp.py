@@ -103,6 +103,21 @@ def objects(n: int) -> dict[str, bytes]:
     return folder(stored, [(fqn, None, i * len(item), len(item)) for i, fqn in enumerate(stored)], data=item * n)
 
 
+def of_megatron(files: dict[str, bytes]) -> dict[str, bytes]:
+    return files | {"metadata.json": b'{"sharded_backend": "torch_dist", "sharded_backend_version": 1}'}
+
+
+def sharded_objects(n: int) -> dict[str, bytes]:
+    item = torch_zip(pickled(listed([b"N"])))
+    stored = {f"layer._extra_state/shard_{i}_{n}": built(METADATA, "BytesStorageMetadata", b"}") for i in range(n)}
+    return of_megatron(folder(stored, [(fqn, None, i * len(item), len(item)) for i, fqn in enumerate(stored)], data=item * n))
+
+
+def arguments(n: int) -> dict[str, bytes]:
+    common = b"}(" + b"".join(text(f"k{i}") + number(i % 200) for i in range(n)) + b"u"
+    return of_megatron(names(1)) | {"common.pt": torch_zip(pickled(common))}
+
+
 def zeros(n: int) -> dict[str, bytes]:
     """A chunk of n bytes of zeros whose item is a stream of zstd."""
     item = swollen(pickled(tensor([n // 4], [1], count=n // 4)), n)
@@ -153,6 +168,8 @@ FAMILIES = [
     Family("dcp", "objects", 64, to_folder(objects)),
     Family("dcp", "zeros in a stream of zstd", 1 << 22, to_folder(zeros)),
     Family("dcp", "expanded tensors and their elements", 64, to_folder(expanded)),
+    Family("megatron-dist", "sharded objects", 64, to_folder(sharded_objects)),
+    Family("megatron-dist", "common data", 1000, to_folder(arguments)),
     Family("dcp-hf", "names", 500, to_folder(hf_names)),
     Family("dcp-hf", "ranks", 64, to_folder(hf_ranks)),
     Family("dcp-hf", "offsets of absent tensors", 2000, to_folder(hf_absent)),
