@@ -47,9 +47,9 @@ std::optional<std::string_view> find_present(const std::array<Renaming, kCount>&
 
 /// \param name  "layers.3.mlp.dense_h_to_4h.weight"
 std::optional<std::string> in_layer(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return std::nullopt;
-  name.remove_prefix(kLayers.size());
+  constexpr std::string_view kOldLayers = "layers.";
+  if (!name.starts_with(kOldLayers)) return std::nullopt;
+  name.remove_prefix(kOldLayers.size());
   const std::size_t number = name.find('.'), last = name.rfind('.');
   if (number == std::string_view::npos || last <= number) return std::nullopt;
   const std::string_view parameter = name.substr(last + 1);
