@@ -102,5 +102,5 @@ function(shard_plugin name)
   target_link_libraries(${name} PRIVATE shard_build libshard ${arg_LIBS})
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libshard INSTALL_RPATH "$ORIGIN"
                                            INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries)
 endfunction()

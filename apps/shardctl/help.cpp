@@ -5,17 +5,9 @@
 namespace shard::app {
 namespace {
 
-constexpr std::string_view kWhat =
-    "shardctl inspects, splits, assembles and converts sharded model checkpoints.\n\n"
-    "Usage: shardctl [global options] VERB SRC... [-o DST] [options]\n";
+std::string what_and_usage() { return fmt::format("{}\n\nUsage: {}\n", program_summary(), program_usage()); }
 
-constexpr std::string_view kFirstExamples =
-    "Examples:\n"
-    "  shardctl inspect checkpoint/\n"
-    "  shardctl gather checkpoint/ -o model.safetensors\n"
-    "  shardctl split model.safetensors -o checkpoint/ --ranks 8\n"
-    "  shardctl reshard checkpoint/ -o other/ --mesh dp=2,tp=4 --place '**=R,S(0)'\n"
-    "  shardctl diff checkpoint/ model.safetensors\n";
+std::string first_examples() { return fmt::format("Examples:\n{}", program_examples()); }
 
 std::string verb_list() {
   std::string text = "Verbs:\n";
@@ -25,32 +17,55 @@ std::string verb_list() {
 
 }  // namespace
 
+std::string_view program_summary() {
+  return "shardctl inspects, splits, assembles and converts sharded model checkpoints.";
+}
+
+std::string_view program_usage() { return "shardctl [global options] VERB SRC... [-o DST] [options]"; }
+
+std::string_view program_examples() {
+  return "  shardctl inspect checkpoint/\n"
+         "  shardctl gather checkpoint/ -o model.safetensors\n"
+         "  shardctl split model.safetensors -o checkpoint/ --ranks 8\n"
+         "  shardctl reshard checkpoint/ -o other/ --mesh dp=2,tp=4 --place '**=R,S(0)'\n"
+         "  shardctl diff checkpoint/ model.safetensors\n";
+}
+
+std::vector<ExitCode> exit_codes(const Verb* verb) {
+  const Uses all{.sources = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
+  const Uses uses = verb == nullptr ? all : verb->uses;
+  const std::string_view answer = verb == nullptr ? "diff: differs" : verb->no_answer;
+  std::vector<ExitCode> codes{{0, verb == nullptr ? "done, and on disk; diff: equal" : verb->success}};
+  if (!answer.empty()) codes.push_back({1, answer});
+  codes.push_back({2, "bad usage, bad layout document, name clash after renaming"});
+  codes.push_back({3, "input not found or not readable"});
+  codes.push_back({4, "input damaged, contradictory, of unknown format, or refused for safety"});
+  if (uses.target) codes.push_back({5, "output exists and --force is not given, or source and output overlap"});
+  codes.push_back({6, "resources: disk full, memory limit, output not writable"});
+  if (uses.rank_options) codes.push_back({7, "launch or communication failure: a rank is lost or silent"});
+  codes.push_back({8, "valid request that this build or format cannot do"});
+  codes.push_back({70, "internal error"});
+  codes.push_back({130, "SIGINT"});
+  codes.push_back({143, "SIGTERM"});
+  return codes;
+}
+
+std::string_view environment_help() {
+  return "Every option can be set in the environment: SHARDCTL_ and its name in capitals (SHARDCTL_MAX_MEMORY=1GiB).";
+}
+
 std::string short_help() {
-  return fmt::format("{}\n{}\n{}\n'shardctl help VERB' says more.\n", kWhat, kFirstExamples, verb_list());
+  return fmt::format("{}\n{}\n{}\n'shardctl help VERB' says more.\n", what_and_usage(), first_examples(), verb_list());
 }
 
 std::string general_help() {
-  return fmt::format("{}\nSRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}", kWhat,
-                     kFirstExamples, verb_list());
+  return fmt::format("{}\nSRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}", what_and_usage(),
+                     first_examples(), verb_list());
 }
 
 std::string exit_codes_help(const Verb* verb) {
-  const Uses all{.sources = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
-  const Uses uses = verb == nullptr ? all : verb->uses;
   std::string text = "Exit codes:\n";
-  const auto add = [&text](int code, std::string_view meaning) { text += fmt::format("  {:<5}{}\n", code, meaning); };
-  add(0, verb == nullptr ? "done, and on disk; diff: equal" : verb->success);
-  if (verb == nullptr || !verb->no_answer.empty()) add(1, verb == nullptr ? "diff: differs" : verb->no_answer);
-  add(2, "bad usage, bad layout document, name clash after renaming");
-  add(3, "input not found or not readable");
-  add(4, "input damaged, contradictory, of unknown format, or refused for safety");
-  if (uses.target) add(5, "output exists and --force is not given, or source and output overlap");
-  add(6, "resources: disk full, memory limit, output not writable");
-  if (uses.rank_options) add(7, "launch or communication failure: a rank is lost or silent");
-  add(8, "valid request that this build or format cannot do");
-  add(70, "internal error");
-  add(130, "SIGINT");
-  add(143, "SIGTERM");
+  for (const ExitCode& each : exit_codes(verb)) text += fmt::format("  {:<5}{}\n", each.code, each.meaning);
   return text;
 }
 

@@ -34,9 +34,7 @@ std::string help_text(const Verb* verb) {
   if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", verb->details);
   const std::string groups = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
   text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
-  return text + "\n" + exit_codes_help(verb) +
-         "\nEvery option can be set in the environment: SHARDCTL_ and its name in capitals "
-         "(SHARDCTL_MAX_MEMORY=1GiB).\n";
+  return fmt::format("{}\n{}\n{}\n", text, exit_codes_help(verb), environment_help());
 }
 
 }  // namespace shard::app

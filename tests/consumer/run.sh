@@ -13,6 +13,10 @@ cmake --build "$work/build" >/dev/null
 "$work/build/consumer" "$2/tests/data/dcp/four_ranks" | tee "$work/names"
 grep -q . "$work/names"
 "$work/prefix/bin/shardctl" --version
+for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/completions/shardctl zsh/site-functions/_shardctl \
+  fish/vendor_completions.d/shardctl.fish; do
+  [ -s "$work/prefix/share/$file" ] || { echo "share/$file is not installed" >&2 && exit 1; }
+done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
 # Each installed header compiles alone, but for shardtorch's, which the program above includes; private ones are absent.

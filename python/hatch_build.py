@@ -1,0 +1,70 @@
+"""Puts the program into the wheel and gives the wheel the tag of the systems that it runs on.
+
+Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; licences.txt has
+the licences of what is linked into it. The one-file program becomes the console script: it starts without Python. A program
+with libraries goes into the package, and the console script is launcher.py, which says where LibTorch is.
+
+The tag follows from what these files need: the newest version of a symbol of glibc where they need nothing but glibc and one
+another, any Linux where they need nothing, else this machine alone (linux_ARCH).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+GLIBC = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux-.*")
+TORCH = {"libtorch_cpu.so", "libc10.so"}  # Of the environment; shardctl/_program.py says where.
+OLDEST = (2, 17)  # The oldest glibc that a tag can name on both architectures.
+
+
+def readelf(file: Path) -> str:
+    return subprocess.run(["readelf", "-Whd", "--version-info", str(file)], check=True, text=True,
+                          stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}).stdout
+
+
+def architecture(text: str) -> str:
+    found = re.search(r"Machine:\s+(.*)", text)
+    return "aarch64" if found and found[1] == "AArch64" else "x86_64"
+
+
+def platform_tag(files: list[Path]) -> str:
+    """The platform part of the wheel's tag for programs and libraries that lie in it."""
+    texts = [readelf(file) for file in files]
+    arch = architecture(texts[0])
+    needed: set[str] = {name for text in texts for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text)}
+    foreign = {name for name in needed - {file.name for file in files} - TORCH if not GLIBC.fullmatch(name)}
+    if foreign:
+        return f"linux_{arch}"
+    if not needed:
+        return f"manylinux_{OLDEST[0]}_{OLDEST[1]}_{arch}.musllinux_1_1_{arch}"
+    versions = [(int(a), int(b)) for text in texts for a, b in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text)]
+    newest = max([OLDEST, *versions])
+    return f"manylinux_{newest[0]}_{newest[1]}_{arch}"
+
+
+class Hook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            return
+        tree = Path(os.environ["SHARDCTL_TREE"]).resolve()
+        files = sorted(file for folder in ("bin", "lib") for file in (tree / folder).glob("*") if file.is_file())
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag(files)}"
+        licences = tree / "licences.txt"
+        included = {str(licences): "shardctl/licences.txt"} if licences.exists() else {}
+        build_data["force_include"] = included
+        if (tree / "lib").exists():
+            included.update((str(file), f"shardctl/{file.relative_to(tree)}") for file in files)
+            build_data["shared_scripts"] = {"launcher.py": "shardctl"}
+        else:
+            build_data["shared_scripts"] = {str(tree / "bin" / "shardctl"): "shardctl"}
+
+
+def get_build_hook() -> type:
+    return Hook

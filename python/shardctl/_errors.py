@@ -1,0 +1,107 @@
+"""Failures as exceptions: a class for each exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from shardctl._documents import ErrorDocument
+from shardctl._text import printable
+
+
+class ShardctlError(Exception):
+    """A verb failed. `code` is the exit code and `kind` the word that scripts may branch on; both are part of
+    shardctl's contract, the texts are for people. `stderr` is the end of what the program wrote there."""
+
+    def __init__(self, document: ErrorDocument, stderr: str = "") -> None:
+        super().__init__(document, stderr)
+        self.document = document
+        self.verb: Optional[str] = document.verb
+        self.code: int = document.code
+        self.kind: str = document.kind
+        self.message: str = document.message
+        self.file: Optional[str] = document.file
+        self.tensor: Optional[str] = document.tensor
+        self.rank: Optional[int] = document.rank
+        self.expected: Optional[str] = document.expected
+        self.found: Optional[str] = document.found
+        self.hint: Optional[str] = document.hint
+        self.details: tuple[str, ...] = document.details
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        """The message with its file and hint; names come from files, so control characters are escaped."""
+        text = self.message
+        if self.file is not None and self.file not in text:
+            text = f"{self.file}: {text}"
+        if self.expected is not None:
+            text += f" (expected {self.expected}, found {self.found or 'none'})"
+        lines = [printable(text)]
+        if self.hint is not None:
+            lines.append(f"hint: {printable(self.hint)}")
+        return "\n".join(lines)
+
+
+class Usage(ShardctlError):
+    """Exit code 2: bad usage, a bad layout document, a name clash after renaming."""
+
+
+class NotFound(ShardctlError):
+    """Exit code 3: the input is not found or not readable."""
+
+
+class ProgramNotFound(NotFound):
+    """The program itself is not there."""
+
+
+class Corruption(ShardctlError):
+    """Exit code 4: the input is damaged, contradictory, of unknown format, or refused for safety."""
+
+
+class Exists(ShardctlError):
+    """Exit code 5: the output exists and `--force` is not given, or source and output overlap."""
+
+
+class Resource(ShardctlError):
+    """Exit code 6: disk full, memory limit, output not writable."""
+
+
+class Communication(ShardctlError):
+    """Exit code 7: launch or communication failure: a rank is lost or silent."""
+
+
+class Unsupported(ShardctlError):
+    """Exit code 8: a valid request that this build or format cannot do."""
+
+
+class Internal(ShardctlError):
+    """Exit code 70: a bug in shardctl."""
+
+
+class Interrupted(ShardctlError):
+    """Exit codes 130 and 143: ended by SIGINT or SIGTERM."""
+
+
+_CLASSES: Mapping[int, type[ShardctlError]] = {
+    2: Usage,
+    3: NotFound,
+    4: Corruption,
+    5: Exists,
+    6: Resource,
+    7: Communication,
+    8: Unsupported,
+    70: Internal,
+    130: Interrupted,
+    143: Interrupted,
+}
+
+
+def error(document: ErrorDocument, stderr: str = "") -> ShardctlError:
+    """The exception for a failure, of the class of its exit code."""
+    return _CLASSES.get(document.code, ShardctlError)(document, stderr)
+
+
+def failure(verb: Optional[str], code: int, kind: str, message: str, hint: Optional[str] = None) -> ErrorDocument:
+    """A failure that the program itself could not describe."""
+    found = {"schema": "shardctl.error/1", "verb": verb, "code": code, "kind": kind, "message": message, "hint": hint}
+    return ErrorDocument("shardctl.error/1", found, verb, code, kind, message, hint=hint)

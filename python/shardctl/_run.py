@@ -1,0 +1,142 @@
+"""Runs the program once and reads what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import IO, Any, Callable, Literal, Optional, Union, overload
+
+from shardctl._documents import Document, ErrorDocument, Plan, Progress, Result
+from shardctl._errors import error, failure
+from shardctl._program import environment, program
+from shardctl._reading import document
+
+Argument = Union[str, "os.PathLike[str]"]
+OnProgress = Callable[[Progress], object]
+WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "repair"]
+
+_KEPT_OF_STDERR = 200  # Lines.
+_GRACE_SECONDS = 30.0  # For the program to remove what it staged, before it is killed.
+
+
+def _environment(changes: Optional[Mapping[str, str]]) -> dict[str, str]:
+    """A call is a job of its own, also in a rank of a training job: launcher variables are for that one."""
+    return {**environment(), "SHARDCTL_LAUNCHER": "none", **(changes or {})}
+
+
+def _progress_of(line: str) -> Optional[Progress]:
+    if not line.startswith("{"):
+        return None
+    try:
+        found = document(json.loads(line))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, Progress) else None
+
+
+def _follow(stderr: IO[str], progress: Optional[OnProgress]) -> str:
+    """Calls `progress` for each line of it until the program closes stderr. Returns the end of all other lines."""
+    kept: deque[str] = deque(maxlen=_KEPT_OF_STDERR)
+    for line in stderr:
+        state = _progress_of(line)
+        if state is None:
+            kept.append(line)
+        elif progress is not None:
+            progress(state)
+    return "".join(kept)
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    """Ends a child as a signal would, so that it leaves its output as it was."""
+    child.terminate()
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _parsed(text: str) -> Optional[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("schema"), str) else None
+
+
+def _error_in(text: str) -> Optional[dict[str, Any]]:
+    """The error document at the end of a text; `cat` may have begun another one before it."""
+    begin = text.rfind('{"schema": "shardctl.error/')
+    return _parsed(text[begin:]) if begin >= 0 else None
+
+
+def _outcome(verb: str, code: int, stdout: str, stderr: str) -> Document:
+    found = _parsed(stdout) or (_error_in(stdout) if code != 0 else None)
+    if found is not None:
+        result = document(found)
+        if not isinstance(result, ErrorDocument):
+            return result
+        raise error(result, stderr)
+    if code < 0:
+        raise error(failure(verb, 128 - code, "killed", f"shardctl {verb} was killed by signal {-code}"), stderr)
+    if code == 0:
+        raise error(failure(verb, 8, "unsupported", f"shardctl {verb} prints no document"), stderr)
+    raise error(failure(verb, code, "failed", f"shardctl {verb} ended with exit code {code}"), stderr)
+
+
+def _start(command: list[str], cwd: Optional[Argument], env: Optional[Mapping[str, str]]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=_environment(env),
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+@overload
+def run(verb: WritingVerb, *arguments: Argument, dry_run: Literal[True], progress: Optional[OnProgress] = ...,
+        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Plan: ...
+@overload
+def run(verb: WritingVerb, *arguments: Argument, dry_run: Literal[False] = ..., progress: Optional[OnProgress] = ...,
+        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Result: ...
+@overload
+def run(verb: str, *arguments: Argument, dry_run: bool = ..., progress: Optional[OnProgress] = ...,
+        cwd: Optional[Argument] = ..., env: Optional[Mapping[str, str]] = ...) -> Document: ...
+
+
+def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Optional[OnProgress] = None,
+        cwd: Optional[Argument] = None, env: Optional[Mapping[str, str]] = None) -> Document:
+    """Runs a verb with its arguments as the command line takes them, and returns the document that it prints.
+
+    progress: is called in this thread, at most once per second and at least once for verbs that read or write elements.
+        If it raises, the program is stopped, its output is left as it was, and the exception goes on.
+    dry_run: returns the Plan and writes nothing (the same as the argument "--dry-run").
+    cwd, env: working directory, and environment variables besides those of this process. Launcher variables (RANK, ...)
+        are ignored unless an argument `--launcher` says otherwise.
+
+    Raises ShardctlError, of the class of the exit code. `verify` and `diff` return their answer, also a bad one.
+    """
+    own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
+    stdout: list[str] = []
+    child = _start([program(), verb, *own, *(os.fspath(each) for each in arguments)], cwd, env)
+    assert child.stdout is not None and child.stderr is not None
+    with child.stdout as out, child.stderr as err:
+        reader = threading.Thread(target=lambda: stdout.append(out.read()), daemon=True)
+        reader.start()
+        try:
+            stderr = _follow(err, progress)
+            code = child.wait()
+        except BaseException:  # KeyboardInterrupt too: in a notebook it reaches this process alone.
+            _stop(child)
+            raise
+        finally:
+            reader.join()
+    return _outcome(verb, code, "".join(stdout), stderr)

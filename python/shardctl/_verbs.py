@@ -1,0 +1,66 @@
+"""The reading verbs as functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Optional, TypeVar
+
+from shardctl._documents import Difference, Digest, Document, Inspection, Verification
+from shardctl._run import Argument, OnProgress, run
+
+_D = TypeVar("_D", bound=Document)
+
+
+def _selected(include: Iterable[str], exclude: Iterable[str], options: Iterable[str]) -> list[Argument]:
+    return [*(f"--include={glob}" for glob in include), *(f"--exclude={glob}" for glob in exclude), *options]
+
+
+def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Iterable[Argument],
+          progress: Optional[OnProgress] = None) -> _D:
+    found = run(verb, *options, "--", *sources, progress=progress)
+    if not isinstance(found, kind):
+        raise TypeError(f"shardctl {verb} printed a document '{found.schema}'")
+    return found
+
+
+def inspect(*sources: Argument, include: Iterable[str] = (), exclude: Iterable[str] = (),
+            options: Iterable[str] = ()) -> Inspection:
+    """What a checkpoint holds and where its bytes lie. Reads metadata only.
+
+    sources: a file, a folder, or several files of one checkpoint.
+    include, exclude: globs of names: `*` stays inside one dotted part, `**` crosses.
+    options: any other options of the verb as the command line takes them.
+    """
+    return _read(Inspection, "inspect", _selected(include, exclude, options), sources)
+
+
+def digest(*sources: Argument, algorithm: str = "xxh3_128", include: Iterable[str] = (), exclude: Iterable[str] = (),
+           options: Iterable[str] = (), progress: Optional[OnProgress] = None) -> Digest:
+    """One hash per tensor and one for the checkpoint ("xxh3_128" or "sha256"), the same for every format and layout."""
+    own = [f"--algorithm={algorithm}", *_selected(include, exclude, options)]
+    return _read(Digest, "digest", own, sources, progress)
+
+
+def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
+         equal_nan: bool = False, max_diffs: Optional[int] = None, include: Iterable[str] = (), exclude: Iterable[str] = (),
+         options: Iterable[str] = (), progress: Optional[OnProgress] = None) -> Difference:
+    """How two checkpoints of any formats and layouts differ in content; exact unless a tolerance is given.
+
+    atol, rtol: elements are equal if |a - b| <= atol + rtol * |b|. ulp: if at most so many representable numbers apart.
+    max_diffs: at most so many entries in each list.
+    """
+    numbers = {"atol": atol, "rtol": rtol, "ulp": ulp, "max-diffs": max_diffs}
+    own = [f"--{name}={value!r}" for name, value in numbers.items() if value is not None]
+    own += ["--equal-nan"] if equal_nan else []
+    return _read(Difference, "diff", [*own, *_selected(include, exclude, options)], (a, b), progress)
+
+
+def verify(*sources: Argument, against: Optional[Argument] = None, options: Iterable[str] = (),
+           progress: Optional[OnProgress] = None) -> Verification:
+    """Reads every byte and returns all that is wrong. The result is true where nothing is.
+
+    against: a manifest to compare with.
+    """
+    own = [] if against is None else [f"--against={os.fspath(against)}"]
+    return _read(Verification, "verify", [*own, *options], sources, progress)

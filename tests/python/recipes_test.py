@@ -1,0 +1,63 @@
+"""What packaging/ says about the project is what the project says of itself. The recipes are not built here."""
+import re
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+PACKAGING = SOURCE / "packaging"
+# Debian's packages that a build needs, by their names in conda-forge.
+CONDA = {
+    "libcli11-dev": "cli11", "libfmt-dev": "fmt", "libisal-dev": "isa-l", "libre2-dev": "re2", "libsimdjson-dev": "simdjson",
+    "libspdlog-dev": "spdlog", "libssl-dev": "openssl", "libxxhash-dev": "libxxhash", "libzstd-dev": "zstd",
+    "nlohmann-json3-dev": "nlohmann_json", "zlib1g-dev": "zlib",
+}  # fmt: skip
+OF_TESTS = {"libgtest-dev", "libgmock-dev"}
+
+
+def text(path: str) -> str:
+    return (SOURCE / path).read_text()
+
+
+def words(pattern: str, path: str) -> list[str]:
+    return re.findall(pattern, text(path), re.MULTILINE)
+
+
+class Recipes(unittest.TestCase):
+    def test_versions_are_the_project_s(self) -> None:
+        version = words(r"^project\(shardctl VERSION ([0-9.]+)", "CMakeLists.txt")[0]
+        self.assertEqual(words(r'^  version: "(.*)"', "packaging/conda/recipe.yaml"), [version])
+        self.assertEqual(words(r'^version = "(.*)"', "packaging/hf-shardctl/pyproject.toml"), [version])
+
+    def test_conda_has_every_library_that_a_build_needs(self) -> None:
+        packages = re.search(r"core_packages=\((.*?)\)", text("scripts/setup"), re.DOTALL)
+        assert packages is not None
+        needed = {name for name in packages[1].split() if name.endswith("-dev")} - OF_TESTS
+        host = text("packaging/conda/recipe.yaml").split("      host:\n")[1].split("    tests:")[0]
+        self.assertEqual(sorted(CONDA[name] for name in needed), re.findall(r"- (\S+)", host))
+
+    def test_every_component_has_one_debian_package(self) -> None:
+        files = [*SOURCE.glob("cmake/*.cmake"), *SOURCE.glob("formats/**/CMakeLists.txt"), *SOURCE.glob("libshard/**/CMakeLists.txt")]
+        installed = {name for file in files for name in re.findall(r"COMPONENT (\w+)", file.read_text())}
+        self.assertEqual(sorted(words(r"^X-Component: (\w+)", "packaging/debian/packages")), sorted(installed))
+        for file in files:  # An install rule without a component would be in no package.
+            for rule in re.findall(r"^ *install\(((?:[^()]|\([^()]*\))*)\)", file.read_text(), re.MULTILINE):
+                self.assertIn("COMPONENT", rule, f"{file.name}: install({rule})")
+
+    def test_the_extension_is_named_as_hf_wants_it(self) -> None:
+        project = text("packaging/hf-shardctl/pyproject.toml")
+        self.assertIn('\nname = "hf-shardctl"\n', project)
+        self.assertIn('\nhf-shardctl = "shardctl.__main__:main"\n', project)
+
+    def test_container_files_take_what_the_scripts_make(self) -> None:
+        for file in PACKAGING.glob("Containerfile*"):
+            lines = re.sub(r"\\\n", " ", file.read_text()).splitlines()
+            instructions = [line.split()[0] for line in lines if line and not line.startswith("#")]
+            self.assertEqual(instructions[0], "FROM")
+            self.assertEqual(instructions[-1], "ENTRYPOINT")
+            self.assertLessEqual(set(instructions), {"FROM", "ARG", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"})
+        for name in words(r"dist/(\w+)_\*\.deb", "packaging/Containerfile.plugins"):
+            self.assertIn(name, words(r"^Package: (.*)", "packaging/debian/packages"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,125 @@
+"""Builds the wheel, installs it into an environment of its own without any other package, and tries it there.
+
+Run by a Python that has the build backend (scripts/setup package). Environment: SHARDCTL is the program to put in;
+SHARD_TEST_DOOR as for module_test.py.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import venv
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+SOURCE = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.pop("SHARDCTL")
+sys.path.insert(0, str(SOURCE / "python"))
+import hatch_build  # noqa: E402
+
+
+def build(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/shardctl").symlink_to(PROGRAM)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder], check=True,
+                   cwd=SOURCE / "python", env={**os.environ, "SHARDCTL_TREE": str(folder), "SOURCE_DATE_EPOCH": "1700000000"},
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next(folder.glob("*.whl"))
+
+
+def pip(environment: Path, *arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "-q", "--python", environment, *map(str, arguments)], check=True)
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.root = Path(cls.folder.name)
+        cls.wheel = build(cls.root / "first")
+        venv.create(cls.root / "env")
+        pip(cls.root / "env", "install", "--no-index", "--no-deps", cls.wheel)
+
+    def run_installed(self, *command: str) -> str:
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        ended = subprocess.run([self.root / "env/bin" / command[0], *command[1:]], env=env, text=True, cwd=self.root,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        return ended.stdout
+
+    def test_the_same_inputs_make_the_same_bytes(self) -> None:
+        self.assertEqual(self.wheel.read_bytes(), build(self.root / "second").read_bytes())
+
+    def test_it_holds_the_program_and_names_its_systems(self) -> None:
+        self.assertRegex(self.wheel.name, r"^shardctl-[0-9.]+-py3-none-(manylinux|linux).*\.whl$")
+        with zipfile.ZipFile(self.wheel) as archive:
+            program = next(each for each in archive.infolist() if each.filename.endswith(".data/scripts/shardctl"))
+            self.assertTrue(program.external_attr >> 16 & 0o111)
+            self.assertIn("shardctl/py.typed", archive.namelist())
+            metadata = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
+        self.assertNotIn("Requires-Dist", metadata)
+
+    def test_its_commands_are_the_program(self) -> None:
+        version = subprocess.run([PROGRAM, "--version"], text=True, stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(self.run_installed("shardctl", "--version"), version)
+        self.assertEqual(self.run_installed("python", "-m", "shardctl", "--version"), version)
+
+    def test_the_module_passes_its_tests_as_installed(self) -> None:
+        self.run_installed("python", str(SOURCE / "tests/python/module_test.py"))
+
+    def test_it_works_in_a_folder_of_packages(self) -> None:
+        target = self.root / "target"
+        command = [sys.executable, "-m", "pip", "-q", "install", "--no-index", "--no-deps", "--target", target, self.wheel]
+        subprocess.run(command, check=True)
+        code = f"import sys; sys.path.insert(0, {str(target)!r}); import shardctl; print(shardctl.program())"
+        self.assertEqual(self.run_installed("python", "-c", code), f"{target}/bin/shardctl\n")
+
+    def test_a_program_with_libraries_lies_in_the_package_behind_a_launcher(self) -> None:
+        (self.root / "tree/lib").mkdir(parents=True)
+        (self.root / "tree/lib/libshard_torch.so").write_bytes(Path(PROGRAM).read_bytes())
+        wheel = build(self.root / "tree")
+        place, packages = self.root / "with_libraries", f"lib/python3.{sys.version_info.minor}/site-packages"
+        venv.create(place)
+        pip(place, "install", "--no-index", "--no-deps", wheel)
+        (place / packages / "torch").mkdir()
+        (place / packages / "torch/__init__.py").write_text("raise ImportError('it is not imported')")
+        script = place / packages / "shardctl/bin/shardctl"
+        script.write_text("#!/bin/sh\necho $LD_LIBRARY_PATH $1\n")
+        env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+        shown = subprocess.run([place / "bin/shardctl", "env"], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(shown, f"{place / packages}/torch/lib env\n")
+
+    def test_what_is_removed_leaves_nothing(self) -> None:
+        place = self.root / "removed"
+        venv.create(place)
+        before = sorted(place.rglob("*"))
+        pip(place, "install", "--no-index", "--no-deps", self.wheel)
+        self.assertNotEqual(sorted(place.rglob("*")), before)
+        pip(place, "uninstall", "-y", "shardctl")
+        self.assertEqual(sorted(place.rglob("*")), before)
+
+
+class Tags(unittest.TestCase):
+    """What readelf says is given."""
+
+    def tag(self, *lines: str) -> str:
+        with mock.patch.object(hatch_build, "readelf", return_value="\n".join(lines)):
+            return str(hatch_build.platform_tag([Path("bin/shardctl")]))
+
+    def test_the_newest_symbol_of_glibc_decides(self) -> None:
+        self.assertEqual(self.tag("Machine: AArch64", " (NEEDED) Shared library: [libc.so.6]", "Name: GLIBC_2.9", "Name: GLIBC_2.28"),
+                         "manylinux_2_28_aarch64")
+        self.assertEqual(self.tag("Machine: X", " (NEEDED) Shared library: [libc.so.6]", "Name: GLIBC_2.2.5"),
+                         "manylinux_2_17_x86_64")
+
+    def test_what_needs_nothing_runs_with_musl_too(self) -> None:
+        self.assertEqual(self.tag("Machine: X"), "manylinux_2_17_x86_64.musllinux_1_1_x86_64")
+
+    def test_other_libraries_bind_it_to_the_machine(self) -> None:
+        self.assertEqual(self.tag("Machine: X", " (NEEDED) Shared library: [libcrypto.so.3]"), "linux_x86_64")
+
+
+if __name__ == "__main__":
+    unittest.main()
