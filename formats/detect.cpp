@@ -71,7 +71,9 @@ void prefer_ranks(std::vector<const Format*>& fitting) {
 
 /// The files of a DeepSpeed save are torch.save files, which only it can join.
 void prefer_deepspeed(std::vector<const Format*>& fitting) {
-  const auto is_deepspeed = [](const Format* format) { return is_format(*format, kDeepSpeedFormat); };
+  const auto is_deepspeed = [](const Format* format) {
+    return is_format(*format, kDeepSpeedFormat) || is_format(*format, kDeepSpeedUniversalFormat);
+  };
   if (std::ranges::none_of(fitting, is_deepspeed)) return;
   std::erase_if(fitting, [](const Format* format) {
     return is_format(*format, kTorchFormat) || is_format(*format, kTorchRanksFormat);

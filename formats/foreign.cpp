@@ -46,8 +46,7 @@ struct Mark {
 constexpr std::array kMarks{
     Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
     Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
-    Mark{"mp_rank_00", "a Megatron-LM checkpoint"},
-    Mark{"mp_rank_00_000", "a Megatron-LM checkpoint"},
+    Mark{"model_optim_rng.pt", "the folder of one rank of a Megatron-LM checkpoint"},
     Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
     Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
     Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},

@@ -52,6 +52,17 @@ struct WriteOptions {
   std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
 };
 
+/// The whole of a source, to be written as it was but for how it is spread or arranged.
+struct Remake {
+  std::unique_ptr<Reader> reader;  ///< Lists all that the target takes. It must outlive the writer.
+  Catalog target;                  ///< Not yet placed.
+  std::unique_ptr<Writer> writer;
+};
+
+struct RemakeOptions {
+  std::optional<std::int64_t> ranks{};  ///< None: as many as the source has.
+};
+
 struct Format {
   FormatTraits traits;
   std::span<const std::string_view>
@@ -60,9 +71,15 @@ struct Format {
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported
   std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
-  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: the format is read only.
+  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: see `remake`.
   /// The traits under these options, where they depend on them; null: always `traits`.
   FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
+  /// For formats whose files hold more than names and tensors can say: writes one source of the format `remakes`, all
+  /// of it. Without it and make_writer the format is read only. \throws Error  as `open`; kUnsupported
+  Remake (*remake)(const Source& source, const OpenOptions& open, const RemakeOptions& options) = nullptr;
+  std::string_view remakes{};
+
+  bool is_written() const { return make_writer != nullptr || remake != nullptr; }
 };
 
 /// What `format` can hold when it is written with `options`.

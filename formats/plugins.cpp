@@ -19,9 +19,7 @@ namespace {
 constexpr std::array kKnown{
     KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5", "libhdf5-103-1",
                 is_hdf5_source},
-    KnownFormat{"megatron", {}},
     KnownFormat{"megatron-dist", {}},
-    KnownFormat{"deepspeed-universal", {}},
     KnownFormat{"llama", {}},
 };
 
@@ -55,6 +53,19 @@ void load_plugin_of(const KnownFormat& format) {
     if (lacks_library) error.hint(fmt::format("install Debian's package {}", format.package));
     throw;
   }
+}
+
+std::vector<std::pair<std::string, std::string>> plugin_library_versions() {
+  std::vector<std::pair<std::string, std::string>> versions;
+  for (const KnownFormat& format : kKnown) {
+    if (format.needs.empty() || !is_installed(format)) continue;
+    const SharedLibrary library(path_of(format));
+    if (!library.is_open()) continue;
+    if (void* const entry = library.find(kLibraryVersionEntry); entry != nullptr) {
+      versions.emplace_back(format.needs, reinterpret_cast<LibraryVersion>(entry)());
+    }
+  }
+  return versions;
 }
 
 const KnownFormat* known_format_of(const Source& source) {

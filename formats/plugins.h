@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/format.h"
@@ -19,6 +20,11 @@ namespace shard {
 inline constexpr char kFormatPluginEntry[] = "shard_formats_2";
 using AddFormat = void (*)(const Format& format);
 using AddFormatsOfPlugin = void (*)(AddFormat add);
+
+/// An entry that a plug-in may have, with C linkage: the version of the library that it is linked with, as it was
+/// loaded.
+inline constexpr char kLibraryVersionEntry[] = "shard_library_version";
+using LibraryVersion = const char* (*)();
 
 /// A format that is not built in.
 struct KnownFormat {
@@ -43,6 +49,10 @@ void load_format_plugin(const std::string& path);
 /// The same for the plug-in of `format`, which is installed. Where the library that it needs is missing, the error's
 /// hint names the package.
 void load_plugin_of(const KnownFormat& format);
+
+/// Names (`needs`) and versions of the libraries that installed plug-ins are linked with. Plug-ins that cannot be
+/// opened, or do not say, are left out. Cost: opens the plug-ins.
+std::vector<std::pair<std::string, std::string>> plugin_library_versions();
 
 /// The known format whose content a source has, or null.
 const KnownFormat* known_format_of(const Source& source);

@@ -9,6 +9,7 @@
 #include "formats/dcp/format.h"
 #include "formats/dcp_hf/format.h"
 #include "formats/deepspeed/format.h"
+#include "formats/megatron/format.h"
 #include "formats/plugins.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
@@ -51,8 +52,9 @@ class Registry {
   }
 
   mutable std::mutex mutex_;
-  std::vector<const Format*> formats_{&kSafetensorsFormat, &kTorchFormat,     &kDcpFormat, &kDcpHfFormat,
-                                      &kTorchRanksFormat,  &kDeepSpeedFormat, &kVllmFormat};
+  std::vector<const Format*> formats_{
+      &kSafetensorsFormat,        &kTorchFormat,    &kDcpFormat, &kDcpHfFormat, &kTorchRanksFormat, &kDeepSpeedFormat,
+      &kDeepSpeedUniversalFormat, &kMegatronFormat, &kVllmFormat};
 };
 
 std::string all_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }

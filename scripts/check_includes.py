@@ -46,6 +46,7 @@ USES |= {
     "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/deepspeed": LIBSHARD | PARTS | {"formats", "formats/torch"},
+    "formats/megatron": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/hdf5": LIBSHARD | PARTS | {"formats", "formats/hdf5/library"},
     "formats/hdf5/library": CORE | {"formats/hdf5"},
     "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library"},

@@ -7,7 +7,7 @@ import re
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent / "tests"
-PATTERNS = ("*_test.cpp", "fuzz/fuzz_*.cpp", "cli/*.sh", "live/*_test.py", "live/*_against_*.py", "python/*_test.py")
+PATTERNS = ("*_test.cpp", "fuzz/fuzz_*.cpp", "cli/*.sh", "live/*_test.py", "live/*_against_*.py", "browser/*_test.py", "python/*_test.py")
 HELPERS = {"cli/common.sh"}
 
 

@@ -10,7 +10,9 @@
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/remake_choice.h"
 #include "apps/shardctl/render_copy.h"
+#include "apps/shardctl/report.h"
 #include "apps/shardctl/target_choice.h"
 #include "apps/shardctl/up_to_date.h"
 #include "apps/shardctl/value_text.h"
@@ -87,7 +89,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
 
 /// Makes the job one that writes the form of --to-map.
 void apply_map(const Session& session, const Options& options, Work& work) {
-  const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source,
+  const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source, MapUse::kMake,
                                   options.target.layout.ranks.value_or(1));
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
   work.job.to_map = work.to_map.get();
@@ -97,6 +99,18 @@ void apply_map(const Session& session, const Options& options, Work& work) {
   work.job.first_padding = padded->first_padding();
   work.source.reader = std::move(padded);
   work.job.reader = work.source.reader.get();
+}
+
+/// Makes the job one that writes all of the source as it is, spread or arranged otherwise.
+void prepare_remake(const Session& session, const Options& options, const CopyVerb& verb, Work& work, Log& log) {
+  const auto made = std::make_shared<Remake>(open_remake(session, options, *work.form.format, work.source));
+  work.source.reader = std::move(made->reader);
+  log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
+  work.job = make_job(session, options, verb, work);
+  work.job.make_own_target = [made] { return std::move(made->target); };
+  work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
+  work.output = open_output(session, options, verb, work.source);
+  refuse_obstacles(work.source.catalog(), options.selection, options.arguments, "written");
 }
 
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
@@ -119,6 +133,10 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
         .hint(repeat_command(options.arguments, "--to-map NAME"));
   }
   work.layout = choose_layout(session, options, work.form, log);
+  if (work.form.format->remake != nullptr) {
+    prepare_remake(session, options, verb, work, log);
+    return work;
+  }
   work.job = make_job(session, options, verb, work);
   work.output = open_output(session, options, verb, work.source);
   const Catalog& source = work.source.catalog();
@@ -142,18 +160,10 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
 
 bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
 
-/// The same error with the path that the file will have, not that in the staged output.
-Error of_destination(Error error, const std::string& destination) {
-  const std::string& path = error.file();
-  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
-  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
-  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
-}
-
 CopyResult run_job(Session& session, const Options& options, OutputStore& output, CopyJob job, Progress& progress,
                    Log& log) {
-  ProgressMeter meter(session, std::string(options.verb->name),
-                      [&] { return progress.done_bytes() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, log, std::string(options.verb->name), [&] { return progress.own_bytes(); }, progress.others_bytes);
   job.awaited = meter.awaited();
   const auto on_plan = [&, threads = job.threads](const CopyResult& plan) {
     meter.set_total(plan.bytes_to_write);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/shardctl/block_reader.h"
+#include "apps/shardctl/html_page.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -119,6 +120,10 @@ void write(WireWriter& to, const ValueDifference& values) {
     to.number(real->has_value() ? 1 : 0), to.real(real->value_or(0));
   }
   to.number(values.max_ulp.has_value() ? 1 : 0), to.number(static_cast<std::int64_t>(values.max_ulp.value_or(0)));
+  for (const Histogram* histogram : {&values.abs, &values.ulp}) {
+    to.number(std::ssize(*histogram));
+    for (const HistogramBin& bin : *histogram) to.number(bin.exponent), to.number(bin.count);
+  }
 }
 
 ValueDifference read_values(WireReader& from) {
@@ -132,6 +137,12 @@ ValueDifference read_values(WireReader& from) {
   const bool is_there = from.number() != 0;
   const std::int64_t ulp = from.number();
   if (is_there) values.max_ulp = static_cast<std::uint64_t>(ulp);
+  for (Histogram* histogram : {&values.abs, &values.ulp}) {
+    for (std::int64_t bins = from.number(); bins > 0; --bins) {
+      const auto exponent = static_cast<int>(from.number());
+      histogram->push_back({exponent, from.number()});
+    }
+  }
   return values;
 }
 
@@ -146,7 +157,7 @@ void collect(Group& group, std::size_t first, std::size_t last, std::vector<Tens
   }
 }
 
-void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found) {
+void compare_values(Session& session, const Options& options, Side& a, Side& b, Difference& found, Log& log) {
   std::vector<std::int64_t> bytes;
   for (const TensorPair& pair : found.values) {
     bytes.push_back(2 * packed_bytes(element_count(a.catalog().tensors[pair.a->source].shape), pair.a->dtype));
@@ -159,7 +170,8 @@ void compare_values(Session& session, const Options& options, Side& a, Side& b, 
   }
   const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
   Progress progress;
-  ProgressMeter meter(session, "diff", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, log, "diff", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   meter.set_total(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
   const std::span own = std::span(found.values).subspan(first, last - first);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
@@ -203,6 +215,16 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   refuse_obstacles(b.catalog(), for_b, options.arguments, "compared");
 }
 
+void print(const Session& session, const Compared& compared) {
+  if (session.common.json) {
+    JsonWriter json(session.out);
+    return render_json(json, compared);
+  }
+  render_text(session, compared);
+  const Difference& found = compared.difference;
+  note(session, fmt::format("{}: {} compared", found.equal() ? "equal" : "differs", plural(found.tensors, "tensor")));
+}
+
 }  // namespace
 
 void check_diff(const Session&, Options& options) {
@@ -218,26 +240,25 @@ void check_diff(const Session&, Options& options) {
 }
 
 int run_diff(Session& session, const Options& options) {
-  if (session.end_at_once) session.end_at_once();
+  allow_sudden_end(session, options);
   const auto log = open_log(session);
   Side a, b;
   Difference found;
+  std::optional<HtmlPage> page;
   on_all_ranks(session, "catalog", [&] {
+    page.emplace(session, options);
     open_sides(session, options, a, b, *log);
     found = compare_metadata(a, b);
   });
-  compare_values(session, options, a, b, found);
+  compare_values(session, options, a, b, found, *log);
   expect_unchanged_source(session);
-  if (!is_rank_zero(session)) return found.equal() ? 0 : kExitDiffers;
   const auto limit = options.diff.max_diffs ? static_cast<std::size_t>(*options.diff.max_diffs)
                                             : std::numeric_limits<std::size_t>::max();
-  if (session.common.json) {
-    render_json(session, found, a.catalog(), b.catalog(), limit);
-  } else {
-    render_text(session, found, a.catalog(), b.catalog(), limit);
-    note(session, fmt::format("{}: {} tensor{} compared", found.equal() ? "equal" : "differs", found.tensors,
-                              found.tensors == 1 ? "" : "s"));
+  const Compared compared{{a.source.label, a.catalog()}, {b.source.label, b.catalog()}, found, limit};
+  if (!options.page.path.empty()) {
+    on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, compared); }); });
   }
+  if (is_rank_zero(session)) print(session, compared);
   return found.equal() ? 0 : kExitDiffers;
 }
 

@@ -50,14 +50,15 @@ std::vector<std::int64_t> bytes_of_each(const Catalog& catalog, const Selection&
 
 /// On rank 0 all digests, on other ranks those of the rank's own share.
 std::vector<std::string> all_digests(Session& session, const Options& options, const OpenSource& source,
-                                     const Selection& selection) {
+                                     const Selection& selection, Log& log) {
   const HashAlgorithm algorithm = parse_hash_algorithm(options.algorithm);
   std::vector<std::string> digests(selection.tensors.size());
   const auto share = own_share(session, bytes_of_each(source.catalog(), selection));
   const std::span chosen = std::span(selection.tensors).subspan(share.first, share.second - share.first);
   Progress progress;
   BufferPool pool(reading_memory_bytes(session));
-  ProgressMeter meter(session, "digest", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, log, "digest", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     const std::vector<std::uint32_t> tensors = source_indices(chosen);
@@ -128,7 +129,7 @@ int run_digest(Session& session, const Options& options) {
     selection = choose(source.catalog(), tensors_only);
     refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
   });
-  const std::vector<std::string> digests = all_digests(session, options, source, selection);
+  const std::vector<std::string> digests = all_digests(session, options, source, selection, *log);
   expect_unchanged_source(session);
   if (!is_rank_zero(session)) return 0;
   const std::string checkpoint =

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "apps/shardctl/html_page.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_inspect.h"
 #include "apps/shardctl/verbs.h"
@@ -25,17 +26,21 @@ void load_cheap_objects(Session& session, const OpenSource& source) {
 int inspect(Session& session, const Options& options) {
   const CommonOptions& common = session.common;
   Log log(session);
+  const HtmlPage page(session, options);
+  const bool is_document = common.json || page.is_wanted();
   OpenSource source =
-      open_source(session, options.source, log, {.metadata_only = !common.json, .selection = &options.selection});
+      open_source(session, options.source, log, {.metadata_only = !is_document, .selection = &options.selection});
   if (options.selection.keep_objects) {
-    common.json ? source.reader->load_objects() : load_cheap_objects(session, source);
+    is_document ? source.reader->load_objects() : load_cheap_objects(session, source);
   }
   const Selection selection = choose(source.catalog(), options.selection);
   warn_all(session, source.catalog().warnings);
   const bool chunks = common.verbose > 0;
-  if (common.json || chunks) source.reader->locate(source_indices(selection.tensors));
+  if (is_document || chunks) source.reader->locate(source_indices(selection.tensors));
+  page.write([&](JsonWriter& json) { render_json(json, source, selection); });
   if (common.json) {
-    render_json(session, source, selection);
+    JsonWriter json(session.out);
+    render_json(json, source, selection);
   } else {
     render_text(session, source, selection, {.chunks = chunks, .join_layers = !options.inspect.all && !chunks});
   }
@@ -45,7 +50,7 @@ int inspect(Session& session, const Options& options) {
 }  // namespace
 
 int run_inspect(Session& session, const Options& options) {
-  if (session.end_at_once) session.end_at_once();
+  allow_sudden_end(session, options);
   return on_rank_zero(session, [&] { return inspect(session, options); });
 }
 

@@ -58,7 +58,7 @@ void print_document(Session& session, const std::string& name) {
 void print_check(Session& session, const std::string& name, const UndoneMap& undone, std::int64_t stored,
                  std::size_t logical) {
   const std::vector<std::string>& unmatched = undone.left_out();
-  const std::int64_t mapped = stored - undone.copied() - std::ssize(unmatched);
+  const std::int64_t mapped = stored - undone.copied() - undone.dropped() - std::ssize(unmatched);
   if (session.common.json) {
     JsonWriter json(session.out);
     json.begin_object();
@@ -67,6 +67,7 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
     json.key("stored"), json.number(stored);
     json.key("mapped"), json.number(mapped);
     json.key("copied"), json.number(undone.copied());
+    json.key("dropped"), json.number(undone.dropped());
     json.key("tensors"), json.number(logical);
     json.key("unmatched"), json.begin_array();
     for (const std::string& each : unmatched) json.string(each);
@@ -81,8 +82,8 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
   warn_all(session, undone.warnings());
   TextSink sink(session.out);
   for (const std::string& each : unmatched) sink.line(fmt::format("unmatched {}", each));
-  sink.line(fmt::format("{} stored tensors: {} mapped, {} as they are, {} unmatched; {} tensors", stored, mapped,
-                        undone.copied(), unmatched.size(), logical));
+  sink.line(fmt::format("{} stored tensors: {} mapped, {} as they are, {} left out, {} unmatched; {} tensors", stored,
+                        mapped, undone.copied(), undone.dropped(), unmatched.size(), logical));
 }
 
 int check_map_on(Session& session, const Options& options) {
@@ -91,7 +92,7 @@ int check_map_on(Session& session, const Options& options) {
   named.map = options.map.name;
   const OpenSource source = open_source(session, named, log, {.metadata_only = true, .keeps_map = true});
   const ModelMap map =
-      choose_map(session, options.map.name, options.source.numbers, source, ranks_of(source.catalog()));
+      choose_map(session, options.map.name, options.source.numbers, source, MapUse::kUndo, ranks_of(source.catalog()));
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());

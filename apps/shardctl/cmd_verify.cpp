@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/shardctl/html_page.h"
 #include "apps/shardctl/manifest_choice.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -95,14 +96,24 @@ int exit_code(const Opened& opened, const VerifyReport& report) {
   return exit_code_for(opened.unreadable ? opened.unreadable->code() : ErrorCode::kCorruption);
 }
 
+void print(const Session& session, const VerifyReport& report) {
+  if (!session.common.json) return render_text(session, report);
+  JsonWriter json(session.out);
+  render_json(json, report);
+}
+
 }  // namespace
 
 int run_verify(Session& session, const Options& options) {
-  if (session.end_at_once) session.end_at_once();
+  allow_sudden_end(session, options);
   const auto log = open_log(session);
   Found found(options.source.paths);
   Opened opened;
-  on_all_ranks(session, "catalog", [&] { opened = open(session, options, found, *log); });
+  std::optional<HtmlPage> page;
+  on_all_ranks(session, "catalog", [&] {
+    page.emplace(session, options);
+    opened = open(session, options, found, *log);
+  });
   const VerifyJob job{.reader = opened.source.reader.get(),
                       .stated = opened.stated ? &*opened.stated : nullptr,
                       .hashes = opened.hashes ? &*opened.hashes : nullptr,
@@ -110,7 +121,8 @@ int run_verify(Session& session, const Options& options) {
                       .max_memory_bytes = max_memory_bytes(session)};
   Progress progress;
   Verification verification(job, *session.group, found, progress);
-  ProgressMeter meter(session, "verify", [&] { return progress.bytes_read.load() + progress.others_bytes.load(); });
+  ProgressMeter meter(
+      session, *log, "verify", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
     meter.set_total(verification.total_bytes());
@@ -126,7 +138,10 @@ int run_verify(Session& session, const Options& options) {
                             .counts = verification.counts(),
                             .globals = verification.globals()};
   int code = exit_code(opened, report);
-  if (is_rank_zero(session)) session.common.json ? render_json(session, report) : render_text(session, report);
+  if (!options.page.path.empty()) {
+    on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, report); }); });
+  }
+  if (is_rank_zero(session)) print(session, report);
   session.group->broadcast(std::as_writable_bytes(std::span(&code, 1)), 0);
   return code;
 }

@@ -1,7 +1,12 @@
 #include "apps/shardctl/compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "apps/shardctl/inspect_numbers.h"
@@ -64,6 +69,35 @@ double relative(double distance, double b) {
   return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b);
 }
 
+constexpr int kLowestDecade = -324, kDecades = 633;  ///< From the smallest positive double to the largest.
+
+/// The exponent e with 10^e <= x < 10^(e + 1), by comparison with the doubles nearest to these powers. \pre finite, > 0
+int decade_of(double x) {
+  static const std::array<double, kDecades> kPowers = [] {
+    std::array<double, kDecades> powers{};
+    for (int i = 0; i < kDecades; ++i)
+      powers[static_cast<std::size_t>(i)] = std::strtod(fmt::format("1e{}", i + kLowestDecade).c_str(), nullptr);
+    return powers;
+  }();
+  constexpr double kLog2 = 0.30102999566398120;
+  const int low = std::max(kLowestDecade, static_cast<int>(std::floor(std::ilogb(x) * kLog2)));
+  const auto next = static_cast<std::size_t>(low + 1 - kLowestDecade);
+  return next < kPowers.size() && x >= kPowers[next] ? low + 1 : low;
+}
+
+void count(std::vector<std::int64_t>& counts, std::size_t size, int bin) {
+  counts.resize(size);
+  ++counts[static_cast<std::size_t>(bin)];
+}
+
+Histogram histogram_of(const std::vector<std::int64_t>& counts, int lowest) {
+  Histogram bins;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0) bins.push_back({static_cast<int>(i) + lowest, counts[i]});
+  }
+  return bins;
+}
+
 /// The larger one; NaN wins, as in numpy's max.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
@@ -116,7 +150,9 @@ void Comparer::add_floats(std::int64_t begin, std::span<const std::byte> a, std:
     }
     if (!nan_a && !nan_b && ulps <= static_cast<std::uint64_t>(tolerance_.ulp)) continue;
     differs_by(begin + static_cast<std::int64_t>(i / parts), distance, relative(distance, size_b));
-    if (!nan_a && !nan_b) result_.max_ulp = std::max(result_.max_ulp.value_or(0), ulps);
+    if (nan_a || nan_b) continue;
+    result_.max_ulp = std::max(result_.max_ulp.value_or(0), ulps);
+    if (ulps > 0) count(ulp_counts_, 64, static_cast<int>(std::bit_width(ulps)) - 1);
   }
 }
 
@@ -154,6 +190,13 @@ void Comparer::add_bits(std::int64_t begin, std::int64_t count, std::span<const 
   }
 }
 
+ValueDifference Comparer::result() const {
+  ValueDifference result = result_;
+  result.abs = histogram_of(abs_counts_, kLowestDecade);
+  result.ulp = histogram_of(ulp_counts_, 0);
+  return result;
+}
+
 void Comparer::differs(std::int64_t element) {
   if (result_.differing++ == 0) result_.first = element;
 }
@@ -163,6 +206,7 @@ void Comparer::differs_by(std::int64_t element, double abs, double rel) {
   result_.max_abs = result_.max_abs ? larger(*result_.max_abs, abs) : abs;
   result_.max_rel = result_.max_rel ? larger(*result_.max_rel, rel) : rel;
   if (std::isnan(abs)) result_.max_abs = result_.max_rel = abs;
+  if (abs > 0 && std::isfinite(abs)) count(abs_counts_, kDecades, decade_of(abs) - kLowestDecade);
 }
 
 std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const {

@@ -23,21 +23,34 @@ struct Tolerance {
   bool equal_nan = false;
 };
 
+/// How many distances lie in [base^exponent, base^(exponent + 1)).
+struct HistogramBin {
+  int exponent = 0;
+  std::int64_t count = 0;
+  friend bool operator==(const HistogramBin&, const HistogramBin&) = default;
+};
+/// Bins that are not empty, sorted by exponent. Distances that are NaN or infinite are in none.
+using Histogram = std::vector<HistogramBin>;
+
 /// Distances are over the differing elements; absent where the dtype has none.
 struct ValueDifference {
   std::int64_t elements = 0, differing = 0;
   std::int64_t first = -1;  ///< Row-major number of the first differing element.
   std::optional<double> max_abs, max_rel;
   std::optional<std::uint64_t> max_ulp;
+  Histogram abs;  ///< Of |a - b|; the base is 10.
+  Histogram ulp;  ///< Of representable numbers between a and b; the base is 2.
 };
 
-/// Takes a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a look for NaN.
+/// Takes a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a look for NaN. Memory for 1,000
+/// counts.
 class Comparer {
  public:
   Comparer(DType dtype, const Tolerance& tolerance);
   /// \pre a and b are the packed elements [begin, begin + count).
   void add(std::int64_t begin, std::int64_t count, std::span<const std::byte> a, std::span<const std::byte> b);
-  const ValueDifference& result() const { return result_; }
+  /// Of all blocks so far.
+  ValueDifference result() const;
 
  private:
   enum class Kind { kFloat, kInteger, kBits };
@@ -52,7 +65,8 @@ class Comparer {
   int parts_ = 1;
   Kind kind_;
   Tolerance tolerance_;
-  ValueDifference result_;
+  ValueDifference result_;                             ///< Without histograms, which result() makes of the counts.
+  std::vector<std::int64_t> abs_counts_, ulp_counts_;  ///< By exponent from the lowest; empty until one is counted.
   std::vector<double> a_, b_;
 };
 

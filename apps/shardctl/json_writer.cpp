@@ -11,12 +11,19 @@
 namespace shard::app {
 namespace {
 
-/// True for bytes that a JSON string holds unchanged.
-constexpr std::array<bool, 256> kPlain = [] {
-  std::array<bool, 256> plain{};
-  for (int c = 0x20; c < 0x7F; ++c) plain[static_cast<std::size_t>(c)] = c != '"' && c != '\\';
+using ByteSet = std::array<bool, 256>;
+
+/// Printable ASCII without quotes, backslashes and `others`.
+constexpr ByteSet plain_without(std::string_view others) {
+  ByteSet plain{};
+  for (char c = 0x20; c < 0x7F; ++c) {
+    plain[static_cast<std::size_t>(c)] = c != '"' && c != '\\' && others.find(c) == std::string_view::npos;
+  }
   return plain;
-}();
+}
+
+/// True for bytes that a JSON string holds unchanged.
+constexpr ByteSet kPlain = plain_without(""), kPlainInHtml = plain_without("<>&");
 
 /// Writes the front of `text`, which is not a plain byte. \returns the number of bytes written.
 std::size_t escape_one(OutputBuffer& sink, std::string_view text) {
@@ -41,7 +48,8 @@ std::size_t escape_one(OutputBuffer& sink, std::string_view text) {
       break;
   }
   const CodePoint point = decode_utf8(text);
-  if (point.length > 0 && is_control(point.value)) {
+  const bool is_markup = c == '<' || c == '>' || c == '&';  // Plain unless the document stands in HTML.
+  if (point.length > 0 && (is_control(point.value) || is_markup)) {
     sink.add(fmt::format("\\u{:04x}", point.value));
     return point.length;
   }
@@ -58,9 +66,10 @@ void JsonWriter::begin_string() {
 }
 
 void JsonWriter::piece(std::string_view text) {
+  const ByteSet& is_plain = place_ == JsonPlace::kInHtml ? kPlainInHtml : kPlain;
   while (!text.empty()) {
     std::size_t plain = 0;
-    while (plain < text.size() && kPlain[static_cast<unsigned char>(text[plain])]) ++plain;
+    while (plain < text.size() && is_plain[static_cast<unsigned char>(text[plain])]) ++plain;
     sink_.add(text.substr(0, plain));
     text.remove_prefix(plain);
     if (!text.empty()) text.remove_prefix(escape_one(sink_, text));

@@ -3,7 +3,8 @@
 ///
 /// Strings are written as valid UTF-8 whatever they hold. Characters that JSON must escape are escaped, and so is what
 /// printable.h calls a control: a document may end up on a terminal. Encoded surrogates (which pickles may hold; strict
-/// readers refuse the escape of a lone one) and bytes that are not UTF-8 become U+FFFD.
+/// readers refuse the escape of a lone one) and bytes that are not UTF-8 become U+FFFD. Inside HTML `<`, `>` and `&`
+/// are escaped too, so that no string can end the element that holds the document.
 #pragma once
 
 #include <concepts>
@@ -15,10 +16,13 @@
 
 namespace shard::app {
 
+/// Where a document stands.
+enum class JsonPlace { kAlone, kInHtml };
+
 /// The caller opens and closes in pairs and gives every member of an object a key. Ownership: borrows the stream.
 class JsonWriter {
  public:
-  explicit JsonWriter(std::ostream& out) : sink_(out) {}
+  explicit JsonWriter(std::ostream& out, JsonPlace place = JsonPlace::kAlone) : sink_(out), place_(place) {}
 
   void begin_object() { open('{'); }
   void end_object() { close('}'); }
@@ -86,6 +90,7 @@ class JsonWriter {
   }
 
   OutputBuffer sink_;
+  const JsonPlace place_;
   bool first_ = true;
 };
 

@@ -86,7 +86,7 @@ bool has_mesh(const Session& session, const std::string& name) {
 }
 
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
-                    const OpenSource& source, std::int64_t ranks) {
+                    const OpenSource& source, MapUse use, std::int64_t ranks) {
   MapDocument document = parse_map_document(read_map_text(session, name), name);
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
@@ -98,13 +98,15 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   if (std::ranges::any_of(document.vars, reads_arguments)) source.reader->load_objects();
   inputs.argument = [&](std::string_view argument) { return argument_of(source.catalog(), argument); };
   inputs.ranks = ranks;
+  (use == MapUse::kUndo ? inputs.stored : inputs.logical) = &source.catalog();
   MapVariables variables(document, inputs);
   return ModelMap(std::move(document), std::move(variables));
 }
 
 void undo_map(const Session& session, const SourceOptions& options, const SelectionOptions* selection,
               OpenSource& source, Log& log) {
-  const ModelMap map = choose_map(session, options.map, options.numbers, source, ranks_of(source.catalog()));
+  const ModelMap map =
+      choose_map(session, options.map, options.numbers, source, MapUse::kUndo, ranks_of(source.catalog()));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),
@@ -115,8 +117,8 @@ void undo_map(const Session& session, const SourceOptions& options, const Select
     };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
-  log.info(fmt::format("undid map {}: {} tensors, {} of them as stored", options.map, reader->catalog().tensors.size(),
-                       reader->undone().copied()));
+  log.info(fmt::format("undid map {}: {} tensors, {} of them as stored, {} left out", options.map,
+                       reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
   source.is_mapped = true;
   source.reader = std::move(reader);
 }

@@ -24,11 +24,13 @@ std::string find_config(const Session& session, const MapNumbers& numbers, const
 /// How many ranks hold tensors of their own in a source: the variable `ranks` of a map that is undone.
 std::int64_t ranks_of(const Catalog& catalog);
 
-/// The map with its numbers: from the arguments of `source`, from the config.json of --hf-ref or beside the source,
-/// from
-/// --set. \throws Error  see parse_map_document, MapVariables
+/// What a map is chosen for: `source` holds what it is undone on, or what it is made of.
+enum class MapUse : std::uint8_t { kUndo, kMake };
+
+/// The map with its numbers: from the arguments and names of `source`, from the config.json of --hf-ref or beside the
+/// source, from --set. \throws Error  see parse_map_document, MapVariables
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
-                    const OpenSource& source, std::int64_t ranks);
+                    const OpenSource& source, MapUse use, std::int64_t ranks);
 
 /// Makes the source one of logical tensors, by options.map. See UndoneMap for what is refused.
 void undo_map(const Session& session, const SourceOptions& options, const SelectionOptions* selection,

@@ -178,6 +178,16 @@ void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   }
 }
 
+/// Several verbs write a page; where all verbs' options meet, the first adds the option.
+void add_page(CLI::App& app, Options& o) {
+  if (app.get_option_no_throw("--html") != nullptr) return;
+  OptionGroup group{app, "Output"};
+  group.single("--html", o.page.path, "FILE", "also write the result as one self-contained HTML page")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "the name is empty" : ""); });
+  if (app.get_option_no_throw("--force") != nullptr) return;  // The target's.
+  group.flag("-f,--force", o.page.force, "replace an existing page");
+}
+
 /// The groups that `uses` names, and what each of `own` adds.
 void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, CommonOptions& common, Options& o) {
   app.set_help_flag();
@@ -201,6 +211,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
 
 void add_inspect(CLI::App& app, Options& o) {
   OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
+  add_page(app, o);
 }
 
 void add_repair(CLI::App& app, Options& o) {
@@ -217,11 +228,13 @@ void add_export(CLI::App& app, Options& o) {
 }
 
 void add_verify(CLI::App& app, Options& o) {
+  add_page(app, o);
   OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
                                       "compare with this manifest, not with the one that lies there");
 }
 
 void add_diff(CLI::App& app, Options& o) {
+  add_page(app, o);
   OptionGroup group{app, "Comparison"};
   group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
   group.single("--rtol", o.diff.rtol, "X", "see --atol");
@@ -257,8 +270,9 @@ void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   group.single("--color", common.color, "WHEN", "auto (default), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   group.flag("-q,--quiet", common.quiet, "print only data and errors");
-  group.flag("-v,--verbose", common.verbose, "log each step; -vv adds figures");
-  group.single("--log-file", common.log_file, "FILE", "append the log to a file");
+  group.flag("-v,--verbose", common.verbose, "log each step and what each rank has done; -vv adds figures");
+  group.single("--log-file", common.log_file, "FILE",
+               "append the log to a file, with notes, warnings and errors, also those that --quiet hides");
   group.single("--config", common.config, "FILE", "read options from a TOML or INI file");
   group.flag("-h,--help", o.help, "show this help");
   group.flag("--version", o.version, "show the version on one line");

@@ -74,6 +74,14 @@ std::string human_bytes(std::int64_t bytes) {
   return fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
+std::string human_seconds(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::min(std::round(seconds), 1e12));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+  return fmt::format("{} d {} h", whole / 86400, whole % 86400 / 3600);
+}
+
 std::string plural(std::int64_t count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }

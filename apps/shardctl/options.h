@@ -91,6 +91,12 @@ struct InspectOptions {
   bool all = false;  ///< A line for each tensor on a terminal too.
 };
 
+/// --html of the verbs that show something.
+struct PageOptions {
+  std::string path;    ///< Empty: no page.
+  bool force = false;  ///< Replace what is there.
+};
+
 struct ExportOptions {
   std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
   bool no_check = false;       ///< Names and shapes need not be those of the reference.
@@ -126,6 +132,7 @@ struct Options {
   RankOptions ranks;
   LaunchFacts launch;
   InspectOptions inspect;
+  PageOptions page;
   ExportOptions exporting;
   DiffOptions diff;
   CatOptions cat;
@@ -146,6 +153,8 @@ Error absent(std::string_view what);
 std::int64_t parse_size(const std::string& text, const std::string& option);
 /// "16.06 GB", "812 bytes": for people.
 std::string human_bytes(std::int64_t bytes);
+/// "45 s", "12 min 5 s", "3 h 20 min", "2 d 7 h": for people. \pre not negative
+std::string human_seconds(double seconds);
 /// "1 file", "3 files".
 std::string plural(std::int64_t count, std::string_view word);
 int usable_cpus();

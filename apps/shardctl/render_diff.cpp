@@ -59,6 +59,17 @@ void optional_real(JsonWriter& json, std::string_view name, const std::optional<
   }
 }
 
+/// Pairs of an exponent and a count.
+void write_histogram(JsonWriter& json, std::string_view name, const Histogram& histogram) {
+  json.key(name), json.begin_array();
+  for (const HistogramBin& bin : histogram) {
+    json.begin_array();
+    json.number(bin.exponent), json.number(bin.count);
+    json.end_array();
+  }
+  json.end_array();
+}
+
 void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {
   json.begin_object();
   json.key("name"), json.string(pair.a->name);
@@ -73,6 +84,10 @@ void write_values(JsonWriter& json, const TensorPair& pair, Dims shape) {
     json.null();
   }
   json.key("first_index"), json.numbers(index_of(pair.values.first, shape));
+  json.key("dtype"), json.string(dtype_name(pair.a->dtype));
+  json.key("shape"), json.numbers(shape);
+  write_histogram(json, "abs_histogram", pair.values.abs);
+  write_histogram(json, "ulp_histogram", pair.values.ulp);
   json.end_object();
 }
 
@@ -87,10 +102,23 @@ void write_side(JsonWriter& json, std::string_view side, const Catalog& catalog,
   }
 }
 
+/// How long each list is before it is cut.
+void write_counts(JsonWriter& json, const Difference& difference) {
+  json.key("counts"), json.begin_object();
+  json.key("only_in_a"), json.number(difference.only_in_a.size());
+  json.key("only_in_b"), json.number(difference.only_in_b.size());
+  json.key("dtype"), json.number(difference.dtype.size());
+  json.key("shape"), json.number(difference.shape.size());
+  json.key("values"), json.number(difference.values.size());
+  json.key("objects"), json.number(difference.objects.size());
+  json.end_object();
+}
+
 }  // namespace
 
-void render_text(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
-                 std::size_t limit) {
+void render_text(const Session& session, const Compared& compared) {
+  const auto& [side_a, side_b, difference, limit] = compared;
+  const Catalog &a = side_a.catalog, &b = side_b.catalog;
   TextSink sink(session.out);
   const auto only = [](const char* side) {
     return [side](const SelectedTensor* tensor) { return fmt::format("only in {} {}", side, tensor->name); };
@@ -112,12 +140,16 @@ void render_text(const Session& session, const Difference& difference, const Cat
   });
 }
 
-void render_json(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
-                 std::size_t limit) {
-  JsonWriter json(session.out);
+void render_json(JsonWriter& json, const Compared& compared) {
+  const auto& [side_a, side_b, difference, limit] = compared;
+  const Catalog &a = side_a.catalog, &b = side_b.catalog;
   json.begin_object();
   json.key("schema"), json.string("shardctl.diff/1");
   json.key("equal"), json.boolean(difference.equal());
+  json.key("a"), json.string(side_a.label);
+  json.key("b"), json.string(side_b.label);
+  json.key("tensor_count"), json.number(difference.tensors);
+  write_counts(json, difference);
   json_list(json, "only_in_a", difference.only_in_a.size(), limit,
             [&](std::size_t i) { json.string(difference.only_in_a[i]->name); });
   json_list(json, "only_in_b", difference.only_in_b.size(), limit,

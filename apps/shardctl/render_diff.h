@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/shardctl/compare.h"
+#include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/source.h"
 
 namespace shard::app {
@@ -33,11 +34,22 @@ struct Difference {
   }
 };
 
-/// Lines, at most `limit` of each kind.
-void render_text(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
-                 std::size_t limit);
-/// One `shardctl.diff/1`, its lists cut at `limit`.
-void render_json(const Session& session, const Difference& difference, const Catalog& a, const Catalog& b,
-                 std::size_t limit);
+/// One of the two checkpoints.
+struct ComparedSide {
+  const std::string& label;  ///< As the user wrote it.
+  const Catalog& catalog;
+};
+
+/// What is printed. Ownership: refers to all of it.
+struct Compared {
+  ComparedSide a, b;
+  const Difference& difference;
+  std::size_t limit;  ///< At most so many entries of each kind are listed.
+};
+
+/// Lines.
+void render_text(const Session& session, const Compared& compared);
+/// One `shardctl.diff/1`.
+void render_json(JsonWriter& json, const Compared& compared);
 
 }  // namespace shard::app

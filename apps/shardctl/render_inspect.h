@@ -2,6 +2,7 @@
 /// What `inspect` prints: text for people, `shardctl.inspect/1` for scripts.
 #pragma once
 
+#include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/source.h"
 
 namespace shard::app {
@@ -17,6 +18,6 @@ struct InspectLines {
 void render_text(const Session& session, const OpenSource& source, const Selection& selection, InspectLines lines);
 
 /// One document. \pre the chosen tensors are located and objects are loaded.
-void render_json(const Session& session, const OpenSource& source, const Selection& selection);
+void render_json(JsonWriter& json, const OpenSource& source, const Selection& selection);
 
 }  // namespace shard::app

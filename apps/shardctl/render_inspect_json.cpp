@@ -148,10 +148,9 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
 
 }  // namespace
 
-void render_json(const Session& session, const OpenSource& source, const Selection& selection) {
+void render_json(JsonWriter& json, const OpenSource& source, const Selection& selection) {
   const Catalog& catalog = source.catalog();
   const Context context{Aliases(catalog, selection), repeated_names(selection), Meshes(catalog)};
-  JsonWriter json(session.out);
   json.begin_object();
   json.line(1);
   write_head(json, source, selection);

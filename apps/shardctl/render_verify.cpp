@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/text_sink.h"
 
 namespace shard::app {
@@ -54,10 +53,10 @@ void render_text(const Session& session, const VerifyReport& report) {
   sink.line(verdict(report));
 }
 
-void render_json(const Session& session, const VerifyReport& report) {
-  JsonWriter json(session.out);
+void render_json(JsonWriter& json, const VerifyReport& report) {
   json.begin_object();
   json.key("schema"), json.string("shardctl.verify/1");
+  json.key("source"), json.string(report.label);
   json.key("ok"), json.boolean(report.ok());
   json.key("findings"), json.begin_array();
   for (const Finding& finding : report.findings) {

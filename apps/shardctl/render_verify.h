@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/session.h"
 #include "libshard/verify/verify.h"
 
@@ -24,6 +25,6 @@ struct VerifyReport {
 
 /// One line a finding, the worst first, and a verdict.
 void render_text(const Session& session, const VerifyReport& report);
-void render_json(const Session& session, const VerifyReport& report);
+void render_json(JsonWriter& json, const VerifyReport& report);
 
 }  // namespace shard::app

@@ -11,9 +11,11 @@
 
 #include "apps/shardctl/json_parts.h"
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/log.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/text_sink.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
@@ -44,14 +46,17 @@ void print_lines(const Session& session, const Error& error, const std::string& 
   } else if (why.empty() && !error.found().empty() && message.find(error.found()) == std::string::npos) {
     why = "found " + error.found();
   }
+  std::string logged = where + message;
   const auto line = [&](std::string_view code, std::string_view what, const std::string& text) {
     if (text.empty()) return;
+    logged += fmt::format("; {}{}", what, text);
     sink.spaces(2);
     sink.painted(code, what, colour);
     sink.line(text);
   };
   line("1", "why:", why.empty() ? "" : "  " + why);
   line("36", "hint:", hint.empty() ? "" : " " + hint);
+  log_to_file(session, LogLevel::kError, logged);
 }
 
 /// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
@@ -149,6 +154,13 @@ int exit_code_for(ErrorCode code) {
       break;
   }
   return kExitInternal;
+}
+
+Error of_destination(Error error, const std::string& destination) {
+  const std::string& path = error.file();
+  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
+  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
+  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 
 int report(Session& session, const Options& options, const std::exception_ptr& failure) {

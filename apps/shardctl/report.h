@@ -15,6 +15,9 @@ inline constexpr int kExitInternal = 70;
 /// The exit code of cli.md for an error.
 int exit_code_for(ErrorCode code);
 
+/// The same error with the path that the file will have, not that in the staged output.
+Error of_destination(Error error, const std::string& destination);
+
 /// Reports `failure` (any exception) and returns the exit code.
 int report(Session& session, const Options& options, const std::exception_ptr& failure);
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
+#include "apps/shardctl/log.h"
 #include "apps/shardctl/text_sink.h"
 #include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
@@ -13,6 +15,13 @@ namespace shard::app {
 namespace {
 
 constexpr std::size_t kWarningsShown = 16;
+
+void say(const Session& session, const std::string& text) {
+  if (session.common.quiet) return;
+  TextSink sink(session.err);
+  sink.add("shardctl: ");
+  sink.line(clipped(text));
+}
 
 }  // namespace
 
@@ -47,18 +56,21 @@ bool colours_errors(const Session& session) {
 }
 
 void note(const Session& session, const std::string& text) {
-  if (session.common.quiet) return;
-  TextSink sink(session.err);
-  sink.add("shardctl: ");
-  sink.line(clipped(text));
+  log_to_file(session, LogLevel::kInfo, text);
+  say(session, text);
 }
 
-void warn(const Session& session, const std::string& text) { note(session, "warning: " + text); }
+void warn(const Session& session, const std::string& text) {
+  log_to_file(session, LogLevel::kWarning, text);
+  say(session, "warning: " + text);
+}
 
 void warn_all(const Session& session, const std::vector<std::string>& texts) {
   const std::size_t shown = texts.size() <= kWarningsShown ? texts.size() : kWarningsShown - 1;
   for (std::size_t i = 0; i < shown; ++i) warn(session, texts[i]);
-  if (shown < texts.size()) warn(session, fmt::format("and {} more warnings; --json lists all", texts.size() - shown));
+  if (shown == texts.size()) return;
+  for (const std::string& text : std::span(texts).subspan(shown)) log_to_file(session, LogLevel::kWarning, text);
+  say(session, fmt::format("warning: and {} more warnings; --json lists all", texts.size() - shown));
 }
 
 }  // namespace shard::app

@@ -68,7 +68,7 @@ std::int64_t reading_memory_bytes(const Session& session);
 /// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
 bool colours_errors(const Session& session);
 
-/// A line on stderr that begins with "shardctl: "; not with --quiet.
+/// A line on stderr that begins with "shardctl: "; not with --quiet. In --log-file in any case, as are warnings.
 void note(const Session& session, const std::string& text);
 /// "shardctl: warning: ..." on stderr; not with --quiet.
 void warn(const Session& session, const std::string& text);

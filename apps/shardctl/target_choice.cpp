@@ -44,7 +44,7 @@ std::string formats_that(const Fits& fits) {
 }
 
 std::string formats_with(bool FormatTraits::*trait) {
-  return formats_that([trait](const Format& format) { return format.traits.*trait; });
+  return formats_that([trait](const Format& format) { return format.traits.*trait && format.remake == nullptr; });
 }
 
 const Format* default_format(const Options& options) {
@@ -61,10 +61,9 @@ const Format* default_format(const Options& options) {
 /// What the library would refuse later too: here before the source is opened, and naming the formats that can.
 void check_form(const TargetOptions& options, const Format& format) {
   const LayoutOptions& layout = options.layout;
-  if (format.make_writer == nullptr) {
+  if (!format.is_written()) {
     throw Error(ErrorCode::kUnsupported, fmt::format("this build cannot write {}, only read it", format.traits.name))
-        .hint(fmt::format("write one of {}",
-                          formats_that([](const Format& each) { return each.make_writer != nullptr; })));
+        .hint(fmt::format("write one of {}", formats_that([](const Format& each) { return each.is_written(); })));
   }
   if (options.rank_files && format.traits.name != kTorchRanks) {
     throw usage(fmt::format("--as is for {}, but the format to write is {}", kTorchRanks, format.traits.name))

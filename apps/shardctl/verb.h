@@ -35,6 +35,7 @@ struct TargetDefaults {
   bool keeps_format = false;            ///< The source's format.
   bool keeps_layout = false;            ///< The source's layout, where the format can hold pieces.
   bool needs_layout = false;            ///< A layout must be given.
+  bool remakes = false;                 ///< Formats that take all of one source as it is (Format::remake) too.
 };
 
 struct Verb {

@@ -37,10 +37,12 @@ const std::array<Verb, 16> kVerbs{{
          "for each stored chunk. On a terminal, layers that are alike share one line, with a range of numbers\n"
          "in the name and their count; --all lists each. S(0) is a cut along dimension 0 into pieces of\n"
          "torch.chunk's sizes and R a replica, as in DTensor. --json prints one document shardctl.inspect/1,\n"
-         "which also gives the offset of each chunk in its file.",
+         "which also gives the offset of each chunk in its file; --html FILE writes it as a page with a drawing of\n"
+         "where each tensor is cut.",
      .examples = "  shardctl inspect model.safetensors\n"
                  "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
-                 "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n",
+                 "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"
+                 "  shardctl inspect checkpoint/ --html checkpoint.html\n",
      .success = kDone,
      .uses = kReads,
      .add_options = add_inspect,
@@ -58,7 +60,7 @@ const std::array<Verb, 16> kVerbs{{
          "  shardctl split model.safetensors -o folder --max-shard-size 2GB\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.format = "safetensors", .format_of_pieces = "dcp"},
+     .target = {.format = "safetensors", .format_of_pieces = "dcp", .remakes = true},
      .check = check_copy,
      .run = run_copy},
     {.name = "gather",
@@ -84,7 +86,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl reshard ckpt -o ckpt-like --like other-ckpt\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.keeps_format = true, .needs_layout = true},
+     .target = {.keeps_format = true, .needs_layout = true, .remakes = true},
      .check = check_copy,
      .run = run_copy},
     {.name = "convert",
@@ -96,16 +98,18 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl convert model.safetensors -o half.safetensors --cast '**=bfloat16'\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.keeps_layout = true},
+     .target = {.keeps_layout = true, .remakes = true},
      .check = check_copy,
      .run = run_copy},
     {.name = "export",
      .usage = "export SRC... -o DST [options]",
      .summary = "write a folder that transformers, vLLM and llama.cpp's converter load",
      .details =
-         "Finds the model's checkpoint in what a trainer left (checkpoint-N, global_step_N, step-N, the folder of a run)\n"
+         "Finds the model's checkpoint in what a trainer left (checkpoint-N, global_step_N, step-N, the folder of a "
+         "run)\n"
          "and says which it took. Keeps the model's tensors only, and takes away what wrappers add to names (module.,\n"
-         "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., _forward_module., a doubled model.). Stores a\n"
+         "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., _forward_module., a doubled model.). Stores "
+         "a\n"
          "tied head once. Copies config, tokenizer, chat templates and *.py from --hf-ref, else from the folder\n"
          "huggingface or the files beside SRC; names and shapes must be those of the weights there, if there are any.\n"
          "With --dry-run it prints what it found, what it renames and which files it writes.",
@@ -144,7 +148,8 @@ const std::array<Verb, 16> kVerbs{{
          "tensors, replicas byte for byte, facts about ranks, missing and extra files. Where a manifest lies in the\n"
          "folder (shardctl.manifest.json) or beside the file (DST.manifest.json), or --against names one, each block\n"
          "of 4 MiB is compared with it. Prints one line for each finding, the worst first, and a verdict. Warnings\n"
-         "do not count. --json prints one document shardctl.verify/1, which also lists the Python names in pickles.",
+         "do not count. --json prints one document shardctl.verify/1, which also lists the Python names in pickles;\n"
+         "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
                  "  shardctl verify copy.pt --against original.pt.manifest.json\n",
@@ -160,7 +165,7 @@ const std::array<Verb, 16> kVerbs{{
          "A and B may have any formats and layouts. They are equal if names, dtypes, shapes, values and objects\n"
          "are. Values are compared as numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given.\n"
          "With several tolerances an element is equal if any of them accepts it. max_abs, max_rel and max_ulp\n"
-         "are taken over the elements that differ.",
+         "are taken over the elements that differ. --html FILE writes a page with histograms of the differences.",
      .examples = "  shardctl diff model.safetensors ckpt\n"
                  "  shardctl diff before.pt after.pt --rtol 1e-5 --atol 1e-8\n"
                  "  shardctl diff a b --json | jq -r '.values[].name'\n",

@@ -7,7 +7,11 @@
 #include <zlib.h>
 
 #include <CLI/Version.hpp>
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/detail/abi_macros.hpp>
+
+#include "formats/plugins.h"
 
 namespace shard::app {
 
@@ -24,7 +28,7 @@ std::string compiler() {
 
 std::vector<std::pair<std::string, std::string>> library_versions() {
   const unsigned xxhash = XXH_versionNumber();
-  return {
+  std::vector<std::pair<std::string, std::string>> versions{
       {"cli11", CLI11_VERSION},
       {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
       {"nlohmann_json",
@@ -34,6 +38,9 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
       {"xxhash", fmt::format("{}.{}.{}", xxhash / 10000, xxhash / 100 % 100, xxhash % 100)},
       {"zlib", zlibVersion()},
   };
+  std::ranges::move(plugin_library_versions(), std::back_inserter(versions));
+  std::ranges::sort(versions);
+  return versions;
 }
 
 }  // namespace shard::app

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -19,12 +20,12 @@ class FlatLayout {
   FlatLayout(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks)
       : catalog_(catalog), groups_(groups), ranks_(ranks) {}
 
-  std::vector<FlatParam> make() {
+  FlatParams make() {
     check_counts();
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       ranks_.front().is_parted() ? lay_parts() : lay_slices();
     }
-    return std::move(params_);
+    return std::move(laid_);
   }
 
  private:
@@ -47,11 +48,12 @@ class FlatLayout {
 
   void add(const ParamShape& param, std::vector<FlatRun> runs) {
     catalog_.arena->charge(Charge::kShards, static_cast<std::int64_t>(runs.size()));
-    params_.push_back({param.name, param.shape, group_, std::move(runs)});
+    laid_.params.push_back({param.name, param.shape, group_, std::move(runs)});
   }
 
   void lay_slices() {
-    const SlicedGroup sliced = find_slices();
+    const auto [sliced, alignment] = find_slices();
+    laid_.alignments.push_back(alignment);
     for (const OptimizerStates& rank : ranks_) {
       for (const FlatState& state : rank.states) {
         if (state.groups[group_]) check_length(rank, state.name, *state.groups[group_], sliced);
@@ -65,19 +67,20 @@ class FlatLayout {
     }
   }
 
-  /// The alignment that the masters' lengths fit.
-  SlicedGroup find_slices() const {
+  /// The slices that the masters' lengths fit, and their alignment.
+  std::pair<SlicedGroup, std::int64_t> find_slices() const {
     const std::int64_t all = elements();
     std::optional<SlicedGroup> usual;
     for (const std::int64_t alignment : kAlignments) {
       const auto sliced = SlicedGroup::of(all, std::ssize(ranks_), alignment);
       if (!sliced)
         throw Error(ErrorCode::kCorruption, "the sizes of the parameters overflow").of_kind(FindingKind::kBadPickle);
-      if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, *sliced); })) return *sliced;
+      if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, *sliced); }))
+        return {*sliced, alignment};
       if (!usual) usual = sliced;
     }
     for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], *usual);
-    return *usual;  // Not reached: one of them did not fit.
+    return {*usual, kAlignments.front()};  // Not reached: one of them did not fit.
   }
 
   bool fits(const OptimizerStates& rank, const SlicedGroup& sliced) const {
@@ -131,13 +134,12 @@ class FlatLayout {
   const std::vector<ParamGroup>& groups_;
   const std::vector<OptimizerStates>& ranks_;
   std::size_t group_ = 0;
-  std::vector<FlatParam> params_;
+  FlatParams laid_;
 };
 
 }  // namespace
 
-std::vector<FlatParam> lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups,
-                               const std::vector<OptimizerStates>& ranks) {
+FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks) {
   return FlatLayout(catalog, groups, ranks).make();
 }
 

@@ -2,6 +2,7 @@
 /// Where every parameter lies in the flat buffers of a save's ranks, checked against the buffers' lengths.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,11 @@ struct FlatParam {
   std::vector<FlatRun> runs;  ///< By rank, which is an index of the save's optimizer states.
 };
 
+struct FlatParams {
+  std::vector<FlatParam> params;         ///< In order.
+  std::vector<std::int64_t> alignments;  ///< Of each group, see SlicedGroup; none in stage 3.
+};
+
 /// The parameters of `groups`, in order.
 ///
 /// Stages 1 and 2 cut each group into equal slices, of which the last ones' padding is saved or left out; slices were
@@ -29,7 +35,6 @@ struct FlatParam {
 /// sizes
 ///   overflow.
 /// \throws Error kUnsupported  buffers that are empty since their elements were offloaded.
-std::vector<FlatParam> lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups,
-                               const std::vector<OptimizerStates>& ranks);
+FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks);
 
 }  // namespace shard::deepspeed

@@ -1,5 +1,6 @@
 /// \file
-/// The deepspeed format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
+/// The entries of deepspeed and deepspeed-universal in the registry. Bytes, limits and refusals: README.md beside this
+/// file.
 #pragma once
 
 #include "formats/format.h"
@@ -7,5 +8,6 @@
 namespace shard {
 
 extern const Format kDeepSpeedFormat;
+extern const Format kDeepSpeedUniversalFormat;
 
 }  // namespace shard

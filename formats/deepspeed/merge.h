@@ -1,18 +1,15 @@
 /// \file
-/// From the states of all ranks to the tensors and objects of one catalog.
+/// From the states of all ranks to the tensors and objects of one catalog. Inside formats/deepspeed only.
 #pragma once
 
-#include <vector>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "formats/deepspeed/states.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::deepspeed {
-
-/// What the files of one save say, by data-parallel rank. \pre each rank is there once
-struct Save {
-  std::vector<ModelStates> models;          ///< One, or with stage 3 one of each rank.
-  std::vector<OptimizerStates> optimizers;  ///< None: nothing is spread over ranks.
-};
 
 /// Fills `catalog` with parameters under their names, buffers and frozen parameters as the module holds them, shared
 /// ones under each name, states as optimizer.state.NAME.STATE, and objects: what the model states hold besides, and
@@ -21,6 +18,20 @@ struct Save {
 /// `from_module`: parameters are the module's copies instead of the masters.
 /// \throws Error kCorruption   contradictions: names in two places, lengths (see lay_out), elements in no file, files
 ///   of different saves; kUnsupported  copies that the module of stage 3 does not have.
-void merge(Catalog& catalog, torch_save::SavedFiles& files, const Save& save, bool from_module);
+/// `saves` are those of the model-parallel ranks, in order; of several, tensors are joined (see join.h) and objects are
+/// rank 0's.
+void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module);
+
+/// What the catalog calls a state of a parameter; without a name of the state the parameter itself.
+std::string name_of_state(std::string_view param, std::string_view state);
+
+/// Parameters, states and frozen parts by their names in the catalog: kTensor values under the catalog's root, whose
+/// numbers are right once the catalog is validated.
+using FlatTensors = HashMap<std::string_view, const Value*>;
+
+/// Fills `catalog` with all that the save's files hold, for who writes them again: what ranks have parts of, under the
+/// names that `merge` gives it, and all of the trees of the model's states and of rank 0's optimizer, of which tensors
+/// are kTensor values then. \throws Error  as merge.
+FlatTensors merge_whole(Catalog& catalog, torch_save::SavedFiles& files, const Save& save);
 
 }  // namespace shard::deepspeed

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "formats/parts/pickle/equal.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -9,14 +11,6 @@
 namespace shard::deepspeed {
 
 namespace {
-
-/// The name that the file of data-parallel rank `rank` has beside `other`.
-std::string name_beside(const StateFile& other, std::int64_t rank) {
-  constexpr std::string_view kMark = "zero_pp_rank_";
-  const std::size_t begin = other.name.find(kMark) + kMark.size();
-  const std::size_t end = other.name.find('_', begin);
-  return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));
-}
 
 Error missing(const TagFolder& folder, const StateFile& other, std::int64_t rank) {
   Error error(ErrorCode::kNotFound, fmt::format("the file of rank {} is missing", rank));
@@ -41,6 +35,10 @@ void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Sav
   for (const OptimizerStates& rank : save.optimizers) {
     if (rank.data_ranks != first.data_ranks) throw other_world(catalog, rank.file, first.data_ranks, rank.data_ranks);
     if (rank.stage != first.stage) throw mixed(catalog, rank.file, "their ZeRO stages differ");
+    for (const FlatState& state : rank.states) {
+      if (std::ranges::find(first.states, state.name, &FlatState::name) != first.states.end()) continue;
+      throw mixed(catalog, rank.file, fmt::format("it has the state '{}', which rank 0 has not", state.name));
+    }
     for (const auto& [group, step] : rank.steps.entries()) {
       Value* const* const other = first.steps.find(group);
       if (other != nullptr && !equality.is_equal(**other, *step)) {
@@ -80,10 +78,6 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
 void check_names(const TagFolder& folder, const std::vector<StateFile>& files) {
   std::int64_t next = 0;
   for (const StateFile& file : files) {
-    if (file.model_rank != 0) {
-      throw Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
-          .in_file(join_path(folder.path, file.name));
-    }
     if (file.data_rank < next) {
       throw Error(ErrorCode::kCorruption, fmt::format("there are two files of rank {}", file.data_rank))
           .in_file(join_path(folder.path, file.name))
@@ -112,6 +106,30 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
     throw other_world(catalog, model.file, *ranks_expected, ranks);
   }
   return ranks;
+}
+
+void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
+  const ModelStates& first = saves.front().models.front();
+  const Value* const count = find_key(*first.root, "mp_world_size");
+  if (count != nullptr && count->kind == ValueKind::kInt && count->number > std::ssize(saves)) {
+    throw Error(ErrorCode::kNotFound, fmt::format("the files of model-parallel rank {} are missing", saves.size()))
+        .in_file(folder.path)
+        .of_kind(FindingKind::kMissingFile)
+        .expected(count->number)
+        .found(std::ssize(saves));
+  }
+  const Value* const step = find_key(*first.root, "global_steps");
+  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  for (const Save& save : saves) {
+    const ModelStates& model = save.models.front();
+    if (save.optimizers.size() != saves.front().optimizers.size()) {
+      throw other_world(catalog, model.file, std::ssize(saves.front().optimizers), std::ssize(save.optimizers));
+    }
+    const Value* const other = find_key(*model.root, "global_steps");
+    if (step != nullptr && other != nullptr && !equality.is_equal(*step, *other)) {
+      throw mixed(catalog, model.file, "their steps differ");
+    }
+  }
 }
 
 }  // namespace shard::deepspeed

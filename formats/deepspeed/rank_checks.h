@@ -15,8 +15,12 @@ namespace shard::deepspeed {
 /// Checks by their names that `files` are those of ranks 0, 1, ..., each once.
 /// \throws Error kNotFound     a rank before the last is missing (kind missing_file), naming its file.
 /// \throws Error kCorruption   two files of a rank (kind extra_file).
-/// \throws Error kUnsupported  several model-parallel ranks.
+/// \pre they are of one model-parallel rank
 void check_names(const TagFolder& folder, const std::vector<StateFile>& files);
+
+/// Checks that the saves of model-parallel ranks are one save: all of them, of one step and number of data-parallel
+/// ranks. \throws Error kNotFound, kCorruption
+void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves);
 
 /// Checks what the files say of one another: number of ranks, stage, steps. \pre names were checked
 /// \returns the number of data-parallel ranks; 0 where nothing says it.

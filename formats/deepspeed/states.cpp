@@ -1,95 +1,13 @@
 #include "formats/deepspeed/states.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <span>
 
+#include "formats/deepspeed/state_values.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/torch/saved_file.h"
-#include "libshard/core/checked.h"
-#include "libshard/core/error.h"
-#include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
 
 namespace {
-
-using pickle::malformed;
-
-/// The value under `key`; null where it is None or not there.
-Value* find_value(const Value& mapping, std::string_view key) {
-  Value* value = find_key(mapping, key);
-  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
-}
-
-Value& need_value(const Value& mapping, std::string_view key) {
-  Value* value = find_value(mapping, key);
-  if (value == nullptr) throw malformed(key, "it is not there");
-  return *value;
-}
-
-/// A copy of the mapping as a dict, without some keys.
-Value* without_keys(Arena& arena, const Value& mapping, std::span<const std::string_view> keys) {
-  std::vector<Value*> items;
-  const std::span<Value*> all = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-    if (all[i]->is_string() && std::ranges::find(keys, all[i]->text()) != keys.end()) continue;
-    items.insert(items.end(), {all[i], all[i + 1]});
-  }
-  return make_list(arena, ValueKind::kDict, items);
-}
-
-/// An integer, or an enum's, which is a call with one.
-std::int64_t integer(const Value& value, std::string_view what) {
-  const bool is_enum = value.kind == ValueKind::kCall && value.items().size() == 1;
-  return pickle::natural(is_enum ? *value.items().front() : value, what);
-}
-
-class TensorFinder {
- public:
-  explicit TensorFinder(Arena& arena) : arena_(arena), hidden_(arena) {}
-
-  /// Nothing for what is not a tensor.
-  std::optional<TensorView> find(const Value& value) {
-    const bool wrapped = torch_save::is_parameter(value, hidden_);
-    return torch_save::as_tensor(arena_, wrapped ? *value.items()[0] : value);
-  }
-  TensorView need(const Value& value, std::string_view what) {
-    const std::optional<TensorView> view = find(value);
-    if (!view) throw malformed(what, "it is not a tensor").found(type_name(value));
-    return *view;
-  }
-
- private:
-  Arena& arena_;
-  torch_save::HiddenTensors hidden_;
-};
-
-ParamGroup read_group(Arena& arena, const Value& value) {
-  ParamGroup group;
-  const std::span<Value*> items = pickle::mapping(value, "param_shapes");
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    arena.charge(Charge::kShards);
-    group.push_back({pickle::string(*items[i], "param_shapes"), pickle::dims(arena, *items[i + 1], "param_shapes")});
-  }
-  return group;
-}
-
-/// A list of groups, or before DeepSpeed 0.5.4 one group.
-std::optional<std::vector<ParamGroup>> read_groups(Arena& arena, const Value& root) {
-  const Value* const value = find_value(root, "param_shapes");
-  if (value == nullptr) return std::nullopt;
-  std::vector<ParamGroup> groups;
-  if (is_mapping(*value)) {
-    groups.push_back(read_group(arena, *value));
-    return groups;
-  }
-  for (const Value* group : pickle::sequence(*value, "param_shapes")) groups.push_back(read_group(arena, *group));
-  return groups;
-}
 
 template <class Mapped, class Read>
 HashMap<std::string_view, Mapped> read_names(const Value& root, std::string_view key, const Read& read) {
@@ -116,190 +34,22 @@ void read_module(Arena& arena, TensorFinder& tensors, const Value& module, Model
   if (!rest.empty()) states.module_rest = make_list(arena, ValueKind::kDict, rest);
 }
 
-/// ds_config["zero_optimization"]["stage"], where that is plain data.
-std::int64_t configured_stage(const Value& root) {
+/// What ds_config["zero_optimization"] says, where that is plain data.
+void read_configuration(const Value& root, ModelStates& states) {
   const Value* const config = find_value(root, "ds_config");
-  const Value* const zero = config == nullptr ? nullptr : find_value(*config, "zero_optimization");
-  if (config == nullptr || !is_mapping(*config)) return -1;
-  if (zero == nullptr) return 0;
+  if (config == nullptr || !is_mapping(*config)) return;
+  states.stage = 0;
+  const Value* const zero = find_value(*config, "zero_optimization");
+  if (zero == nullptr) return;
   const Value* const stage = find_value(*zero, "stage");
-  return stage != nullptr && stage->kind == ValueKind::kInt ? stage->number : 0;
-}
-
-/// The number that a 0-d tensor holds, which no rank has a part of; null for other tensors and dtypes.
-Value* number_of(Arena& arena, torch_save::SavedFiles& files, std::uint32_t file, const TensorView& view) {
-  if (!view.shape.empty()) return nullptr;
-  if (is_integer(view.dtype)) return make_int(arena, files.integers(file, view, 1).front());
-  if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) return nullptr;
-  const std::vector<std::byte> bytes = files.read_span(file, view, 1);
-  Value* const number = make_value(arena, ValueKind::kFloat);
-  float single = 0;
-  if (view.dtype == DType::kFloat64) {
-    std::memcpy(&number->real, bytes.data(), sizeof number->real);
-  } else {
-    std::memcpy(&single, bytes.data(), sizeof single);
-    number->real = single;
-  }
-  return number;
-}
-
-/// Reads what a rank's file says of its optimizer.
-class OptimizerReader {
- public:
-  OptimizerReader(Catalog& catalog, torch_save::SavedFiles& files, OptimizerStates& states)
-      : arena_(*catalog.arena), files_(files), tensors_(arena_), states_(states) {}
-
-  void read() {
-    const Value& zero = need_value(*states_.root, "optimizer_state_dict");
-    refuse_kinds(zero);
-    if (const Value* stage = find_value(zero, "zero_stage")) states_.stage = integer(*stage, "zero_stage");
-    if (states_.stage && (*states_.stage < 1 || *states_.stage > 3)) {
-      throw malformed("zero_stage", "it is not 1, 2 or 3").found(*states_.stage);
-    }
-    states_.data_ranks = partition_count(need_value(zero, "partition_count"));
-    const std::string_view masters = states_.is_parted() ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
-    for (const Value* group : pickle::sequence(need_value(zero, masters), masters)) {
-      states_.masters.push_back(flat(*group, masters));
-    }
-    read_mapped_names(zero);
-    states_.groups = read_groups(arena_, *states_.root);
-    read_rest(zero);
-  }
-
- private:
-  static constexpr std::array<std::string_view, 10> kSpread{"zero_stage",
-                                                            "partition_count",
-                                                            "fp32_flat_groups",
-                                                            "single_partition_of_fp32_groups",
-                                                            "group_paddings",
-                                                            "param_slice_mappings",
-                                                            "base_optimizer_state",
-                                                            "optimizer_state_dict",
-                                                            "ds_zero_partition_groups",
-                                                            "param_shapes"};
-
-  static void refuse_kinds(const Value& zero) {
-    for (const std::string_view key : {"local_sub_partitions_of_fp32_groups", "ds_zero_partition_groups"}) {
-      if (find_value(zero, key) == nullptr) continue;
-      throw Error(ErrorCode::kUnsupported, fmt::format("cannot read an optimizer whose parts are listed as '{}'", key));
-    }
-  }
-
-  /// With experts one number for each group, of which theirs are smaller.
-  static std::int64_t partition_count(const Value& value) {
-    if (value.kind == ValueKind::kInt) return pickle::natural(value, "partition_count");
-    const std::vector<std::int64_t> counts = pickle::naturals(value, "partition_count");
-    if (counts.empty()) throw malformed("partition_count", "it is empty");
-    if (std::ranges::min(counts) != std::ranges::max(counts)) {
-      throw Error(ErrorCode::kUnsupported, "cannot read an optimizer whose groups are spread over different ranks")
-          .because("experts have fewer ranks than the rest of their model");
-    }
-    return counts.front();
-  }
-
-  TensorView flat(const Value& value, std::string_view what) {
-    const TensorView view = tensors_.need(value, what);
-    if (view.shape.size() != 1 || (view.shape[0] > 1 && view.strides[0] != 1)) {
-      throw malformed(what, "it is not one row of elements");
-    }
-    return view;
-  }
-
-  void read_mapped_names(const Value& zero) {
-    const Value* const mappings = find_value(zero, "param_slice_mappings");
-    if (mappings == nullptr) return;
-    for (const Value* group : pickle::sequence(*mappings, "param_slice_mappings")) {
-      std::vector<std::string_view>& names = states_.mapped_names.emplace_back();
-      const std::span<Value*> items = pickle::mapping(*group, "param_slice_mappings");
-      for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-        names.push_back(pickle::string(*items[i], "param_slice_mappings"));
-      }
-    }
-  }
-
-  /// The states of group number `group`: flat tensors are spread over ranks, the rest stays.
-  Value* read_group(const Value& value, std::size_t group) {
-    std::vector<Value*> rest;
-    const std::span<Value*> items = pickle::mapping(value, "state");
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::string_view name = pickle::string(*items[i], "state");
-      const std::optional<TensorView> view = tensors_.find(*items[i + 1]);
-      Value* const number = view ? number_of(arena_, files_, states_.file, *view) : nullptr;
-      if (view && number == nullptr) {
-        add_state(name, group, flat(*items[i + 1], name));
-      } else {
-        rest.insert(rest.end(), {items[i], number != nullptr ? number : items[i + 1]});
-      }
-    }
-    Value* const dict = make_list(arena_, ValueKind::kDict, rest);
-    states_.steps[static_cast<std::int64_t>(group)] = dict;
-    return dict;
-  }
-
-  void add_state(std::string_view name, std::size_t group, const TensorView& view) {
-    auto state = std::ranges::find(states_.states, name, &FlatState::name);
-    if (state == states_.states.end()) {
-      if (states_.states.size() == kMaxStates) throw malformed("state", "it holds too many kinds of tensors");
-      state = states_.states.insert(state, FlatState{name, {}});
-    }
-    if (group >= states_.masters.size()) throw malformed("state", "it is of a group that does not exist").found(group);
-    state->groups.resize(states_.masters.size());
-    state->groups[group] = view;
-  }
-
-  /// torch's form, {"state": {group: ...}, "param_groups": ...}, or before DeepSpeed 0.5.10 a list of the groups'.
-  Value* read_base(const Value& base) {
-    std::vector<Value*> groups;
-    if (!is_mapping(base)) {
-      const std::span<Value* const> items = pickle::sequence(base, "base_optimizer_state");
-      for (std::size_t i = 0; i < items.size(); ++i) {
-        groups.insert(groups.end(), {make_int(arena_, static_cast<std::int64_t>(i)), read_group(*items[i], i)});
-      }
-      return of_states(groups, {});
-    }
-    const Value* const state = find_value(base, "state");
-    const std::span<Value*> items = state == nullptr ? std::span<Value*>() : pickle::mapping(*state, "state");
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::int64_t group = pickle::natural(*items[i], "state");
-      groups.insert(groups.end(), {items[i], read_group(*items[i + 1], static_cast<std::size_t>(group))});
-    }
-    constexpr std::array<std::string_view, 1> kState{"state"};
-    return of_states(groups, mapping_items(*without_keys(arena_, base, kState)));
-  }
-
-  Value* of_states(std::span<Value* const> groups, std::span<Value* const> others) {
-    std::vector<Value*> items{make_string(arena_, "state"), make_list(arena_, ValueKind::kDict, groups)};
-    items.insert(items.end(), others.begin(), others.end());
-    return make_list(arena_, ValueKind::kDict, items);
-  }
-
-  void read_rest(const Value& zero) {
-    const std::string_view key = states_.is_parted() ? "optimizer_state_dict" : "base_optimizer_state";
-    std::vector<Value*> items;
-    std::ranges::copy(mapping_items(*without_keys(arena_, zero, kSpread)), std::back_inserter(items));
-    if (const Value* base = find_value(zero, key)) {
-      items.insert(items.end(), {make_string(arena_, key), read_base(*base)});
-    }
-    states_.rest = make_list(arena_, ValueKind::kDict, items);
-  }
-
-  static constexpr std::size_t kMaxStates = 16;
-
-  Arena& arena_;
-  torch_save::SavedFiles& files_;
-  TensorFinder tensors_;
-  OptimizerStates& states_;
-};
-
-/// Opens the file and calls `read` with its root, naming the file in what is thrown.
-template <class Read>
-void open_file(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file, const Read& read) {
-  Value* const root = files.add(file.name);
-  try {
-    if (!is_mapping(*root)) throw malformed("states", "they are not a dict").found(type_name(*root));
-    read(*root);
-  } catch (Error& error) {
-    throw error.in_file(catalog.files.back().path);
+  if (stage != nullptr && stage->kind == ValueKind::kInt) states.stage = stage->number;
+  const Value* const robin = find_value(*zero, "round_robin_gradients");
+  states.round_robin = robin != nullptr && robin->boolean();
+  const Value* const size = find_value(*zero, "sub_group_size");
+  if (size == nullptr) return;
+  if (size->kind == ValueKind::kInt) states.sub_group_size = size->number;
+  if (size->kind == ValueKind::kFloat && size->real >= 1 && size->real < 1e18) {
+    states.sub_group_size = static_cast<std::int64_t>(size->real);  // 1e9, as JSON files have it.
   }
 }
 
@@ -309,7 +59,7 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
   ModelStates states;
   states.file = static_cast<std::uint32_t>(catalog.files.size());
   states.ranks = file;
-  open_file(catalog, files, file, [&](Value& root) {
+  open_file(catalog, files, file.name, [&](Value& root) {
     Arena& arena = *catalog.arena;
     TensorFinder tensors(arena);
     states.root = &root;
@@ -331,18 +81,7 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
     if (const Value* ranks = find_value(root, "dp_world_size")) {
       states.data_ranks = pickle::natural(*ranks, "dp_world_size");
     }
-    states.stage = configured_stage(root);
-  });
-  return states;
-}
-
-OptimizerStates read_optimizer_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file) {
-  OptimizerStates states;
-  states.file = static_cast<std::uint32_t>(catalog.files.size());
-  states.ranks = file;
-  open_file(catalog, files, file, [&](Value& root) {
-    states.root = &root;
-    OptimizerReader(catalog, files, states).read();
+    read_configuration(root, states);
   });
   return states;
 }

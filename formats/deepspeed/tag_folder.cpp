@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kModel = "mp_rank_#_model_states.pt";
 constexpr std::string_view kShardedModel = "zero_pp_rank_#_mp_rank_#_model_states.pt";
 constexpr std::string_view kOptimizer = "zero_pp_rank_#_mp_rank_#_optim_states.pt";
+constexpr std::string_view kLatest = "latest";
 constexpr std::int64_t kMaxTagBytes = 4096;
 
 /// The numbers that stand for '#' in `pattern`; nothing where the name does not fit.
@@ -60,33 +61,6 @@ bool sort_in(const std::string& name, TagFolder& folder) {
   return true;
 }
 
-TagFolder sorted(const std::string& path, std::span<const std::string> names) {
-  TagFolder folder{path, {}, {}, {}};
-  for (const std::string& name : names) sort_in(name, folder);
-  const auto by_ranks = [](const StateFile& a, const StateFile& b) {
-    return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
-  };
-  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
-  return folder;
-}
-
-/// The folder that the file `latest` in `path` names; empty where there is none.
-std::string latest_folder(const SourceStore& store, const std::string& path) {
-  const std::string file_path = join_path(path, "latest");
-  if (store.status(file_path).kind != FileKind::kFile) return {};
-  const auto file = store.open(file_path);
-  if (file->size() > kMaxTagBytes) return {};
-  std::string tag(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(tag)));
-  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
-  if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
-      tag.find('\0') != std::string::npos) {
-    return {};
-  }
-  const std::string folder = join_path(path, tag);
-  return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
-}
-
 bool holds_states(std::span<const std::string> names) {
   return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
 }
@@ -113,6 +87,47 @@ void refuse_others(const std::string& path, std::span<const std::string> names) 
 
 }  // namespace
 
+TagFolder sort_state_files(const std::string& path, std::span<const std::string> names) {
+  TagFolder folder{path, {}, {}, {}};
+  for (const std::string& name : names) sort_in(name, folder);
+  const auto by_ranks = [](const StateFile& a, const StateFile& b) {
+    return std::tie(a.model_rank, a.data_rank, a.name) < std::tie(b.model_rank, b.data_rank, b.name);
+  };
+  for (auto* files : {&folder.models, &folder.sharded_models, &folder.optimizers}) std::ranges::sort(*files, by_ranks);
+  return folder;
+}
+
+std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
+  const std::string file_path = join_path(path, file_name);
+  if (store.status(file_path).kind != FileKind::kFile) return {};
+  const auto file = store.open(file_path);
+  if (file->size() > kMaxTagBytes) return {};
+  std::string tag(static_cast<std::size_t>(file->size()), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(tag)));
+  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
+  if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
+      tag.find('\0') != std::string::npos) {
+    return {};
+  }
+  const std::string folder = join_path(path, tag);
+  return store.status(folder).kind == FileKind::kFolder ? folder : std::string();
+}
+
+TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank) {
+  TagFolder part = folder;
+  for (auto* files : {&part.models, &part.sharded_models, &part.optimizers}) {
+    std::erase_if(*files, [&](const StateFile& file) { return file.model_rank != model_rank; });
+  }
+  return part;
+}
+
+std::string name_beside(const StateFile& other, std::int64_t rank) {
+  constexpr std::string_view kMark = "zero_pp_rank_";
+  const std::size_t begin = other.name.find(kMark) + kMark.size();
+  const std::size_t end = other.name.find('_', begin);
+  return fmt::format("{}{}{}", other.name.substr(0, begin), rank, other.name.substr(end));
+}
+
 bool is_state_file(std::string_view name) {
   TagFolder ignored;
   return sort_in(std::string(name), ignored);
@@ -121,7 +136,7 @@ bool is_state_file(std::string_view name) {
 bool is_tag_folder(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return false;
   if (holds_states(store.list(path))) return true;
-  const std::string latest = latest_folder(store, path);
+  const std::string latest = named_folder(store, path, kLatest);
   return !latest.empty() && holds_states(store.list(latest));
 }
 
@@ -133,7 +148,7 @@ TagFolder find_tag_folder(const Source& source) {
   }
   std::string folder = path;
   std::vector<std::string> names = store.list(path);
-  const std::string latest = holds_states(names) ? std::string() : latest_folder(store, path);
+  const std::string latest = holds_states(names) ? std::string() : named_folder(store, path, kLatest);
   if (!latest.empty()) {
     folder = latest;
     names = store.list(latest);
@@ -144,7 +159,7 @@ TagFolder find_tag_folder(const Source& source) {
         .of_kind(FindingKind::kMissingFile);
   }
   refuse_others(folder, names);
-  return sorted(folder, names);
+  return sort_state_files(folder, names);
 }
 
 }  // namespace shard::deepspeed

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,9 @@ struct StateFile {
   std::int64_t model_rank = 0;  ///< Tensor or pipeline parallel.
 };
 
+/// The name that the file of data-parallel rank `rank` has beside `other`. \pre its name counts data-parallel ranks
+std::string name_beside(const StateFile& other, std::int64_t rank);
+
 struct TagFolder {
   std::string path;
   std::vector<StateFile> models;          ///< mp_rank_M_model_states.pt, by model rank.
@@ -25,10 +29,18 @@ struct TagFolder {
   std::vector<StateFile> optimizers;      ///< [bf16_]zero_pp_rank_D_mp_rank_M_optim_states.pt, in the same order.
 };
 
+/// Its files of one model-parallel rank.
+TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank);
+
 /// True for a folder that holds such files, or whose file `latest` names one that does. Reads names alone.
 bool is_tag_folder(const SourceStore& store, const std::string& path);
 /// True for the name of a file of model or optimizer states.
 bool is_state_file(std::string_view name);
+
+/// The files of that kind among `names`, which lie in `path`.
+TagFolder sort_state_files(const std::string& path, std::span<const std::string> names);
+/// The folder in `path` that its text file `file` names; empty where there is none.
+std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file);
 
 /// The files of the folder, or of the one that its `latest` names.
 /// \throws Error kNotFound     neither holds such files.

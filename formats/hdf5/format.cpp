@@ -1,5 +1,8 @@
 #include "formats/hdf5/format.h"
 
+#include <fmt/format.h>
+
+#include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/reader.h"
 #include "formats/hdf5/writer.h"
 #include "formats/hdf5_source.h"
@@ -25,3 +28,14 @@ const Format kHdf5Format{
 
 /// The plug-in's entry; its name is kFormatPluginEntry.
 extern "C" void shard_formats_2(shard::AddFormat add) { add(shard::kHdf5Format); }
+
+/// kLibraryVersionEntry.
+extern "C" const char* shard_library_version() {
+  static const std::string kVersion = [] {
+    const auto lock = shard::hdf5::library_lock();
+    unsigned major = 0, minor = 0, release = 0;
+    shard::hdf5::checked(H5get_libversion(&major, &minor, &release));
+    return fmt::format("{}.{}.{}", major, minor, release);
+  }();
+  return kVersion.c_str();
+}

@@ -47,9 +47,13 @@ SharedLibrary::SharedLibrary(const std::string& path) : path_(path), why_(why_no
   why_ = why == nullptr ? "the library cannot be opened" : why;
 }
 
-void* SharedLibrary::entry(const char* name) const {
+void* SharedLibrary::find(const char* name) const {
   assert(is_open());
-  if (void* const address = dlsym(handle_, name); address != nullptr) return address;
+  return dlsym(handle_, name);
+}
+
+void* SharedLibrary::entry(const char* name) const {
+  if (void* const address = find(name); address != nullptr) return address;
   throw Error(ErrorCode::kUnsupported,
               fmt::format("{} belongs to a different version of shardctl", path_.substr(path_.rfind('/') + 1)))
       .in_file(path_);

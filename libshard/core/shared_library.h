@@ -26,7 +26,9 @@ class SharedLibrary {
   bool is_open() const { return handle_ != nullptr; }
   const std::string& why() const { return why_; }  ///< What the dynamic loader says where it cannot be opened.
 
-  /// The function or object of that name. \pre is_open()
+  /// The function or object of that name, or null. \pre is_open()
+  void* find(const char* name) const;
+  /// The same where it must be there. \pre is_open()
   /// \throws Error kUnsupported  the library lacks it, being of a different version.
   void* entry(const char* name) const;
 

@@ -29,9 +29,12 @@ struct Progress {
   std::atomic<std::int64_t> bytes_kept{0};    ///< Written by an earlier run, and read back.
   std::atomic<std::int64_t> bytes_sent{0};    ///< To other ranks.
   std::atomic<std::int64_t> others_bytes{0};  ///< What other ranks did so far, for progress.
+  std::atomic<bool> is_summed{false};         ///< The counters are those of all ranks (on the root, at the end).
 
-  /// What is in place so far, by this rank.
+  /// What is in place so far by the counters.
   std::int64_t done_bytes() const { return bytes_written + bytes_kept; }
+  /// What of it this rank did.
+  std::int64_t own_bytes() const { return done_bytes() - (is_summed ? others_bytes.load() : 0); }
 };
 
 struct ExecuteOptions {

@@ -142,13 +142,17 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
       .suggest(Remedy::kWriteAs, "vllm");
 }
 
+Catalog make_target_of(const CopyJob& job) {
+  if (job.make_own_target) return job.make_own_target();
+  if (job.to_map != nullptr) return make_mapped_target(*job.to_map, job.layout, job.traits);
+  return make_target(job.reader->catalog(), job.selection, job.layout, job.traits);
+}
+
 /// Frees the job's selection.
 PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
-  const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   prepared.memory_bytes = grid.max_memory_bytes;
-  prepared.target = job.to_map == nullptr ? make_target(source, job.selection, job.layout, job.traits)
-                                          : make_mapped_target(*job.to_map, job.layout, job.traits);
+  prepared.target = make_target_of(job);
   job.selection = {};
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);

@@ -44,6 +44,8 @@ struct CopyJob {
   const AppliedMap* to_map = nullptr;
   std::uint32_t first_padding = 0;  ///< See AppliedMap::plan_target.
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
+  /// Makes the target in place of selection, layout and traits. May be empty.
+  std::function<Catalog()> make_own_target{};
   LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;

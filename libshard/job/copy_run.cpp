@@ -267,10 +267,13 @@ void CopyRun::sum_progress() {
   std::vector<std::array<std::int64_t, counters.size()>> all(static_cast<std::size_t>(group_.size()));
   group_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
   if (!is_root()) return;
-  progress_.others_bytes = 0;
+  const std::int64_t own_bytes = progress_.done_bytes();
+  progress_.others_bytes = 0;  // What is drawn meanwhile is never more than the sum.
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     for (std::size_t i = 0; i < own.size(); ++i) *counters[i] += all[rank][i];
   }
+  progress_.is_summed = true;
+  progress_.others_bytes = progress_.done_bytes() - own_bytes;
 }
 
 void CopyRun::finish() {

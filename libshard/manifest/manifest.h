@@ -50,7 +50,7 @@ struct SourceFile {
 };
 
 struct Manifest {
-  std::string tool;  ///< "shardctl 0.1.0".
+  std::string tool;  ///< "shardctl 0.2.0".
   HashAlgorithm algorithm = HashAlgorithm::kXxh3_128;
   std::string format;
   std::optional<std::int64_t> world_size;

@@ -52,7 +52,11 @@ class Applying {
     for (std::uint32_t i = 0; i < given_.tensors.size(); ++i) {
       const SelectedTensor& tensor = given_.tensors[i];
       made_.entries_.push_back({tensor.name, source_.tensors[tensor.source].shape, tensor.dtype, tensor.source});
+      names_there_.insert(std::string(tensor.name));
+    }
+    for (std::uint32_t i = 0; i < given_.tensors.size(); ++i) {
       if (take(i)) continue;
+      const SelectedTensor& tensor = given_.tensors[i];
       map_.document().copies_unmatched ? copy(i) : unmatched.add(tensor.name);
     }
     if (unmatched.count() > 0) {
@@ -92,8 +96,11 @@ class Applying {
 
   /// Puts the tensor into the groups of its rules. \returns false where no rule matches
   bool take(std::uint32_t selected) {
-    const std::vector<NameMatch> matches = map_.match_logical(given_.tensors[selected].name);
+    const std::vector<NameMatch> matches = map_.match_logical(
+        given_.tensors[selected].name, [this](const std::string& name) { return names_there_.contains(name); });
     for (const NameMatch& match : matches) {
+      made_.entries_[selected].is_dropped = map_.rule(match.rule).drops;
+      if (made_.entries_[selected].is_dropped) break;
       use_.add(match.rule);
       auto [values, stack] = names_.values_of_logical(match);
       std::string key = fmt::format("{}", match.rule);
@@ -221,7 +228,7 @@ class Applying {
   }
 
   void add_padding(const LogicalGroup& group, const RankPart& part, std::uint32_t stored, DType dtype) {
-    if (map_.rule(group.rule).pad->fill != MapPad::Fill::kZero) {
+    if (map_.rule(group.rule).pad->fill == MapPad::Fill::kLastRow) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("cannot write padding of {}: only zeros", map_.rule(group.rule).where));
     }
@@ -263,6 +270,7 @@ class Applying {
   Arena& arena_;
   std::vector<LogicalGroup> groups_;
   HashMap<std::string, std::uint32_t> group_of_, stored_of_;
+  HashSet<std::string> names_there_;
 };
 
 AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map) {
@@ -315,6 +323,7 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
   std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
   for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
   for (const Entry& entry : entries_) {
+    if (entry.is_dropped) continue;
     Tensor tensor;
     tensor.name = entry.name;
     tensor.shape = entry.shape;

@@ -60,7 +60,7 @@ class AppliedMap {
     Dims shape;
     DType dtype{};
     std::uint32_t source = 0;  ///< In the source catalog; of paddings their number.
-    bool is_padding = false;
+    bool is_padding = false, is_dropped = false;
     std::vector<MapLink> links{};
   };
 

@@ -1,9 +1,11 @@
 #include "libshard/map/document.h"
 
 #include <fmt/ranges.h>
+#include <re2/re2.h>
 
 #include <set>
 
+#include "libshard/catalog/pattern_sets.h"
 #include "libshard/map/document_rules.h"
 #include "libshard/map/json_place.h"
 
@@ -35,32 +37,43 @@ Json parse_json(std::string_view text) {
   }
 }
 
-/// `from` names something of config.json or of the checkpoint's own arguments.
+/// `from` names something of config.json, of the checkpoint's own arguments or of its names.
 std::string read_from(const JsonPlace& place) {
   std::string from = place.text();
   if (from.starts_with("config.json#/") || from.starts_with("args.")) return from;
+  for (const std::string_view names : {"stored#", "logical#"}) {
+    if (!from.starts_with(names)) continue;
+    const RE2 pattern(from.substr(names.size()), quiet_patterns());
+    if (!pattern.ok()) throw place.not_a("a regular expression").because(pattern.error());
+    if (pattern.NumberOfCapturingGroups() > 1) throw place.not_a("a pattern with one group at most");
+    return from;
+  }
   throw JsonPlace::wrong(place.where() + " does not say where a number is")
-      .expected("config.json#/POINTER, args.NAME")
+      .expected("config.json#/POINTER, args.NAME, stored#PATTERN, logical#PATTERN")
       .found(from);
 }
 
 MapVariable read_variable(const std::string& name, const JsonPlace& place) {
   MapVariable variable{name};
   if (!place.json().is_object()) {
-    variable.value = Expression(place.integer());
+    variable.values.emplace_back(place.integer());
     return variable;
   }
-  place.check_keys({"from", "value"});
+  place.check_keys({"from", "value", "word"});
   if (const auto from = place.find("from")) {
     for (const JsonPlace& item : from->items_or_self()) variable.from.push_back(read_from(item));
   }
-  if (const auto value = place.find("value")) variable.value = value->expression();
+  if (const auto value = place.find("value")) {
+    for (const JsonPlace& item : value->items_or_self()) variable.values.push_back(item.expression());
+  }
+  if (const auto word = place.find("word")) variable.word = word->text();
   return variable;
 }
 
 MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDocument& document) {
-  place.check_keys({"count", "axis", "split", "counts", "table", "chunks", "offset"});
+  place.check_keys({"begin", "count", "axis", "split", "counts", "table", "chunks", "offset", "stacked"});
   MapIndex index{name};
+  if (const auto begin = place.find("begin")) index.begin = begin->expression();
   if (const auto count = place.find("count")) index.count = count->expression();
   if (const auto axis = place.find("axis")) index.axis = read_axis(*axis, document.mesh);
   if (const auto split = place.find("split")) index.split = read_split(*split);
@@ -68,7 +81,36 @@ MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDo
   if (const auto table = place.find("table")) throw table->absent();
   if (const auto chunks = place.find("chunks")) index.chunks = chunks->expression();
   if (const auto offset = place.find("offset")) index.offset = offset->expression();
+  if (const auto stacked = place.find("stacked")) index.stacked = read_conditions(*stacked, document);
+  if (index.begin && !index.count) throw JsonPlace::wrong(place.where() + " has begin without count");
   return index;
+}
+
+NameTemplate read_key_template(const std::string& where, const std::string& text) {
+  try {
+    NameTemplate names(text);
+    if (names.placeholders() == std::vector<std::string>{"key"}) return names;
+  } catch (const Error& error) {
+    throw JsonPlace::wrong(fmt::format("{}: {}", where, error.what())).because(error.why());
+  }
+  throw JsonPlace::wrong(where + " is not a name with the placeholder {key}").found(text);
+}
+
+MapState read_state(const JsonPlace& place) {
+  place.check_keys({"name", "key", "dtype", "inherit"});
+  MapState state{place.at("name").text(), {}, {}};
+  const JsonPlace key = place.at("key");
+  state.stored = read_key_template(key.where(), key.text());
+  state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
+  if (const auto dtype = place.find("dtype")) throw dtype->absent();
+  const auto inherit = place.find("inherit");
+  if (inherit && !inherit->boolean()) throw JsonPlace(inherit->json(), inherit->where() + " false").absent();
+  return state;
+}
+
+MapRefusal read_refusal(const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"when", "because"});
+  return {read_conditions(place.at("when"), document), place.at("because").text()};
 }
 
 void read_strict(const JsonPlace& place, MapDocument& document) {
@@ -86,10 +128,9 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// A folder of files by coordinates, states and flat buffers are read by formats of their own, not by this build's
-/// maps.
+/// A folder of files by coordinates and flat buffers are read by formats of their own, not by this build's maps.
 void refuse_absent(const JsonPlace& top) {
-  for (const char* key : {"files", "states", "flatten"}) {
+  for (const char* key : {"files", "flatten"}) {
     if (const auto found = top.find(key)) throw found->absent();
   }
 }
@@ -100,7 +141,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   const Json json = parse_json(text);
   const JsonPlace top(json, "the document");
   top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
-                  "flatten", "strict"});
+                  "refuse", "flatten", "strict"});
   const std::string schema = top.at("schema").text();
   if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
   refuse_absent(top);
@@ -120,6 +161,12 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
   for (const JsonPlace& place : top.at("rules").items()) document.rules.push_back(read_rule(place, document));
+  if (const auto states = top.find("states")) {
+    for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
+  }
+  if (const auto refuse = top.find("refuse")) {
+    for (const JsonPlace& place : refuse->items()) document.refusals.push_back(read_refusal(place, document));
+  }
   if (const auto strict = top.find("strict")) read_strict(*strict, document);
   return document;
 } catch (Error& error) {

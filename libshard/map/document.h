@@ -22,9 +22,15 @@ namespace shard {
 /// A named number or text, and where it comes from.
 struct MapVariable {
   std::string name;
-  std::vector<std::string> from{};    ///< "config.json#/POINTER" or "args.NAME", the first that is there counts.
-  std::optional<Expression> value{};  ///< Where nothing of `from` is there; may name earlier variables.
+  /// "config.json#/POINTER", "args.NAME", "stored#PATTERN" or "logical#PATTERN": the first that is there counts.
+  std::vector<std::string> from{};
+  /// Where nothing of `from` is there, the first that can be evaluated; they may name earlier variables.
+  std::vector<Expression> values{};
+  std::optional<std::string> word{};  ///< Where no expression can be.
 };
+
+/// A variable with the texts or numbers that it must have.
+using MapCondition = std::pair<std::string, std::vector<std::string>>;
 
 struct MapMeshAxis {
   std::string name;
@@ -55,7 +61,11 @@ struct MapConcat {
 };
 
 struct MapPad {
-  enum class Fill : std::uint8_t { kZero, kLastRow };
+  enum class Fill : std::uint8_t {
+    kZero,
+    kLastRow,
+    kKeep,  ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
+  };
 
   int dim = 0;
   Expression to{};  ///< May name `n`, the true size.
@@ -72,7 +82,7 @@ struct MapPermute {
 
 struct MapStack {
   std::string index;
-  int dim = 0;  ///< Of the stored tensor.
+  int dim = 0;  ///< Of the stored tensor, without those of indices that are stacked by themselves.
 };
 
 /// Which coordinates of an axis hold a tensor.
@@ -88,29 +98,47 @@ struct MapRule {
   std::string where;                  ///< "rule 'qkv'", for messages.
   std::vector<NameTemplate> logical;  ///< Segments.
   NameTemplate stored;
-  std::string match{};                ///< A pattern of names that stay as they are; empty: templates.
-  std::optional<MapConcat> concat{};  ///< Set where there are several segments.
+  std::vector<NameTemplate> others{};    ///< Stored names that are undone alike; with stored's placeholders in order.
+  std::optional<NameTemplate> beside{};  ///< A logical name without which there the rule makes nothing.
+  std::string match{};                   ///< A pattern of names that stay as they are; empty: templates.
+  bool drops = false;                    ///< What `match` names is left out.
+  std::optional<MapConcat> concat{};     ///< Set where there are several segments.
   std::vector<MapCut> shard{};
   std::optional<MapPad> pad{};
   std::vector<MapOn> on{};
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One a segment.
   ReduceRule reduce = ReduceRule::kEqual;
-  bool is_alias = false;  ///< Its stored tensor repeats what another rule stores.
-  bool optional = false;  ///< May match nothing.
-  /// Variables with the texts or numbers that they must have for the rule to count.
-  std::vector<std::pair<std::string, std::vector<std::string>>> when{};
+  bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
+  bool optional = false;             ///< May match nothing.
+  std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
 };
 
 /// How the numbers of an index lie on an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
 struct MapIndex {
   std::string name;
+  std::optional<Expression> begin{};  ///< Set: names with numbers outside [begin, begin + count) are not of the rule.
   std::optional<Expression> count{};
   std::optional<std::size_t> axis{};
   CutRule split = CutRule::kEven;
   std::vector<Expression> counts{};  ///< By coordinate, in place of `split`.
   Expression chunks{1};              ///< Virtual pipeline stages.
   Expression offset{0};              ///< What `_local` numbers begin with.
+  /// Where this holds, the index is the first dimension of what is stored under names with its placeholder, and its
+  /// placeholder no part of them.
+  std::optional<std::vector<MapCondition>> stacked{};
+};
+
+/// Tensors beside each of the model's, which are stored as it is: moments of an optimizer.
+struct MapState {
+  std::string name;
+  NameTemplate logical, stored;  ///< With the placeholder {key}: the tensor's name.
+};
+
+/// What the map would get wrong.
+struct MapRefusal {
+  std::vector<MapCondition> when;
+  std::string because;
 };
 
 struct MapDocument {
@@ -120,6 +148,8 @@ struct MapDocument {
   std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
   std::vector<MapIndex> index;
   std::vector<MapRule> rules;
+  std::vector<MapState> states;
+  std::vector<MapRefusal> refusals;
   bool copies_unmatched = false;  ///< Names that no rule matches stay as they are; else they are an error.
   bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
 };

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <re2/re2.h>
 
+#include <array>
+
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/box.h"
 
@@ -71,8 +73,7 @@ MapPad read_pad(const JsonPlace& place) {
   pad.to = place.at("to").expression();
   if (const auto fill = place.find("fill")) {
     const std::size_t word = fill->word({"zero", "last_row", "keep"});
-    if (word == 2) throw JsonPlace(fill->json(), fill->where() + " \"keep\"").absent();
-    pad.fill = word == 1 ? MapPad::Fill::kLastRow : MapPad::Fill::kZero;
+    pad.fill = std::array{MapPad::Fill::kZero, MapPad::Fill::kLastRow, MapPad::Fill::kKeep}[word];
   }
   if (const auto size = place.find("true")) pad.true_size = size->expression();
   return pad;
@@ -110,31 +111,39 @@ std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis
   return all;
 }
 
-void read_when(const JsonPlace& place, const MapDocument& document, MapRule& rule) {
-  for (const auto& [name, values] : place.members()) {
-    if (std::ranges::find(document.vars, name, &MapVariable::name) == document.vars.end()) {
-      throw JsonPlace::wrong(fmt::format("{} names '{}', which vars lacks", place.where(), name));
-    }
-    std::vector<std::string> texts;
-    for (const JsonPlace& value : values.items_or_self()) {
-      texts.push_back(value.json().is_string() ? value.text() : std::to_string(value.integer()));
-    }
-    rule.when.emplace_back(name, std::move(texts));
+bool is_variable(const MapDocument& document, const std::string& name) {
+  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
+}
+
+/// The stored name, or a list of it and others that are undone alike.
+void read_stored(const JsonPlace& place, MapRule& rule) {
+  for (const JsonPlace& item : place.items_or_self()) rule.others.push_back(read_template(item));
+  if (rule.others.empty()) throw place.not_a("a name or a list of names");
+  rule.stored = rule.others.front();
+  rule.others.erase(rule.others.begin());
+  for (const NameTemplate& other : rule.others) {
+    if (other.placeholders() == rule.stored.placeholders()) continue;
+    throw JsonPlace::wrong(
+        fmt::format("{}: '{}' and '{}' have other placeholders", place.where(), rule.stored.text(), other.text()));
   }
 }
 
-void read_names(const JsonPlace& place, MapRule& rule) {
-  const auto match = place.find("match");
-  if (match) {
-    if (place.find("logical") || place.find("stored")) {
-      throw JsonPlace::wrong(place.where() + ": match stands in place of logical and stored");
-    }
-    rule.match = match->text();
-    const RE2 pattern(rule.match, quiet_patterns());
-    if (!pattern.ok()) throw match->not_a("a regular expression").because(pattern.error());
-    rule.logical.resize(1);
-    return;
+void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule) {
+  for (const char* key : {"logical", "stored", "beside"}) {
+    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
   }
+  rule.match = match.text();
+  const RE2 pattern(rule.match, quiet_patterns());
+  if (!pattern.ok()) throw match.not_a("a regular expression").because(pattern.error());
+  rule.logical.resize(1);
+}
+
+void read_names(const JsonPlace& place, MapRule& rule) {
+  const auto drop = place.find("drop");
+  rule.drops = drop && drop->boolean();
+  const auto match = place.find("match");
+  if (match) return read_match(place, *match, rule);
+  if (rule.drops) throw JsonPlace::wrong(place.where() + ": drop is for rules with match");
   const auto alias = place.find("alias");
   if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
   rule.is_alias = alias.has_value();
@@ -142,14 +151,25 @@ void read_names(const JsonPlace& place, MapRule& rule) {
   for (const JsonPlace& item : logical.items_or_self()) rule.logical.push_back(read_template(item));
   if (rule.logical.empty()) throw logical.not_a("a name or a list of names");
   if (rule.is_alias && rule.logical.size() > 1) throw alias->not_a("one name");
-  rule.stored = read_template(place.at("stored"));
+  read_stored(place.at("stored"), rule);
+  if (const auto beside = place.find("beside")) rule.beside = read_template(*beside);
+}
+
+std::vector<MapStack> read_stack(const JsonPlace& place) {
+  std::vector<MapStack> all;
+  for (const JsonPlace& item : place.items()) {
+    item.check_keys({"index", "dim"});
+    const auto dim = item.find("dim");
+    all.push_back({item.at("index").text(), dim ? read_dim(*dim) : 0});
+  }
+  return all;
 }
 
 /// Both sides must say the same numbers and words: every placeholder of one stands in the other, but for what is
-/// stacked and for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`.
-void check_placeholders(const MapRule& rule, const std::vector<MapIndex>& indices) {
+/// stacked, for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`, and for variables.
+void check_placeholders(const MapRule& rule, const MapDocument& document) {
   const auto base_of = [&](std::string name) {
-    for (const MapIndex& index : indices) {
+    for (const MapIndex& index : document.index) {
       if (name == index.name + "_local" || name == index.name + "_chunk") return index.name;
     }
     return name;
@@ -160,16 +180,20 @@ void check_placeholders(const MapRule& rule, const std::vector<MapIndex>& indice
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
+  const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
+    for (const std::string& name : names) {
+      if (has(others, name) || is_variable(document, name)) continue;
+      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+    }
+  };
   for (const NameTemplate& segment : rule.logical) {
-    const std::vector<std::string>& logical = segment.placeholders();
-    for (const std::string& name : logical) {
-      if (!has(stored, name))
-        throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
-    }
-    for (const std::string& name : stored) {
-      if (!has(logical, name))
-        throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
-    }
+    check(segment.placeholders(), stored);
+    check(stored, segment.placeholders());
+    if (rule.beside) check(rule.beside->placeholders(), segment.placeholders());
+  }
+  for (const MapStack& stack : rule.stack) {
+    if (!has(rule.stored.placeholders(), stack.index)) continue;
+    throw JsonPlace::wrong(fmt::format("{}: the name of what is stacked has '{{{}}}'", rule.where, stack.index));
   }
 }
 
@@ -192,13 +216,28 @@ std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& me
   throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
 }
 
+std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document) {
+  std::vector<MapCondition> all;
+  for (const auto& [name, values] : place.members()) {
+    if (!is_variable(document, name)) {
+      throw JsonPlace::wrong(fmt::format("{} names '{}', which vars lacks", place.where(), name));
+    }
+    std::vector<std::string> texts;
+    for (const JsonPlace& value : values.items_or_self()) {
+      texts.push_back(value.json().is_string() ? value.text() : std::to_string(value.integer()));
+    }
+    all.emplace_back(name, std::move(texts));
+  }
+  return all;
+}
+
 CutRule read_split(const JsonPlace& place) {
   return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
 }
 
 MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
-                    "block", "alias", "dtype", "optional", "when"});
+                    "block", "alias", "dtype", "optional", "when", "beside", "drop"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
@@ -214,13 +253,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   }
   if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
   if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
-  if (const auto stack = place.find("stack")) {
-    for (const JsonPlace& item : stack->items()) {
-      item.check_keys({"index", "dim"});
-      const auto dim = item.find("dim");
-      rule.stack.push_back({item.at("index").text(), dim ? read_dim(*dim) : 0});
-    }
-  }
+  if (const auto stack = place.find("stack")) rule.stack = read_stack(*stack);
   if (const auto permute = place.find("permute")) {
     for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
     if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
@@ -234,9 +267,9 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   }
   const auto optional = place.find("optional");
   rule.optional = optional ? optional->boolean() : false;
-  if (const auto when = place.find("when")) read_when(*when, document, rule);
+  if (const auto when = place.find("when")) rule.when = read_conditions(*when, document);
   check_rule(place, rule);
-  if (rule.match.empty()) check_placeholders(rule, document.index);
+  if (rule.match.empty()) check_placeholders(rule, document);
   return rule;
 }
 

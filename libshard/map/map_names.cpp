@@ -37,13 +37,14 @@ MapNames::MapNames(const ModelMap& map) : map_(map) {
 
 /// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
 MapNames::Index MapNames::make_index(const MapIndex& document) const {
-  Index index{&document, {}};
+  Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}};
   if (!document.count) return index;
   const std::string where = fmt::format("index '{}'", document.name);
   const std::int64_t count = map_.variables().evaluate(*document.count);
   const std::int64_t stages = document.axis ? map_.mesh()[*document.axis] : 1;
   const std::int64_t chunks = map_.variables().evaluate(document.chunks);
-  const bool fits = count >= 0 && count <= kMaxCount && chunks >= 1 && chunks <= kMaxCount / stages;
+  const bool fits = index.begin >= 0 && index.begin <= kMaxCount && count >= 0 && count <= kMaxCount && chunks >= 1 &&
+                    chunks <= kMaxCount / stages;
   if (!fits) throw wrong(fmt::format("cannot use the map's {}: {} numbers in {} chunks", where, count, chunks));
   std::vector<std::int64_t> widths;
   for (const Expression& width : document.counts) widths.push_back(map_.variables().evaluate(width));
@@ -93,8 +94,8 @@ const MapNames::Index* MapNames::find_index(const std::string& name) const {
 /// Null where the index has no such number. \throws Error kInvalidArgument  it does not say how many there are
 const MapNames::Place* MapNames::place_of(const Index& index, const std::string& value) {
   if (!index.document->count) throw wrong(fmt::format("the map's index '{}' has no count", index.document->name));
-  const std::optional<std::int64_t> number = read_number(value);
-  return number && *number < std::ssize(index.places) ? &index.places[static_cast<std::size_t>(*number)] : nullptr;
+  const std::int64_t place = read_number(value).value_or(-1) - index.begin;
+  return place >= 0 && place < std::ssize(index.places) ? &index.places[static_cast<std::size_t>(place)] : nullptr;
 }
 
 std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
@@ -122,7 +123,9 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
     };
     place_of(*part.index, "0");
     const auto found = std::ranges::find_if(part.index->places, same);
-    values[part.value] = found == part.index->places.end() ? "" : std::to_string(found - part.index->places.begin());
+    values[part.value] = found == part.index->places.end()
+                             ? ""
+                             : std::to_string(part.index->begin + (found - part.index->places.begin()));
   }
   for (const StoredPart& part : rule.stored) {
     if (values[part.value].empty()) return std::nullopt;
@@ -140,14 +143,21 @@ std::pair<NameValues, std::vector<std::int64_t>> MapNames::values_of_logical(con
   std::vector<std::int64_t> stack;
   for (const std::size_t stacked : rule.stack) {
     const std::optional<std::int64_t> number = read_number(values[stacked]);
-    if (!number || *number >= kMaxCount) {
+    const std::int64_t begin = begin_of(match.rule, stack.size());
+    if (!number || *number < begin || *number - begin >= kMaxCount) {
       throw wrong(fmt::format("{} cannot stack '{}': it is not a number of at most {}", map_.rule(match.rule).where,
                               values[stacked], kMaxCount));
     }
-    stack.push_back(*number);
+    stack.push_back(*number - begin);
     values[stacked].clear();
   }
   return {std::move(values), std::move(stack)};
+}
+
+/// The first number of a rule's stacked index.
+std::int64_t MapNames::begin_of(std::size_t rule, std::size_t stacked) const {
+  const Index* const index = find_index(map_.rule(rule).stack[stacked].index);
+  return index == nullptr ? 0 : index->begin;
 }
 
 bool MapNames::is_at(std::size_t rule, const NameValues& values, std::span<const std::int64_t> coordinate) const {
@@ -188,7 +198,9 @@ std::string MapNames::logical_name(std::size_t rule, std::size_t segment, NameVa
                                    std::span<const std::int64_t> stack) const {
   const MapRule& document = map_.rule(rule);
   if (!document.match.empty()) return values.front();
-  for (std::size_t i = 0; i < stack.size(); ++i) values[rules_[rule].stack[i]] = std::to_string(stack[i]);
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    values[rules_[rule].stack[i]] = std::to_string(begin_of(rule, i) + stack[i]);
+  }
   std::vector<std::string_view> views;
   for (const std::size_t value : rules_[rule].order[segment]) views.emplace_back(values[value]);
   return document.logical[segment].fill(views);

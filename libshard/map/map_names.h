@@ -49,7 +49,8 @@ class MapNames {
   };
   struct Index {
     const MapIndex* document = nullptr;
-    std::vector<Place> places;  ///< By number; none where the document does not say how many there are.
+    std::int64_t begin = 0;     ///< The first number.
+    std::vector<Place> places;  ///< By number from `begin` on; none where the document does not say how many there are.
   };
   /// A placeholder of a stored name.
   struct StoredPart {
@@ -67,6 +68,7 @@ class MapNames {
   Index make_index(const MapIndex& document) const;
   Rule make_rule(const MapRule& rule) const;
   const Index* find_index(const std::string& name) const;
+  std::int64_t begin_of(std::size_t rule, std::size_t stacked) const;
   static const Place* place_of(const Index& index, const std::string& value);
 
   const ModelMap& map_;

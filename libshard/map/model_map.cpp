@@ -4,17 +4,31 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/catalog/placement.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/settle.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
 
-namespace {}  // namespace
+namespace {
+
+/// Decimal digits as a number, if they are at most 18.
+std::optional<std::int64_t> number_of(const std::string& text) {
+  constexpr std::size_t kMaxDigits = 18;
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, number);
+  return text.size() <= kMaxDigits && error == std::errc() && read == end ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
 
 /// The templates and patterns of one side in sets, so that a name is passed over once for all of them.
 class ModelMap::Names {
@@ -26,6 +40,7 @@ class ModelMap::Names {
         add(rule, 0, nullptr, each.match, each.where);
       } else if (stored) {
         add(rule, 0, &each.stored, pattern_of(each.stored, document), each.where);
+        for (const NameTemplate& other : each.others) add(rule, 0, &other, pattern_of(other, document), each.where);
       } else {
         for (std::size_t segment = 0; segment < each.logical.size(); ++segment) {
           add(rule, segment, &each.logical[segment], pattern_of(each.logical[segment], document), each.where);
@@ -105,6 +120,7 @@ class ModelMap::Names {
 
 ModelMap::ModelMap(MapDocument document, MapVariables variables)
     : document_(std::move(document)), variables_(std::move(variables)) {
+  settle(document_, variables_);
   for (const MapMeshAxis& axis : document_.mesh) {
     const std::int64_t size = variables_.evaluate(axis.size);
     if (size < 1 || size > kMaxRanks / ranks_) {
@@ -115,6 +131,11 @@ ModelMap::ModelMap(MapDocument document, MapVariables variables)
     mesh_.push_back(size);
     variables_.add(axis.name, size);
     ranks_ *= size;
+  }
+  for (const MapIndex& index : document_.index) {
+    if (!index.begin) continue;
+    const std::int64_t begin = variables_.evaluate(*index.begin);
+    ranges_.push_back({index.name, begin, checked_add(begin, variables_.evaluate(*index.count))});
   }
   stored_ = std::make_unique<Names>(document_, true);
   logical_ = std::make_unique<Names>(document_, false);
@@ -129,14 +150,24 @@ std::vector<std::int64_t> ModelMap::coordinate_of(std::int64_t rank) const {
   return coordinate;
 }
 
-bool ModelMap::counts(const MapRule& rule) const {
-  return std::ranges::all_of(rule.when, [&](const auto& condition) {
-    const MapValue* const value = variables_.find(condition.first);
-    if (value == nullptr) return true;
-    const auto* number = std::get_if<std::int64_t>(value);
-    const std::string text = number != nullptr ? std::to_string(*number) : std::get<std::string>(*value);
-    return std::ranges::find(condition.second, text) != condition.second.end();
+bool ModelMap::in_range(const NameTemplate& names, const NameMatch& match) const {
+  return std::ranges::all_of(ranges_, [&](const Range& range) {
+    const auto found = std::ranges::find(names.placeholders(), range.index);
+    if (found == names.placeholders().end()) return true;
+    const auto number = number_of(match.values[static_cast<std::size_t>(found - names.placeholders().begin())]);
+    return number && *number >= range.begin && *number < range.end;
   });
+}
+
+bool ModelMap::has_companion(const NameMatch& match, const std::function<bool(const std::string&)>& is_there) const {
+  const MapRule& found = rule(match.rule);
+  if (!found.beside) return true;
+  const std::vector<std::string>& names = found.logical[match.segment].placeholders();
+  std::vector<std::string_view> values;
+  for (const std::string& name : found.beside->placeholders()) {
+    values.emplace_back(match.values[static_cast<std::size_t>(std::ranges::find(names, name) - names.begin())]);
+  }
+  return is_there(found.beside->fill(values));
 }
 
 /// Of templates one may match; of patterns the first one counts, where no template matches.
@@ -165,7 +196,9 @@ std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameM
 }
 
 std::optional<NameMatch> ModelMap::match_stored(std::string_view name) const {
-  std::vector<NameMatch> matches = decide(name, stored_->find(name));
+  std::vector<NameMatch> matches = stored_->find(name);
+  std::erase_if(matches, [&](const NameMatch& match) { return !in_range(rule(match.rule).stored, match); });
+  matches = decide(name, std::move(matches));
   if (matches.empty()) return std::nullopt;
   if (matches.size() > 1) {
     throw wrong(fmt::format("cannot map '{}': two rules match it", name))
@@ -175,8 +208,14 @@ std::optional<NameMatch> ModelMap::match_stored(std::string_view name) const {
   return std::move(matches.front());
 }
 
-std::vector<NameMatch> ModelMap::match_logical(std::string_view name) const {
-  return decide(name, logical_->find(name));
+std::vector<NameMatch> ModelMap::match_logical(std::string_view name,
+                                               const std::function<bool(const std::string&)>& is_there) const {
+  std::vector<NameMatch> matches = logical_->find(name);
+  std::erase_if(matches, [&](const NameMatch& match) {
+    const MapRule& found = rule(match.rule);
+    return found.match.empty() && (!in_range(found.logical[match.segment], match) || !has_companion(match, is_there));
+  });
+  return decide(name, std::move(matches));
 }
 
 }  // namespace shard

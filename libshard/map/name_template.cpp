@@ -52,6 +52,36 @@ std::string NameTemplate::fill(std::span<const std::string_view> values) const {
   return name;
 }
 
+NameTemplate NameTemplate::plain(std::string_view text) {
+  std::string doubled;
+  for (const char c : text) doubled.append(c == '{' || c == '}' ? 2 : 1, c);
+  return NameTemplate(doubled);
+}
+
+NameTemplate NameTemplate::with(std::string_view placeholder, const NameTemplate& other) const {
+  std::string text = plain(literals_.front()).text_;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const std::string& name = placeholders_[places_[i]];
+    text += name == placeholder ? other.text_ : fmt::format("{{{}}}", name);
+    text += plain(literals_[i + 1]).text_;
+  }
+  return NameTemplate(text);
+}
+
+NameTemplate NameTemplate::without(std::string_view placeholder) const {
+  NameTemplate shorter = *this;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (placeholders_[places_[i]] != placeholder) continue;
+    std::string& behind = shorter.literals_[i + 1];
+    if (!behind.starts_with('.')) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("no dot stands behind '{{{}}}' in '{}'", placeholder, text_));
+    }
+    behind.erase(0, 1);
+  }
+  return shorter.with(placeholder, NameTemplate());
+}
+
 std::string NameTemplate::literal_pattern(std::size_t literal) const { return RE2::QuoteMeta(literals_[literal]); }
 
 }  // namespace shard

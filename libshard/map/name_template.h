@@ -21,6 +21,13 @@ class NameTemplate {
   const std::vector<std::string>& placeholders() const { return placeholders_; }
   /// The name for these values, one a placeholder.
   std::string fill(std::span<const std::string_view> values) const;
+  /// The template with another one in place of a placeholder.
+  NameTemplate with(std::string_view placeholder, const NameTemplate& other) const;
+  /// Of text that is no template.
+  static NameTemplate plain(std::string_view text);
+  /// The template without a placeholder and the dot behind it.
+  /// \throws Error kInvalidArgument  no dot stands there
+  NameTemplate without(std::string_view placeholder) const;
   /// RE2 for all names of this form: `pattern_of(placeholder)` is what a placeholder may be. The first place of each is
   /// a group, in order; of one that repeats the others are groups too, see `groups`.
   template <class PatternOf>

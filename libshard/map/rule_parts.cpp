@@ -35,7 +35,7 @@ Sizes permuted(const MapPermute& permute, const Sizes& shape, const std::string&
 class PartMaker {
  public:
   PartMaker(const ModelMap& map, const RuleTensors& tensors, std::span<const std::int64_t> coordinate)
-      : map_(map), rule_(map.rule(tensors.rule)), coordinate_(coordinate) {
+      : map_(map), rule_(map.rule(tensors.rule)), coordinate_(coordinate), padded_(tensors.padded) {
     for (std::size_t i = 0; i < tensors.shapes.size(); ++i) {
       shapes_.push_back(permuted(rule_.permute[i], tensors.shapes[i], rule_.where));
     }
@@ -168,8 +168,13 @@ class PartMaker {
 
   std::int64_t padded(int d, std::int64_t n) const {
     if (!rule_.pad || rule_.pad->dim != d) return n;
-    const std::int64_t to = map_.variables().evaluate(rule_.pad->to, n);
+    const std::int64_t to = padded_ ? *padded_ : map_.variables().evaluate(rule_.pad->to, n);
     if (to >= n) return to;
+    if (padded_) {
+      throw wrong(fmt::format("{}: fewer are stored than the map says", rule_.where))
+          .expected(fmt::format("at least {}", n))
+          .found(to);
+    }
     throw wrong(fmt::format("{} pads {} to {}, which is less", rule_.where, n, to));
   }
 
@@ -188,6 +193,7 @@ class PartMaker {
   const ModelMap& map_;
   const MapRule& rule_;
   std::span<const std::int64_t> coordinate_;
+  std::optional<std::int64_t> padded_;
   std::vector<Sizes> shapes_;  ///< Permuted.
   std::vector<std::vector<DimRun>> runs_;
   std::int64_t padding_begin_ = 0;  ///< Local, where the rule pads.
@@ -288,6 +294,8 @@ class ShapeFinder {
 
   RuleTensors run() {
     const Sizes base = unstacked(coordinate_, &tensors_.stack);
+    const bool keeps = rule_.pad && rule_.pad->fill == MapPad::Fill::kKeep;
+    if (keeps && rule_.pad->dim < std::ssize(base)) tensors_.padded = whole_size(rule_.pad->dim);
     tensors_.shapes.assign(rule_.logical.size(), Sizes());
     for (int d = 0; d < std::ssize(base); ++d) {
       const bool is_concat = rule_.concat && rule_.concat->dim == d;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,8 +33,9 @@ struct MapBox {
 /// The logical tensors that a rule makes stored tensors of, by their shapes.
 struct RuleTensors {
   std::size_t rule = 0;
-  std::vector<Sizes> shapes;        ///< By segment.
-  std::vector<std::int64_t> stack;  ///< The number of positions of each stacked index.
+  std::vector<Sizes> shapes;             ///< By segment.
+  std::vector<std::int64_t> stack;       ///< The number of positions of each stacked index.
+  std::optional<std::int64_t> padded{};  ///< What a rule pads to, where the stored tensor says it and not the document.
 
   std::int64_t stacked() const;  ///< Positions in all; 1 without a stack.
 };

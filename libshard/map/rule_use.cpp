@@ -10,7 +10,7 @@ std::vector<std::string> RuleUse::check() const {
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const MapRule& rule = map_.rule(i);
-    if (!used_[i] && !rule.optional && map_.counts(rule)) unused.push_back(rule.where);
+    if (!used_[i] && !rule.optional && !rule.drops && map_.counts(rule)) unused.push_back(rule.where);
   }
   if (unused.empty()) return {};
   if (map_.document().must_use_rules) {

@@ -66,6 +66,7 @@ class Undoing {
     const Tensor& tensor = stored_.tensors[index];
     const std::optional<NameMatch> match = map_.match_stored(tensor.name);
     if (!match) return false;
+    if (map_.rule(match->rule).drops) return ++made_.dropped_, true;
     if (tensor.rank >= map_.ranks() && has_mesh()) {
       throw wrong(fmt::format("cannot map '{}' of rank {}: the map's mesh has {} ranks", tensor.name, tensor.rank,
                               map_.ranks()));
@@ -204,7 +205,8 @@ class Undoing {
       made_.arena_->charge(Charge::kChunks);
       links.push_back({.stored = index, .box = box});
     }
-    if (part.has_padding) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
+    const bool is_checked = part.has_padding && map_.rule(group.rule).pad->fill != MapPad::Fill::kKeep;
+    if (is_checked) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
   }
 
   void check_same(const Tensor& tensor, const RankPart& part, const StoredGroup& group,

@@ -21,7 +21,7 @@ namespace shard {
 /// chunks are located.
 class UndoneMap {
  public:
-  /// A stored tensor with padding: from position `begin` of dimension `dim` on.
+  /// A stored tensor with padding that must be as its rule says: from position `begin` of dimension `dim` on.
   struct Padding {
     std::uint32_t stored;
     int dim;
@@ -48,6 +48,7 @@ class UndoneMap {
   /// Names that no rule matched: those that were left out, and those that stay as they are.
   const std::vector<std::string>& left_out() const { return left_out_; }
   std::int64_t copied() const { return copied_; }
+  std::int64_t dropped() const { return dropped_; }  ///< Those that a rule leaves out.
 
  private:
   friend class Undoing;
@@ -67,7 +68,7 @@ class UndoneMap {
   std::vector<Entry> entries_;  ///< By name, then rank.
   std::vector<Padding> paddings_;
   std::vector<std::string> warnings_, left_out_;
-  std::int64_t copied_ = 0;
+  std::int64_t copied_ = 0, dropped_ = 0;
 };
 
 }  // namespace shard

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/map/wrong.h"
 
@@ -14,12 +16,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::string_view kConfig = "config.json#", kArguments = "args.";
-
-std::string text_of(const MapValue& value) {
-  const auto* number = std::get_if<std::int64_t>(&value);
-  return number != nullptr ? std::to_string(*number) : std::get<std::string>(value);
-}
+constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStored = "stored#", kLogical = "logical#";
 
 /// A number where it is one, else a word.
 MapValue read_stated(const std::string& text) {
@@ -52,7 +49,38 @@ std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::
   return std::nullopt;
 }
 
+/// What the pattern's group is in a name that it matches: of several the least (numbers before words). Without a
+/// group: 1.
+std::optional<MapValue> find_in_names(const Catalog* catalog, std::string_view pattern) {
+  if (catalog == nullptr) return std::nullopt;
+  const RE2 names(re2::StringPiece(pattern.data(), pattern.size()), quiet_patterns());
+  const bool has_group = names.NumberOfCapturingGroups() == 1;
+  std::optional<MapValue> least;
+  std::string text;
+  for (const Tensor& tensor : catalog->tensors) {
+    const re2::StringPiece name(tensor.name.data(), tensor.name.size());
+    if (!has_group && RE2::FullMatch(name, names)) return 1;
+    if (!has_group || !RE2::FullMatch(name, names, &text)) continue;
+    const MapValue value = read_stated(text);
+    if (!least || value < *least) least = value;
+  }
+  return least;
+}
+
+std::optional<MapValue> find_value(const std::string& from, const nlohmann::json& config, const MapInputs& inputs) {
+  const auto rest = [&](std::string_view prefix) { return std::string_view(from).substr(prefix.size()); };
+  if (from.starts_with(kConfig)) return find_in_config(config, std::string(rest(kConfig)));
+  if (from.starts_with(kStored)) return find_in_names(inputs.stored, rest(kStored));
+  if (from.starts_with(kLogical)) return find_in_names(inputs.logical, rest(kLogical));
+  return inputs.argument ? inputs.argument(rest(kArguments)) : std::nullopt;
+}
+
 }  // namespace
+
+std::string text_of(const MapValue& value) {
+  const auto* number = std::get_if<std::int64_t>(&value);
+  return number != nullptr ? std::to_string(*number) : std::get<std::string>(value);
+}
 
 MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs) {
   const nlohmann::json config = parse_config(inputs);
@@ -69,12 +97,7 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
   for (const MapVariable& variable : document.vars) {
     std::optional<MapValue> found;
     for (const std::string& from : variable.from) {
-      if (found) break;
-      if (from.starts_with(kConfig)) {
-        found = find_in_config(config, from.substr(kConfig.size()));
-      } else if (inputs.argument) {
-        found = inputs.argument(std::string_view(from).substr(kArguments.size()));
-      }
+      if (!found) found = find_value(from, config, inputs);
     }
     const auto stated = std::ranges::find(inputs.given, variable.name, [](const auto& each) { return each.first; });
     if (stated != inputs.given.end()) {
@@ -88,13 +111,15 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
       found = value;
     }
     sources_.emplace_back(variable.name, fmt::format("{}", fmt::join(variable.from, ", ")));
-    if (!found && variable.value) {
+    for (const Expression& value : variable.values) {
+      if (found) break;
       try {
-        found = evaluate(*variable.value);
+        found = evaluate(value);
       } catch (const Error&) {
         continue;  // It is made of one that is missing, which is named when this one is asked for.
       }
     }
+    if (!found && variable.word) found = *variable.word;
     if (found) values_.emplace_back(variable.name, *found);
   }
 }
@@ -118,6 +143,13 @@ Error MapVariables::missing(std::string_view name) const {
   if (source == sources_.end()) return error.because("the document's vars do not have it");
   if (!source->second.empty()) error.because(fmt::format("it would come from {}", source->second));
   return error.suggest(Remedy::kNameReference).suggest(Remedy::kStateVariable, name);
+}
+
+bool MapVariables::allow(const std::vector<MapCondition>& conditions) const {
+  return std::ranges::all_of(conditions, [this](const MapCondition& condition) {
+    const MapValue* const value = find(condition.first);
+    return value == nullptr || std::ranges::find(condition.second, text_of(*value)) != condition.second.end();
+  });
 }
 
 std::int64_t MapVariables::evaluate(const Expression& expression) const {

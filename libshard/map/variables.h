@@ -12,12 +12,14 @@
 #include <variant>
 #include <vector>
 
+#include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 #include "libshard/map/document.h"
 
 namespace shard {
 
 using MapValue = std::variant<std::int64_t, std::string>;
+std::string text_of(const MapValue& value);
 
 /// Where variables may come from.
 struct MapInputs {
@@ -27,6 +29,8 @@ struct MapInputs {
   /// The checkpoint's own argument of that name; nothing where it has none. May be empty.
   std::function<std::optional<MapValue>(std::string_view name)> argument{};
   std::optional<std::int64_t> ranks{};  ///< The variable `ranks`.
+  const Catalog* stored = nullptr;      ///< Of a map that is undone: what it is undone on.
+  const Catalog* logical = nullptr;     ///< Of a map that is made: what it is made of.
 };
 
 /// Variables by name. Those without a value are missed when they are asked for, not before: a rule that matches nothing
@@ -34,7 +38,8 @@ struct MapInputs {
 class MapVariables {
  public:
   MapVariables() = default;
-  /// Looks up each variable: the first of its `from` that is there, else what the user states, else its expression.
+  /// Looks up each variable: the first of its `from` that is there, else what the user states, else the first of its
+  /// expressions that can be evaluated, else its word. Cost: patterns of names times tensors.
   /// \throws Error kInvalidArgument  config.json is not JSON; what the user states contradicts what was found, or names
   ///   no variable; an expression that cannot be evaluated.
   MapVariables(const MapDocument& document, const MapInputs& inputs);
@@ -43,6 +48,8 @@ class MapVariables {
   const MapValue* find(std::string_view name) const;
   /// \throws Error kInvalidArgument  it has no value, or is a word
   std::int64_t number(std::string_view name) const;
+  /// Whether no known variable has another value than the conditions want.
+  bool allow(const std::vector<MapCondition>& conditions) const;
   /// The error that says that a variable is missing.
   Error missing(std::string_view name) const;
   /// `expression` with these variables.

@@ -184,15 +184,5 @@ TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
   }
 }
 
-TEST(HelpText, DoesNotMentionWhatThisBuildLacks) {
-  for (const char* verb :
-       {"", "inspect", "split", "gather", "reshard", "convert", "diff", "digest", "cat", "env", "completion"}) {
-    const std::string text = help_text(find_verb(verb));
-    for (const char* absent : {"html"}) {
-      EXPECT_EQ(text.find(absent), std::string::npos) << verb << ": " << absent;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace shard::app

@@ -103,6 +103,34 @@ TEST(Comparer, MeasuresComplexNumbersByTheirDistance) {
   EXPECT_EQ(found.max_abs, 5.0);
 }
 
+TEST(Comparer, CountsDistancesByPowersOfTen) {
+  const ValueDifference found = doubles({0, 0, 0, 0, 0, 7}, {0.5, 0.1, 9.99, 10, 1e-320, 7});
+  EXPECT_EQ(found.abs, (Histogram{{-320, 1}, {-1, 2}, {0, 1}, {1, 1}}));
+}
+
+TEST(Comparer, PutsPowersOfTenIntoTheBinThatTheyBegin) {
+  for (const double power : {1e-300, 1e-7, 1e-3, 1e22, 1e23, 1e308}) {
+    const ValueDifference found = doubles({0}, {power});
+    EXPECT_EQ(found.abs, (Histogram{{static_cast<int>(std::lround(std::log10(power))), 1}})) << power;
+  }
+}
+
+TEST(Comparer, CountsRepresentableNumbersByPowersOfTwo) {
+  const float one = 1, next = std::nextafter(one, 2.0F), third = std::nextafter(std::nextafter(next, 2.0F), 2.0F);
+  const ValueDifference found = compared<float>(DType::kFloat32, {one, one, one, 0}, {next, third, one, -1});
+  EXPECT_EQ(found.ulp, (Histogram{{0, 1}, {1, 1}, {29, 1}}));
+}
+
+TEST(Comparer, LeavesDistancesThatAreNotFiniteOutOfHistograms) {
+  const ValueDifference found = doubles({1, kNan, 1}, {kInfinity, 1, 3});
+  EXPECT_EQ(found.differing, 3);
+  EXPECT_EQ(found.abs, (Histogram{{0, 1}}));
+}
+
+TEST(Comparer, CountsOnlyDistancesBeyondTheTolerance) {
+  EXPECT_EQ(doubles({1, 1}, {1.25, 3}, {.atol = 0.5}).abs, (Histogram{{0, 1}}));
+}
+
 TEST(Comparer, ComparesFloat4ByItsBits) {
   const ValueDifference found = compared<std::uint8_t>(DType::kFloat4E2m1fnX2, {0x12, 0x34}, {0x12, 0x35});
   EXPECT_EQ(found.differing, 1);

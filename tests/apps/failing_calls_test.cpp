@@ -1,5 +1,5 @@
-// Runs every writing verb once for each call to the disk, with that call failing: the exit code shows the failure and
-// DST stays as it was.
+// Runs every writing verb, and verbs that write a page, once for each call to the disk, with that call failing: the
+// exit code shows the failure and DST stays as it was.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@ struct Verb {
   const char* name;
   std::vector<std::string> arguments;  ///< All but DST.
   std::string destination;
+  std::string option = "-o";  ///< That names DST.
 };
 
 std::vector<Verb> verbs() {
@@ -20,7 +21,9 @@ std::vector<Verb> verbs() {
           {"split_into_files", {"split", "/in/model.safetensors", "--shards", "2"}, "/out/new"},
           {"reshard", {"reshard", "/in/ckpt", "--ranks", "3", "--dim", "1"}, "/out/new"},
           {"convert", {"convert", "/in/ckpt"}, "/out/new.safetensors"},
-          {"export", {"export", "/in/model.safetensors", "--hf-ref", "/in/hub"}, "/out/new"}};
+          {"export", {"export", "/in/model.safetensors", "--hf-ref", "/in/hub"}, "/out/new"},
+          {"inspect", {"inspect", "/in/ckpt"}, "/out/new.html", "--html"},
+          {"diff", {"diff", "/in/ckpt", "/in/model.safetensors"}, "/out/new.html", "--html"}};
 }
 
 /// A world with a safetensors file, a dcp folder made of it, a model's config, and optionally an old DST.
@@ -41,7 +44,7 @@ TEST_P(FailingCalls, LeaveDestinationAsItWas) {
   const bool with_old = GetParam();
   for (const Verb& verb : verbs()) {
     std::vector<std::string> arguments = verb.arguments;
-    arguments.insert(arguments.end(), {"-o", verb.destination, "-j", "1", "-q"});
+    arguments.insert(arguments.end(), {verb.option, verb.destination, "-j", "1", "-q"});
     if (with_old) arguments.push_back("--force");
     int failures = 0, code = 1;
     for (std::int64_t call = 0; code != 0; ++call) {

@@ -57,6 +57,19 @@ TEST(JsonWriter, ReplacesOverlongForms) {
   EXPECT_EQ(string_of("\xE0\x80\x80"), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
 }
 
+TEST(JsonWriter, InsideHtmlNoStringHoldsMarkup) {
+  std::ostringstream out;
+  {
+    JsonWriter json(out, JsonPlace::kInHtml);
+    json.begin_object();
+    json.member_name("</script>"), json.string("<!--&amp;\u2028\u202e\"'");
+    json.end_object();
+  }
+  EXPECT_EQ(out.str(), R"({"\u003c/script\u003e": "\u003c!--\u0026amp;\u2028\u202e\"'"})");
+}
+
+TEST(JsonWriter, AloneKeepsMarkup) { EXPECT_EQ(string_of("<&>"), R"("<&>")"); }
+
 TEST(JsonWriter, WritesNanAndInfinityAsStrings) {
   const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(written([&](JsonWriter& json) {

@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "apps/shardctl/versions.h"
 #include "tests/apps/world.h"
 
 namespace shard::app {
@@ -16,6 +17,45 @@ struct Verbs : testing::Test {
   Verbs() { world.put("/m.safetensors", small_model()); }
   World world;
 };
+
+// ---- Pages.
+
+TEST_F(Verbs, PagesHoldTheDocumentOfJson) {
+  ASSERT_EQ(world.run({"inspect", "/m.safetensors", "--html", "/page.html", "--json"}), 0) << world.err;
+  const auto bytes = world.state->content("/page.html");
+  EXPECT_THAT(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), HasSubstr(">" + world.out + "<"));
+}
+
+TEST_F(Verbs, PagesAreReplacedWithForceOnly) {
+  world.put("/page.html", "old");
+  EXPECT_EQ(world.run({"verify", "/m.safetensors", "--html", "/page.html"}), 5);
+  EXPECT_EQ(world.state->content("/page.html").size(), 3U);
+  EXPECT_EQ(world.run({"verify", "/m.safetensors", "--html", "/page.html", "--force"}), 0);
+  EXPECT_GT(world.state->content("/page.html").size(), 1000U);
+}
+
+TEST_F(Verbs, PagesReplaceNeitherSourcesNorFolders) {
+  world.put("/folder/file", "");
+  for (const char* page : {"/m.safetensors", "/folder"}) {
+    EXPECT_EQ(world.run({"inspect", "/m.safetensors", "--html", page, "--force"}), 5) << page;
+  }
+  EXPECT_EQ(world.run({"inspect", "/m.safetensors", "--html", "/absent/page.html"}), 6);
+  EXPECT_EQ(world.run({"inspect", "/m.safetensors", "--html", ""}), 2);
+}
+
+TEST_F(Verbs, PagesOfSeveralRanksAreRankZeros) {
+  world.put("/n.safetensors", small_model("abABCDEFGX"));
+  ASSERT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--html", "/one.html", "-q"}), 1) << world.err;
+  ASSERT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--html", "/two.html", "-q", "--local-ranks", "2"}),
+            1);
+  EXPECT_EQ(world.state->content("/one.html"), world.state->content("/two.html"));
+}
+
+TEST_F(Verbs, InterruptedRunsWriteNoPage) {
+  world.stop.request_stop();
+  EXPECT_EQ(world.run({"inspect", "/m.safetensors", "--html", "/page.html"}), 130);
+  EXPECT_EQ(world.fs->status("/page.html").kind, FileKind::kAbsent);
+}
 
 // ---- inspect.
 
@@ -268,7 +308,10 @@ TEST_F(Verbs, DiffSaysWhichValuesDiffer) {
   EXPECT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors", "--json"}), 1);
   EXPECT_THAT(world.out,
               HasSubstr(R"("values": [{"name": "layer.weight", "elements": 8, "differing": 1, "max_abs": 3.0)"));
-  EXPECT_THAT(world.out, HasSubstr(R"("max_ulp": null, "first_index": [1, 3]}])"));
+  EXPECT_THAT(
+      world.out,
+      HasSubstr(
+          R"("max_ulp": null, "first_index": [1, 3], "dtype": "uint8", "shape": [2, 4], "abs_histogram": [[0, 1]])"));
 }
 
 TEST_F(Verbs, DiffTakesTolerances) {
@@ -512,7 +555,7 @@ TEST_F(Verbs, ARuleWithoutATensorIsCitedAsItWasGiven) {
 
 TEST_F(Verbs, VersionIsOneLine) {
   EXPECT_EQ(world.run({"--version"}), 0);
-  EXPECT_EQ(world.out, "shardctl 0.1.0\n");
+  EXPECT_EQ(world.out, "shardctl " + own_version() + "\n");
 }
 
 TEST_F(Verbs, EnvIsADocument) {
@@ -533,6 +576,17 @@ TEST_F(Verbs, ProgressAsJsonEndsWithTheTotal) {
   world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
   EXPECT_THAT(world.err,
               HasSubstr(R"({"schema": "shardctl.progress/1", "what": "gather", "bytes_done": 10, "bytes_total": 10)"));
+}
+
+TEST_F(Verbs, ProgressAsJsonHasRateAndTimeLeft) {
+  world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
+  EXPECT_THAT(world.err, testing::ContainsRegex(R"("bytes_per_second": [0-9.]+, "seconds_left": 0.000)"));
+}
+
+TEST_F(Verbs, TheLogTellsWhatEachRankDid) {
+  world.run({"split", "/m.safetensors", "-o", "/out", "-v", "--ranks", "2", "--local-ranks", "2"});
+  EXPECT_THAT(world.err, testing::ContainsRegex("rank 0 of 2 on .*: split 0 bytes in [0-9.]+ s"));
+  EXPECT_THAT(world.err, testing::ContainsRegex("rank 1 of 2 on .*: split 10 bytes in [0-9.]+ s"));
 }
 
 TEST_F(Verbs, TheLogSaysWhatIsDone) {

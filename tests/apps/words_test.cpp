@@ -23,6 +23,14 @@ TEST(ParseSize, RefusesMoreThan63Bits) {
 }
 
 TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(9999), "9999 bytes"); }
+TEST(HumanSeconds, HasTwoUnitsAtMost) {
+  EXPECT_EQ(human_seconds(0.4), "0 s");
+  EXPECT_EQ(human_seconds(59.4), "59 s");
+  EXPECT_EQ(human_seconds(59.6), "1 min 0 s");
+  EXPECT_EQ(human_seconds(12'005), "3 h 20 min");
+  EXPECT_EQ(human_seconds(200'000), "2 d 7 h");
+}
+
 TEST(HumanBytes, RoundsLargeOnes) { EXPECT_EQ(human_bytes(16'060'522'496), "16.06 GB"); }
 
 }  // namespace

@@ -1,8 +1,10 @@
 """Times export beside the scripts that it replaces, in turns: an FSDP checkpoint of 2 ranks becomes whole weights.
 
-    export.py --shardctl build/core/apps/shardctl/shardctl [--mib 1024] [--rounds 3] [--work FOLDER]
+    export.py --shardctl build/core/apps/shardctl/shardctl [--mib 1024] [--rounds 3] [--work FOLDER] [--verl PYTHON]
 
 Contenders: `shardctl export`, with fsync and without; `accelerate merge-weights`; torch's `dcp_to_torch_save` and `shardctl gather` to one torch file; `cp -r` of the same bytes.
+With --verl, a Python that has verl installed, the source is verl's: a Llama in bfloat16 that FSDP2 of 2 ranks holds, its config and a
+tokenizer; beside export and cp stands `verl.model_merger`.
 Each is a whole process, imports and all; its peak of resident memory is the kernel's. A ratio is that of medians.
 """
 import argparse
@@ -41,6 +43,43 @@ def write(rank: int, folder: str, mib: int) -> None:
     dist.destroy_process_group()
 
 
+def make_of_verl(folder: str, mib: int) -> None:
+    import torch.multiprocessing as mp
+
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "live"))
+    mp.spawn(write_of_verl, (folder, mib), nprocs=2)
+
+
+def write_of_verl(rank: int, folder: str, mib: int) -> None:
+    import json
+
+    import torch
+    import torch.distributed as dist
+    import transformers
+    from tokenizers import Tokenizer, models
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}.store", rank=rank, world_size=2)
+    layers = max(1, round(mib * 2**20 / 2 / 62_914_560) - 2)  # A layer has as many elements; embedding and head are two more.
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=32_000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=layers,
+                                      num_attention_heads=16, num_key_value_heads=8, architectures=["LlamaForCausalLM"])
+    torch.set_default_dtype(torch.bfloat16)
+    model = transformers.LlamaForCausalLM(config)
+    if rank == 0:
+        config.save_pretrained(f"{folder}/huggingface")
+        tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1}, unk_token="<s>"))
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(
+            f"{folder}/huggingface")
+        Path(folder, "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 2}))
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+    for part in (*model.model.layers, model):
+        fully_shard(part, mesh=mesh)
+    torch.save(model.state_dict(), f"{folder}/model_world_size_2_rank_{rank}.pt")
+    dist.destroy_process_group()
+
+
 def timed(command: list, environment: dict) -> tuple[float, float]:
     """Seconds, and MiB of resident memory at most."""
     begin = time.perf_counter()
@@ -59,12 +98,14 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", default=None)
+    parser.add_argument("--verl", default=None)
     options = parser.parse_args()
     python = sys.executable
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         source, output = f"{work}/checkpoint-1", f"{work}/out"
         os.mkdir(source)
-        subprocess.run([python, __file__, "--make", source, str(options.mib)], check=True)
+        make_it = "--make-of-verl" if options.verl else "--make"
+        subprocess.run([python, __file__, make_it, source, str(options.mib)], check=True)
         model = f"{source}/pytorch_model_fsdp_0"
         merge = "from accelerate.commands.accelerate_cli import main; main()"
         contenders = {
@@ -75,6 +116,12 @@ def main() -> None:
             "shardctl gather to torch": [options.shardctl, "gather", model, "-o", f"{output}.pt", "--no-fsync"],
             "cp -r": ["cp", "-r", model, output],
         }
+        if options.verl:
+            contenders = {name: contenders[name] for name in ("shardctl export", "shardctl export --no-fsync")} | {
+                "verl.model_merger": [options.verl, "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", source,
+                                      "--target_dir", output],
+                "cp -r": ["cp", "-r", source, output],
+            }
         found = {name: [] for name in contenders}
         for _ in range(options.rounds):
             for name, command in contenders.items():
@@ -92,5 +139,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--make":
         make(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "--make-of-verl":
+        make_of_verl(sys.argv[2], int(sys.argv[3]))
     else:
         main()

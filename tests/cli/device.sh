@@ -4,7 +4,7 @@
 
 # The same program with a plug-in of its own; first with none.
 mkdir installed
-cp "$SHARD_LIBRARY" installed/libshard.so.0
+cp "$SHARD_LIBRARY" installed
 export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 model m.safetensors $((3 << 20))
 

@@ -3,27 +3,25 @@
 - Every field of every JSON document that the program prints has a row in the tables of docs/schemas.md, with its types
   and with when it is present; every row, type and absence is met; every schema that the sources name has a section.
 - The table of docs/layouts.md has the keys that the program takes, and no others.
-- Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints
-  what the page shows. A block `json NAME` is a file that the commands find there.
+- Every command of their `console` blocks runs and prints what the page shows, as console_blocks.py says.
 
-Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so, SHARD_CUDA_STAND_IN the stand-in for its plug-in of GPUs.
+Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so under its SONAME, SHARD_CUDA_STAND_IN the stand-in for its
+plug-in of GPUs.
 """
 import json
 import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from console_blocks import kind, make_folder, run, run_page
+
 SOURCE = Path(sys.argv[1]).resolve()
 PAGES = [SOURCE / "docs" / name for name in ("schemas.md", "layouts.md")]
-# What differs between machines and runs: examples are held to the types of these fields only.
-VOLATILE = {"seconds", "free_bytes", "memory_bytes"}
-
 # ---- Fields as the page's tables have them.
 
 
@@ -49,14 +47,6 @@ def tables(page: str) -> dict[str, dict[str, tuple[set[str], bool]]]:
 
 
 # ---- Fields as the program prints them.
-
-
-KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
-         dict: "object"}
-
-
-def kind(value) -> str:
-    return KINDS[type(value)]
 
 
 class Seen:
@@ -122,27 +112,7 @@ def documents(text: str):
             yield document
 
 
-# ---- Commands.
-
-
-def environment(folder: Path) -> dict[str, str]:
-    drop = re.compile(r"^SHARDCTL_|RANK$|WORLD_SIZE$|MASTER_|TORCHELASTIC_|OMPI_|MV2_|PMI_|SLURM_")
-    kept = {name: value for name, value in os.environ.items() if not drop.search(name)}
-    return {**kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "LC_ALL": "C"}
-
-
-def make_folder(root: Path) -> Path:
-    (root / "bin").mkdir()
-    (root / "bin/shardctl").symlink_to(Path(os.environ["SHARDCTL"]).resolve())
-    work = root / "work"
-    work.mkdir()
-    (work / "data").symlink_to(SOURCE / "tests/data")
-    return work
-
-
-def run(command: str, work: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(["bash", "-c", command], cwd=work, env=environment(work.parent), text=True,
-                          capture_output=True, timeout=60)
+# ---- Inputs.
 
 
 def write_safetensors(path: Path, tensors: dict[str, tuple[str, list[int], bytes]], metadata: dict[str, str]) -> None:
@@ -239,6 +209,7 @@ export data/golden/2.11.0/dcp_training_r2 -o training
 export data/golden/2.11.0/dcp_training_r2 -o plan --dry-run
 export a.safetensors -o no --hf-ref hub
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
+diff a.safetensors b.safetensors --include dtype --progress json
 map list
 map check map.json a.safetensors
 version
@@ -263,61 +234,13 @@ MACHINES = ["STAND_IN_GPUS=2", "STAND_IN_GPUS=0 STAND_IN_DRIVER=0", None]
 
 def describe_machine(variables: str | None, work: Path) -> str:
     libraries = Path(tempfile.mkdtemp(dir=work))
-    shutil.copy(os.environ["SHARD_LIBRARY"], libraries / "libshard.so.0")
+    shutil.copy(os.environ["SHARD_LIBRARY"], libraries)  # By the name that programs ask for.
     if variables is not None:
         shutil.copy(os.environ["SHARD_CUDA_STAND_IN"], libraries / "libshard_cuda.so")
     return run(f"LD_LIBRARY_PATH={libraries} {variables or ''} shardctl env --json", work).stdout
 
 
-# ---- Pages.
-
-
-def blocks(page: str):
-    """Info string and content of every fenced block."""
-    return re.findall(r"^```([^\n]*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
-def commands(block: str):
-    """Each command of a console block with the output that the page shows."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        lines = part.split("\n")
-        count = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
-        yield "\n".join(lines[:count]), "\n".join(lines[count:]).rstrip()
-
-
-def steady(value):
-    """A document with the kinds of what differs from run to run in place of the values."""
-    if isinstance(value, dict):
-        return {key: kind(field) if key in VOLATILE else steady(field) for key, field in value.items()}
-    return [steady(item) for item in value] if isinstance(value, list) else value
-
-
-def is_as_shown(shown: str, printed: str) -> bool:
-    if not shown.startswith(("{", "[{")):
-        return shown == printed.rstrip()
-    try:
-        return steady(json.loads(shown)) == steady(json.loads(printed))
-    except json.JSONDecodeError:
-        return False
-
-
-def run_page(path: Path, work: Path, printed: list[str]):
-    has_jq = shutil.which("jq") is not None
-    for info, content in blocks(path.read_text()):
-        language, *name = info.split()
-        if language == "json" and name:
-            (work / name[0]).write_text(content)
-        for command, shown in commands(content) if language == "console" else []:
-            if "jq " in command and not has_jq:
-                print(f"{path.name}: not run, there is no jq: {command}")
-                continue
-            done = run(command, work)
-            printed.append(done.stdout)
-            expected = int((re.findall(r"# exit code (\d+)$", command) or [0])[0])
-            if done.returncode != expected:
-                yield f"{path.name}: exit code {done.returncode}, not {expected}: {command}\n{done.stderr}"
-            elif not is_as_shown(shown, done.stdout):
-                yield f"{path.name}: {command}\n--- the page\n{shown}\n--- the program\n{done.stdout}"
+# ---- The page's tables beside what was printed.
 
 
 def wrong_fields(printed: list[str]):
@@ -365,9 +288,9 @@ def main() -> int:
     mistakes, printed = [], []
     for path in PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            mistakes += run_page(path, make_folder(Path(folder)), printed)
+            mistakes += run_page(path, make_folder(Path(folder), SOURCE), printed)
     with tempfile.TemporaryDirectory() as folder:
-        work = make_folder(Path(folder))
+        work = make_folder(Path(folder), SOURCE)
         write_inputs(work)
         for arguments in CORPUS:
             done = run(f"shardctl {arguments} --json", work)

@@ -3,7 +3,7 @@
 
 # The same program with plug-ins of its own, as an installation has it; first with none.
 mkdir installed
-cp "$SHARD_FORMATS" installed/libshard_formats.so.0
+cp "$SHARD_FORMATS" installed
 export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 printf 'TOY1 content' >x.toy
@@ -39,10 +39,19 @@ printf '\211HDF\r\n\032\n' >x.h5
 expect 8 inspect x.h5
 holds err "cannot open the plug-in libshard_hdf5.so"
 
+# The real one states its library's version; without that library it is left out.
+if [ -n "${SHARD_HDF5:-}" ]; then
+  cp "$SHARD_HDF5" installed/libshard_hdf5.so
+  expect 0 version --json
+  grep -qE '"libhdf5": "[0-9]+\.[0-9]+\.[0-9]+"' out || fail "libhdf5's version is not there"
+fi
+
 # The real one without libhdf5.
 if [ -n "${SHARD_HDF5:-}" ]; then
   sed 's/libhdf5_serial\.so/libhdf5_absent\.so/g' "$SHARD_HDF5" >installed/libshard_hdf5.so
   expect 8 convert m.safetensors -o m.h5
   holds err "cannot open the plug-in libshard_hdf5.so"
   holds err "libhdf5-103-1"
+  expect 0 version --json
+  lacks out libhdf5
 fi

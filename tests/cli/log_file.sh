@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# --log-file takes a regular file, new or not; anything else is refused at once.
+# --log-file takes a regular file, new or not; anything else is refused at once. What stderr shows is in it, also with
+# --quiet, and it holds every line whatever ends the run.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 mkfifo fifo
@@ -18,3 +19,35 @@ for run in 1 2; do expect 0 inspect m.safetensors --log-file log; done
 ln -s log link
 expect 0 inspect m.safetensors --log-file link
 [ "$(grep -c "opened m.safetensors" log)" = 3 ] || fail "a link to a log is not followed"
+
+# Warnings, errors with their facts, and the figures of the end, although nothing is printed.
+expect 3 inspect absent --log-file told -q
+grep -q "error .*absent" told || fail "an error is not in the log: $(cat told)"
+"$SHARDCTL" split m.safetensors -o parts --ranks 2 -q
+expect 0 gather parts -o whole.safetensors --log-file told -q
+is_empty err
+grep -Eq "info .*gather [0-9.]+ .* in [0-9.]+ s, .*/s" told || fail "the log lacks the figures: $(cat told)"
+echo '{}' >parts/config.json
+expect 0 gather parts -o whole.safetensors --log-file told -q --force
+grep -q "warning .*config.json" told || fail "a warning is not in the log: $(cat told)"
+
+# Nothing waits in a buffer: not for SIGKILL, not for SIGTERM.
+model large.safetensors $((256 << 20))
+for pair in KILL:137 TERM:143; do
+  rm -rf target && mkdir target
+  "$SHARDCTL" gather large.safetensors -o target/x.safetensors -j 1 --max-memory 1MiB --log-file ${pair%:*} 2>err &
+  pid=$!
+  while ! ls -A target | grep -q shardctl-; do kill -0 $pid 2>/dev/null || break; done
+  kill -${pair%:*} $pid 2>/dev/null || fail "it ended before ${pair%:*}"
+  code=0
+  wait $pid || code=$?
+  [ $code = ${pair#*:} ] || fail "exit $code after ${pair%:*}"
+  grep -q "plan: 2 tensors" ${pair%:*} || fail "lines are lost by ${pair%:*}: $(cat ${pair%:*})"
+done
+grep -q "error .*interrupted" TERM || fail "the end is not in the log: $(cat TERM)"
+
+# Lines that the disk does not take are counted; the run goes on.
+code=0
+( ulimit -f 0; "$SHARDCTL" inspect m.safetensors --log-file full 2>&1 ) | cat >out || code=$?
+[ $code = 0 ] || fail "a full log ends the run: exit $code"
+grep -Eq "warning: cannot write [0-9]+ lines? to the log full" out || fail "lost lines are not told of: $(cat out)"

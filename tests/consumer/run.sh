@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
-# Installs the build tree, builds the consumers from the install tree alone, and runs them: run.sh BUILD_DIR SOURCE_DIR
+# Installs the build tree, builds the consumer and the programs of docs/library.md from the install tree alone, and runs them:
+# run.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$1" --prefix "$work/prefix" >/dev/null
 cp -r "$2/tests/consumer" "$work/source"
+
+# The blocks of the page that have a name are the files of a project.
+mkdir "$work/page"
+awk -v folder="$work/page" '/^```[a-z]+ [^ ]+\.[a-z]+$/ { file = folder "/" $2; next } /^```/ { file = "" } file { print >file }' \
+  "$2/docs/library.md"
+cmake -S "$work/page" -B "$work/page/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$work/page/build" >/dev/null
+"$work/page/build/names" "$2/tests/data/dcp/four_ranks" | tee "$work/names"
+grep -q . "$work/names"
+"$work/page/build/to_safetensors" "$2/tests/data/demo/ckpt" "$work/model.safetensors"
+"$work/prefix/bin/shardctl" diff "$2/tests/data/demo/ckpt" "$work/model.safetensors" --include 'model.**'
+
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 
 has_torch=$(find "$1/libshard" -name libshard_rpc.so)
 configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"} >/dev/null
 cmake --build "$work/build" >/dev/null
-"$work/build/consumer" "$2/tests/data/dcp/four_ranks" | tee "$work/names"
-grep -q . "$work/names"
 "$work/prefix/bin/shardctl" --version
 for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/completions/shardctl zsh/site-functions/_shardctl \
   fish/vendor_completions.d/shardctl.fish; do

@@ -14,20 +14,23 @@
 #include "formats/detect.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
-#include "tests/formats/torch_files.h"
+#include "tests/formats/deepspeed_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::Content;
+using testing::DamagedSave;
 using ::testing::HasSubstr;
+using testing::in_optimizer;
+using testing::kStage1Model;
+using testing::kStage1Optimizers;
 using testing::open_checkpoint;
 using testing::read_content;
-
-std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/deepspeed/" + name; }
+using testing::save_path;
+using testing::set;
 
 OpenOptions of_module() {
   OpenOptions options;
@@ -38,8 +41,8 @@ OpenOptions of_module() {
 class DeepSpeedGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DeepSpeedGolden, HoldsWhatTheEngineHeld) {
-  const Content truth = read_content(*open_checkpoint(posix_disk(), data(GetParam()) + ".safetensors"));
-  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data(GetParam()) + "/global_step2");
+  const Content truth = read_content(*open_checkpoint(posix_disk(), save_path(GetParam()) + ".safetensors"));
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), save_path(GetParam()) + "/global_step2");
   EXPECT_EQ(reader->catalog().format, "deepspeed");
   const Content content = read_content(*reader);
   ASSERT_EQ(content.size(), truth.size());
@@ -67,7 +70,7 @@ class DeepSpeedHalves : public ::testing::TestWithParam<const char*> {};
 
 /// The engine makes the module's copies of the masters after each step, so that their order shows too.
 TEST_P(DeepSpeedHalves, MastersRoundToTheModulesCopies) {
-  const Source source{&posix_disk(), {data(GetParam())}};
+  const Source source{&posix_disk(), {save_path(GetParam())}};
   const Content masters = read_content(*kDeepSpeedFormat.open(source, {}));
   const Content copies = read_content(*kDeepSpeedFormat.open(source, of_module()));
   ASSERT_EQ(masters.size(), copies.size());
@@ -83,11 +86,11 @@ TEST_P(DeepSpeedHalves, MastersRoundToTheModulesCopies) {
 INSTANTIATE_TEST_SUITE_P(Saves, DeepSpeedHalves, ::testing::Values("stage1_frozen", "stage2_tied", "stage2_robin"));
 
 TEST(DeepSpeed, TheFolderWhoseLatestNamesTheSaveIsRead) {
-  EXPECT_EQ(open_checkpoint(posix_disk(), data("stage2_tied"))->catalog().world_size, 3);
+  EXPECT_EQ(open_checkpoint(posix_disk(), save_path("stage2_tied"))->catalog().world_size, 3);
 }
 
 TEST(DeepSpeed, SharedParametersAreAliases) {
-  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data("stage2_tied"));
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), save_path("stage2_tied"));
   const Catalog& catalog = reader->catalog();
   const Tensor& head = *catalog.find("head.weight");
   ASSERT_NE(head.alias_of, kNoIndex);
@@ -95,7 +98,7 @@ TEST(DeepSpeed, SharedParametersAreAliases) {
 }
 
 TEST(DeepSpeed, WhatIsNotSpreadOverRanksIsAnObject) {
-  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data("stage1"));
+  const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), save_path("stage1"));
   const auto object = [&](std::string_view name) -> const Value* {
     for (const Object& each : reader->catalog().objects) {
       if (each.name == name) return each.value;
@@ -111,61 +114,12 @@ TEST(DeepSpeed, WhatIsNotSpreadOverRanksIsAnObject) {
 }
 
 TEST(DeepSpeed, TheModulesOwnWeights) {
-  const Source source{&posix_disk(), {data("stage2_tied")}};
+  const Source source{&posix_disk(), {save_path("stage2_tied")}};
   const std::unique_ptr<Reader> reader = kDeepSpeedFormat.open(source, of_module());
   EXPECT_EQ(reader->catalog().find("a.weight")->dtype, DType::kBfloat16);
   EXPECT_NE(reader->catalog().find("optimizer.state.a.weight.exp_avg"), nullptr);
-  const Source parted{&posix_disk(), {data("stage3")}};
+  const Source parted{&posix_disk(), {save_path("stage3")}};
   EXPECT_EQ(test::error_of([&] { kDeepSpeedFormat.open(parted, of_module()); }).code(), ErrorCode::kUnsupported);
-}
-
-/// A save in memory, where a test may change it.
-class DamagedSave : public ::testing::Test {
- protected:
-  void take(const std::string& name, const std::string& file, std::string as = {}) {
-    std::ifstream stream(data(name) + "/global_step2/" + file, std::ios::binary);
-    files_[as.empty() ? file : as] = {std::istreambuf_iterator<char>(stream), {}};
-  }
-  void take_all(const std::string& name) {
-    for (const auto& entry : fs::directory_iterator(data(name) + "/global_step2")) take(name, entry.path().filename());
-  }
-  void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
-    files_.at(file) = testing::repickled(files_.at(file), change);
-  }
-  std::unique_ptr<Reader> open() {
-    state_ = std::make_shared<MemoryState>();
-    disk_ = make_memory_disk(state_);
-    for (const auto& [name, bytes] : files_) state_->put("/s/" + name, std::as_bytes(std::span(bytes)));
-    return open_checkpoint(*disk_, "/s");
-  }
-  Error error() {
-    return test::error_of([&] { open(); });
-  }
-  void expect_refused(ErrorCode code, FindingKind kind, const std::string& words) {
-    const Error found = error();
-    EXPECT_EQ(found.code(), code) << found.what();
-    EXPECT_EQ(found.kind(), kind) << found.what();
-    EXPECT_THAT(std::string(found.what()) + " " + found.file(), HasSubstr(words));
-  }
-
-  std::map<std::string, std::string> files_;
-  std::shared_ptr<MemoryState> state_;
-  std::unique_ptr<LocalDisk> disk_;
-};
-
-constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
-constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
-                                       "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
-
-/// The value under a key of the optimizer's dict.
-Value& in_optimizer(Value& root, const char* key) { return *find_key(*find_key(root, "optimizer_state_dict"), key); }
-
-/// Puts another value under a key that is there; the old one may be shared.
-void set(Value& mapping, std::string_view key, Value* value) {
-  const std::span<Value*> items = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
-  }
 }
 
 /// Forms that other versions write, made of a save of 0.18.2. \pre take_all("stage1")
@@ -176,7 +130,7 @@ class OtherForms : public DamagedSave {
     for (const char* file : kStage1Optimizers) edit(file, change);
   }
   void expect_the_same() {
-    const Content truth = read_content(*open_checkpoint(posix_disk(), data("stage1.safetensors")));
+    const Content truth = read_content(*open_checkpoint(posix_disk(), save_path("stage1.safetensors")));
     EXPECT_EQ(read_content(*open()), truth);
   }
 };
@@ -322,12 +276,24 @@ TEST_F(DamagedSave, ABufferOfAnotherLength) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "zero_pp_rank_0_mp_rank_00_optim_states.pt");
 }
 
-TEST_F(DamagedSave, ModelParallelFilesAreRefused) {
+TEST_F(DamagedSave, ModelParallelFilesWithoutRulesAreRefused) {
   take_all("stage1");
-  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+  for (const char* file : {"mp_rank_0#_model_states.pt", "zero_pp_rank_0_mp_rank_0#_optim_states.pt",
+                           "zero_pp_rank_1_mp_rank_0#_optim_states.pt"}) {
+    std::string from(file), as(file);
+    from[from.find('#')] = '0';
+    as[as.find('#')] = '1';
+    take("stage1", from, as);
+  }
   const Error found = error();
   EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(found.file(), HasSubstr("mp_rank_01"));
+  EXPECT_THAT(std::string(found.what()), HasSubstr("several model-parallel ranks"));
+}
+
+TEST_F(DamagedSave, OptimizerFilesOfAModelParallelRankAreMissing) {
+  take_all("stage1");
+  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "optimizer states");
 }
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {

@@ -12,6 +12,12 @@ METADATA = [("1.13.1", "dcp_plain_r2"), ("2.2.2", "dcp_sharded_r4"), ("2.4.1", "
             ("2.15.0", "dcp_zstd_r2"), ("2.15.0", "dcp_strided_r4")]
 FILES = [("1.13.1", "model"), ("1.13.1", "model_legacy"), ("2.15.0", "model_legacy_p4"), ("2.15.0", "numpy_p4"),
          ("2.15.0", "conj_neg"), ("2.15.0", "legacy_conj_neg")]
+MODEL, OPTIMIZER = "*model_states.pt", "*rank_{}_mp_rank_00_optim_states.pt"
+STATES = [MODEL, OPTIMIZER.format(0), OPTIMIZER.format(1)]
+DEEPSPEED = [("stage1_frozen", STATES), ("stage2_robin", STATES), ("stage3", STATES),
+             ("universal_of_stage1", [MODEL, "optimizer_state.pt", "a.weight/fp32.pt", "a.weight/step.pt"]),
+             ("universal_of_stage3", [MODEL, "optimizer_state.pt", "a.weight/fp32.pt", "a.weight/exp_avg.pt"])]
+KINDS = [0, 0, 1, 2, 3]  # See fuzz_deepspeed.cpp.
 
 
 def pickle_in(file: Path) -> bytes:
@@ -35,6 +41,9 @@ def main(corpus: Path, golden: Path) -> None:
         put(corpus, "torch_file", f"{version}-{name}", file.read_bytes())
         if zipfile.is_zipfile(file):
             put(corpus, "torch_pickle", f"{version}-{name}", b"\0" + pickle_in(file))
+    for number, (name, files) in enumerate(DEEPSPEED):
+        pickles = [pickle_in(next((golden.parent / "deepspeed" / name).glob(f"**/{file}"))) for file in files]
+        put(corpus, "deepspeed", name, bytes([KINDS[number]]) + b"".join(part(data) for data in pickles))
     for name in "dcp_hf_r2", "dcp_hf_dtypes_r2":
         first, second = sorted((golden / "2.15.0" / name).glob("*.safetensors"))[:2]
         put(corpus, "dcp_hf", name, part(header_of(first)) + header_of(second))

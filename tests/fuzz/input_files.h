@@ -60,17 +60,28 @@ class InputFiles final : public LocalDisk {
     return bytes;
   }
 
+  /// Whether files lie below it.
+  bool is_folder(const std::string& path) const {
+    const auto next = files_.lower_bound(path + "/");
+    return next != files_.end() && next->first.starts_with(path + "/");
+  }
+
   FileStatus status(const std::string& path) const override {
-    if (path == "/in") return {FileKind::kFolder, 0, 1, 1};
+    if (path == "/in" || is_folder(path)) return {FileKind::kFolder, 0, 1, 1};
     const auto found = files_.find(path);
     if (found == files_.end()) return {};
     const auto inode = static_cast<std::uint64_t>(std::distance(files_.begin(), found)) + 2;
     return {FileKind::kFile, found->second.size, 1, inode};
   }
   std::vector<std::string> list(const std::string& folder) const override {
-    if (folder != "/in") absent(folder);
+    if (folder != "/in" && !is_folder(folder)) absent(folder);
     std::vector<std::string> names;
-    for (const auto& [path, content] : files_) names.push_back(path.substr(4));
+    for (const auto& [path, content] : files_) {
+      if (!path.starts_with(folder + "/")) continue;
+      const std::string below = path.substr(folder.size() + 1);
+      const std::string name = below.substr(0, below.find('/'));
+      if (names.empty() || names.back() != name) names.push_back(name);
+    }
     return names;
   }
   std::unique_ptr<RandomReader> open(const std::string& path) const override {

@@ -21,14 +21,16 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 
 import of_dcp
+import of_deepspeed
 import of_hdf5
+import of_megatron
 import of_ranks
 import of_safetensors
 import of_torch
 from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
-FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_hdf5.FAMILIES
+FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES + of_megatron.FAMILIES + of_hdf5.FAMILIES
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],

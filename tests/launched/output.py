@@ -62,6 +62,8 @@ def check_logs(checks: h.Checks, work: Path) -> None:
     result = h.run(h.mpirun(2), ["gather", "model.safetensors", "-o", "logged.pt", "-vv"], cwd=work)
     for rank in (0, 1):
         checks.that(f"rank {rank} of 2 on " in result.err, f"logs carry rank {rank} and the host", result)
+        figures = rf"rank {rank} of 2 on \S+: gather [0-9.]+ \S+ in [0-9.]+ s, [0-9.]+ \S+/s"
+        checks.that(re.search(figures, result.err) is not None, f"logs tell what rank {rank} did", result)
     checks.that("step copy" in result.err, "logs tell the steps", result)
 
 

@@ -18,7 +18,10 @@ MOE = dict(intermediate_size=48, moe_intermediate_size=24, num_experts_per_tok=2
 KINDS = {
     "llama": ("Llama", dict(intermediate_size=48)),
     "llama_tied": ("Llama", dict(intermediate_size=48, tie_word_embeddings=True)),
+    "mistral": ("Mistral", dict(intermediate_size=48, head_dim=8)),
+    "qwen2": ("Qwen2", dict(intermediate_size=48)),
     "qwen3": ("Qwen3", dict(intermediate_size=48, head_dim=8)),
+    "qwen2_moe": ("Qwen2Moe", MOE | dict(num_experts=4, shared_expert_intermediate_size=40)),
     "qwen3_moe": ("Qwen3Moe", MOE | dict(num_experts=4, head_dim=8)),
     "mixtral": ("Mixtral", dict(intermediate_size=24, num_local_experts=4, num_experts_per_tok=2)),
     "deepseek_v3": ("DeepseekV3", MOE | dict(n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1, q_lora_rank=16,

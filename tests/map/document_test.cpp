@@ -55,8 +55,8 @@ TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
 }
 
 TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
-  for (const char* keys : {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")",
-                           R"("pad": {"to": 1, "fill": "keep"})", R"("concat": {"widths": [1]})"}) {
+  for (const char* keys :
+       {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
     const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
     EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
@@ -64,17 +64,49 @@ TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
 }
 
 TEST(MapDocument, RefusesContradictions) {
-  for (const char* keys :
-       {R"("logical": ["a", "b"], "stored": "c")", R"("logical": "a.{l}", "stored": "b")",
-        R"("logical": "a", "stored": "b.{l}")", R"("match": "a", "stored": "b")", R"("match": "(")",
-        R"("logical": "a", "alias": "b", "stored": "c")", R"("logical": "a", "stored": "b{")",
-        R"("logical": "a", "stored": "b", "permute": "turn")",
-        R"("logical": "a", "stored": "b", "shard": [{"axis": "pp"}])",
-        R"("logical": "a", "stored": "b", "when": {"x": 1})", R"("logical": "a", "stored": "b", "pad": {"to": "1 +"})",
-        R"("logical": "a", "stored": "b", "reduce": "median")",
-        R"("logical": ["a", "b"], "stored": "c", "concat": {"sizes": [1]})",
-        R"("logical": ["a", "b"], "stored": "c", "concat": {"replicas": [1, 1]})"}) {
+  for (const char* keys : {R"("logical": ["a", "b"], "stored": "c")",
+                           R"("logical": "a.{l}", "stored": "b")",
+                           R"("logical": "a", "stored": "b.{l}")",
+                           R"("match": "a", "stored": "b")",
+                           R"("match": "(")",
+                           R"("logical": "a", "alias": "b", "stored": "c")",
+                           R"("logical": "a", "stored": "b{")",
+                           R"("logical": "a", "stored": "b", "permute": "turn")",
+                           R"("logical": "a", "stored": "b", "shard": [{"axis": "pp"}])",
+                           R"("logical": "a", "stored": "b", "when": {"x": 1})",
+                           R"("logical": "a", "stored": "b", "pad": {"to": "1 +"})",
+                           R"("logical": "a", "stored": "b", "reduce": "median")",
+                           R"("logical": ["a", "b"], "stored": "c", "concat": {"sizes": [1]})",
+                           R"("logical": ["a", "b"], "stored": "c", "concat": {"replicas": [1, 1]})",
+                           R"("logical": "a", "stored": [])",
+                           R"("logical": "a.{l}", "stored": ["b.{l}", "c"])",
+                           R"("logical": "a", "stored": "b", "drop": true)",
+                           R"("match": "a", "beside": "b")",
+                           R"("logical": "a", "stored": "b", "beside": "c.{l}")",
+                           R"("logical": "a.{l}", "stored": "b.{l}", "stack": [{"index": "l"}])"}) {
     EXPECT_EQ(error_of_rule(keys).code(), ErrorCode::kInvalidArgument) << keys;
+  }
+}
+
+TEST(MapDocument, ReadsWhereVariablesComeFrom) {
+  const MapDocument document =
+      parse(R"J("vars": {"a": {"from": ["stored#x\\.(.*)", "logical#y"], "value": ["b", 3], "word": "w"}},
+    "rules": [])J");
+  EXPECT_EQ(document.vars.at(0).from, (std::vector<std::string>{"stored#x\\.(.*)", "logical#y"}));
+  EXPECT_EQ(document.vars.at(0).values.size(), 2u);
+  EXPECT_EQ(document.vars.at(0).word, "w");
+  for (const char* from : {"stored#(", "stored#(a)(b)", "files#a"}) {
+    const Error error =
+        test::error_of([&] { parse(std::string(R"("vars": {"a": {"from": ")") + from + R"("}}, "rules": [])"); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << from;
+  }
+}
+
+TEST(MapDocument, RefusesStatesWithoutTheirKey) {
+  for (const char* state :
+       {R"({"name": "m", "key": "m"})", R"({"name": "m", "key": "m.{name}"})", R"({"name": "m"})"}) {
+    const Error error = test::error_of([&] { parse(std::string(R"("rules": [], "states": [)") + state + "]"); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << state;
   }
 }
 

@@ -1,0 +1,28 @@
+"""What mkdocs makes differently of the repository's pages."""
+import re
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent.parent
+
+
+def on_nav(nav, config, files):
+    """Formats' pages stand in the section of formats, and pages that the list does not have in the first one: neither needs a line."""
+    use, formats = (next(item for item in nav.items if item.title == title) for title in ("Use it", "Formats"))
+    listed = {page.file.src_uri for page in nav.pages}
+    for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
+        section = formats if re.fullmatch(r"formats/\w+/README\.md", file.src_uri) else use
+        if file.src_uri not in listed and (section is formats or file.src_uri.startswith("docs/")):
+            section.children.append(file.page)
+            file.page.parent = section
+    return nav
+
+
+def on_page_markdown(markdown, page, config, files):
+    def content(match: re.Match) -> str:
+        """A link to an example that stands alone has the file below it."""
+        language = {".yml": "yaml"}.get(Path(match[2]).suffix, "bash")
+        return f"{match[1]}\n\n```{language}\n{(SOURCE / match[2]).read_text()}```\n"
+
+    markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
+    # What follows the language of a block is for tests.
+    return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)

@@ -1,0 +1,120 @@
+#include "formats/deepspeed/join_rules.h"
+
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+
+#include "formats/deepspeed/state_values.h"
+
+namespace shard::deepspeed {
+
+namespace {
+
+constexpr std::size_t kMaxPatterns = 256;
+constexpr int kMaxProgram = 1 << 14;  ///< Instructions of one pattern.
+
+Error unsupported_info(const std::string& what) {
+  return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
+      .because(fmt::format("their universal_checkpoint_info {}", what));
+}
+
+std::unique_ptr<RE2> compiled(std::string_view text) {
+  RE2::Options quiet;
+  quiet.set_log_errors(false);
+  auto pattern = std::make_unique<RE2>(re2::StringPiece(text.data(), text.size()), quiet);
+  if (!pattern->ok() || pattern->ProgramSize() > kMaxProgram) {
+    throw unsupported_info(fmt::format("has the pattern '{}', which is not plain enough", text));
+  }
+  return pattern;
+}
+
+/// The sizes along `dim` of a sub-parameter shape; a single one is no segment.
+std::vector<std::int64_t> segments_of(const Value& shape, int dim) {
+  const std::span<Value* const> sizes = pickle::sequence(shape, "parameter_with_sub_params");
+  if (dim < 0 || static_cast<std::size_t>(dim) >= sizes.size()) {
+    throw pickle::malformed("parameter_with_sub_params", "its partition_dim is not one of its shape");
+  }
+  const Value& along = *sizes[static_cast<std::size_t>(dim)];
+  if (along.kind == ValueKind::kInt) return {pickle::natural(along, "parameter_with_sub_params")};
+  return pickle::naturals(along, "parameter_with_sub_params");
+}
+
+}  // namespace
+
+struct JoinRules::List {
+  std::string name;
+  JoinRule rule;
+  bool is_vocabulary = false;
+  std::vector<std::unique_ptr<RE2>> patterns;
+
+  bool matches(std::string_view text) const {
+    const re2::StringPiece piece(text.data(), text.size());
+    return std::ranges::any_of(patterns, [&](const auto& pattern) {
+      return pattern->Match(piece, 0, piece.size(), RE2::ANCHOR_START, nullptr, 0);
+    });
+  }
+};
+
+JoinRules::JoinRules(const Value& info) {
+  std::size_t count = 0;
+  const auto add = [&](std::string_view name, const Value& patterns, JoinRule rule) {
+    List list{std::string(name), std::move(rule), name.starts_with("vocabulary"), {}};
+    for (const Value* pattern : pickle::sequence(patterns, name)) {
+      if (++count > kMaxPatterns) throw unsupported_info(fmt::format("has more than {} patterns", kMaxPatterns));
+      list.patterns.push_back(compiled(pickle::string(*pattern, name)));
+    }
+    lists_.push_back(std::move(list));
+  };
+  const auto add_list = [&](std::string_view name, const JoinRule& rule) {
+    if (const Value* patterns = find_value(info, name)) add(name, *patterns, rule);
+  };
+  for (const char* name : {"parameter_to_average_patterns", "pipeline_replicated_parameter_patterns",
+                           "expert_parameter_patterns", "sub_param_shard_widths"}) {
+    const Value* const value = find_value(info, name);
+    const bool is_empty = value == nullptr || (value->has_elements() && value->items().empty());
+    if (!is_empty) throw unsupported_info(fmt::format("has '{}', which is not read", name));
+  }
+  add_list("tp_replicated_parameter_patterns", {JoinRule::Kind::kReplicated});
+  add_list("parameter_with_row_parallelism_patterns", {JoinRule::Kind::kConcat, 1});
+  add_list("parameter_with_2_sub_params_cat_dim_0", {JoinRule::Kind::kConcat, 0, {}, true});
+  add_list("vocabulary_parameter_patterns", {});
+  if (const Value* vocabulary = find_value(info, "original_vocab_size")) {
+    vocabulary_ = pickle::natural(*vocabulary, "original_vocab_size");
+  }
+  const Value* const subs = find_value(info, "parameter_with_sub_params");
+  if (subs == nullptr) return;
+  for (const Value* sub : pickle::sequence(*subs, "parameter_with_sub_params")) {
+    if (!is_mapping(*sub)) throw unsupported_info("has sub-parameters that are not a dict");
+    if (find_value(*sub, "sub_param_shard_widths") != nullptr) throw unsupported_info("has widths of shards");
+    const int dim = static_cast<int>(
+        std::min<std::int64_t>(pickle::natural(need_value(*sub, "partition_dim"), "partition_dim"), 1 << 20));
+    add("parameter_with_sub_params", need_value(*sub, "patterns"),
+        {JoinRule::Kind::kConcat, dim, segments_of(need_value(*sub, "shape"), dim)});
+  }
+}
+
+JoinRules::~JoinRules() = default;
+
+JoinRule JoinRules::rule_for(std::string_view name) const {
+  JoinRule rule;
+  const List* found = nullptr;
+  bool is_vocabulary = false;
+  for (const List& list : lists_) {
+    if (!list.matches(name)) continue;
+    if (list.is_vocabulary) {
+      is_vocabulary = true;
+    } else if (found != nullptr) {
+      throw unsupported_info(fmt::format("matches '{}' with {} and {}", name, found->name, list.name)).of_tensor(name);
+    } else {
+      found = &list;
+      rule = list.rule;
+    }
+  }
+  if (!is_vocabulary) return rule;
+  if (!vocabulary_) throw unsupported_info("does not say the original_vocab_size").of_tensor(name);
+  rule.rows = vocabulary_;
+  return rule;
+}
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,44 @@
+#include "formats/deepspeed/model_files.h"
+
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard::deepspeed {
+
+std::string ModelFiles::name(std::size_t file) const {
+  const TagFolder& folder = reader_.folder();
+  return are_of_ranks() ? name_beside(folder.sharded_models.front(), static_cast<std::int64_t>(file))
+                        : folder.models.front().name;
+}
+
+void ModelFiles::add_frozen(TreeFiles& files, std::span<RankParts> parts) const {
+  if (!reader_.save().is_parted()) return;
+  const Catalog& source = reader_.catalog();
+  if (!are_of_ranks()) {
+    throw Error(ErrorCode::kUnsupported, "cannot write a stage 3 save without a file of model states of each rank")
+        .in_file(reader_.folder().path);
+  }
+  for (const auto& [name, shape] : reader_.save().models.front().frozen_shapes.entries()) {
+    const std::uint32_t tensor = reader_.flat_tensor(name);
+    const StoredTensor& stored = source.stored[source.chunks[source.tensors[tensor].first_chunk].stored];
+    const std::int64_t numel = checked_numel(shape), size = part_of(numel, ranks_);
+    std::vector<std::uint32_t> rows;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      rows.push_back(files.add_row(are_of_ranks() ? static_cast<std::uint32_t>(rank) : 0, static_cast<int>(rank),
+                                   stored.dtype, size, source.storages[stored.storage].location));
+      parts[rank].frozen[name] = files.number_of(rows.back());
+    }
+    add_in_rows(files, tensor, rows, runs_in_parts(numel, ranks_, 0));
+  }
+}
+
+void add_in_rows(TreeFiles& files, std::uint32_t tensor, std::span<const std::uint32_t> rows,
+                 std::span<const FlatRun> runs) {
+  files.begin_tensor(tensor);
+  if (runs.empty()) files.add_run(rows.front(), 0, 0, 0);
+  for (const FlatRun& run : runs) {
+    files.add_run(rows[static_cast<std::size_t>(run.rank)], run.begin, run.count, run.first);
+  }
+}
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,39 @@
+/// \file
+/// The files of model states of a save that is written again. Inside formats/deepspeed only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/deepspeed/partition.h"
+#include "formats/deepspeed/save_reader.h"
+#include "formats/deepspeed/state_trees.h"
+#include "formats/deepspeed/tree_files.h"
+
+namespace shard::deepspeed {
+
+/// They are the first files of the target: one, or one of each rank where the save has them so.
+/// Ownership: refers to what it is made of.
+class ModelFiles {
+ public:
+  ModelFiles(const SaveReader& reader, std::int64_t ranks) : reader_(reader), ranks_(ranks) {}
+
+  bool are_of_ranks() const { return reader_.folder().models.empty(); }
+  std::size_t count() const { return are_of_ranks() ? static_cast<std::size_t>(ranks_) : 1; }
+  std::string name(std::size_t file) const;
+  /// Stage 3: adds each rank's part of the frozen parameters, also to `parts`.
+  void add_frozen(TreeFiles& files, std::span<RankParts> parts) const;
+
+ private:
+  const SaveReader& reader_;
+  std::int64_t ranks_;
+};
+
+/// Adds a tensor that is made of the source's `tensor` and lies in rows, which are by rank.
+void add_in_rows(TreeFiles& files, std::uint32_t tensor, std::span<const std::uint32_t> rows,
+                 std::span<const FlatRun> runs);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,236 @@
+#include "formats/deepspeed/tree_files.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "formats/torch/placed_zip.h"
+#include "libshard/catalog/flat_run.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/visited.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/paths.h"
+
+namespace shard::deepspeed {
+
+namespace {
+
+/// Calls `visit` with the numbers of all kTensor values under `root`, each value once.
+void for_each_tensor(const Value& root, const std::function<void(std::int64_t number)>& visit) {
+  VisitedSet met;
+  std::vector<const Value*> open{&root};
+  while (!open.empty()) {
+    const Value& next = *open.back();
+    open.pop_back();
+    if (next.kind == ValueKind::kTensor) {
+      visit(next.number);
+    } else if (next.kind >= ValueKind::kList && met.insert(&next)) {
+      for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
+    }
+  }
+}
+
+/// By file: the stored tensors that source tensors became.
+using StoredByFile = std::vector<HashMap<std::uint32_t, std::uint32_t>>;
+
+/// Adds to the target what its files take over from the source: whole storages, so that tensors share them as they did.
+class CopiedTensors {
+ public:
+  CopiedTensors(const Catalog& source, Catalog& target) : source_(source), target_(target) {}
+
+  void begin_file() {
+    by_file_.emplace_back();
+    storages_ = {};
+  }
+
+  void add(std::uint32_t tensor) {
+    const auto [stored, is_new] = by_file_.back().try_emplace(tensor, 0U);
+    if (!is_new) return;
+    StoredTensor copy = source_.stored[source_.chunks[source_.tensors[tensor].first_chunk].stored];
+    copy.storage = copied(copy.storage);
+    stored = static_cast<std::uint32_t>(target_.stored.size());
+    target_.stored.push_back(copy);
+    if (known_.insert(tensor)) add_tensor(tensor, stored);
+  }
+
+  StoredByFile take() { return std::move(by_file_); }
+
+ private:
+  std::uint32_t copied(std::uint32_t storage) {
+    const auto [number, is_new] = storages_.try_emplace(storage, 0U);
+    if (!is_new) return number;
+    number = static_cast<std::uint32_t>(target_.storages.size());
+    const Storage& from = source_.storages[storage];
+    Storage copy;
+    copy.bytes = from.bytes;
+    copy.file = static_cast<std::uint32_t>(by_file_.size() - 1);
+    copy.location = from.location;
+    copy.whole_copy = true;
+    target_.storages.push_back(copy);
+    if (from.bytes > 0) target_.storage_copies.push_back({storage, number, 0, 0, from.bytes});
+    return number;
+  }
+
+  void add_tensor(std::uint32_t index, std::uint32_t stored) {
+    Tensor tensor = source_.tensors[index];
+    Chunk chunk = source_.chunks[tensor.first_chunk];
+    tensor.first_chunk = static_cast<std::uint32_t>(target_.chunks.size());
+    tensor.alias_of = kNoIndex;
+    tensor.source = index;
+    target_.tensors.push_back(tensor);
+    chunk.stored = stored;
+    target_.chunks.push_back(chunk);
+  }
+
+  const Catalog& source_;
+  Catalog& target_;
+  StoredByFile by_file_;
+  HashMap<std::uint32_t, std::uint32_t> storages_;  ///< Of the last file: the source's to the target's.
+  HashSet<std::uint32_t> known_;                    ///< Source tensors that are tensors of the target.
+};
+
+/// A row that no tree names lies nowhere: rank 0's tree, of which all are made, has no place for it.
+void check_all_placed(const Catalog& target) {
+  const auto lost = std::ranges::find_if(target.storages, [](const Storage& storage) { return storage.offset < 0; });
+  if (lost == target.storages.end()) return;
+  throw Error(ErrorCode::kCorruption, "the file of rank 0 does not have states that those of other ranks have")
+      .in_file(target.files[lost->file].path)
+      .of_kind(FindingKind::kMixedSave);
+}
+
+class TreeWriter final : public Writer {
+ public:
+  TreeWriter(std::int64_t source_tensors, StoredByFile copied, std::vector<TreeFile> files, std::vector<TextFile> texts)
+      : source_tensors_(source_tensors),
+        copied_(std::move(copied)),
+        files_(std::move(files)),
+        texts_(std::move(texts)) {}
+
+  void place(Catalog& target) override {
+    keys_.assign(target.storages.size(), kNoIndex);
+    for (std::uint32_t file = 0; file < files_.size(); ++file) {
+      zips_.emplace_back(keys_).place(target, file, base_name(files_[file].path), pickle_of(target, file));
+      target.files[file].path = files_[file].path;
+    }
+    check_all_placed(target);
+    for (const TextFile& text : texts_) target.files.push_back({text.path, std::ssize(text.content), -1});
+  }
+
+  bool needs_checksums() const override { return true; }
+  bool is_folder() const override { return true; }
+
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
+    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
+  }
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override {
+    return torch_save::frames_of(target, zips_);
+  }
+  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
+    if (file < zips_.size()) return zips_[file].finish(checksums, to);
+    to.write_at(0, std::as_bytes(std::span(texts_[file - zips_.size()].content)));
+  }
+
+ private:
+  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) {
+    return [this, &target, file](const pickle::Sink& sink) {
+      Arena arena;
+      const auto view = [&](std::int64_t number) {
+        const std::int64_t stored = number < source_tensors_ ? *copied_[file].find(static_cast<std::uint32_t>(number))
+                                                             : number - source_tensors_;
+        return zips_[file].view_of(target, target.stored[static_cast<std::size_t>(stored)]);
+      };
+      torch_save::dump(*files_[file].tree(arena), view, {}, sink);
+    };
+  }
+
+  std::int64_t source_tensors_;
+  StoredByFile copied_;
+  std::vector<TreeFile> files_;
+  std::vector<TextFile> texts_;
+  std::vector<torch_save::PlacedZip> zips_;  ///< By file.
+  std::vector<std::uint32_t> keys_;          ///< Each storage's in its file.
+};
+
+}  // namespace
+
+TreeFiles::TreeFiles(const Catalog& source, std::string_view format)
+    : source_(source), source_tensors_(std::ssize(source.tensors)) {
+  target.format = format;
+  target.locations = source.locations;
+  target.objects = source.objects;
+  target.borrowed = source.borrowed;
+  target.borrowed.push_back(source.arena);
+}
+
+std::uint32_t TreeFiles::add_row(std::uint32_t file, int rank, DType dtype, std::int64_t elements,
+                                 std::uint16_t location) {
+  Storage storage;
+  storage.bytes = checked_bytes(elements, dtype);
+  storage.file = file;
+  storage.location = location;
+  StoredTensor stored;
+  stored.shape = target.arena->dims(std::span(&elements, 1));
+  stored.strides = row_major_strides(*target.arena, stored.shape);
+  stored.storage = static_cast<std::uint32_t>(target.storages.size());
+  stored.rank = rank;
+  stored.dtype = dtype;
+  target.storages.push_back(storage);
+  target.stored.push_back(stored);
+  return static_cast<std::uint32_t>(target.stored.size() - 1);
+}
+
+void TreeFiles::begin_tensor(std::uint32_t source) {
+  Tensor tensor = source_.tensors[source];
+  tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
+  tensor.chunk_count = 0;
+  tensor.alias_of = kNoIndex;
+  tensor.source = source;
+  target.tensors.push_back(tensor);
+}
+
+void TreeFiles::add_run(std::uint32_t stored, std::int64_t begin, std::int64_t count, std::int64_t first) {
+  Tensor& tensor = target.tensors.back();
+  Arena& arena = *target.arena;
+  const Dims strides = row_major_strides(arena, tensor.shape);
+  if (count == 0) {
+    target.chunks.push_back({arena.zeros(tensor.shape.size()), tensor.shape, strides, first, stored});
+    ++tensor.chunk_count;
+  }
+  for_each_box_of_run(tensor.shape.span(), begin, count, [&](auto offsets, auto sizes, std::int64_t before) {
+    target.chunks.push_back({arena.dims(offsets), arena.dims(sizes), strides, first + before, stored});
+    ++tensor.chunk_count;
+  });
+}
+
+std::uint32_t TreeFiles::add_whole(std::uint32_t file, std::uint32_t source, bool as_row) {
+  const Tensor& tensor = source_.tensors[source];
+  const StoredTensor& from = source_.stored[source_.chunks[tensor.first_chunk].stored];
+  const std::int64_t numel = checked_numel(tensor.shape);
+  const std::uint32_t row = add_row(file, -1, tensor.dtype, numel, source_.storages[from.storage].location);
+  if (!as_row) {
+    target.stored[row].shape = tensor.shape;
+    target.stored[row].strides = row_major_strides(*target.arena, tensor.shape);
+  }
+  begin_tensor(source);
+  add_run(row, 0, numel, 0);
+  return row;
+}
+
+std::unique_ptr<Writer> TreeFiles::finish(std::vector<TreeFile> files, std::vector<TextFile> texts) {
+  torch_save::check_objects(target);
+  CopiedTensors copied(source_, target);
+  for (const TreeFile& file : files) {
+    Arena arena;
+    target.files.push_back({file.path, 0, file.rank});
+    copied.begin_file();
+    for_each_tensor(*file.tree(arena), [&](std::int64_t number) {
+      if (number < source_tensors_) copied.add(static_cast<std::uint32_t>(number));
+    });
+  }
+  return std::make_unique<TreeWriter>(source_tensors_, copied.take(), std::move(files), std::move(texts));
+}
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,16 @@
+/// \file
+/// Writes a save as a universal checkpoint: a folder of each parameter, whole tensors, no ranks.
+///
+/// Source: deepspeed/checkpoint/ds_to_universal.py and universal_checkpoint.py of 0.18.2.
+#pragma once
+
+#include "formats/format.h"
+
+namespace shard::deepspeed {
+
+/// A folder that load_checkpoint takes with load_universal: `latest_universal` and the folder of the tag.
+/// \throws Error  as open (reader.h); kInvalidArgument  a number of ranks; kUnsupported  a save without ZeRO or with a
+///   list of lean states; a name that cannot be a folder's.
+Remake make_universal(const Source& source, const OpenOptions& open, const RemakeOptions& options);
+
+}  // namespace shard::deepspeed

@@ -1,0 +1,105 @@
+#include "formats/megatron/arguments.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "formats/parts/pickle/attributes.h"
+#include "libshard/core/error.h"
+
+namespace shard::megatron {
+
+namespace {
+
+constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
+
+/// The value of an argument; null where it is None or not there.
+const Value* find_argument(const Value& arguments, std::string_view name) {
+  const Value* const value = find_key(arguments, name);
+  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
+}
+
+std::optional<std::int64_t> optional_number(const Value& arguments, std::string_view name, std::int64_t most) {
+  const Value* const value = find_argument(arguments, name);
+  if (value == nullptr) return std::nullopt;
+  const std::int64_t number = pickle::natural(*value, name);
+  if (number > most) throw pickle::malformed(name, fmt::format("it is more than {}", most)).found(number);
+  return number;
+}
+
+/// A degree of parallelism, which is 1 in saves that are older than it.
+std::int64_t degree(const Value& arguments, std::string_view name) {
+  const std::int64_t number = optional_number(arguments, name, kMostRanks).value_or(1);
+  if (number == 0) throw pickle::malformed(name, "it is 0");
+  return number;
+}
+
+bool flag(const Value& arguments, std::string_view name) {
+  const Value* const value = find_argument(arguments, name);
+  return value != nullptr && pickle::boolean(*value, name);
+}
+
+Error refused(std::string_view what, std::string_view argument) {
+  return Error(ErrorCode::kUnsupported, fmt::format("cannot join a Megatron-LM save {}", what))
+      .because(fmt::format("it was made with {}", argument));
+}
+
+void refuse_kinds(const Value& arguments, const Arguments& read) {
+  if (read.pipeline > 1) {
+    for (const std::string_view list :
+         {"pipeline_model_parallel_layout", "hybrid_override_pattern", "hybrid_layer_pattern"}) {
+      if (find_argument(arguments, list) != nullptr) throw refused("whose layers are spread by a list", list);
+    }
+    if (flag(arguments, "standalone_embedding_stage")) {
+      throw refused("with a stage for its embedding", "standalone_embedding_stage");
+    }
+  }
+  const std::int64_t expert_tensor =
+      optional_number(arguments, "expert_tensor_parallel_size", kMostRanks).value_or(read.tensor);
+  if (read.experts > 0 && expert_tensor != read.tensor) {
+    throw refused("whose experts are cut over other ranks than the rest", "expert_tensor_parallel_size");
+  }
+}
+
+}  // namespace
+
+Value& arguments_of(const Value& root) {
+  Value* const args = find_key(root, "args");
+  if (args == nullptr) throw pickle::malformed("args", "it is not there");
+  pickle::need_class(*args, "Namespace");
+  Value* const state = args->extra() == nullptr ? nullptr : args->extra()->state;
+  if (state == nullptr || !is_mapping(*state)) throw pickle::malformed("args", "it has no attributes");
+  return *state;
+}
+
+Arguments read_arguments(const Value& arguments) {
+  Arguments read;
+  read.tensor = degree(arguments, "tensor_model_parallel_size");
+  read.pipeline = degree(arguments, "pipeline_model_parallel_size");
+  read.expert = degree(arguments, "expert_model_parallel_size");
+  const std::optional<std::int64_t> layers = optional_number(arguments, "num_layers", kMostLayers);
+  if (!layers) throw pickle::malformed("num_layers", "it is not there");
+  read.stages.layers = *layers;
+  read.stages.stages = read.pipeline;
+  read.stages.chunks = degree(arguments, "virtual_pipeline_model_parallel_size");
+  read.stages.first = optional_number(arguments, "decoder_first_pipeline_num_layers", kMostLayers);
+  read.stages.last = optional_number(arguments, "decoder_last_pipeline_num_layers", kMostLayers);
+  read.stages.embedding_counts = flag(arguments, "account_for_embedding_in_pipeline_split");
+  read.stages.loss_counts = flag(arguments, "account_for_loss_in_pipeline_split");
+  read.experts = optional_number(arguments, "num_experts", kMostRanks).value_or(0);
+  read.query_rows = optional_number(arguments, "q_lora_rank", kMostRows).value_or(0);
+  if (const auto rows = optional_number(arguments, "kv_lora_rank", kMostRows)) {
+    read.key_rows = *rows + optional_number(arguments, "qk_pos_emb_head_dim", kMostRows).value_or(0);
+  }
+  read.gated = flag(arguments, "swiglu") || flag(arguments, "quick_geglu");
+  const Value* const untied = find_argument(arguments, "untie_embeddings_and_output_weights");
+  read.tied = untied != nullptr && !pickle::boolean(*untied, "untie_embeddings_and_output_weights");
+  if (read.experts % read.expert != 0) {
+    throw pickle::malformed("num_experts", fmt::format("they are not spread evenly over {} ranks", read.expert))
+        .found(read.experts);
+  }
+  refuse_kinds(arguments, read);
+  return read;
+}
+
+}  // namespace shard::megatron

@@ -1,0 +1,15 @@
+#include "formats/megatron/format.h"
+
+#include "formats/megatron/reader.h"
+
+namespace shard {
+
+const Format kMegatronFormat{
+    .traits = {.name = "megatron"},
+    .suffixes = {},
+    .detect = megatron::detect,
+    .open = megatron::open,
+    .make_writer = nullptr,
+};
+
+}  // namespace shard

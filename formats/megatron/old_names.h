@@ -1,0 +1,20 @@
+/// \file
+/// The names that Megatron-LM gave tensors before its models were Megatron-Core's: "language_model.encoder.layers.0.
+/// ..."
+///
+/// Source: megatron/legacy/model/{language_model,transformer,gpt_model}.py of core 0.8.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace shard::megatron {
+
+/// True for such a name.
+bool is_old_name(std::string_view name);
+
+/// What Megatron-Core calls the same tensor; nothing where it has no such tensor. \pre is_old_name(name)
+std::optional<std::string> present_name(std::string_view name);
+
+}  // namespace shard::megatron

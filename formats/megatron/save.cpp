@@ -1,0 +1,142 @@
+#include "formats/megatron/save.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/megatron/names.h"
+#include "formats/parts/pickle/attributes.h"
+#include "formats/parts/pickle/equal.h"
+#include "libshard/core/box.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::megatron {
+
+namespace {
+
+const std::string& file_of(const Catalog& catalog, const RankStates& rank) { return catalog.files[rank.file].path; }
+
+Error differs(const Catalog& catalog, const RankStates& rank, std::string_view name, FindingKind kind,
+              std::string_view how) {
+  Error error(ErrorCode::kCorruption, fmt::format("'{}' lies {}", name, how));
+  return error.in_file(file_of(catalog, rank)).of_tensor(name).of_kind(kind);
+}
+
+/// That `other` holds no tensor that `one` does not hold alike.
+void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStates& one, const ChunkStates& other) {
+  for (const auto& [name, view] : other.tensors.entries()) {
+    const TensorView* const same = one.tensors.find(name);
+    if (same == nullptr) {
+      throw differs(catalog, rank, name, FindingKind::kIndexMismatch, "in the files of some ranks only");
+    }
+    if (same->shape == view.shape && same->dtype == view.dtype) continue;
+    throw differs(catalog, rank, name, FindingKind::kShapeMismatch, "in parts of different shapes or dtypes")
+        .expected(fmt::format("{} {}", dtype_name(same->dtype), to_string(same->shape)))
+        .found(fmt::format("{} {}", dtype_name(view.dtype), to_string(view.shape)));
+  }
+}
+
+void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkStates& chunk, const LayerRange& range) {
+  HashSet<std::int64_t> found;
+  for (const auto& [name, view] : chunk.tensors.entries()) {
+    const std::optional<std::int64_t> layer = layer_in(name);
+    if (!layer) continue;
+    found.insert(*layer);
+    if (*layer < range.count) continue;
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a layer that its stage does not have", name))
+        .in_file(file_of(catalog, rank))
+        .of_tensor(name)
+        .of_kind(FindingKind::kIndexMismatch)
+        .expected(fmt::format("less than {} layers", range.count));
+  }
+  if (std::ssize(found.keys()) == range.count) return;
+  throw Error(ErrorCode::kCorruption, "the file does not hold all layers of its stage")
+      .in_file(file_of(catalog, rank))
+      .of_kind(FindingKind::kGap)
+      .expected(range.count)
+      .found(std::ssize(found.keys()));
+}
+
+/// The files were written at one step, and say the same of how the model is spread.
+void check_one_save(const Catalog& catalog, const Save& save) {
+  const RankStates& first = save.ranks.front();
+  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  for (const RankStates& rank : std::span(save.ranks).subspan(1)) {
+    for (const std::string_view key : {"iteration", "checkpoint_version"}) {
+      const Value* const one = find_key(*first.root, key);
+      const Value* const other = find_key(*rank.root, key);
+      const bool are_equal = one == nullptr ? other == nullptr : other != nullptr && equality.is_equal(*one, *other);
+      if (are_equal) continue;
+      throw Error(ErrorCode::kCorruption, fmt::format("the files are of different saves: {} differs", key))
+          .in_file(file_of(catalog, rank))
+          .of_kind(FindingKind::kMixedSave);
+    }
+    if (read_arguments(arguments_of(*rank.root)) == save.arguments) continue;
+    throw Error(ErrorCode::kCorruption, "the files are of different saves: their arguments spread the model otherwise")
+        .in_file(file_of(catalog, rank))
+        .of_kind(FindingKind::kMixedSave);
+  }
+}
+
+}  // namespace
+
+std::size_t Save::first_rank(std::int64_t stage) const {
+  return static_cast<std::size_t>(stage * arguments.tensor * arguments.expert);
+}
+
+std::span<const RankStates> Save::ranks_of(std::int64_t stage) const {
+  return std::span(ranks).subspan(first_rank(stage), first_rank(1));
+}
+
+void check_folders(const SaveFolder& folder, const Arguments& arguments, std::optional<std::int64_t> ranks_expected) {
+  const std::int64_t found = std::ssize(folder.ranks);
+  if (ranks_expected && *ranks_expected != found) {
+    throw Error(ErrorCode::kCorruption, "the save is of another number of ranks")
+        .in_file(folder.path)
+        .of_kind(FindingKind::kWorldSizeMismatch)
+        .expected(*ranks_expected)
+        .found(found);
+  }
+  std::vector<std::string> expected;
+  for_each_rank(arguments, [&](const Coordinates& rank) {
+    expected.push_back(folder_of(rank, arguments));
+    if (std::ranges::binary_search(folder.ranks, expected.back())) return;
+    throw Error(ErrorCode::kNotFound, "the folder of a rank is missing")
+        .in_file(join_path(folder.path, expected.back()))
+        .of_kind(FindingKind::kMissingFile);
+  });
+  std::ranges::sort(expected);
+  for (const std::string& name : folder.ranks) {
+    if (std::ranges::binary_search(expected, name)) continue;
+    throw Error(ErrorCode::kCorruption, "the folder is of no rank that the arguments in the files know")
+        .in_file(join_path(folder.path, name))
+        .of_kind(FindingKind::kExtraFile)
+        .expected(fmt::format("{} x {} x {} ranks (tensor, pipeline, expert)", arguments.tensor, arguments.pipeline,
+                              arguments.expert));
+  }
+}
+
+LayerRange layers_of(const Catalog& catalog, const Save& save, std::int64_t stage, std::int64_t chunk) {
+  if (const auto range = layers_of(save.arguments.stages, stage, chunk)) return *range;
+  throw pickle::malformed("args", "they do not spread their layers evenly over pipeline stages")
+      .in_file(file_of(catalog, save.ranks.front()))
+      .found(save.arguments.stages.layers);
+}
+
+void check_save(const Catalog& catalog, const Save& save) {
+  check_one_save(catalog, save);
+  for (std::int64_t stage = 0; stage < save.arguments.pipeline; ++stage) {
+    const std::span<const RankStates> ranks = save.ranks_of(stage);
+    for (std::size_t chunk = 0; chunk < ranks.front().chunks.size(); ++chunk) {
+      const ChunkStates& first = ranks.front().chunks[chunk];
+      for (const RankStates& rank : ranks.subspan(1)) {
+        check_alike(catalog, rank, first, rank.chunks[chunk]);
+        check_alike(catalog, ranks.front(), rank.chunks[chunk], first);
+      }
+      check_layers(catalog, ranks.front(), first, layers_of(catalog, save, stage, static_cast<std::int64_t>(chunk)));
+    }
+  }
+}
+
+}  // namespace shard::megatron

@@ -1,0 +1,47 @@
+/// \file
+/// Which folders a save consists of. Source: megatron/training/checkpointing.py of core 0.16.1, get_checkpoint_name.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+#include "formats/megatron/arguments.h"
+
+namespace shard::megatron {
+
+inline constexpr std::string_view kModelFile = "model_optim_rng.pt";
+/// Of the distributed optimizer: one beside each model file, or none.
+inline constexpr std::string_view kOptimizerFile = "distrib_optim.pt";
+
+/// A model-parallel rank.
+struct Coordinates {
+  std::int64_t tensor = 0, pipeline = 0, expert = 0;
+
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+};
+
+struct SaveFolder {
+  std::string path;                ///< Of the iteration.
+  std::vector<std::string> ranks;  ///< The mp_rank folders in it, sorted.
+};
+
+/// True for a folder of mp_rank folders, or one whose latest_checkpointed_iteration.txt names such a folder.
+bool is_save_folder(const SourceStore& store, const std::string& path);
+
+/// The iteration's folder: the source, or what its latest_checkpointed_iteration.txt names.
+/// \throws Error kNotFound     neither holds mp_rank folders.
+/// \throws Error kUnsupported  single files of a save.
+SaveFolder find_save_folder(const Source& source);
+
+/// Calls `visit` with the ranks of a save, pipeline stages slowest, tensor-parallel ranks fastest; it may throw to end
+/// that.
+void for_each_rank(const Arguments& arguments, const std::function<void(const Coordinates& rank)>& visit);
+
+/// "mp_rank_01_000": the pipeline's part is there if it has several stages, the experts' if they have several ranks. So
+/// a name does not say what its second number counts.
+std::string folder_of(const Coordinates& rank, const Arguments& arguments);
+
+}  // namespace shard::megatron

@@ -1,0 +1,97 @@
+#include "libshard/map/settle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kKey = "key";
+
+void refuse(const MapDocument& document, const MapVariables& variables) {
+  for (const MapRefusal& refusal : document.refusals) {
+    const auto is_known = [&](const MapCondition& each) { return variables.find(each.first) != nullptr; };
+    if (!std::ranges::all_of(refusal.when, is_known) || !variables.allow(refusal.when)) continue;
+    std::string facts;
+    for (const auto& [name, values] : refusal.when) {
+      facts += fmt::format("{}{} is {}", facts.empty() ? "" : ", ", name, text_of(*variables.find(name)));
+    }
+    throw Error(ErrorCode::kUnsupported, fmt::format("the map {} is not for this checkpoint: {}", document.name, facts))
+        .because(refusal.because);
+  }
+}
+
+/// Calls `change` with each template of a rule.
+template <class Change>
+void for_each_name(MapRule& rule, Change&& change) {
+  for (NameTemplate& logical : rule.logical) change(logical);
+  change(rule.stored);
+  for (NameTemplate& other : rule.others) change(other);
+  if (rule.beside) change(*rule.beside);
+}
+
+void fill_in(MapRule& rule, const MapDocument& document, const MapVariables& variables) {
+  for_each_name(rule, [&](NameTemplate& names) {
+    for (const MapVariable& variable : document.vars) {
+      if (std::ranges::find(names.placeholders(), variable.name) == names.placeholders().end()) continue;
+      const MapValue* const value = variables.find(variable.name);
+      if (value == nullptr) throw variables.missing(variable.name);
+      names = names.with(variable.name, NameTemplate::plain(text_of(*value)));
+    }
+  });
+}
+
+/// Stacks an index in the rules whose stored names have its placeholder.
+void stack_index(const std::string& index, std::vector<MapRule>& rules) {
+  for (MapRule& rule : rules) {
+    const std::vector<std::string>& names = rule.stored.placeholders();
+    if (std::ranges::find(names, index) == names.end()) continue;
+    rule.stored = rule.stored.without(index);
+    for (NameTemplate& other : rule.others) other = other.without(index);
+    for (MapStack& entry : rule.stack) ++entry.dim;
+    rule.stack.insert(rule.stack.begin(), {index, 0});
+  }
+}
+
+void stack_indices(MapDocument& document, const MapVariables& variables) {
+  for (const MapIndex& index : document.index) {
+    if (!index.stacked) continue;
+    for (const auto& [name, values] : *index.stacked) {
+      if (variables.find(name) == nullptr) throw variables.missing(name);
+    }
+    if (variables.allow(*index.stacked)) stack_index(index.name, document.rules);
+  }
+}
+
+MapRule of_state(MapRule rule, const MapState& state) {
+  for (NameTemplate& logical : rule.logical) logical = state.logical.with(kKey, logical);
+  rule.stored = state.stored.with(kKey, rule.stored);
+  for (NameTemplate& other : rule.others) other = state.stored.with(kKey, other);
+  if (rule.beside) rule.beside = state.logical.with(kKey, *rule.beside);
+  rule.where += fmt::format(" of state '{}'", state.name);
+  rule.optional = true;
+  return rule;
+}
+
+}  // namespace
+
+void settle(MapDocument& document, const MapVariables& variables) {
+  refuse(document, variables);
+  stack_indices(document, variables);
+  for (MapRule& rule : document.rules) {
+    if (rule.match.empty()) fill_in(rule, document, variables);
+  }
+  const std::size_t count = document.rules.size();
+  for (const MapState& state : document.states) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (document.rules[i].match.empty()) document.rules.push_back(of_state(document.rules[i], state));
+    }
+  }
+  document.states.clear();
+}
+
+}  // namespace shard

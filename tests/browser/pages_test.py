@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Pages of --html in headless Chromium: what they show, keys, search, 100,000 tensors, hostile names, both themes, paper.
+
+Needs Chromium (SHARD_CHROMIUM, else one in PATH) and playwright for Python; it downloads nothing. With SHARD_SCREENSHOTS=DIR
+it leaves pictures of all views there. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+CHROMIUM = os.environ.get("SHARD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+
+SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
+DATA = Path(os.environ["SHARD_DATA"]).resolve()
+MANY = 100_000
+LIMIT_SECONDS = 2.0
+HOSTILE = ["</script><img src=x onerror=window.pwned=1>", "<!--<script>window.pwned=1", "a\u2028b", "\u202egnp.exe", "javascript:window.pwned=1",
+           "__proto__.polluted", "constructor", ".".join("d" * 3000), "<svg/onload=window.pwned=1>", "{{7*7}}", "&lt;script&gt;", "x" * 5000]
+
+
+def write_model(path: Path, shapes: dict[str, list[int]], fill: float = 0.0, spread: float = 0.0) -> None:
+    """A safetensors file of float32 tensors whose element i is fill + i * spread."""
+    header, data = {}, bytearray()
+    for name, shape in shapes.items():
+        count = 1
+        for size in shape:
+            count *= size
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
+        data += struct.pack(f"<{count}f", *(fill + i * spread for i in range(count)))
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = Path(cls.folder.name)
+        cls.playwright = sync_playwright().start()
+        cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.playwright.stop()
+        cls.folder.cleanup()
+
+    def made(self, *arguments: str, code: int = 0) -> Path:
+        """The page of a command line."""
+        path = self.work / f"{self.id().split('.')[-1]}.html"
+        done = subprocess.run([SHARDCTL, *arguments, "--html", path, "--force", "-q"], cwd=self.work, capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return path
+
+    def opened(self, path: Path, scheme: str = "light", **options):
+        """The page in a tab of its own. Whatever it complains of, or asks for beyond its own file, fails the test."""
+        page = self.browser.new_page(viewport={"width": 1500, "height": 1100}, color_scheme=scheme, **options)
+        complaints, requests = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        self.addCleanup(page.close)
+        self.addCleanup(lambda: self.assertEqual((complaints, requests), ([], [path.as_uri()])))
+        return page
+
+    def shoot(self, page, name: str) -> None:
+        if "SHARD_SCREENSHOTS" in os.environ:
+            page.screenshot(path=Path(os.environ["SHARD_SCREENSHOTS"]) / f"{name}.png")
+
+    def names(self, page) -> list[str]:
+        return page.eval_on_selector_all("#panel0 .explorer > .list .layer .row", "rows => rows.map((row) => row.querySelector('.name').textContent)")
+
+    def search(self, page, text: str) -> str:
+        """Types, waits for the rows, and returns what is said of their number."""
+        before = page.inner_text("output.count")
+        page.fill("input[type=search]", text)
+        self.wait(lambda: page.inner_text("output.count") != before)
+        return page.inner_text("output.count")
+
+    def wait(self, is_so) -> None:
+        """The page's policy keeps playwright's own way to wait from working."""
+        end = time.monotonic() + 20
+        while not is_so():
+            self.assertLess(time.monotonic(), end, "waited in vain")
+            time.sleep(0.01)
+
+    def cut_model(self) -> Path:
+        """A model over a mesh of 2 x 2 ranks: replicas, rows, columns, blocks."""
+        if not (self.work / "cut").exists():
+            shapes = {f"model.layers.{layer}.{name}": shape for layer in range(12)
+                      for name, shape in {"attn.q.weight": [16, 8], "attn.o.weight": [8, 16], "experts.up": [4, 8, 6], "norm.weight": [8]}.items()}
+            write_model(self.work / "m.safetensors", {**shapes, "model.head.weight": [32, 8]})
+            subprocess.run([SHARDCTL, "split", "m.safetensors", "-o", "cut", "--mesh", "dp=2,tp=2", "--place", "**.q.weight=R,S(0)", "--place",
+                            "**.o.weight=R,S(1)", "--place", "**.up=S(0),S(1)", "--place", "**.head.weight=S(0),S(1)", "--to", "torch-ranks",
+                            "--as", "dtensor", "-q"], cwd=self.work, check=True)
+        return self.made("inspect", "cut")
+
+    # ---- What is shown.
+
+    def test_tree_opens_and_closes_by_keys(self):
+        page = self.opened(self.cut_model())
+        page.focus(".grid")
+        page.keyboard.press("Home")
+        self.assertEqual(page.eval_on_selector(".grid", "grid => grid.getAttribute('role')"), "treegrid")
+        rows = self.names(page)
+        page.keyboard.press("ArrowLeft")
+        self.assertEqual(self.names(page), rows[:1])
+        page.keyboard.press("ArrowRight")
+        self.assertEqual(self.names(page), rows)
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        active = page.evaluate("document.getElementById(document.querySelector('.grid').getAttribute('aria-activedescendant')).dataset.index")
+        self.assertEqual(active, "2")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        self.assertEqual(page.evaluate("document.querySelector('.row.active').getAttribute('aria-level')"), "1")
+        page.keyboard.press("/")
+        self.assertEqual(page.evaluate("document.activeElement.type"), "search")
+
+    def test_layers_are_in_order_of_their_numbers(self):
+        names = self.names(self.opened(self.cut_model()))
+        layers = [name for name in names if name.isdigit()]
+        self.assertEqual(layers, sorted(layers, key=int))
+
+    def test_search_finds_by_words_dtype_rank_and_cut(self):
+        page = self.opened(self.cut_model())
+        self.assertEqual(self.search(page, "layers.3. weight"), "3 of 49 tensors")
+        self.assertEqual(self.search(page, "dtype:int"), "0 of 49 tensors")
+        self.assertEqual(self.search(page, "rank:3 attn.q"), "12 of 49 tensors")
+        self.assertEqual(self.search(page, "cut:s(1)"), "25 of 49 tensors")
+        self.assertEqual(self.search(page, ""), "49 tensors")
+
+    def test_columns_sort(self):
+        page = self.opened(self.cut_model())
+        page.click("text=Flat list")
+        page.click(".head >> text=Bytes")
+        self.assertEqual(page.get_attribute("[role=columnheader]:has-text('Bytes')", "aria-sort"), "descending")
+        self.assertEqual(self.names(page)[0], "model.head.weight")
+        page.click(".head >> text=Bytes")
+        self.assertTrue(self.names(page)[0].endswith("norm.weight"), self.names(page)[0])
+
+    def test_drawings_have_a_box_for_each_chunk_in_its_place(self):
+        page = self.opened(self.cut_model())
+        self.search(page, "head")
+        page.click(".row:has-text('head.weight')")
+        stripes = page.eval_on_selector_all(".boxes .stripe", """all => all.map((stripe) => { const box = stripe.querySelector('rect').getBBox();
+          return [stripe.dataset.rank, box.x, box.y, box.width, box.height]; })""")
+        _, x, y, width, height = stripes[0]
+        self.assertEqual([[rank, round((left - x) / width), round((top - y) / height)] for rank, left, top, _, _ in stripes],
+                         [["0", 0, 0], ["1", 1, 0], ["2", 0, 1], ["3", 1, 1]])
+        self.assertIn("4 boxes", page.get_attribute(".boxes", "aria-label"))
+        self.shoot(page, "inspect-light")
+
+    def test_drawings_say_what_they_cannot_show(self):
+        page = self.opened(self.cut_model())
+        self.search(page, "layers.0.attn.q")
+        page.keyboard.press("Enter")
+        page.keyboard.press("End")
+        self.assertIn("replicas", page.inner_text(".details figcaption"))
+        self.assertEqual(page.eval_on_selector_all(".boxes .stripe", "all => all.map((stripe) => stripe.dataset.rank)"), ["0", "2", "1", "3"])
+
+    def test_bytes_add_up(self):
+        page = self.opened(self.cut_model())
+        totals = page.eval_on_selector_all(".card .shares tbody", "all => all.map((body) => [...body.querySelectorAll('td.muted')].map((cell) => parseFloat(cell.textContent)))")
+        self.assertEqual(len(totals), 3)
+        for shares in totals:
+            self.assertAlmostEqual(sum(shares), 100, delta=2)
+
+    def test_verify_lists_findings(self):
+        shutil.copytree(DATA / "demo/ckpt", self.work / "damaged")
+        os.truncate(self.work / "damaged/__2_0.distcp", 9000)
+        page = self.opened(self.made("verify", "damaged", code=1), "dark")
+        self.assertIn("Damaged", page.inner_text(".banner"))
+        self.assertIn("truncated", page.inner_text(".layer .row"))
+        self.assertIn("__2_0.distcp", page.inner_text(".details"))
+        self.shoot(page, "verify-dark")
+
+    def test_histograms_of_diff_add_up(self):
+        shapes = {f"layers.{i}.w": [8, 8] for i in range(4)}
+        write_model(self.work / "a.safetensors", {**shapes, "old": [1]}, 1.0)
+        write_model(self.work / "b.safetensors", {**shapes, "new": [1]}, 1.0, 0.001)
+        page = self.opened(self.made("diff", "a.safetensors", "b.safetensors", code=1))
+        self.assertIn("They differ", page.inner_text(".banner"))
+        page.eval_on_selector_all("details", "all => all.forEach((each) => (each.open = true))")
+        counts = page.eval_on_selector_all(".card table", "all => all.map((table) => [...table.querySelectorAll('tbody td:nth-child(2)')].reduce((sum, cell) => sum + Number(cell.textContent.replace(/,/g, '')), 0))")
+        self.assertEqual(counts, [4 * 63, 4 * 63, 4])
+        page.fill("input[type=search]", "only in b")
+        self.wait(lambda: page.evaluate("document.querySelectorAll('.layer .row').length") == 1)
+        self.shoot(page, "diff-light")
+
+    # ---- Safety.
+
+    def test_hostile_names_are_text(self):
+        write_model(self.work / "h.safetensors", {name: [1] for name in HOSTILE})
+        original = self.made("inspect", "h.safetensors")
+        unguarded = self.work / "unguarded.html"  # Escapes alone must do, too.
+        unguarded.write_text(original.read_text().replace("Content-Security-Policy", "x-none"))
+        for path in (original, unguarded):
+            page = self.opened(path)
+            page.click("text=Flat list")
+            for index in range(len(HOSTILE)):
+                page.click(f".layer [data-index='{index}']")
+            self.assertIsNone(page.evaluate("window.pwned ?? null"))
+            self.assertIsNone(page.evaluate("({}).polluted ?? null"))
+            self.assertEqual(page.evaluate("document.querySelectorAll('img, iframe, script:not(:is(body > script))').length"), 0)
+            shown = "\n".join(self.names(page))
+            self.assertIn("</script><img src=x onerror=window.pwned=1>", shown)
+            self.assertIn("\\u202egnp.exe", shown)
+            self.assertNotIn("\u202e", page.inner_text("body"))
+
+    def test_the_policy_stops_other_scripts(self):
+        path = self.made("inspect", str(DATA / "demo/ckpt"))
+        path.write_text(path.read_text().replace("<footer", "<script>window.pwned = 1</script><img src=x onerror='window.pwned=1'><footer"))
+        page = self.browser.new_page()
+        page.goto(path.as_uri())
+        self.assertIsNone(page.evaluate("window.pwned ?? null"))
+        page.close()
+
+    # ---- Size.
+
+    def test_many_tensors_open_and_are_searched_in_time(self):
+        parts = ["attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight", "mlp.up.weight", "mlp.down.weight", "mlp.gate.weight", "norm.weight", "x", "y"]
+        write_model(self.work / "many.safetensors", {f"model.layers.{i}.{part}": [1] for i in range(MANY // len(parts)) for part in parts})
+        path = self.made("inspect", "many.safetensors")
+        opening, searching = [], []
+        for _ in range(3):
+            begin = time.monotonic()
+            page = self.opened(path)
+            page.wait_for_selector(".layer .row")
+            opening.append(time.monotonic() - begin)
+            begin = time.monotonic()
+            self.assertEqual(self.search(page, "layers.77 attn.q"), "111 of 100,000 tensors")
+            searching.append(time.monotonic() - begin)
+            self.assertLess(page.evaluate("document.querySelectorAll('.layer .row').length"), 200)
+        print(f"100,000 tensors: opened in {min(opening):.2f} s, searched in {min(searching):.2f} s (best of 3)", file=sys.stderr)
+        self.assertLess(min(opening), LIMIT_SECONDS)
+        self.assertLess(min(searching), LIMIT_SECONDS)
+
+    def test_the_last_of_many_rows_can_be_reached(self):
+        write_model(self.work / "flat.safetensors", {f"t{i:06}": [1] for i in range(20_000)})
+        page = self.opened(self.made("inspect", "flat.safetensors"))
+        page.focus(".grid")
+        page.keyboard.press("End")
+        page.wait_for_selector(".row.active:has-text('t019999')")
+        self.assertTrue(page.is_visible(".row.active"))
+
+    # ---- Themes, paper, readers.
+
+    def test_follows_the_system_until_a_theme_is_chosen(self):
+        path = self.cut_model()
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = self.opened(path, "dark")
+        self.shoot(dark, "inspect-dark")
+        light = self.opened(path, "light")
+        self.assertNotEqual(dark.evaluate(ground), light.evaluate(ground))
+        light.click("#theme")
+        light.click("#theme")
+        self.assertEqual(light.inner_text("#theme"), "Theme: dark")
+        self.assertEqual(dark.evaluate(ground), light.evaluate(ground))
+
+    def test_paper_has_all_rows_in_light_colours(self):
+        page = self.opened(self.cut_model(), "dark")
+        page.click("text=Expand all")
+        page.emulate_media(media="print")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        rows = len(self.names(page))
+        self.assertGreater(rows, 49)
+        self.assertEqual(page.evaluate("getComputedStyle(document.documentElement).colorScheme"), "light")
+        self.assertFalse(page.is_visible("#theme"))
+        page.emulate_media(media="screen")
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        self.assertLess(len(self.names(page)), rows)
+        self.assertGreater(len(page.pdf()), 10_000)
+
+    def test_everything_has_a_name(self):
+        page = self.opened(self.cut_model())
+        unnamed = page.evaluate("""[...document.querySelectorAll('button, input, [role=img], [role=grid], [role=treegrid], table, section, aside')].filter((each) =>
+          !(each.getAttribute('aria-label') || each.textContent.trim() || each.querySelector('caption'))).map((each) => each.outerHTML.slice(0, 80))""")
+        self.assertEqual(unnamed, [])
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('th')].filter((head) => !head.scope).length"), 0)
+        rows = page.evaluate("[...document.querySelectorAll('[role=treegrid] .layer .row')].every((row) => row.hasAttribute('aria-level') && row.hasAttribute('aria-setsize') && row.hasAttribute('aria-rowindex'))")
+        self.assertTrue(rows)
+
+
+if __name__ == "__main__":
+    missing = [name for name, it in (("Chromium", CHROMIUM), ("playwright for Python", sync_playwright)) if not it]
+    if missing:
+        print(f"skipped: no {' and no '.join(missing)}")
+        sys.exit(77)
+    unittest.main(verbosity=2)

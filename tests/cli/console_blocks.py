@@ -1,0 +1,113 @@
+"""The commands of Markdown pages, and what they print.
+
+- Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints what
+  the page shows. A block `json NAME` is a file that the commands find there; in `data` lies the folder tests/data.
+- In a `console run` block the output is not shown, and not compared.
+- A `console elsewhere` block needs what a test machine lacks (several hosts, a GPU, the network): it is not run.
+- A comment `<!-- setup: COMMAND -->` is a command that readers do not see.
+
+Environment: SHARDCTL is the program.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# What differs between machines and runs: examples are held to the types of these fields only.
+VOLATILE = {"seconds", "free_bytes", "memory_bytes"}
+KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
+         dict: "object"}
+
+
+class Command(NamedTuple):
+    """What a page shows of a command. `shown` is null where its output may be anything."""
+    text: str
+    shown: str | None = None
+    is_run: bool = True
+
+
+def kind(value) -> str:
+    return KINDS[type(value)]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    drop = re.compile(r"^SHARDCTL_|RANK$|WORLD_SIZE$|MASTER_|TORCHELASTIC_|OMPI_|MV2_|PMI_|SLURM_")
+    kept = {name: value for name, value in os.environ.items() if not drop.search(name)}
+    return {**kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "LC_ALL": "C"}
+
+
+def make_folder(root: Path, source: Path) -> Path:
+    """A folder for the commands of a page of the repository `source`, in `root`."""
+    (root / "bin").mkdir()
+    (root / "bin/shardctl").symlink_to(Path(os.environ["SHARDCTL"]).resolve())
+    (root / "bin/nightly").symlink_to(source / "scripts/examples/nightly")
+    work = root / "work"
+    work.mkdir()
+    (work / "data").symlink_to(source / "tests/data")
+    return work
+
+
+def run(command: str, work: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", "-c", command], cwd=work, env=environment(work.parent), text=True,
+                          capture_output=True, timeout=60)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Info string and content of every fenced block, and of every `setup` comment."""
+    found = re.findall(r"^```([^\n]*)\n(.*?)^```$|^<!-- (setup): (.*?) -->$", page, re.MULTILINE | re.DOTALL)
+    return [(info or setup, content or hidden) for info, content, setup, hidden in found]
+
+
+def commands(info: str, block: str) -> Iterator[Command]:
+    """The commands of a block, in order."""
+    if info == "setup":
+        yield Command(block)
+    if info not in ("console", "console run", "console elsewhere"):
+        return
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.split("\n")
+        count = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
+        shown = "\n".join(lines[count:]).rstrip() if info == "console" else None
+        yield Command("\n".join(lines[:count]), shown, info != "console elsewhere")
+
+
+def steady(value):
+    """A document with the kinds of what differs from run to run in place of the values."""
+    if isinstance(value, dict):
+        return {key: kind(field) if key in VOLATILE else steady(field) for key, field in value.items()}
+    return [steady(item) for item in value] if isinstance(value, list) else value
+
+
+def is_as_shown(shown: str | None, printed: str) -> bool:
+    if shown is None or shown == printed.rstrip():
+        return True
+    if not shown.startswith(("{", "[{")):
+        return False
+    try:
+        return steady(json.loads(shown)) == steady(json.loads(printed))
+    except json.JSONDecodeError:
+        return False
+
+
+def run_page(path: Path, work: Path, printed: list[str]) -> Iterator[str]:
+    """Runs a page in `work`. Yields what is not as it says; adds what the commands print to `printed`."""
+    has_jq = shutil.which("jq") is not None
+    for info, content in blocks(path.read_text()):
+        language, *name = info.split() or [""]
+        if language == "json" and name:
+            (work / name[0]).write_text(content)
+        for command in commands(info, content):
+            if not command.is_run or re.search(r"\b(jq|nightly) ", command.text) and not has_jq:
+                print(f"{path.name}: not run{'' if has_jq else ', there is no jq'}: {command.text}")
+                continue
+            done = run(command.text, work)
+            printed.append(done.stdout)
+            expected = int((re.findall(r"# exit code (\d+)$", command.text) or [0])[0])
+            if done.returncode != expected:
+                yield f"{path.name}: exit code {done.returncode}, not {expected}: {command.text}\n{done.stderr}"
+            elif not is_as_shown(command.shown, done.stdout):
+                yield f"{path.name}: {command.text}\n--- the page\n{command.shown}\n--- the program\n{done.stdout}"

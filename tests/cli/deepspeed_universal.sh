@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# A universal checkpoint is read and written as DeepSpeed's own ds_to_universal writes it, file by file.
+. "$(dirname "$0")/common.sh"
+saves="$SHARD_DATA/deepspeed"
+
+for save in stage1 stage3; do
+  expect 0 convert "$saves/$save" -o "made-$save" --to deepspeed-universal
+  [ "$(cat "made-$save/latest_universal")" = global_step2 ] || fail "latest_universal does not name the folder"
+  expect 0 diff "$saves/universal_of_$save" "made-$save" --objects drop
+  expect 0 verify "made-$save"
+  expect 0 gather "made-$save" -o "made-$save.safetensors" --objects drop
+  expect 0 diff "made-$save.safetensors" "$saves/$save.safetensors"
+  real="$saves/universal_of_$save/global_step2"
+  for file in $(cd "$real" && find zero -name '*.pt' ! -name optimizer_state.pt); do
+    expect 0 diff "$real/$file" "made-$save/global_step2/$file" --from torch
+  done
+  [ "$(cd "$real" && find . -type f | sort)" = "$(cd "made-$save/global_step2" && find . -type f | sort)" ] ||
+    fail "other files than ds_to_universal makes of $save"
+done
+expect 0 inspect "$saves/universal_of_stage1" --json
+[ "$(jq -r '"\(.format) \(.world_size) \(.tensor_count)"' out)" = "deepspeed-universal null 24" ] || fail "read as another"
+
+# Trainers do not write what the engine asks for: it is there.
+expect 0 inspect made-stage1/global_step2/mp_rank_00_model_states.pt --from torch --json
+[ "$(jq -r '.objects[] | select(.name == "universal_checkpoint_info.universal_checkpoint_version").value' out)" = 0.2 ] ||
+  fail "no version of the universal checkpoint"
+
+expect 8 convert made-stage1 -o none --to deepspeed-universal
+holds err "needs a deepspeed source"
+expect 2 reshard "$saves/stage1" -o none --to deepspeed-universal --ranks 2
+[ ! -e none ] || fail "something was written"
+rm made-stage1/global_step2/zero/a.bias/fp32.pt
+expect 3 inspect made-stage1
+holds err "a.bias"

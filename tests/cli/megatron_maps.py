@@ -1,0 +1,247 @@
+"""The built-in maps megatron:*, both ways, against their formulas (element by element, restated here).
+
+A fused row of queries, keys and values: group g has the heads g*q to g*q+q-1 of the queries, then head g of the keys, then of
+the values. A gated projection is the gate's rows, then the other's. Layers, and experts in them, are leading dimensions.
+"""
+import json
+
+from int_tensors import WORK, numbers, of_rows, read, rows, run, write
+
+HEADS, GROUPS, HEAD, HIDDEN, INNER, EXPERTS, LAYERS, WORDS, PADDED = 4, 2, 2, 4, 3, 3, 2, 5, 128
+CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "head_dim": HEAD, "hidden_size": HIDDEN, "vocab_size": WORDS,
+          "num_hidden_layers": LAYERS}
+MOE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
+
+
+def made(count, width=HIDDEN):
+    return ([count, width], numbers(count * width)) if width else ([count], numbers(count))
+
+
+def joined(*parts):
+    return of_rows([row for part in parts for row in rows(part)]) if len(parts[0][0]) == 2 else (
+        [sum(part[0][0] for part in parts)], [number for part in parts for number in part[1]])
+
+
+def fused(q, k, v):
+    part = lambda tensor, i: (lambda each: [[HEAD, *tensor[0][1:]], tensor[1][i * each:(i + 1) * each]])(
+        len(tensor[1]) // (tensor[0][0] // HEAD))
+    slots = HEADS // GROUPS
+    return joined(*(each for g in range(GROUPS)
+                    for each in (*(part(q, g * slots + s) for s in range(slots)), part(k, g), part(v, g))))
+
+
+def stacked(tensors):
+    return [len(tensors), *tensors[0][0]], [number for _, values in tensors for number in values]
+
+
+def padded(tensor):
+    return [PADDED, HIDDEN], tensor[1] + [0] * (PADDED - WORDS) * HIDDEN
+
+
+def gated(hub, core, name, core_name, inner=INNER, words=("gate_proj", "up_proj", "down_proj")):
+    gate, up, down = made(inner), made(inner), made(HIDDEN, inner)
+    hub |= {f"{name}.{word}.weight": each for word, each in zip(words, (gate, up, down))}
+    if core_name:
+        core |= {f"{core_name}.linear_fc1.weight": joined(gate, up), f"{core_name}.linear_fc2.weight": down}
+    return joined(gate, up), down
+
+
+def same(hub, core, name, core_name, count, width=HIDDEN):
+    hub[name] = core[core_name] = made(count, width)
+
+
+def latent_attention(hub, core, m, c):
+    for name, core_name, count, width in (("q_a_proj", "linear_q_down_proj", 3, HIDDEN), ("q_b_proj", "linear_q_up_proj", 8, 3),
+                                          ("kv_a_proj_with_mqa", "linear_kv_down_proj", 4, HIDDEN), ("kv_b_proj", "linear_kv_up_proj", 8, 3),
+                                          ("o_proj", "linear_proj", HIDDEN, 4)):
+        same(hub, core, f"{m}.self_attn.{name}.weight", f"{c}.self_attention.{core_name}.weight", count, width)
+    for x in ("q", "kv"):
+        same(hub, core, f"{m}.self_attn.{x}_a_layernorm.weight", f"{c}.self_attention.linear_{x}_up_proj.layer_norm_weight", 3, 0)
+    same(hub, core, f"{m}.input_layernorm.weight", f"{c}.input_layernorm.weight", HIDDEN, 0)
+
+
+def attention(kind, hub, core, m, c):
+    for word, width in (("weight", HIDDEN), *((("bias", 0),) if kind.startswith("qwen2") else ())):
+        q, k, v = made(HEADS * HEAD, width), made(GROUPS * HEAD, width), made(GROUPS * HEAD, width)
+        hub |= {f"{m}.self_attn.{x}_proj.{word}": each for x, each in zip("qkv", (q, k, v))}
+        core[f"{c}.self_attention.linear_qkv.{word}"] = fused(q, k, v)
+    same(hub, core, f"{m}.self_attn.o_proj.weight", f"{c}.self_attention.linear_proj.weight", HIDDEN, HEADS * HEAD)
+    same(hub, core, f"{m}.input_layernorm.weight", f"{c}.self_attention.linear_qkv.layer_norm_weight", HIDDEN, 0)
+    for x in "qk" if kind.startswith("qwen3") else "":
+        same(hub, core, f"{m}.self_attn.{x}_norm.weight", f"{c}.self_attention.{x}_layernorm.weight", HEAD, 0)
+
+
+def experts(kind, hub, core, m, c):
+    block, words = ("block_sparse_moe", ("w1", "w3", "w2")) if kind == "mixtral" else ("mlp", ("gate_proj", "up_proj", "down_proj"))
+    same(hub, core, f"{m}.{block}.gate.weight", f"{c}.mlp.router.weight", EXPERTS)
+    each = [gated(hub, core, f"{m}.{block}.experts.{e}", "", words=words) for e in range(EXPERTS)]
+    core[f"{c}.mlp.experts.experts.linear_fc1.weight"] = stacked([fc1 for fc1, _ in each])
+    core[f"{c}.mlp.experts.experts.linear_fc2.weight"] = stacked([fc2 for _, fc2 in each])
+    if kind == "qwen2_moe":
+        gated(hub, core, f"{m}.mlp.shared_expert", f"{c}.mlp.shared_experts", 5)
+        same(hub, core, f"{m}.mlp.shared_expert_gate.weight", f"{c}.mlp.shared_experts.gate_weight", 1)
+    if kind == "deepseek_v3":
+        gated(hub, core, f"{m}.mlp.shared_experts", f"{c}.mlp.shared_experts", 5)
+        same(hub, core, f"{m}.mlp.gate.e_score_correction_bias", f"{c}.mlp.router.expert_bias", EXPERTS, 0)
+
+
+def layer(kind, hub, core, m, c, is_dense):
+    if kind == "deepseek_v3":
+        latent_attention(hub, core, m, c)
+    else:
+        attention(kind, hub, core, m, c)
+    norm = "mlp.linear_fc1.layer_norm_weight" if is_dense else "pre_mlp_layernorm.weight"
+    same(hub, core, f"{m}.post_attention_layernorm.weight", f"{c}.{norm}", HIDDEN, 0)
+    if is_dense:
+        gated(hub, core, f"{m}.mlp", f"{c}.mlp")
+    else:
+        experts(kind, hub, core, m, c)
+
+
+def model(kind, mtp=0):
+    """A model's tensors under Hugging Face's names, and under Core's with a layer a name."""
+    hub, core = {}, {}
+    for name, core_name in (("model.embed_tokens", "embedding.word_embeddings"), ("lm_head", "output_layer")):
+        hub[f"{name}.weight"] = made(WORDS)
+        core[f"{core_name}.weight"] = padded(hub[f"{name}.weight"])
+    same(hub, core, "model.norm.weight", "decoder.final_layernorm.weight", HIDDEN, 0)
+    for i in range(LAYERS):
+        is_dense = kind not in MOE or (kind == "deepseek_v3" and i == 0)
+        layer(kind, hub, core, f"model.layers.{i}", f"decoder.layers.{i}", is_dense)
+    for i in range(mtp):
+        m, c = f"model.layers.{LAYERS + i}", f"mtp.layers.{i}"
+        layer(kind, hub, core, m, f"{c}.mtp_model_layer", False)
+        for name, core_name in (("enorm", "enorm"), ("hnorm", "hnorm"), ("shared_head.norm", "final_layernorm")):
+            same(hub, core, f"{m}.{name}.weight", f"{c}.{core_name}.weight", HIDDEN, 0)
+        same(hub, core, f"{m}.eh_proj.weight", f"{c}.eh_proj.weight", HIDDEN, 2 * HIDDEN)
+    return hub, core
+
+
+def with_layers_stacked(core):
+    found = {}
+    for name, tensor in core.items():
+        found.setdefault(name.replace("layers.0.", "layers.").replace("layers.1.", "layers."), []).append(tensor)
+    return {name: stacked(tensors) if ".layers." in name else tensors[0] for name, tensors in found.items()}
+
+
+def check_kind(kind):
+    name, ref = f"megatron:{kind}", ["--hf-ref", "ref"]
+    hub, core = model(kind, mtp=1 if kind == "deepseek_v3" else 0)
+    write(WORK / "hub.safetensors", hub)
+    forms = {"": core} if kind == "deepseek_v3" else {"": with_layers_stacked(core), "per_layer=1": core}
+    forms["prefix=module."] = {f"module.{each}": tensor for each, tensor in forms[""].items()}
+    for form, wanted in forms.items():
+        how = ["--set", form] if form else []
+        run("convert", "hub.safetensors", "-o", "core.safetensors", "--to-map", name, *ref, *how, "--force")
+        assert read(WORK / "core.safetensors") == {each: (list(shape), values) for each, (shape, values) in wanted.items()}, (kind, form)
+        run("map", "check", name, "core.safetensors", *ref)
+        assert "equal" in run("diff", "core.safetensors", "hub.safetensors", "--map", name, *ref)
+    # In chunks, as ranks write them, and by ranks.
+    run("convert", "hub.safetensors", "-o", "core.dcp", "--to", "dcp", "--ranks", "3", "--to-map", name, *ref, "--force")
+    run("gather", "core.dcp", "-o", "back.safetensors", "--map", name, *ref, "--local-ranks", "2", "--force")
+    assert read(WORK / "back.safetensors") == hub, kind
+
+
+def check_local_names():
+    """What Core's own layers call norms, which maps take, and make with local_spec=1."""
+    renames = {"mixtral": {"pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight"},
+               "qwen3_moe": {"pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight"},
+               "deepseek_v3": {"self_attention.linear_q_up_proj.layer_norm_weight": "self_attention.q_layernorm.weight",
+                               "self_attention.linear_kv_up_proj.layer_norm_weight": "self_attention.kv_layernorm.weight",
+                               "mlp.linear_fc1.layer_norm_weight": "pre_mlp_layernorm.weight"}}
+    for kind, names in renames.items():
+        hub, core = model(kind)
+        if kind != "deepseek_v3":
+            core = with_layers_stacked(core)
+        local = {}
+        for name, tensor in core.items():
+            for theirs, own in names.items():
+                name = name.replace(theirs, own)
+            local[name] = tensor
+        write(WORK / "hub.safetensors", hub)
+        write(WORK / "local.safetensors", local)
+        run("diff", "local.safetensors", "hub.safetensors", "--map", f"megatron:{kind}", "--hf-ref", "ref")
+        run("convert", "hub.safetensors", "-o", "made.safetensors", "--to-map", f"megatron:{kind}", "--hf-ref", "ref", "--set",
+            "local_spec=1", "--force")
+        run("diff", "made.safetensors", "local.safetensors")
+    hub, core = model("llama")
+    old = {name.replace("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight").replace(
+        "mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"): each for name, each in core.items()}
+    write(WORK / "hub.safetensors", hub)
+    write(WORK / "old.safetensors", old)
+    run("diff", "old.safetensors", "hub.safetensors", "--map", "megatron:llama", "--hf-ref", "ref")
+
+
+def check_beside_weights():
+    """States of an optimizer, what is no weight, a vocabulary that was padded otherwise, a dense layer among others."""
+    hub, core = model("llama")
+    states = {}
+    for state in ("exp_avg", "exp_avg_sq", "fp32_param", "param"):
+        again = {name: (shape, [100 * number for number in values]) for name, (shape, values) in core.items()}
+        states |= {f"optimizer.state.{state}.{name}": each for name, each in with_layers_stacked(again).items()}
+    words = core["embedding.word_embeddings.weight"]
+    core["embedding.word_embeddings.weight"] = [7, HIDDEN], words[1][:WORDS * HIDDEN] + numbers(2 * HIDDEN)
+    extra = {"decoder.layers.self_attention.linear_qkv._extra_state": ([1], [5])}
+    write(WORK / "train.safetensors", with_layers_stacked(core) | states | extra)
+    run("gather", "train.safetensors", "-o", "all.safetensors", "--map", "megatron:llama", "--hf-ref", "ref")
+    found = read(WORK / "all.safetensors")
+    for name, (shape, values) in hub.items():
+        assert found.pop(name) == (shape, values), name
+        for state in ("exp_avg", "exp_avg_sq", "fp32_param", "param"):
+            assert found.pop(f"optimizer.state.{name}.{state}") == (shape, [100 * number for number in values]), (name, state)
+    assert not found, found
+    assert "1 left out" in run("map", "check", "megatron:llama", "train.safetensors", "--hf-ref", "ref")
+    run("export", "train.safetensors", "-o", "exported", "--map", "megatron:llama", "--hf-ref", "ref")
+    assert read(WORK / "exported/model.safetensors") == hub
+
+
+def check_dense_among_experts():
+    hub, core = {}, {}
+    for i, is_dense in enumerate((False, True, False)):
+        layer("qwen3_moe", hub, core, f"model.layers.{i}", f"decoder.layers.{i}", is_dense)
+    same(hub, core, "model.norm.weight", "decoder.final_layernorm.weight", HIDDEN, 0)
+    hub["model.embed_tokens.weight"] = made(WORDS)
+    core["embedding.word_embeddings.weight"] = padded(hub["model.embed_tokens.weight"])
+    write(WORK / "mixed.safetensors", hub)
+    run("convert", "mixed.safetensors", "-o", "mixed-core.safetensors", "--to-map", "megatron:qwen3_moe", "--hf-ref", "ref")
+    assert read(WORK / "mixed-core.safetensors") == {name: (list(shape), values) for name, (shape, values) in core.items()}
+    run("diff", "mixed-core.safetensors", "mixed.safetensors", "--map", "megatron:qwen3_moe", "--hf-ref", "ref")
+
+
+def check_refusals():
+    hub, core = model("llama")
+    core = with_layers_stacked(core)
+    write(WORK / "core.safetensors", core)
+    write(WORK / "hub.safetensors", hub)
+    stated = [word for each in ("heads=4", "kv=2", "hd=2") for word in ("--set", each)]
+    digest = ["digest", "core.safetensors", "--map", "megatron:llama"]
+    assert "needs 'vocab'" in run(*digest, *stated, expect=2)
+    assert "needs 'heads'" in run(*digest, "--set", "vocab=5", expect=2)
+    run(*digest, *stated, "--set", "vocab=5")
+    assert "fewer are stored than the map says" in run(*digest, *stated, "--set", "vocab=200", expect=2)
+    assert "another shape" in run(*digest, "--set", "heads=4", "--set", "kv=1", "--set", "hd=2", "--set", "vocab=5", expect=2)
+    write(WORK / "odd.safetensors", core | {"decoder.layers.mlp.linear_fc3.weight": ([1], [1])})
+    for verb in ("digest", "inspect"):
+        assert "decoder.layers.mlp.linear_fc3.weight" in run(verb, "odd.safetensors", "--map", "megatron:llama", "--hf-ref", "ref", expect=2)
+    assert "unmatched decoder.layers.mlp.linear_fc3.weight" in run("map", "check", "megatron:llama", "odd.safetensors", "--hf-ref", "ref",
+                                                                   expect=1)
+    lacking = {name: each for name, each in core.items() if "linear_proj" not in name}
+    write(WORK / "lacking.safetensors", lacking)
+    assert "rule 'proj'" in run("digest", "lacking.safetensors", "--map", "megatron:llama", "--hf-ref", "ref", expect=2)
+    write(WORK / "hole.safetensors", {name: each for name, each in hub.items() if "layers.0.mlp.up_proj" not in name})
+    assert "model.layers.0.mlp.up_proj.weight" in run("convert", "hole.safetensors", "-o", "x.safetensors", "--to-map", "megatron:llama",
+                                                      "--hf-ref", "ref", expect=3)
+    for change, word in (({"model_type": "gemma2"}, "zero-centred"),):
+        (WORK / "ref/config.json").write_text(json.dumps(CONFIG | change))
+        for use in (["digest", "core.safetensors", "--map"], ["convert", "hub.safetensors", "-o", "x.safetensors", "--to-map"]):
+            assert word in run(*use, "megatron:llama", "--hf-ref", "ref", expect=8)
+    (WORK / "ref/config.json").write_text(json.dumps(CONFIG))
+    assert not (WORK / "x.safetensors").exists()
+
+
+(WORK / "ref").mkdir()
+(WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
+for each in ("llama", "mistral", "qwen2", "qwen3", *MOE):
+    check_kind(each)
+for check in (check_local_names, check_beside_weights, check_dense_among_experts, check_refusals):
+    check()

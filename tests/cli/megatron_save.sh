@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# A save of Megatron-LM is an ordinary source of whole tensors, masters and moments, wherever its ranks have them. It is not written.
+. "$(dirname "$0")/common.sh"
+saves="$SHARD_DATA/megatron_legacy"
+
+expect 0 inspect "$saves/dense" --json
+[ "$(jq -r '"\(.format) \(.world_size) \(.tensor_count)"' out)" = "megatron 4 104" ] || fail "another format, world or count"
+for save in dense experts uneven; do
+  expect 0 diff "$saves/$save" "$saves/$save.safetensors" --objects drop --exclude '**.step'
+  expect 0 verify "$saves/$save"
+  expect 0 reshard "$saves/$save" -o "$save.dcp" --ranks 3 --to dcp
+  expect 0 diff "$saves/$save/iter_0000005" "$save.dcp"
+  expect 0 gather "$saves/$save" -o "$save.pt"
+  expect 0 diff "$saves/$save" "$save.pt"
+done
+
+expect 0 export "$saves/dense" -o model
+expect 0 diff "$saves/dense.safetensors" model --exclude 'optimizer.**'
+mkdir run
+cp -r "$saves/dense/iter_0000005" run/iter_0000005
+cp -r "$saves/dense/iter_0000005" run/iter_0000010
+expect 2 export run -o none
+printf 10 > run/latest_checkpointed_iteration.txt
+expect 0 export run -o last
+expect 0 diff model last
+
+expect 8 inspect run/iter_0000010/mp_rank_00_000
+holds err "one rank of a Megatron-LM checkpoint"
+expect 8 reshard "$saves/dense" -o none --to megatron --ranks 2
+holds err "cannot write megatron"

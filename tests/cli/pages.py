@@ -1,0 +1,78 @@
+"""Runs the commands of every Markdown page: pages.py SOURCE_DIR
+
+- `console` blocks run as console_blocks.py says; those that are marked to run elsewhere are listed.
+- A command stands in such a block: an indented line that begins with the name of a program is a mistake.
+- docs/formats.md links the page of every format.
+- Every option after `shardctl VERB`, wherever a page shows it, also within a sentence or a table, is one that the verb's help has.
+
+docs/schemas.md and docs/layouts.md are documents.py's. Environment: SHARDCTL is the program.
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from console_blocks import make_folder, run, run_page
+
+SOURCE = Path(sys.argv[1]).resolve()
+OF_DOCUMENTS = {"docs/schemas.md", "docs/layouts.md"}
+HISTORY = SOURCE / "tests/RESULTS.md"  # Its lines are those of their time.
+PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctest|python3?|pip|git|kubectl"
+
+
+def pages() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=SOURCE, text=True, capture_output=True)
+    found = listed.stdout.split() or [str(path.relative_to(SOURCE)) for path in SOURCE.glob("[!.b]*/**/*.md")]
+    return [SOURCE / name for name in sorted(found)]
+
+
+def loose_commands(path: Path) -> Iterator[str]:
+    outside = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for line in re.findall(rf"^    +(?:\$ )?((?:{PROGRAMS}) .*)", outside, re.MULTILINE):
+        yield f"{path.relative_to(SOURCE)}: in no console block: {line}"
+
+
+@cache
+def options_of(verb: str) -> set[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        work = make_folder(Path(folder), SOURCE)
+        done = run(f"shardctl help {verb}" if verb else "shardctl --help", work)
+        return set(re.findall(r"--[a-z][a-z-]*", done.stdout)) if done.returncode == 0 else set()
+
+
+def unknown_options(path: Path) -> Iterator[str]:
+    text = path.read_text().replace("\\\n", " ")
+    spans = re.findall(r"^\$ (.*)$|`([^`\n]+)`", text, re.MULTILINE)
+    for span in ("".join(each) for each in spans):
+        for verb, arguments in re.findall(r"(?<![\w/-])shardctl ([a-z]+)\b([^|;&]*)", span.split(" # ")[0]):
+            said = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", arguments))
+            if not options_of(verb):
+                yield f"{path.relative_to(SOURCE)}: there is no verb '{verb}': {span}"
+            elif unknown := said - options_of(verb):
+                yield f"{path.relative_to(SOURCE)}: {verb} has no option {', '.join(sorted(unknown))}: {span}"
+
+
+def unlisted_formats() -> Iterator[str]:
+    text = (SOURCE / "docs/formats.md").read_text()
+    for page in sorted(SOURCE.glob("formats/*/README.md")):
+        if f"(../{page.relative_to(SOURCE)})" not in text:
+            yield f"docs/formats.md does not link {page.relative_to(SOURCE)}"
+
+
+def main() -> int:
+    mistakes = [*unlisted_formats()]
+    for path in pages():
+        mistakes += loose_commands(path)
+        mistakes += unknown_options(path) if path != HISTORY else []
+        if str(path.relative_to(SOURCE)) not in OF_DOCUMENTS:
+            with tempfile.TemporaryDirectory() as folder:
+                mistakes += run_page(path, make_folder(Path(folder), SOURCE), [])
+    for mistake in mistakes:
+        print(mistake)
+    return 1 if mistakes else 0
+
+
+sys.exit(main())

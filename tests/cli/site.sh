@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The documentation builds as a site without the network, and a link or an anchor that leads nowhere fails the build: site.sh SOURCE_DIR
+# Exits 77 where scripts/setup site has installed nothing.
+set -euo pipefail
+cd "$1"
+venv=${SHARD_VENV:-$PWD/.venv}
+[ -e "$venv/site/installed" ] || { echo "no generator is installed in $venv/site" && exit 77; }
+
+scripts/site
+for page in index.html docs/start.html docs/ci.html formats/dcp/index.html CHANGELOG.html; do
+  [ -s "build/site/$page" ] || { echo "FAIL: there is no $page" && exit 1; }
+done
+grep -q 'cron' build/site/docs/ci.html || { echo "FAIL: the examples are not in docs/ci.html" && exit 1; }
+grep -q '../formats/hdf5/' build/site/docs/start.html || { echo "FAIL: the formats are not in the navigation" && exit 1; }
+if grep -lE '<(script|link|img)[^>]+(src|href)="https?://' $(find build/site -name '*.html') | grep .; then
+  echo "FAIL: these pages load something from elsewhere"
+  exit 1
+fi
+
+trap 'rm -f build/site-source/broken.md; rm -rf build/site-broken' EXIT
+for link in docs/absent.md docs/start.md#absent; do
+  echo "[broken]($link)" >build/site-source/broken.md
+  if PYTHONPATH="$venv/site" NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs build --config-file docs/site/mkdocs.yml \
+    --site-dir "$PWD/build/site-broken" >build/site-source/log 2>&1; then
+    echo "FAIL: a link to $link does not fail the build"
+    exit 1
+  fi
+  grep -q "$link" build/site-source/log || { cat build/site-source/log && exit 1; }
+done
