@@ -17,10 +17,9 @@
 #include "formats/dcp/rank_metadata.h"
 #include "formats/dcp/rebuild.h"
 #include "formats/dcp/source_files.h"
+#include "formats/dcp/tensor_entry.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/catalog/tree.h"
-#include "libshard/core/box.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -46,7 +45,7 @@ class DcpReader : public Reader {
     CollectedFindings of_items;  // For repair each item is looked into.
     check_items(metadata, catalog_, salvage_ == nullptr ? findings_ : of_items,
                 [this](std::uint32_t index) { return file(index); });
-    if (salvage_ != nullptr) clip_items(metadata);
+    if (salvage_ != nullptr) clip_items(metadata, lost_items_, catalog_, *salvage_);
     items_.set_items(std::move(metadata.items));
     objects_ = std::move(metadata.objects);
     fill_catalog(metadata, options.metadata_only);
@@ -149,23 +148,6 @@ class DcpReader : public Reader {
     return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, *salvage_, lost_items_);
   }
 
-  /// Items end where their files end. What has nothing there is lost.
-  void clip_items(Metadata& metadata) {
-    for (const std::uint32_t item : lost_items_) {
-      salvage_->lose_storage(item, Error(ErrorCode::kCorruption, "no item was found for it"));
-    }
-    for (std::uint32_t i = 0; i < metadata.items.size(); ++i) {
-      Item& item = metadata.items[i];
-      const File& file = catalog_.files[item.file];
-      const std::int64_t there = file.bytes - item.offset;
-      if (item.length <= there) continue;
-      item.length = std::max<std::int64_t>(there, 0);
-      item.offset = std::min(item.offset, file.bytes);
-      if (there > 0) continue;
-      salvage_->lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));
-    }
-  }
-
   void fill_catalog(const Metadata& metadata, bool metadata_only) {
     catalog_.format_version = metadata.maker;
     catalog_.warnings.insert(catalog_.warnings.end(), metadata.warnings.begin(), metadata.warnings.end());
@@ -241,7 +223,7 @@ class DcpReader : public Reader {
     for (const TensorEntry& entry : metadata.tensors) {
       const std::size_t chunks = catalog_.chunks.size();
       try {
-        add_tensor(metadata, entry);
+        add_tensor(catalog_, metadata, entry);
       } catch (Error& error) {
         catalog_.chunks.resize(chunks);  // One stored tensor each.
         catalog_.stored.resize(chunks);
@@ -249,34 +231,6 @@ class DcpReader : public Reader {
         findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }
     }
-  }
-
-  // Until an item is located its tensor is taken for row-major and alone in its storage.
-  void add_tensor(const Metadata& metadata, const TensorEntry& entry) {
-    Tensor tensor;
-    tensor.name = entry.name;
-    tensor.path = entry.path;
-    tensor.shape = entry.size;
-    tensor.dtype = entry.dtype;
-    tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-    tensor.chunk_count = entry.chunk_count;
-    for (std::uint32_t i = 0; i < entry.chunk_count; ++i) {
-      const ChunkEntry& chunk = metadata.chunks[entry.first_chunk + i];
-      Storage& storage = catalog_.storages[chunk.item];
-      storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
-      StoredTensor stored;
-      stored.shape = chunk.sizes;
-      stored.strides = row_major_strides(*catalog_.arena, chunk.sizes);
-      stored.storage = chunk.item;
-      stored.rank = catalog_.files[storage.file].rank;
-      stored.dtype = entry.dtype;
-      stored.requires_grad = entry.requires_grad;
-      catalog_.chunks.push_back(
-          {chunk.offsets, chunk.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});
-      catalog_.stored.push_back(stored);
-    }
-    catalog_.arena->charge(Charge::kEntries);
-    catalog_.tensors.push_back(tensor);
   }
 
   // --- Tensors inside objects ---

@@ -268,4 +268,21 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
   return metadata;
 }
 
+void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items, const Catalog& catalog,
+                Salvage& salvage) {
+  for (const std::uint32_t item : lost_items) {
+    salvage.lose_storage(item, Error(ErrorCode::kCorruption, "no item was found for it"));
+  }
+  for (std::uint32_t i = 0; i < metadata.items.size(); ++i) {
+    Item& item = metadata.items[i];
+    const File& file = catalog.files[item.file];
+    const std::int64_t there = file.bytes - item.offset;
+    if (item.length <= there) continue;
+    item.length = std::max<std::int64_t>(there, 0);
+    item.offset = std::min(item.offset, file.bytes);
+    if (there > 0) continue;
+    salvage.lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));
+  }
+}
+
 }  // namespace shard::dcp

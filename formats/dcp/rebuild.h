@@ -33,4 +33,9 @@ struct RebuildFrom {
 Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Salvage& salvage,
                           std::vector<std::uint32_t>& lost_items);
 
+/// For repair: items end where their files end, and those of which nothing is there are lost, as `lost_items` are.
+/// \pre the files of `catalog` are those of the folder
+void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items, const Catalog& catalog,
+                Salvage& salvage);
+
 }  // namespace shard::dcp
