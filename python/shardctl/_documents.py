@@ -181,6 +181,7 @@ class Verification(Document):
     checked: Checked
     globals: tuple[str, ...] = field(repr=False)
     findings_left_out: int = 0
+    source: str = ""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -215,6 +216,10 @@ class ValueDifference:
     max_rel: Optional[float]
     max_ulp: Optional[int]
     first_index: tuple[int, ...]
+    dtype: Optional[str] = None
+    shape: Optional[tuple[int, ...]] = None
+    abs_histogram: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    ulp_histogram: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     @classmethod
     def _adapt(cls, found: dict[str, Any]) -> None:
@@ -238,6 +243,18 @@ class ObjectDifference:
 
 
 @dataclass(frozen=True)
+class DifferenceCounts:
+    """How long each list of a `Difference` is before `--max-diffs` cuts it."""
+
+    only_in_a: int
+    only_in_b: int
+    dtype: int
+    shape: int
+    values: int
+    objects: int
+
+
+@dataclass(frozen=True)
 class Difference(Document):
     """How two checkpoints differ: `shardctl.diff/1`."""
 
@@ -248,6 +265,10 @@ class Difference(Document):
     shape: tuple[ShapeDifference, ...]
     values: tuple[ValueDifference, ...]
     objects: tuple[ObjectDifference, ...]
+    a: str = ""
+    b: str = ""
+    tensor_count: int = 0
+    counts: Optional[DifferenceCounts] = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -367,3 +388,5 @@ class Progress(Document):
     bytes_total: int
     seconds: float
     waiting_for: tuple[int, ...]
+    bytes_per_second: float = 0.0
+    seconds_left: Optional[float] = None
