@@ -10,6 +10,7 @@
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "formats/foreign.h"
+#include "formats/megatron_tracker.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
@@ -52,13 +53,20 @@ void open_manifest(const Session& session, const Options& options, Found& found,
   }
 }
 
-/// Megatron-core's hashes, where they lie in the folder.
+/// Megatron-core's hashes, where they lie in the folder, or in that of the run's last iteration.
 void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, Found& found, Opened& opened) {
   if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
-  const std::string path = join_path(paths[0], kIntegrityName);
+  const std::string iteration = tracked_iteration(store, paths[0]);
+  const auto below = [&](std::string_view name) {
+    return iteration.empty() ? std::string(name) : join_path(iteration, name);
+  };
+  const std::string path = join_path(paths[0], below(kIntegrityName));
   if (store.status(path).kind != FileKind::kFile) return;
   try {
-    opened.hashes = WholeHashes{parse_integrity(manifest_bytes(store, path), path), &store, paths[0]};
+    opened.hashes = WholeHashes{{}, &store, paths[0]};
+    for (const auto& [name, hash] : parse_integrity(manifest_bytes(store, path), path)) {
+      opened.hashes->files.emplace(below(name), hash);
+    }
   } catch (const Error& error) {
     take_finding(found, error);
   }

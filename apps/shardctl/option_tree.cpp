@@ -123,7 +123,7 @@ void add_target(CLI::App& app, TargetOptions& target) {
   group.single("--to", target.to, "FORMAT", "format to write");
   group
       .single("--core-version", target.core_version, "V",
-              "megatron-dist: version of Megatron-core that shall load it: 0.18 or 0.19 (default)")
+              "megatron-dist: version of Megatron-core that loads it: 0.18 or 0.19 (default)")
       ->check(CLI::IsMember({"0.18", "0.19"}));
   group.flag("-n,--dry-run", target.dry_run, "print the plan with its numbers; write nothing");
   group.flag("-f,--force", target.force, "replace an existing DST as a whole");

@@ -36,3 +36,15 @@ holds err "made up"
 expect 0 diff made whole.safetensors --objects drop
 expect 2 convert whole.safetensors -o none --to dcp --core-version 0.18
 holds err "--core-version is for megatron-dist"
+
+# Hashes of the iteration's files are compared, also through the folder above it.
+cp -r "$save" hashed
+iteration=hashed/iter_0000007
+(cd $iteration && sha256sum .metadata __0_0.distcp) | jq -Rn '{algorithm: "sha256", files: ([inputs | split("  ") | {(.[1]): .[0]}] | add)}' >integrity.json
+mv integrity.json $iteration/
+expect 0 verify hashed
+printf 'x' | dd of=$iteration/__0_0.distcp bs=1 seek=3 conv=notrunc status=none
+for source in hashed $iteration; do
+  expect 1 verify "$source" --json
+  [ "$(jq -r '[.findings[].kind] | index("hash_mismatch") != null' out)" = true ] || fail "no hash_mismatch in $source"
+done
