@@ -1,0 +1,84 @@
+"""Times export of a Megatron-Core checkpoint with stacked layers beside cp of its bytes, interleaved in random order in one run.
+
+  megatron.py SHARDCTL [--size MIB] [--runs N]
+
+Makes a Llama of --size MiB of random bfloat16 and writes it as megatron-dist, in /dev/shm: layers stacked, queries, keys and values
+fused by groups, as 4 tensor-parallel ranks hold them. `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where
+the two differ by 10 % nothing is said. Nothing is flushed to a disk.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from deepspeed import timed
+
+HIDDEN, INNER, HEADS, GROUPS, VOCAB = 2048, 5632, 16, 4, 32_000
+LAYER = {
+    "self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.k_proj": (HIDDEN * GROUPS // HEADS, HIDDEN),
+    "self_attn.v_proj": (HIDDEN * GROUPS // HEADS, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (INNER, HIDDEN), "mlp.up_proj": (INNER, HIDDEN), "mlp.down_proj": (HIDDEN, INNER),
+    "input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,),
+}
+PLACES = {"**.linear_proj.weight": "S(2)", "**.linear_fc2.weight": "S(2)", "**.linear_*.weight": "S(1)", "**word_embeddings.weight": "S(0)",
+          "output_layer.weight": "S(0)"}
+
+
+def make(folder: Path, mebibytes: int) -> None:
+    folder.mkdir()
+    each = sum(math.prod(shape) for shape in LAYER.values())
+    layers = max(1, round((mebibytes * 2**20 / 2 - 2 * VOCAB * HIDDEN) / each))
+    shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "lm_head.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    shapes |= {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in LAYER.items()}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        while end > 0:
+            file.write(os.urandom(min(end, 1 << 24)))
+            end -= 1 << 24
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS,
+        "num_key_value_heads": GROUPS, "num_hidden_layers": layers, "vocab_size": VOCAB}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shardctl", type=Path)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--runs", type=int, default=7)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        hub, source, out = Path(folder, "hub"), Path(folder, "core"), Path(folder, "out")
+        make(hub, options.size)
+        places = [word for glob, place in PLACES.items() for word in ("--place", f"{glob}={place}")]
+        core_map = ["megatron:llama", "--hf-ref", hub, "-q"]
+        subprocess.run([options.shardctl, "convert", hub, "-o", source, "--to", "megatron-dist", "--mesh", "tp=4", *places, "--to-map", *core_map],
+                       check=True)
+        export = [options.shardctl, "export", source, "-o", out, "--no-fsync", "--map", *core_map]
+        subprocess.run([*export], check=True)
+        subprocess.run([options.shardctl, "diff", out, hub, "--equal-nan", "-q"], check=True)
+        rows = {"cp": ["cp", "-r", source, out], "cp (A/A)": ["cp", "-r", source, out], "export": export}
+        samples = {name: [] for name in rows}
+        for _ in range(options.runs):
+            for name in random.sample(list(rows), len(rows)):
+                samples[name].append(timed(rows[name], out))
+        least = min(seconds for seconds, _ in samples["cp"])
+        print(f"{options.size} MiB, {options.runs} runs, load {os.getloadavg()[0]:.1f}")
+        print("| row | min s | x cp | MiB |\n|---|--:|--:|--:|")
+        for name, taken in samples.items():
+            seconds = min(each for each, _ in taken)
+            print(f"| {name} | {seconds:.3f} | {seconds / least:.2f} | {max(size for _, size in taken)} |")
+
+
+if __name__ == "__main__":
+    main()
