@@ -31,6 +31,9 @@ def _end_rank() -> None:
     """
     dist.barrier()
     dist.destroy_process_group()
+    for child in multiprocessing.active_children():  # Managers of a library's queues, which would outlive the rank.
+        child.terminate()
+        child.join()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
