@@ -27,13 +27,13 @@ class NamedGroup final : public Group {
   void broadcast(std::span<std::byte> data, int root) override { inner_.broadcast(data, root); }
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override { inner_.all_gather(own, all); }
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    for (const auto& each : to) exchanged_bytes += static_cast<std::int64_t>(each.size());
+    for (const auto& each : to) largest_bytes = std::max(largest_bytes, std::ssize(each));
     inner_.exchange(to, from);
   }
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort() noexcept override { inner_.abort(); }
 
-  std::int64_t exchanged_bytes = 0;
+  std::ptrdiff_t largest_bytes = 0;  ///< Of what an exchange sent from this rank to another.
 
  private:
   Group& inner_;
@@ -60,9 +60,10 @@ class RanksWithDevices : public ::testing::Test {
     write_checkpoint(*whole_.disk, *reader, {.format = "torch-ranks", .destination = "/d/dst", .layout = to_});
   }
 
-  /// Every rank reads, exchanges and writes. \returns how many bytes the group's exchanges moved
+  /// Every rank reads, exchanges and writes. \returns the most bytes that a rank sent to another in one exchange of the
+  /// group: how many exchanges there are depends on how busy the machine is.
   std::int64_t run(std::string_view backend, std::int64_t max_memory_bytes) {
-    std::atomic<std::int64_t> exchanged = 0;
+    std::array<std::int64_t, kRanks> largest{};
     run_as_threads(kRanks, [&](Group& threads) {
       NamedGroup group(threads, backend);
       const auto rank = static_cast<std::size_t>(group.rank());
@@ -75,7 +76,7 @@ class RanksWithDevices : public ::testing::Test {
         reader->load_objects();
         output = local_output(*disks_[rank].disk, "/d/dst", {}, {});
       });
-      group.exchanged_bytes = 0;
+      group.largest_bytes = 0;
       WriteCheckpoint what{.format = "torch-ranks", .destination = "/d/dst", .layout = to_};
       what.threads = 2;
       what.max_memory_bytes = max_memory_bytes;
@@ -83,9 +84,9 @@ class RanksWithDevices : public ::testing::Test {
       what.own_places = true;
       what.device = devices_[rank].get();
       write_checkpoint(*output, group, *reader, what);
-      exchanged += group.exchanged_bytes;
+      largest[rank] = group.largest_bytes;
     });
-    return exchanged;
+    return std::ranges::max(largest);
   }
 
   Files written() const {
@@ -110,11 +111,11 @@ class RanksWithDevices : public ::testing::Test {
 };
 
 TEST_F(RanksWithDevices, WriteWhatOneProcessWritesAndPiecesTravelFromDeviceToDevice) {
-  const std::int64_t exchanged = run("threads", 64 << 20);
+  const std::int64_t largest = run("threads", 64 << 20);
   EXPECT_EQ(written(), whole_.files_below("/d/dst"));
   const std::int64_t received = sum(&DeviceCounters::bytes_received);
   EXPECT_GT(received, 2 << 20);
-  EXPECT_LT(exchanged, received / 4) << "pieces went through the group";  // Metadata does.
+  EXPECT_LT(largest, 64 << 10) << "pieces went through the group";  // Metadata does.
   // Each byte that a tile needs enters a device once: where it is read. Pieces that arrive do not.
   EXPECT_LT(sum(&DeviceCounters::bytes_in), received + (4 << 20));
 }
@@ -131,10 +132,10 @@ TEST_F(RanksWithDevices, DoSoWithinLittleMemoryOnTheHostAndOnTheDevice) {
 }
 
 TEST_F(RanksWithDevices, SendThroughTheHostWhereTheBackendIsNotTheDevices) {
-  const std::int64_t exchanged = run("gloo", 64 << 20);
+  const std::int64_t largest = run("gloo", 64 << 20);
   EXPECT_EQ(written(), whole_.files_below("/d/dst"));
   EXPECT_EQ(sum(&DeviceCounters::bytes_received), 0);
-  EXPECT_GT(exchanged, 2 << 20);
+  EXPECT_GT(largest, 256 << 10);
 }
 
 TEST_F(RanksWithDevices, TakeNoMoreThanTheFullestDeviceHasFree) {
