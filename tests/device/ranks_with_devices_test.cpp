@@ -1,6 +1,10 @@
 // Jobs of ranks that have a disk and a device each: what one process writes without any. Ranks are threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include "formats/detect.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
