@@ -30,18 +30,20 @@ import of_torch
 from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
-FAMILIES = of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES + of_megatron.FAMILIES + of_hdf5.FAMILIES
+FAMILIES = (of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES +
+            of_megatron.FAMILIES + of_hdf5.FAMILIES)
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],
+    "verify": lambda source: ["verify", source],
     "gather": lambda source: ["gather", source, "-n", "-o", "out.pt"],
     "convert": lambda source: ["convert", source, "-n", "-o", "out", "--to", "dcp"],
     "diff": lambda source: ["diff", source, source],
 }
-WITHOUT_OPTIONS = "inspect", "diff"  # Take no rules.
-CODES = {0, 2, 3, 4, 8}  # 2: a layout document beside the files.
+WITHOUT_OPTIONS = "inspect", "verify", "diff"  # Take no rules.
+CODES = {0, 1, 2, 3, 4, 8}  # 1: verify has findings; 2: a layout document beside the files.
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
-SECONDS_FLOOR = {"digest": 0.5, "diff": 1}  # As long as 1 GiB takes, which tensors may name and files not hold.
+SECONDS_FLOOR = {"digest": 0.5, "verify": 0.5, "diff": 1}  # As long as 1 GiB takes, which tensors may name without holding.
 OTHER_SECONDS_FLOOR = 0.4  # Hashing the GiB that any checkpoint may name takes as long.
 NAMED_BYTES = 1 << 20  # Of an input; larger ones may name 1032 times their bytes, which take as long to hash.
 KIB_FLOOR = 64 << 10
