@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "libshard/core/checked.h"
+
 namespace shard::dcp {
 namespace {
 
@@ -29,7 +31,7 @@ std::size_t FetchedFile::fetch(std::span<const Item> items) {
   };
   while (taken < items.size() && (taken == 0 || bytes < static_cast<std::size_t>(kFetch))) {
     const Item& item = items[taken++];
-    const std::int64_t end = item.offset + item.length;
+    const std::int64_t end = checked_add(item.offset, item.length);
     if (item.length <= kWholeItem) {
       add(item.offset, end);
     } else {

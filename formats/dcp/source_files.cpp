@@ -227,7 +227,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
     const File& file = catalog.files[item.file];
     const bool is_last = i + 1 == order.size() || order[i + 1].file != item.file;
     const std::int64_t next = is_last ? file.bytes : order[i + 1].offset;
-    if (item.length < 0) item.length = next - item.offset;
+    if (item.length < 0) item.length = std::max<std::int64_t>(0, next - item.offset);
     if (!is_inside(item, file)) {
       findings.report(past_the_end(item, file));
     } else if (!is_last && item.offset + item.length > next && is_of_torch_save(*open(item.file), item)) {

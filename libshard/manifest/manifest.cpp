@@ -48,6 +48,13 @@ bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+/// A hash that this program wrote, whatever algorithm the blocks have.
+std::string hash_of(const json& object, const char* key) {
+  std::string text = text_of(object, key);
+  if (is_hex(text, hex_digits(HashAlgorithm::kXxh3_128))) return text;
+  throw bad_manifest(fmt::format("'{}' is not a hash", key)).expected("32 hexadecimal digits").found(text);
+}
+
 ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
   ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
   const json& blocks = list_of(value, "blocks");
@@ -108,11 +115,11 @@ Manifest manifest_of(const json& document) {
   manifest.tensors = number_of(layout, "tensors");
   manifest.objects = number_of(layout, "objects");
   manifest.chunks = number_of(layout, "chunks");
-  manifest.layout = text_of(layout, "digest");
-  manifest.options = text_of(document, "options");
+  manifest.layout = hash_of(layout, "digest");
+  manifest.options = hash_of(document, "options");
   for (const json& file : list_of(member(document, "source"), "files")) {
     manifest.source.push_back(
-        {text_of(file, "path"), number_of(file, "bytes"), number_of(file, "modified_ns"), text_of(file, "ends")});
+        {text_of(file, "path"), number_of(file, "bytes"), number_of(file, "modified_ns"), hash_of(file, "ends")});
   }
   for (const json& file : list_of(document, "files")) manifest.files.push_back(file_of(file, manifest.algorithm));
   return manifest;
