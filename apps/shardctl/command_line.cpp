@@ -128,6 +128,10 @@ void check_paths(const Options& options) {
   if (options.verb->uses.target && options.target.path.empty()) {
     throw usage(name + " needs a destination").hint(repeat_command(options.arguments, "-o DST"));
   }
+  if (options.target.path == "-") {
+    throw usage("cannot write a checkpoint to standard output")
+        .hint("name a file or a folder; ./- is one of that name");
+  }
 }
 
 bool is_set(const Session& session, const std::string& name) {

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/verb.h"
+#include "formats/plugins.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -36,6 +37,7 @@ const Format* choose_by_suffix(const std::string& destination, const Format* wan
 /// The names of the formats for which `fits`, in one line.
 template <class Fits>
 std::string formats_that(const Fits& fits) {
+  load_installed_plugins();
   std::vector<std::string_view> names;
   for (const Format* format : formats()) {
     if (fits(*format)) names.push_back(format->traits.name);
@@ -44,7 +46,7 @@ std::string formats_that(const Fits& fits) {
 }
 
 std::string formats_with(bool FormatTraits::*trait) {
-  return formats_that([trait](const Format& format) { return format.traits.*trait && format.remake == nullptr; });
+  return formats_that([trait](const Format& format) { return format.traits.*trait && format.make_writer != nullptr; });
 }
 
 const Format* default_format(const Options& options) {

@@ -152,12 +152,12 @@ Catalog source_catalog();
 /// \throws Error kCorruption  shape or bytes overflow, the view leaves its storage, or the budget is spent.
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
-/// Makes a freshly filled catalog ready for use: sorts tensors and objects by name and rank and chunks by offsets and
-/// rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would otherwise
-/// repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover
-/// the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against
-/// Storage::bytes. Tensors may not name more than 1 GiB or 1032 times the bytes of the files. \pre files have their
-/// sizes
+/// Makes a freshly filled catalog ready for use: sorts tensors and objects by name, rank and path and chunks by offsets
+/// and rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would
+/// otherwise repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that
+/// they cover the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked
+/// against Storage::bytes. Tensors may not name more than 1 GiB or 1032 times the bytes of the files. \pre files have
+/// their sizes
 ///
 /// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
 /// place: the first finding of each tensor, which is then `damaged`.

@@ -31,7 +31,7 @@ struct SortKey {
 bool operator<(const SortKey& a, const SortKey& b) {
   if (a.head != b.head) return a.head < b.head;
   if (const int order = a.name.compare(b.name)) return order < 0;
-  return a.rank != b.rank ? a.rank < b.rank : a.index < b.index;
+  return a.rank < b.rank;
 }
 
 std::uint64_t head_of(std::string_view name) {
@@ -52,12 +52,20 @@ std::size_t common_prefix(const std::vector<Entry>& entries) {
   return common.size();
 }
 
-/// The positions of `entries` in order of name and rank; nothing when they lie in that order already.
+/// Of two paths with one name; "a.b" as one key comes before "a" and "b".
+bool path_less(const Path& a, const Path& b) {
+  return std::ranges::lexicographical_compare(a, b, [](const PathPart& x, const PathPart& y) {
+    if (x.is_index != y.is_index) return x.is_index;
+    return x.is_index ? x.index < y.index : x.key() < y.key();
+  });
+}
+
+/// The positions of `entries` in order of name, rank and path; nothing when they lie in that order already.
 template <class Entry>
 std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   const auto key_less = [](const Entry& a, const Entry& b) {
-    const int order = a.name.compare(b.name);
-    return order != 0 ? order < 0 : a.rank < b.rank;
+    if (const int order = a.name.compare(b.name)) return order < 0;
+    return a.rank != b.rank ? a.rank < b.rank : path_less(a.path, b.path);
   };
   if (std::ranges::is_sorted(entries, key_less)) return {};
   std::vector<SortKey> keys;
@@ -67,7 +75,12 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
     const std::string_view rest = entry.name.substr(common);
     keys.push_back({head_of(rest), rest, entry.rank, static_cast<std::uint32_t>(keys.size())});
   }
-  std::ranges::sort(keys, [](const SortKey& a, const SortKey& b) { return a < b; });
+  std::ranges::sort(keys, [&](const SortKey& a, const SortKey& b) {
+    if (a < b) return true;
+    if (b < a) return false;
+    const Path &path_a = entries[a.index].path, &path_b = entries[b.index].path;
+    return path_less(path_a, path_b) || (!path_less(path_b, path_a) && a.index < b.index);
+  });
   std::vector<std::uint32_t> order;
   order.reserve(keys.size());
   for (const SortKey& key : keys) order.push_back(key.index);

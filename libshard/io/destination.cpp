@@ -97,6 +97,14 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const std::string
       .hint("write to another place");
 }
 
+void check_replaceable(const LocalDisk& fs, const Destination& to) {
+  if (fs.status(to.path).kind != FileKind::kOther) return;
+  throw Error(ErrorCode::kExists, "cannot write: the destination is neither a file nor a folder")
+      .in_file(to.path)
+      .because("a device, a pipe or a socket is never replaced")
+      .hint("write to another place");
+}
+
 void check_absent(const FileStatus& there, const Destination& to) {
   if (there.kind == FileKind::kAbsent) return;
   throw Error(ErrorCode::kExists, "cannot write: the destination exists already")

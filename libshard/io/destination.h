@@ -24,6 +24,9 @@ struct Destination {
 /// By identity, so that links count too. \throws Error kExists  `to` is, lies in or holds the source or a file of it
 void check_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
 
+/// \throws Error kExists  DST is a device, a pipe or a socket, or a link to one: not even to be replaced
+void check_replaceable(const LocalDisk& disk, const Destination& to);
+
 /// `there` is what has DST's name. \throws Error kExists
 void check_absent(const FileStatus& there, const Destination& to);
 

@@ -261,6 +261,7 @@ class LocalStore final : public OutputStore {
       : to_(destination), options_(options), parent_(open_parent(disk, to_)) {
     const FileStatus entry = parent_->status_of(to_.name);
     for (const std::string& source : sources) check_overlap(disk, to_, source);
+    check_replaceable(disk, to_);
     if (!options_.force) check_absent(entry, to_);
   }
 

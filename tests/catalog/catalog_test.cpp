@@ -37,6 +37,19 @@ TEST(ValidateCatalog, SortsTensorsOfOneNameByRank) {
   EXPECT_EQ(catalog.tensors[2].rank, 2);
 }
 
+TEST(ValidateCatalog, SortsTensorsOfOneNameByPath) {
+  for (const bool flat_first : {true, false}) {
+    Catalog catalog;
+    const Path nested = test::make_path(catalog, {"a", "b"});
+    add_tensor(catalog, "a.b", {1}, DType::kFloat32, flat_first ? Path() : nested);
+    add_tensor(catalog, "a.b", {1}, DType::kFloat32, flat_first ? nested : Path());
+    for (const char* name : {"c", "a"}) add_tensor(catalog, name, {1});
+    validate_catalog(catalog);
+    EXPECT_TRUE(catalog.tensors[1].path.empty());
+    EXPECT_EQ(catalog.tensors[2].path.size(), 2);
+  }
+}
+
 TEST(ValidateCatalog, KeepsChunksWithTheirTensorsWhenItSorts) {
   Catalog catalog;
   add_tensor(catalog, "b", {2});

@@ -1,0 +1,35 @@
+# A destination that is neither a file nor a folder stays what it is, with --force too; "-" is not a file of that name.
+. "$(dirname "$0")/common.sh"
+model m.safetensors 4096
+
+mkfifo pipe
+ln -s pipe link
+ln -s /dev/null device
+for each in pipe link device; do
+  for force in "" --force; do
+    expect 5 gather m.safetensors -o $each --to safetensors $force
+    holds err "$each: cannot write: the destination is neither a file nor a folder"
+    lacks err "add --force"
+  done
+done
+expect 5 inspect m.safetensors --html pipe --force
+[ -p pipe ] || fail "the pipe was replaced"
+[ -L link ] && [ -L device ] || fail "a link was replaced"
+
+expect 2 gather m.safetensors -o - --to safetensors
+holds err "cannot write a checkpoint to standard output"
+[ ! -e - ] || fail "a file named - was written"
+expect 0 gather m.safetensors -o ./- --to safetensors
+
+# Other links are replaced themselves; what they lead to stays.
+mkdir kept
+ln -s kept to_folder
+expect 5 gather m.safetensors -o to_folder
+expect 0 gather m.safetensors -o to_folder --force
+[ ! -L to_folder ] && [ -z "$(ls kept)" ] || fail "the link was followed"
+
+# Formats that a hint names can be written.
+expect 2 split m.safetensors -o x --to torch-ranks --shards 2
+holds err "write one of safetensors"
+lacks err megatron,
+[ -z "$(ls -A | grep '^\.')" ] || fail "left behind: $(ls -A)"
