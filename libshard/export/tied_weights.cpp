@@ -54,6 +54,10 @@ std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors) {
       break;
     }
   }
+  for (TiedPair& pair : pairs) {  // What a head repeats may repeat another one itself.
+    const auto inner = std::ranges::find(pairs, pair.original, &TiedPair::repeated);
+    if (inner != pairs.end()) pair.original = inner->original;
+  }
   return pairs;
 }
 

@@ -31,6 +31,8 @@ TEST(FindTied, TheHeadAndTheEmbeddingAreKnownByName) {
 TEST(FindTied, EncodersAndDecodersShareEmbeddings) {
   EXPECT_EQ(pair_of({"decoder.embed_tokens.weight", "encoder.embed_tokens.weight", "shared.weight"}),
             "encoder.embed_tokens.weight shared.weight, decoder.embed_tokens.weight shared.weight");
+  EXPECT_EQ(pair_of({"decoder.embed_tokens.weight", "lm_head.weight", "shared.weight"}),
+            "lm_head.weight shared.weight, decoder.embed_tokens.weight shared.weight");
   EXPECT_EQ(pair_of({"model.decoder.embed_tokens.weight", "proj_out.weight"}),
             "proj_out.weight model.decoder.embed_tokens.weight");
   EXPECT_EQ(pair_of({"bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "cls.predictions.decoder.bias",
