@@ -87,14 +87,31 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
 
+/// A map with a mesh says what each rank stores: of the layout options only the number of ranks goes with it.
+void check_layout_of_map(const Options& options, const TargetForm& form, const ModelMap& map) {
+  const LayoutOptions& layout = options.target.layout;
+  const bool has_mesh = !map.mesh().empty();
+  const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
+  if (is_laid_out && (has_mesh || form.format->traits.mapped_ranks)) {
+    throw usage("cannot cut otherwise what a map cuts over ranks")
+        .because(fmt::format("{} says itself what each rank stores", options.target.map))
+        .hint("say only how many ranks there are, with --ranks N");
+  }
+  const std::int64_t wanted = layout.ranks.value_or(map.ranks());
+  if (wanted == map.ranks() || !(has_mesh || form.format->traits.mapped_ranks)) return;
+  throw usage(fmt::format("{} is a map for another number of ranks", options.target.map))
+      .expected(map.ranks())
+      .found(wanted);
+}
+
 /// Makes the job one that writes the form of --to-map.
 void apply_map(const Session& session, const Options& options, Work& work) {
   const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source, MapUse::kMake,
                                   options.target.layout.ranks.value_or(1));
+  check_layout_of_map(options, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
   work.job.to_map = work.to_map.get();
   if (work.to_map->paddings().empty()) return;
-  if (session.parts != nullptr) throw absent("--to-map of a map that pads, with --local-input");
   auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
   work.job.first_padding = padded->first_padding();
   work.source.reader = std::move(padded);
@@ -205,8 +222,6 @@ bool is_unchanged(const Session& session, const Options& options) {
 }  // namespace
 
 void check_copy(const Session&, Options& options) {
-  const bool is_mapped = !options.source.map.empty() || !options.target.map.empty();
-  if (is_mapped && !options.target.layout.like.empty()) throw absent("--like with --map or --to-map");
   if (options.target.if_changed && options.ranks.local_output) {
     throw absent("--if-changed with --local-output").hint("drop --if-changed");
   }

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -46,9 +48,10 @@ class Export {
   void find_reference();
   OpenSource open(const Session& session, const Options& options, Log& log);
   void adjust(OpenSource& source, Selection& selection);
-  void drop_tied(OpenSource& source, Selection& selection);
+  void drop_tied(OpenSource& source, Selection& selection, const Catalog* reference);
   void change_dtypes(Selection& selection) const;
-  void compare(const OpenSource& source, const Selection& selection);
+  std::unique_ptr<Reader> open_reference() const;
+  void compare(const OpenSource& source, const Selection& selection, const Catalog& reference);
   [[noreturn]] void refuse(const ReferenceDifference& difference);
   std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer) const;
 
@@ -137,9 +140,10 @@ void Export::adjust(OpenSource& source, Selection& selection) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
         .in_file(taken_.paths.front());
   }
-  drop_tied(source, selection);
+  const std::unique_ptr<Reader> reference = options_.exporting.no_check ? nullptr : open_reference();
+  drop_tied(source, selection, reference ? &reference->catalog() : nullptr);
   change_dtypes(selection);
-  if (!options_.exporting.no_check) compare(source, selection);
+  if (reference) compare(source, selection, reference->catalog());
 }
 
 bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, const SelectedTensor& b) {
@@ -163,18 +167,34 @@ bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, 
   return true;
 }
 
-void Export::drop_tied(OpenSource& source, Selection& selection) {
-  const std::optional<TiedPair> tied = config_.ties_embeddings ? find_tied(selection.tensors) : std::nullopt;
-  if (!tied) return;
-  const SelectedTensor &head = selection.tensors[tied->head], &embedding = selection.tensors[tied->embedding];
-  if (!are_equal(session_, *source.reader, head, embedding)) {
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", head.name, embedding.name))
-        .of_tensor(head.name)
-        .because("config.json ties them (tie_word_embeddings), so a model would load one for both")
-        .hint("set tie_word_embeddings to false in config.json if the head was trained by itself");
+/// Whether the reference stores a tied tensor once.
+bool stores_once(const Catalog& reference, std::string_view repeated, std::string_view original) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(reference.tensors, name, &Tensor::name) != reference.tensors.end();
+  };
+  return !has(repeated) && has(original);
+}
+
+void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* reference) {
+  std::vector<std::size_t> dropped;
+  for (const TiedPair& pair : find_tied(selection.tensors)) {
+    const SelectedTensor &repeated = selection.tensors[pair.repeated], &original = selection.tensors[pair.original];
+    const bool is_once = reference != nullptr && stores_once(*reference, repeated.name, original.name);
+    if (!config_.ties_embeddings && !is_once) continue;
+    if (are_equal(session_, *source.reader, repeated, original)) {
+      report_.tied.emplace_back(repeated.name);
+      dropped.push_back(pair.repeated);
+    } else if (config_.ties_embeddings) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", repeated.name, original.name))
+          .of_tensor(repeated.name)
+          .because("config.json ties them (tie_word_embeddings), so a model would load one for both")
+          .hint("set tie_word_embeddings to false in config.json if the head was trained by itself");
+    }
   }
-  report_.tied.emplace_back(head.name);
-  selection.tensors.erase(selection.tensors.begin() + static_cast<std::ptrdiff_t>(tied->head));
+  std::ranges::sort(dropped, std::greater());
+  for (const std::size_t each : dropped) {
+    selection.tensors.erase(selection.tensors.begin() + static_cast<std::ptrdiff_t>(each));
+  }
 }
 
 /// Quantized weights mean nothing without their scales.
@@ -207,15 +227,19 @@ void Export::change_dtypes(Selection& selection) const {
   }
 }
 
-void Export::compare(const OpenSource& source, const Selection& selection) {
+/// What the weights of the reference say of themselves; null where there are none, or they are the source's.
+std::unique_ptr<Reader> Export::open_reference() const {
   const Source reference{&source_store(session_), {report_.reference}};
   const bool is_source = taken_.paths.size() == 1 && taken_.paths.front() == report_.reference;
-  if (report_.reference.empty() || is_source || !kSafetensorsFormat.detect(reference)) return;
-  const std::unique_ptr<Reader> reader = kSafetensorsFormat.open(reference, {});
+  if (report_.reference.empty() || is_source || !kSafetensorsFormat.detect(reference)) return nullptr;
+  return kSafetensorsFormat.open(reference, {});
+}
+
+void Export::compare(const OpenSource& source, const Selection& selection, const Catalog& reference) {
   std::set<std::string> may_lack(report_.tied.begin(), report_.tied.end());
   if (config_.ties_embeddings) may_lack.insert("lm_head.weight");
   const ReferenceDifference difference =
-      compare_with_reference(selection.tensors, source.catalog(), reader->catalog(), may_lack);
+      compare_with_reference(selection.tensors, source.catalog(), reference, may_lack);
   report_.is_checked = true;
   if (!difference.empty()) refuse(difference);
 }

@@ -25,10 +25,6 @@ std::string read_text(const Session& session, const std::string& path) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-bool is_file(const Session& session, const std::string& path) {
-  return source_store(session).status(path).kind == FileKind::kFile;
-}
-
 std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector<std::string>& set) {
   std::vector<std::pair<std::string, std::string>> numbers;
   for (const std::string& text : set) {
@@ -54,14 +50,15 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
 }  // namespace
 
 std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+  const SourceStore& store = source_store(session);
   if (!numbers.hf_ref.empty()) {
     const std::string path = join_path(numbers.hf_ref, kConfigName);
-    if (is_file(session, path)) return path;
+    if (store.status(path).kind == FileKind::kFile) return path;
     throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
   }
   for (const std::string& path : sources) {
-    const std::string config = join_path(path, kConfigName);
-    if (is_file(session, config)) return config;
+    const std::string folder = find_model_folder(store, path, path);
+    if (!folder.empty()) return join_path(folder, kConfigName);
   }
   return {};
 }

@@ -17,7 +17,8 @@ std::string read_map_text(const Session& session, const std::string& name);
 /// Whether the map of that name says what each of several ranks stores.
 bool has_mesh(const Session& session, const std::string& name);
 
-/// The config.json of --hf-ref, else the one that lies in a folder of the source; empty where there is none.
+/// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
+/// none.
 /// \throws Error kNotFound  --hf-ref has none
 std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources);
 

@@ -81,7 +81,8 @@ RawConfig read_object(JsonCursor& json, std::string_view text) {
   return config;
 }
 
-/// The folders from that of `source` up to `named`'s, or one above it where the source is `named` itself.
+/// The folder of `source`, and the folders above it up to `named`. Where `named` is the folder of the source itself,
+/// also the one above it.
 std::vector<std::string> folders_of(const SourceStore& store, const std::string& source, const std::string& named) {
   std::vector<std::string> folders;
   std::string at = is_folder(store, source) ? source : parent_path(source);

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "libshard/catalog/document_text.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/error.h"
@@ -14,28 +14,9 @@ namespace shard {
 
 namespace {
 
-using nlohmann::json;
-
-constexpr int kMaxDepth = 32;
+using json = nlohmann::ordered_json;
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
-
-/// Parses, and notes the keys of `mesh` in the document's order, which says which axis is slowest.
-json parse(std::string_view text, std::vector<std::string>& mesh_axes) {
-  std::string top_key;
-  const auto note = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) throw wrong(fmt::format("nests deeper than {}", kMaxDepth));
-    if (event != json::parse_event_t::key) return true;
-    if (depth == 1) top_key = parsed.get<std::string>();
-    if (depth == 2 && top_key == "mesh") mesh_axes.push_back(parsed.get<std::string>());
-    return true;
-  };
-  try {
-    return json::parse(text, note);
-  } catch (const json::exception& error) {
-    throw wrong("not JSON").because(error.what());
-  }
-}
 
 void check_keys(const json& object, const char* where, std::initializer_list<std::string_view> known) {
   if (!object.is_object()) throw wrong(fmt::format("{} is not an object", where)).found(object.type_name());
@@ -54,16 +35,14 @@ std::string text_at(const json& object, const char* key, const char* where) {
   return found->get<std::string>();
 }
 
-std::vector<MeshAxis> read_mesh(const json& document, const std::vector<std::string>& axes) {
+std::vector<MeshAxis> read_mesh(const json& document) {
   const auto mesh = document.find("mesh");
   if (mesh == document.end()) throw wrong("key 'mesh' is missing");
   if (!mesh->is_object() || mesh->empty())
     throw wrong("mesh is not an object of axes and sizes").found(mesh->type_name());
-  if (mesh->size() != axes.size()) throw wrong("an axis of mesh appears twice");
   std::vector<MeshAxis> read;
   std::int64_t ranks = 1;
-  for (const std::string& name : axes) {
-    const json& size = mesh->at(name);
+  for (const auto& [name, size] : mesh->items()) {
     const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() >= 1 &&
                       size.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxRanks / ranks);
     if (!fits) {
@@ -207,15 +186,14 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
 }  // namespace
 
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
-  std::vector<std::string> axes;
-  const json document = parse(text, axes);
+  const json document = parse_document_text(text);
   if (!document.is_object()) throw wrong("not an object").found(document.type_name());
   const std::string schema = text_at(document, "schema", "the document");
   if (schema != "shardctl.layout/1") throw wrong("wrong schema").expected("shardctl.layout/1").found(schema);
   check_keys(document, "the document", {"schema", "name", "mesh", "files", "rules"});
   text_at(document, "name", "the document");
   MeshLayout layout;
-  layout.mesh = read_mesh(document, axes);
+  layout.mesh = read_mesh(document);
   if (const auto files = document.find("files"); files != document.end()) {
     check_keys(*files, "files", {"path"});
     layout.file_path = text_at(*files, "path", "files");

@@ -15,7 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
                                                     "_forward_module"};
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
-constexpr std::string_view kModelPrefix = "model.", kDoubled = "model.model.", kAdapted = "base_model.model.";
+constexpr std::string_view kModelPrefix = "model.", kAdapted = "base_model.model.";
+/// Modules that transformers' models have beside the model proper.
+constexpr std::array<std::string_view, 6> kHeads{"lm_head", "embed_out", "cls", "classifier", "score", "qa_outputs"};
 
 /// The containers that trainers keep a model in, the surest first: parts joined by '.'.
 constexpr std::array<std::string_view, 7> kModels{"model",       "state_dict", "model_state_dict", "app.model",
@@ -91,12 +93,18 @@ std::string clean(std::string_view name, std::string_view container) {
   return cleaned;
 }
 
+/// Whether some name begins with `model.` twice, or a head, which has no module above it, with it once.
+bool has_outer_model(const std::vector<ModelTensor>& tensors) {
+  return std::ranges::any_of(tensors, [](const ModelTensor& each) {
+    if (!each.name.starts_with(kModelPrefix)) return false;
+    const std::string_view inner = std::string_view(each.name).substr(kModelPrefix.size());
+    return inner.starts_with(kModelPrefix) || contains(kHeads, first_part(inner));
+  });
+}
+
 /// A module that holds the model as its attribute `model` puts that before all names.
 void undouble(std::vector<ModelTensor>& tensors) {
-  const auto any = [&](std::string_view prefix) {
-    return std::ranges::any_of(tensors, [&](const ModelTensor& each) { return each.name.starts_with(prefix); });
-  };
-  while (any(kDoubled)) {
+  while (has_outer_model(tensors)) {
     for (ModelTensor& each : tensors) {
       if (each.name.starts_with(kModelPrefix)) each.name.erase(0, kModelPrefix.size());
     }

@@ -37,8 +37,8 @@ struct ModelPart {
 /// The model's part of the entries that `takes_part` (source names). Where tensors lie in a container that trainers
 /// keep a model in (`model`, `state_dict`, `app.model`, ...), they are the model; else all are, but those in containers
 /// of other states (`optimizer`, `lr_scheduler`, ...). Names lose the container, what wrappers add, and, where some
-/// begin with `model.model.`, one leading `model.` each. \throws Error kInvalidArgument  two tensors would have one
-/// name; kUnsupported  tensors of an adapter (LoRA), or flat
+/// begin with `model.model.` or `model.lm_head.` (or another head), one leading `model.` each. \throws Error
+/// kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter (LoRA), or flat
 ///   parameters of FSDP, whose names nothing in the checkpoint says.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part);
 

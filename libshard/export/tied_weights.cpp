@@ -2,36 +2,63 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 namespace shard {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kHeads{"lm_head.weight", "embed_out.weight"};
-constexpr std::array<std::string_view, 6> kEmbeddings{"embed_tokens.weight", "wte.weight",
-                                                      "embed_in.weight",     "tok_embeddings.weight",
-                                                      "shared.weight",       "word_embeddings.weight"};
+/// How names end that transformers' models tie (`_tied_weights_keys` of their classes), and of those that they repeat,
+/// the surest first.
+struct TiedNames {
+  std::string_view repeated;
+  std::array<std::string_view, 6> originals;
+};
+constexpr std::array<TiedNames, 9> kTied{{
+    {"lm_head.weight",
+     {"embed_tokens.weight", "wte.weight", "embed_in.weight", "tok_embeddings.weight", "shared.weight",
+      "word_embeddings.weight"}},
+    {"embed_out.weight", {"embed_tokens.weight", "wte.weight", "embed_in.weight"}},
+    {"proj_out.weight", {"decoder.embed_tokens.weight"}},
+    {"encoder.embed_tokens.weight", {"shared.weight"}},
+    {"decoder.embed_tokens.weight", {"shared.weight"}},
+    {"predictions.decoder.weight", {"word_embeddings.weight"}},
+    {"predictions.decoder.bias", {"predictions.bias"}},
+    {"lm_head.decoder.weight", {"word_embeddings.weight"}},
+    {"lm_head.decoder.bias", {"lm_head.bias"}},
+}};
 
 bool is_called(std::string_view name, std::string_view end) {
-  return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+  return !end.empty() && name.ends_with(end) &&
+         (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
 }
 
-template <class Ends>
-std::optional<std::size_t> find_called(std::span<const SelectedTensor> tensors, const Ends& ends) {
-  for (const std::string_view end : ends) {
-    const auto found = std::ranges::find_if(tensors, [&](const auto& each) { return is_called(each.name, end); });
-    if (found != tensors.end()) return static_cast<std::size_t>(found - tensors.begin());
-  }
-  return std::nullopt;
+std::optional<std::size_t> find_called(std::span<const SelectedTensor> tensors, std::string_view end) {
+  const auto found = std::ranges::find_if(tensors, [&](const auto& each) { return is_called(each.name, end); });
+  if (found == tensors.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - tensors.begin());
 }
 
 }  // namespace
 
-std::optional<TiedPair> find_tied(std::span<const SelectedTensor> tensors) {
-  const auto head = find_called(tensors, kHeads), embedding = find_called(tensors, kEmbeddings);
-  if (!head || !embedding) return std::nullopt;
-  return TiedPair{*head, *embedding};
+std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors) {
+  std::vector<TiedPair> pairs;
+  for (const TiedNames& names : kTied) {
+    const auto repeated = find_called(tensors, names.repeated);
+    if (!repeated) continue;
+    for (const std::string_view end : names.originals) {
+      const auto original = find_called(tensors, end);
+      if (!original) continue;
+      pairs.push_back({*repeated, *original});
+      break;
+    }
+  }
+  for (TiedPair& pair : pairs) {  // What a head repeats may repeat another one itself.
+    const auto inner = std::ranges::find(pairs, pair.original, &TiedPair::repeated);
+    if (inner != pairs.end()) pair.original = inner->original;
+  }
+  return pairs;
 }
 
 }  // namespace shard

@@ -1,21 +1,23 @@
 /// \file
-/// Tied weights of a model: an output head that is the input embedding. Pure.
+/// Tied weights of a model: an output head that is the input embedding, an encoder's embedding that is the decoder's.
+/// Pure.
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
+#include <vector>
 
 #include "libshard/catalog/selection.h"
 
 namespace shard {
 
-/// A head and the embedding that it may repeat: indices into the selected tensors.
+/// A tensor and the one that it may repeat: indices into the selected tensors.
 struct TiedPair {
-  std::size_t head, embedding;
+  std::size_t repeated, original;
 };
 
-/// The pair, by the names that models of transformers have; nothing where a model lacks one of the two.
-std::optional<TiedPair> find_tied(std::span<const SelectedTensor> tensors);
+/// The pairs whose tensors are both there, by the names that models of transformers have; a tensor is `repeated` in at
+/// most one.
+std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors);
 
 }  // namespace shard

@@ -3,8 +3,7 @@
 #include <fmt/ranges.h>
 #include <re2/re2.h>
 
-#include <set>
-
+#include "libshard/catalog/document_text.h"
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/map/document_rules.h"
 #include "libshard/map/json_place.h"
@@ -13,29 +12,7 @@ namespace shard {
 
 namespace {
 
-constexpr int kMaxDepth = 32;
 constexpr std::string_view kSchema = "shardctl.layout/1";
-
-using Json = JsonPlace::Json;
-
-/// Parses, and refuses a key that stands twice in one object.
-Json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) throw JsonPlace::wrong(fmt::format("it nests deeper than {}", kMaxDepth));
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw JsonPlace::wrong(fmt::format("the key '{}' appears twice in one object", parsed.get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, check);
-  } catch (const Json::exception& error) {
-    throw JsonPlace::wrong("it is not JSON").because(error.what());
-  }
-}
 
 /// `from` names something of config.json, of the checkpoint's own arguments or of its names.
 std::string read_from(const JsonPlace& place) {
@@ -138,7 +115,7 @@ void refuse_absent(const JsonPlace& top) {
 }  // namespace
 
 MapDocument parse_map_document(std::string_view text, const std::string& file) try {
-  const Json json = parse_json(text);
+  const JsonPlace::Json json = parse_document_text(text);
   const JsonPlace top(json, "the document");
   top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
                   "refuse", "flatten", "strict"});

@@ -154,8 +154,9 @@ struct MapDocument {
   bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
 };
 
+/// From JSON or YAML (catalog/document_text.h).
 /// \throws Error kInvalidArgument  not such a document: naming the key and where it stands.
 /// \throws Error kUnsupported      a key or value of the schema that this build does not do, by name.
-MapDocument parse_map_document(std::string_view json, const std::string& file);
+MapDocument parse_map_document(std::string_view text, const std::string& file);
 
 }  // namespace shard

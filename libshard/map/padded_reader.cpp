@@ -12,7 +12,7 @@ namespace {
 
 class Zeros final : public RandomReader {
  public:
-  explicit Zeros(std::int64_t bytes) : bytes_(bytes) { name_ = "zeros"; }
+  explicit Zeros(std::int64_t bytes) : bytes_(bytes) { name_ = "<zeros>"; }
   void read_at(std::int64_t, std::span<std::byte> out) const override { std::ranges::fill(out, std::byte{0}); }
   std::int64_t size() const override { return bytes_; }
 

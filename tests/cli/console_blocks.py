@@ -1,7 +1,7 @@
 """The commands of Markdown pages, and what they print.
 
 - Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints what
-  the page shows. A block `json NAME` is a file that the commands find there; in `data` lies the folder tests/data.
+  the page shows. A block `json NAME` or `yaml NAME` is a file that the commands find there; in `data` lies the folder tests/data.
 - In a `console run` block the output is not shown, and not compared.
 - A `console elsewhere` block needs what a test machine lacks (several hosts, a GPU, the network): it is not run.
 - A comment `<!-- setup: COMMAND -->` is a command that readers do not see.
@@ -98,7 +98,7 @@ def run_page(path: Path, work: Path, printed: list[str]) -> Iterator[str]:
     has_jq = shutil.which("jq") is not None
     for info, content in blocks(path.read_text()):
         language, *name = info.split() or [""]
-        if language == "json" and name:
+        if language in ("json", "yaml") and name:
             (work / name[0]).write_text(content)
         for command in commands(info, content):
             if not command.is_run or re.search(r"\b(jq|nightly) ", command.text) and not has_jq:

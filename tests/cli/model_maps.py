@@ -3,6 +3,7 @@
 What a map makes of tensors is made here element by element.
 """
 import json
+import shutil
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
 
@@ -122,6 +123,60 @@ def check_padding_and_replicas():
         assert not (WORK / "x.safetensors").exists()
 
 
+def check_like():
+    """Where ranks' parts lie as in another checkpoint, which has the names of what is written: logical or stored ones."""
+    old, new = experts()
+    write(WORK / "old.safetensors", old)
+    write(WORK / "new.safetensors", new)
+    ref = ["--hf-ref", "ref"]
+    pieces = lambda folder: {each["name"]: [(chunk["rank"], chunk["offsets"], chunk["sizes"]) for chunk in each["chunks"]]
+                             for each in json.loads(run("inspect", folder, "--json"))["tensors"]}
+    mesh = ["--mesh", "dp=2,tp=2", "--place", "**.down_proj.weight=S(0),S(1)", "--place", "**=R,S(0)"]
+    run("split", "old.safetensors", "-o", "like-old", *mesh)
+    run("split", "old.safetensors", "-o", "like-ranks", *mesh, "--to", "torch-ranks")
+    run("split", "new.safetensors", "-o", "like-new", "--ranks", "3", "--dim", "1")
+    run("split", "new.safetensors", "-o", "done-old", "--map", "hf-v5", *ref, "--like", "like-old")
+    run("diff", "done-old", "old.safetensors")
+    assert pieces("done-old") == pieces("like-old")
+    run("reshard", "like-old", "-o", "done-new", "--to-map", "hf-v5", *ref, "--like", "like-new")
+    run("diff", "done-new", "new.safetensors")
+    assert pieces("done-new") == pieces("like-new")
+    run("split", "new.safetensors", "-o", "ranks-old", "--to", "torch-ranks", "--map", "hf-v5", *ref, "--like", "like-ranks")
+    run("diff", "ranks-old", "old.safetensors")
+    assert pieces("ranks-old") == pieces("like-ranks")
+    assert "has no tensor" in run("split", "new.safetensors", "-o", "x", "--map", "hf-v5", *ref, "--like", "like-new", expect=2)
+    served = ["split", "qkv.safetensors", "-o", "x", "--to", "vllm"]
+    for cut in (["--like", "like-old"], ["--mesh", "tp=2"], ["--ranks", "2", "--dim", "1"]):
+        assert "says itself what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
+    document("alone.json", rules=[{"match": ".*"}])
+    assert "another number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
+
+
+def check_padding_of_ranks():
+    """Ranks that see their own files alone have the padding too."""
+    embed = [5, 300], numbers(1500)
+    write(WORK / "words.safetensors", {"embed": embed})
+    document("words.json", rules=[{"logical": "embed", "stored": "tok", "pad": {"dim": 0, "to": "ceil_to(n, 8)"}}])
+    for folder, options in (("one", []), ("three", ["--local-ranks", "3"]), ("parts", ["--local-ranks", "3", "--local-input"])):
+        run("split", "words.safetensors", "-o", folder, "--ranks", "4", "--to-map", "words.json", *options)
+        names = sorted(path.name for path in (WORK / folder).iterdir())
+        assert [(WORK / folder / name).read_bytes() for name in names] == [(WORK / "one" / name).read_bytes() for name in names], folder
+    run("gather", "parts", "-o", "parts.safetensors")
+    assert read(WORK / "parts.safetensors") == {"tok": of_rows(rows(embed) + [[0] * 300] * 3)}
+
+
+def check_config_beside():
+    """The numbers of a map stand in the config.json that export would take too: beside the source, in huggingface, above."""
+    _, new = experts()
+    for place in ("run/step-1/src", "run/step-1/src/huggingface", "run/step-1"):
+        shutil.rmtree(WORK / "run", ignore_errors=True)
+        (WORK / "run/step-1/src/huggingface").mkdir(parents=True)
+        write(WORK / "run/step-1/src/model.safetensors", new)
+        assert "needs 'model_type'" in run("digest", "run/step-1/src", "--map", "hf-v5", expect=2)
+        (WORK / place / "config.json").write_text('{"model_type": "qwen3_moe"}')
+        run("digest", "run/step-1/src", "--map", "hf-v5")
+
+
 def check_names():
     """What no rule matches, what two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
@@ -193,5 +248,6 @@ def check_files_of_ranks():
     run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
 
 
-for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks):
+for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks, check_like,
+              check_padding_of_ranks, check_config_beside):
     check()

@@ -36,7 +36,7 @@ const Row kRows[] = {
     {R"({"dp":2,"tp":4})", "[2,4]", "mesh is not an object of axes and sizes"},
     {R"({"dp":2,"tp":4})", "null", "mesh is not an object of axes and sizes"},
     {R"({"dp":2,"tp":4})", "{}", "mesh is not an object of axes and sizes"},
-    {R"("dp":2)", R"("tp":2)", "an axis of mesh appears twice"},
+    {R"("dp":2)", R"("tp":2)", "the key 'tp' appears twice"},
     {R"("dp":2)", R"("dp":"2")", "mesh.dp is not a size"},
     {R"("dp":2)", R"("dp":0)", "mesh.dp is not a size"},
     {R"("dp":2)", R"("dp":-2)", "mesh.dp is not a size"},

@@ -108,6 +108,15 @@ TEST(FindModel, ADoubledModelLosesOneEverywhere) {
               ElementsAre("loss.weight", "model.a.w"));
 }
 
+TEST(FindModel, AHeadHasNoModelAboveIt) {
+  EXPECT_THAT(model_names(catalog_of({"model.lm_head.weight", "model.transformer.h.0.w"})),
+              ElementsAre("lm_head.weight", "transformer.h.0.w"));
+  EXPECT_THAT(model_names(catalog_of({"model.bert.w", "model.classifier.bias"})),
+              ElementsAre("bert.w", "classifier.bias"));
+  EXPECT_THAT(model_names(catalog_of({"lm_head.weight", "model.layers.0.w"})),
+              ElementsAre("lm_head.weight", "model.layers.0.w"));
+}
+
 TEST(FindModel, TwoTensorsOfOneResultingNameAreRefused) {
   const Error error = test::error_of([] { find_model(catalog_of({"_orig_mod.a", "module.a"}), kAll); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);

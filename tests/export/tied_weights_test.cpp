@@ -8,14 +8,17 @@
 namespace shard {
 namespace {
 
-/// The names of the pair, or nothing.
+/// The names of the pairs.
 std::string pair_of(const std::vector<std::string>& names) {
   Catalog catalog;
   for (const std::string& name : names) test::add_tensor(catalog, name, {2});
   const Selection selection = select(catalog, {});
-  const std::optional<TiedPair> tied = find_tied(selection.tensors);
-  if (!tied) return {};
-  return std::string(selection.tensors[tied->head].name) + " " + std::string(selection.tensors[tied->embedding].name);
+  std::string text;
+  for (const TiedPair& tied : find_tied(selection.tensors)) {
+    if (!text.empty()) text += ", ";
+    text.append(selection.tensors[tied.repeated].name).append(" ").append(selection.tensors[tied.original].name);
+  }
+  return text;
 }
 
 TEST(FindTied, TheHeadAndTheEmbeddingAreKnownByName) {
@@ -23,6 +26,19 @@ TEST(FindTied, TheHeadAndTheEmbeddingAreKnownByName) {
             "lm_head.weight model.embed_tokens.weight");
   EXPECT_EQ(pair_of({"lm_head.weight", "transformer.wpe.weight", "transformer.wte.weight"}),
             "lm_head.weight transformer.wte.weight");
+}
+
+TEST(FindTied, EncodersAndDecodersShareEmbeddings) {
+  EXPECT_EQ(pair_of({"decoder.embed_tokens.weight", "encoder.embed_tokens.weight", "shared.weight"}),
+            "encoder.embed_tokens.weight shared.weight, decoder.embed_tokens.weight shared.weight");
+  EXPECT_EQ(pair_of({"decoder.embed_tokens.weight", "lm_head.weight", "shared.weight"}),
+            "lm_head.weight shared.weight, decoder.embed_tokens.weight shared.weight");
+  EXPECT_EQ(pair_of({"model.decoder.embed_tokens.weight", "proj_out.weight"}),
+            "proj_out.weight model.decoder.embed_tokens.weight");
+  EXPECT_EQ(pair_of({"bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "cls.predictions.decoder.bias",
+                     "cls.predictions.decoder.weight"}),
+            "cls.predictions.decoder.weight bert.embeddings.word_embeddings.weight, "
+            "cls.predictions.decoder.bias cls.predictions.bias");
 }
 
 TEST(FindTied, AModelThatLacksOneHasNone) {

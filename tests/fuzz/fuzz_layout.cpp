@@ -1,4 +1,5 @@
 #include "libshard/catalog/layout.h"
+#include "libshard/map/document.h"
 #include "tests/fuzz/target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -12,6 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       for (const MeshAxis& axis : layout.mesh) ranks *= axis.size;
       if (ranks <= 64) place(shape, layout.mesh, rule.placements, rule.order);
     }
+  } catch (const Error&) {
+  }
+  try {
+    parse_map_document(fuzz::as_text(data, size), "fuzz");
   } catch (const Error&) {
   }
   return 0;

@@ -1,4 +1,5 @@
 """Checkpoints whose files lie in a folder for each rank, jobs that start there, and hosts that have such folders."""
+import json
 import os
 import re
 import shutil
@@ -13,14 +14,18 @@ SOURCES = {  # Name: how it is made; each file is then given to one rank.
     "dcp": ["split", "model.safetensors", "-o", "dcp", "--to", "dcp", "--ranks", "4"],
     "dcp-hf": ["split", "model.safetensors", "-o", "dcp-hf", "--to", "dcp-hf", "--ranks", "3"],
     "safetensors": ["gather", "model.safetensors", "-o", "safetensors", "--shards", "3"],
+    "padded": ["gather", "model.safetensors", "-o", "padded", "--shards", "3"],
     "torch": ["gather", "model.safetensors", "-o", "torch", "--to", "torch", "--shards", "3"],
     "sharded": ["split", "model.safetensors", "-o", "sharded", "--to", "torch-ranks", "--as", "sharded_tensor", "--ranks", "RANKS"],
     "dtensor": ["split", "model.safetensors", "-o", "dtensor", "--to", "torch-ranks", "--as", "dtensor", "--ranks", "RANKS"],
 }
+PADS = {"schema": "shardctl.layout/1", "rules": [  # A map that fills padding, of which no rank has a file.
+    {"match": r"[^.]*\.weight", "pad": {"dim": 0, "to": "ceil_to(n, 7000)"}}, {"match": ".*"}]}
 WRITES = {  # Source: what is written from it.
     "dcp": ["reshard", "src", "-o", "out", "--ranks", "3"],
     "dcp-hf": ["reshard", "src", "-o", "out", "--mesh", "tp=2", "--place", "**=S(0)"],
     "safetensors": ["split", "src", "-o", "out", "--to", "torch-ranks", "--as", "dtensor", "--ranks", "3"],
+    "padded": ["split", "src", "-o", "out", "--ranks", "3", "--to-map", "../pads.json"],
     "torch": ["convert", "src", "-o", "out", "--to", "dcp", "--ranks", "2", "--cast", "**.weight=bfloat16"],
     "sharded": ["gather", "src", "-o", "out", "--to", "safetensors", "--shards", "4"],
     "dtensor": ["gather", "src", "-o", "out.pt"],
@@ -48,6 +53,7 @@ def spread(work: Path, source: str, ranks: int) -> None:
 
 
 def make_source(work: Path, source: str, ranks: int) -> None:
+    (work / "pads.json").write_text(json.dumps(PADS))
     shutil.rmtree(work / source, ignore_errors=True)
     arguments = [str(ranks) if word == "RANKS" else word for word in SOURCES[source]]
     subprocess.run([h.SHARDCTL, *arguments, "-q"], cwd=work, env=h.BASE, check=True)

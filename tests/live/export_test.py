@@ -3,6 +3,7 @@
 States are made by real torch (FSDP2, FSDP1, DDP, torch.compile, DCP), transformers' Trainer, accelerate and Lightning; verl's,
 torchtitan's and Lightning's FSDP layouts by the calls that those make.
 """
+import json
 import logging
 import sys
 import tempfile
@@ -270,6 +271,50 @@ class Export(LiveTest):
         error = shardctl_json("export", self.dir / "model.pt", "-o", self.dir / "out", "--hf-ref", self.dir / "hub", code=4)
         self.assertEqual(error["tensor"], "lm_head.weight")
         self.assertFalse((self.dir / "out").exists())
+
+    def test_what_encoders_and_decoders_tie_is_stored_once(self):
+        import transformers
+
+        sizes = dict(vocab_size=96, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+        heads = dict(encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16,
+                     decoder_ffn_dim=16, d_model=16)
+        made = {
+            transformers.T5ForConditionalGeneration: transformers.T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, **sizes),
+            transformers.BertForMaskedLM: transformers.BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                                                                  intermediate_size=16, **sizes),
+            transformers.BartForConditionalGeneration: transformers.BartConfig(**heads, **sizes),
+            transformers.WhisperForConditionalGeneration: transformers.WhisperConfig(
+                num_mel_bins=8, max_source_positions=32, max_target_positions=32, decoder_start_token_id=1, **heads, **sizes),
+            transformers.GPT2LMHeadModel: transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=32, **sizes)}
+        for kind, config in made.items():
+            model, hub, out = kind(config), self.dir / f"hub-{kind.__name__}", self.dir / kind.__name__
+            model.save_pretrained(hub)
+            config = json.loads((hub / "config.json").read_text())
+            config.pop("tie_word_embeddings")  # As on the hub: what ties by default does not say so.
+            (hub / "config.json").write_text(json.dumps(config))
+            # As Lightning has it: an attribute `model` that holds the model.
+            torch.save({"state_dict": {f"model.{name}": each for name, each in model.state_dict().items()}}, self.dir / "a.ckpt")
+            result = shardctl_json("export", self.dir / "a.ckpt", "-o", out, "--hf-ref", hub)
+            self.assertGreater(len(result["export"]["tied"]), 0, kind)
+            loaded, info = kind.from_pretrained(out, output_loading_info=True)
+            self.assertFalse(any(info.values()), info)
+            assert_same_tensors(self, loaded.state_dict(), model.state_dict())
+
+    def test_a_snapshot_of_the_hubs_cache_is_source_and_reference(self):
+        model, snapshot = tiny("llama_tied"), self.dir / "models--a--b/snapshots/0123"
+        model.save_pretrained(self.dir / "parts", max_shard_size="20KB")
+        snapshot.mkdir(parents=True)
+        (self.dir / "models--a--b/blobs").mkdir()
+        for i, path in enumerate(sorted((self.dir / "parts").iterdir())):
+            path.rename(self.dir / f"models--a--b/blobs/{i}")
+            (snapshot / path.name).symlink_to(f"../../blobs/{i}")
+        self.assertTrue((snapshot / "model.safetensors.index.json").exists())
+        torch.save(model.state_dict(), self.dir / "flat.pt")
+        shardctl("export", snapshot, "-o", self.dir / "a")
+        shardctl("export", self.dir / "flat.pt", "-o", self.dir / "b", "--hf-ref", snapshot, "--max-shard-size", "20KB")
+        for out in ("a", "b"):
+            self.assert_loads(self.dir / out, model)
+            self.assertFalse(any(path.is_symlink() for path in (self.dir / out).iterdir()))
 
     def test_dense_models_load_in_both_versions(self):
         if not TRANSFORMERS_4.is_dir():

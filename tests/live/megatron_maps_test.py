@@ -21,6 +21,7 @@ from tiny_models import load, logits, tiny  # noqa: E402
 
 python_ranks.PRELOADED += megatron_models.MODULES
 KINDS = ("llama", "llama_tied", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
+SINGLE = ("llama", "qwen2_moe")  # Saved and made once more with singleton_local_shards.
 RANKS = (1, 2)
 VOCABULARY = 96
 METADATA = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}
@@ -33,6 +34,8 @@ def save_all(rank: int, folder: Path) -> None:
         model = megatron_models.build(folder / f"hub-{kind}")
         megatron_models.randomize(model)
         megatron_models.save(model, folder / f"core-{kind}-{ranks}")
+        if kind in SINGLE:
+            megatron_models.save(model, folder / f"single-{kind}-{ranks}", megatron_models.SINGLE)
         found = megatron_models.logits(model, VOCABULARY)
         if rank == 0:
             torch.save(found, folder / f"core-{kind}-{ranks}.pt")
@@ -44,6 +47,10 @@ def load_all(rank: int, folder: Path) -> None:
         model = megatron_models.build(folder / f"hub-{kind}")
         megatron_models.load(model, folder / f"made-{kind}")
         found = megatron_models.logits(model, VOCABULARY)
+        if kind in SINGLE:
+            megatron_models.randomize(model)
+            megatron_models.load(model, folder / f"made-single-{kind}", megatron_models.SINGLE)
+            torch.testing.assert_close(megatron_models.logits(model, VOCABULARY), found)
         if rank == 0:
             torch.save(found, folder / f"made-{kind}-{torch.distributed.get_world_size()}.pt")
 
@@ -99,22 +106,29 @@ class MegatronMaps(LiveTest):
         for kind in KINDS:
             for ranks in RANKS:
                 name = f"core-{kind}-{ranks}"
-                shardctl("export", self.dir / name, "-o", self.dir / f"{name}-out", "--map",
-                         f"megatron:{kind.removesuffix('_tied')}", "--hf-ref", self.dir / f"hub-{kind}")
+                options = ["--map", f"megatron:{kind.removesuffix('_tied')}", "--hf-ref", self.dir / f"hub-{kind}"]
+                shardctl("export", self.dir / name, "-o", self.dir / f"{name}-out", *options)
+                if kind in SINGLE:
+                    shardctl("export", self.dir / f"single-{kind}-{ranks}", "-o", self.dir / f"{name}-single", *options)
+                    shardctl("diff", self.dir / f"{name}-single", self.dir / f"{name}-out")
                 self.assert_close(logits(load(self.dir / f"{name}-out")), torch.load(self.dir / f"{name}.pt"), name)
 
     def test_what_is_made_loads_in_core(self):
         for kind in KINDS:
-            made = self.dir / f"made-{kind}"
-            local = ["--set", "local_spec=1"] if megatron_models.has_experts(self.dir / f"hub-{kind}") else []
-            shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "dcp", "--to-map",
-                     f"megatron:{kind.removesuffix('_tied')}", *local)
-            (made / "metadata.json").write_text(json.dumps(METADATA))
-            torch.save({}, made / "common.pt")
+            self.make(kind, self.dir / f"made-{kind}")
+            if kind in SINGLE:
+                self.make(kind, self.dir / f"made-single-{kind}", "--set", "singleton=1")
         for ranks in RANKS:
             spawn(load_all, ranks, self.dir)
             for kind, model in self.models.items():
                 self.assert_close(torch.load(self.dir / f"made-{kind}-{ranks}.pt"), logits(model), f"{kind} by {ranks} ranks")
+
+    def make(self, kind: str, made: Path, *options):
+        local = ["--set", "local_spec=1"] if megatron_models.has_experts(self.dir / f"hub-{kind}") else []
+        shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "dcp", "--to-map",
+                 f"megatron:{kind.removesuffix('_tied')}", *local, *options)
+        (made / "metadata.json").write_text(json.dumps(METADATA))
+        torch.save({}, made / "common.pt")
 
 
 if __name__ == "__main__":

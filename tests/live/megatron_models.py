@@ -133,18 +133,25 @@ def logits(model, words: int) -> torch.Tensor:
         return model(TOKENS, positions, hidden)[..., :words]
 
 
-def save(model, folder) -> None:
+SINGLE = {"singleton_local_shards": True}  # Metadata: halves of linear_fc1 and experts under keys of their own.
+
+
+def sharded_state(model, metadata) -> dict:
+    return model.sharded_state_dict(metadata=metadata and dict(metadata))
+
+
+def save(model, folder, metadata=None) -> None:
     from megatron.core import dist_checkpointing
 
     if dist.get_rank() == 0:
         Path(folder).mkdir(parents=True)
     dist.barrier()
-    dist_checkpointing.save(model.sharded_state_dict(), str(folder))
+    dist_checkpointing.save(sharded_state(model, metadata), str(folder))
 
 
-def load(model, folder) -> None:
+def load(model, folder, metadata=None) -> None:
     """Core's own loading; a weight of the model that the folder lacks is an error."""
     from megatron.core import dist_checkpointing
 
-    wanted = {name: item for name, item in model.sharded_state_dict().items() if not name.endswith("_extra_state")}
+    wanted = {name: item for name, item in sharded_state(model, metadata).items() if not name.endswith("_extra_state")}
     model.load_state_dict(dist_checkpointing.load(wanted, str(folder), strict="raise_unexpected"), strict=False)
