@@ -162,7 +162,7 @@ class Applying {
     for (const MapBox& box : part.boxes) {
       made_.entries_[members[box.member]].links.push_back({.stored = index, .box = box});
     }
-    if (part.has_padding) add_padding(group, part, index, first.dtype);
+    if (part.has_padding) add_padding(part, index, first.dtype);
   }
 
   /// The number of positions of each stacked index: what the document states, or what the names have.
@@ -227,11 +227,7 @@ class Applying {
         .suggest(Remedy::kCast, tensor.name);
   }
 
-  void add_padding(const LogicalGroup& group, const RankPart& part, std::uint32_t stored, DType dtype) {
-    if (map_.rule(group.rule).pad->fill == MapPad::Fill::kLastRow) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("cannot write padding of {}: only zeros", map_.rule(group.rule).where));
-    }
+  void add_padding(const RankPart& part, std::uint32_t stored, DType dtype) {
     std::vector<std::int64_t> sizes = part.shape, begin(sizes.size()), axis(sizes.size()), step(sizes.size(), 1);
     begin[static_cast<std::size_t>(part.padded_dim)] = part.padding_begin;
     sizes[static_cast<std::size_t>(part.padded_dim)] -= part.padding_begin;

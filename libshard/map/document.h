@@ -58,13 +58,15 @@ struct MapConcat {
   Expression interleave{1};            ///< Groups.
   bool per_segment = false;            ///< Cuts are made in each segment.
   std::vector<Expression> replicas{};  ///< One a segment, or none: 1 each.
+  /// One list a segment, or none: the width of each part of it, in place of the cut's split; empty where that counts.
+  std::vector<std::vector<Expression>> widths{};
 };
 
 struct MapPad {
   enum class Fill : std::uint8_t {
     kZero,
-    kLastRow,
-    kKeep,  ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
+    kLastRow,  ///< Repeats the last position, as replicas of it.
+    kKeep,     ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
   };
 
   int dim = 0;
@@ -122,8 +124,10 @@ struct MapIndex {
   std::optional<std::size_t> axis{};
   CutRule split = CutRule::kEven;
   std::vector<Expression> counts{};  ///< By coordinate, in place of `split`.
-  Expression chunks{1};              ///< Virtual pipeline stages.
-  Expression offset{0};              ///< What `_local` numbers begin with.
+  /// By part, as those of `split` are numbered, in place of it: its numbers in the order of their local ones.
+  std::vector<std::vector<Expression>> table{};
+  Expression chunks{1};  ///< Virtual pipeline stages.
+  Expression offset{0};  ///< What `_local` numbers begin with.
   /// Where this holds, the index is the first dimension of what is stored under names with its placeholder, and its
   /// placeholder no part of them.
   std::optional<std::vector<MapCondition>> stacked{};

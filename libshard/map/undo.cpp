@@ -11,6 +11,7 @@
 #include "libshard/core/index_walk.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
+#include "libshard/map/stored_shapes.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
@@ -200,7 +201,9 @@ class Undoing {
     check_same(tensor, part, group, tensors);
     for (const MapBox& box : part.boxes) {
       std::vector<MapLink>& links = made_.entries_[base + box.member].links;
-      const auto is_same = [&](const MapLink& link) { return link.stored == index && link.box.offsets == box.offsets; };
+      const auto is_same = [&](const MapLink& link) {
+        return link.stored == index && link.box.offsets == box.offsets && link.box.begin == box.begin;
+      };
       if (tensor.rank < 0 && rank > 0 && std::ranges::any_of(links, is_same)) continue;  // What all ranks hold alike.
       made_.arena_->charge(Charge::kChunks);
       links.push_back({.stored = index, .box = box});
