@@ -133,11 +133,9 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// A folder of files by coordinates and flat buffers are read by formats of their own, not by this build's maps.
+/// A folder of files by coordinates is read by formats of its own, not by this build's maps.
 void refuse_absent(const JsonPlace& top) {
-  for (const char* key : {"files", "flatten"}) {
-    if (const auto found = top.find(key)) throw found->absent();
-  }
+  if (const auto found = top.find("files")) throw found->absent();
 }
 
 }  // namespace
@@ -166,6 +164,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
   for (const JsonPlace& place : top.at("rules").items()) document.rules.push_back(read_rule(place, document));
+  if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document);
   if (const auto states = top.find("states")) {
     for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "libshard/map/expression.h"
+#include "libshard/map/flatten.h"
 #include "libshard/map/name_template.h"
 
 namespace shard {
@@ -114,6 +115,8 @@ struct MapRule {
   bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
   bool optional = false;             ///< May match nothing.
   std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
+  /// Index of a family of MapFlatten: what the rule makes lies in flat buffers, and under no name of its own.
+  std::optional<std::size_t> family{};
 };
 
 /// How the numbers of an index lie on an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
@@ -154,6 +157,7 @@ struct MapDocument {
   std::vector<MapRule> rules;
   std::vector<MapState> states;
   std::vector<MapRefusal> refusals;
+  std::optional<MapFlatten> flatten{};
   bool copies_unmatched = false;  ///< Names that no rule matches stay as they are; else they are an error.
   bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -291,6 +292,25 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
     part.padding_begin = maker.padding_begin();
   }
   return part;
+}
+
+MapBox padding_box(const RankPart& part, Arena& arena) {
+  const auto padded = static_cast<std::size_t>(part.padded_dim);
+  Sizes sizes = part.shape, begin(sizes.size()), axis(sizes.size());
+  begin[padded] = part.padding_begin;
+  sizes[padded] -= part.padding_begin;
+  std::iota(axis.begin(), axis.end(), 0);
+  return {0,
+          arena.zeros(static_cast<int>(sizes.size())),
+          arena.dims(sizes),
+          arena.dims(begin),
+          arena.dims(axis),
+          arena.dims(Sizes(sizes.size(), 1))};
+}
+
+MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena) {
+  const auto one = [&](std::int64_t number) { return arena.dims(std::array{number}); };
+  return {0, one(0), one(count), one(begin), one(0), one(1)};
 }
 
 }  // namespace shard

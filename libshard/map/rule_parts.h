@@ -58,6 +58,11 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
                       std::span<const std::int64_t> stack_begin, std::span<const std::int64_t> stack_size,
                       Arena& arena);
 
+/// What of a stored tensor is padding, as a box of its own. \pre it has some
+MapBox padding_box(const RankPart& part, Arena& arena);
+/// A run of a stored tensor of one dimension, as a box of its own.
+MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena);
+
 /// A segment's shape after its permutation, or before it from the one after: those that change shapes are their own
 /// inverse. \throws Error kInvalidArgument  fewer than two dimensions to transpose
 Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where);
