@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "libshard/catalog/flat_run.h"
 #include "libshard/core/checked.h"
 
 namespace shard::deepspeed {
@@ -20,12 +21,10 @@ std::int64_t SlicedGroup::real(std::int64_t rank) const {
 
 std::vector<FlatRun> SlicedGroup::runs(std::int64_t offset, std::int64_t numel) const {
   std::vector<FlatRun> all;
-  for (std::int64_t begin = 0; begin < numel;) {
-    const std::int64_t at = offset + begin, rank = at / slice, first = at % slice;
-    const std::int64_t count = std::min(numel - begin, slice - first);
-    all.push_back({rank, begin, count, first});
-    begin += count;
-  }
+  for_each_slice_of_run(offset, numel, slice,
+                        [&](std::int64_t rank, std::int64_t first, std::int64_t begin, std::int64_t count) {
+                          all.push_back({rank, begin, count, first});
+                        });
   return all;
 }
 

@@ -2,6 +2,7 @@
 /// Runs of a tensor's elements in row-major order, as boxes: what flat buffers hold of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -16,5 +17,18 @@ namespace shard {
 void for_each_box_of_run(std::span<const std::int64_t> shape, std::int64_t begin, std::int64_t count,
                          const std::function<void(std::span<const std::int64_t> offsets,
                                                   std::span<const std::int64_t> sizes, std::int64_t before)>& visit);
+
+/// Calls `visit` with the parts of run [begin, begin + count) of a buffer that is cut into slices of `slice` elements,
+/// in order: the number of the slice, where in it the part begins, how many elements of the run stand before the part,
+/// and its size. \pre slice is positive, or the run is empty
+template <class Visit>
+void for_each_slice_of_run(std::int64_t begin, std::int64_t count, std::int64_t slice, Visit&& visit) {
+  for (std::int64_t before = 0; before < count;) {
+    const std::int64_t at = begin + before, first = at % slice;
+    const std::int64_t part = std::min(count - before, slice - first);
+    visit(at / slice, first, before, part);
+    before += part;
+  }
+}
 
 }  // namespace shard

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "libshard/core/box.h"
@@ -36,14 +37,18 @@ struct LogicalGroup {
 /// The making of an AppliedMap.
 class Applying {
  public:
-  Applying(const Catalog& source, const Selection& selection, const ModelMap& map, AppliedMap& made)
+  Applying(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only, AppliedMap& made)
       : source_(source),
         given_(selection),
         map_(map),
         names_(map),
         use_(map),
         made_(made),
-        arena_(*made.stored_.arena) {}
+        arena_(*made.stored_.arena) {
+    for (std::size_t i = 0; flat_only && i < map.document().rules.size(); ++i) {
+      if (!map.rule(i).family) use_.add(i);
+    }
+  }
 
   void run() {
     refuse_ranks();
@@ -66,6 +71,7 @@ class Applying {
     }
     made_.warnings_ = use_.check();
     for (const LogicalGroup& group : groups_) store(group);
+    store_buffers();
     select_all();
   }
 
@@ -121,11 +127,15 @@ class Applying {
     }
   }
 
+  void check_new(std::string key, std::string_view name) {
+    if (keys_there_.insert(std::move(key))) return;
+    throw wrong(fmt::format("cannot map the tensors: two stored ones have the name '{}'", name)).of_tensor(name);
+  }
+
+  /// \returns its index.
   std::uint32_t add_stored(std::int64_t rank, std::string_view name, Path path, Dims shape, DType dtype) {
-    const auto next = static_cast<std::uint32_t>(made_.stored_.tensors.size());
-    const auto [index, is_new] = stored_of_.try_emplace(fmt::format("{} {}", rank, name), next);
-    if (!is_new)
-      throw wrong(fmt::format("cannot map the tensors: two stored ones have the name '{}'", name)).of_tensor(name);
+    const auto index = static_cast<std::uint32_t>(made_.stored_.tensors.size());
+    check_new(fmt::format("{} {}", rank, name), name);
     Storage storage;
     storage.bytes = checked_bytes(checked_numel(shape), dtype);
     StoredTensor stored;
@@ -152,17 +162,25 @@ class Applying {
   void store_part(const LogicalGroup& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
                   std::int64_t rank) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
-    if (!is_on(map_, map_.rule(group.rule), coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return;
+    const MapRule& rule = map_.rule(group.rule);
+    if (!is_on(map_, rule, coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return;
+    if (rule.family && coordinate[map_.document().flatten->axis] != 0) return;
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
     const std::string name = names_.stored_name(group.rule, group.values);
     const SelectedTensor& first = given_.tensors[members.front()];
-    const std::uint32_t index = add_stored(rank, arena_.copy(name), name == first.name ? first.path : Path(),
-                                           arena_.dims(part.shape), first.dtype);
+    const Dims shape = arena_.dims(part.shape);
+    const std::uint32_t index =
+        rule.family ? add_local({*rule.family, name, rank, members.front(), shape, first.dtype})
+                    : add_stored(rank, arena_.copy(name), name == first.name ? first.path : Path(), shape, first.dtype);
     for (const MapBox& box : part.boxes) {
-      made_.entries_[members[box.member]].links.push_back({.stored = index, .box = box});
+      AppliedMap::Entry& entry = made_.entries_[members[box.member]];
+      entry.links.push_back({.stored = index, .is_flat = rule.family.has_value(), .box = box});
+      entry.is_compared = entry.is_compared && rule.reduce == ReduceRule::kEqual;
     }
-    if (part.has_padding) add_padding(group, part, index, first.dtype);
+    if (!part.has_padding) return;
+    const MapLink link{.stored = index, .is_flat = rule.family.has_value(), .box = padding_box(part, arena_)};
+    add_padding(arena_.copy(name), link, first.dtype, rule.pad->fill == MapPad::Fill::kZero);
   }
 
   /// The number of positions of each stacked index: what the document states, or what the names have.
@@ -227,26 +245,38 @@ class Applying {
         .suggest(Remedy::kCast, tensor.name);
   }
 
-  void add_padding(const LogicalGroup& group, const RankPart& part, std::uint32_t stored, DType dtype) {
-    if (map_.rule(group.rule).pad->fill == MapPad::Fill::kLastRow) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("cannot write padding of {}: only zeros", map_.rule(group.rule).where));
-    }
-    std::vector<std::int64_t> sizes = part.shape, begin(sizes.size()), axis(sizes.size()), step(sizes.size(), 1);
-    begin[static_cast<std::size_t>(part.padded_dim)] = part.padding_begin;
-    sizes[static_cast<std::size_t>(part.padded_dim)] -= part.padding_begin;
-    for (std::size_t d = 0; d < axis.size(); ++d) axis[d] = static_cast<std::int64_t>(d);
-    MapBox box;
-    box.offsets = arena_.zeros(static_cast<int>(sizes.size()));
-    box.sizes = arena_.dims(sizes);
-    box.begin = arena_.dims(begin);
-    box.axis = arena_.dims(axis);
-    box.step = arena_.dims(step);
-    AppliedMap::Entry entry{made_.stored_.tensors[stored].name, box.sizes, dtype,
-                            static_cast<std::uint32_t>(made_.paddings_.size()), true};
-    entry.links.push_back({.stored = stored, .box = box});
+  /// `is_checked`: whether undoing compares it with zeros.
+  void add_padding(std::string_view name, const MapLink& link, DType dtype, bool is_checked) {
+    AppliedMap::Entry entry{name, link.box.sizes, dtype, static_cast<std::uint32_t>(made_.paddings_.size()), true};
+    entry.is_compared = is_checked;
+    entry.links.push_back(link);
     made_.entries_.push_back(std::move(entry));
-    made_.paddings_.push_back({box.sizes, dtype});
+    made_.paddings_.push_back({link.box.sizes, dtype});
+  }
+
+  /// \returns its number.
+  std::uint32_t add_local(FlatLocal local) {
+    check_new(fmt::format("{} {} {}", local.family, local.rank, local.key), local.key);
+    locals_.push_back(std::move(local));
+    return static_cast<std::uint32_t>(locals_.size() - 1);
+  }
+
+  /// Stores the buffers in which local tensors lie.
+  void store_buffers() {
+    if (locals_.empty()) return;
+    auto flat = std::make_unique<const FlatBuffers>(map_, std::move(locals_));
+    made_.first_buffer_ = static_cast<std::uint32_t>(made_.stored_.tensors.size());
+    for (const FlatBuffer& buffer : flat->buffers()) {
+      const Dims shape = arena_.dims(std::array{buffer.size});
+      add_stored(buffer.rank, arena_.copy(buffer.name), {}, shape, buffer.dtype);
+    }
+    for (const FlatPlace& place : flat->padding()) {
+      const FlatBuffer& buffer = flat->buffers()[place.buffer];
+      const MapLink link{.stored = made_.first_buffer_ + place.buffer,
+                         .box = run_box(place.first, place.count, arena_)};
+      add_padding(arena_.copy(buffer.name), link, buffer.dtype, map_.document().flatten->checks_padding);
+    }
+    made_.flat_ = std::move(flat);
   }
 
   /// Tensors by name, as make_target takes them.
@@ -269,12 +299,14 @@ class Applying {
   AppliedMap& made_;
   Arena& arena_;
   std::vector<LogicalGroup> groups_;
-  HashMap<std::string, std::uint32_t> group_of_, stored_of_;
+  HashMap<std::string, std::uint32_t> group_of_;
+  HashSet<std::string> keys_there_;  ///< Ranks and names of what is stored.
+  std::vector<FlatLocal> locals_;    ///< What lies in flat buffers.
   HashSet<std::string> names_there_;
 };
 
-AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map) {
-  Applying(source, selection, map, *this).run();
+AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only) {
+  Applying(source, selection, map, flat_only, *this).run();
 }
 
 Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file_bytes) const {
@@ -323,6 +355,8 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
   std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
   for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
   const std::vector<int> singles = single_dims(placed);
+  const std::span<const std::uint32_t> buffer_of = std::span(placed_of).subspan(flat_ ? first_buffer_ : 0);
+  const LinkTargets targets{placed, singles, placed_of, flat_.get(), buffer_of};
   for (const Entry& entry : entries_) {
     if (entry.is_dropped) continue;
     Tensor tensor;
@@ -331,9 +365,7 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
     tensor.dtype = entry.dtype;
     tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
     tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
-    append_linked(
-        placed, singles, entry.links, [&](std::uint32_t index) { return placed_of[index]; }, *target.arena,
-        target.chunks);
+    append_linked(targets, entry.links, *target.arena, target.chunks);
     tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
     target.tensors.push_back(tensor);
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ class AppliedMap {
   /// \throws Error kNotFound         one of several tensors that make a stored one is missing, by name.
   /// \throws Error kUnsupported      tensors of which ranks hold different values.
   /// Ownership: views into the arenas of source and selection, which `stored` and what is made of it keep alive.
-  AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map);
+  AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map)
+      : AppliedMap(source, selection, map, false) {}
 
   /// What shall be stored, as if it were a source: whole tensors, each in a storage of its own, of no real file.
   const Catalog& stored() const { return stored_; }
@@ -54,6 +56,10 @@ class AppliedMap {
 
  private:
   friend class Applying;
+  friend class FlatUndo;
+  /// `flat_only`: rules whose tensors do not lie in flat buffers may match nothing.
+  AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only);
+
   /// A logical tensor, or padding.
   struct Entry {
     std::string_view name;
@@ -61,6 +67,7 @@ class AppliedMap {
     DType dtype{};
     std::uint32_t source = 0;  ///< In the source catalog; of paddings their number.
     bool is_padding = false, is_dropped = false;
+    bool is_compared = true;  ///< Its replicas, or the padding with zeros, when it is undone.
     std::vector<MapLink> links{};
   };
 
@@ -70,6 +77,8 @@ class AppliedMap {
   std::vector<PaddingTensor> paddings_;
   std::vector<std::string> warnings_;
   std::int64_t ranks_ = 1;
+  std::unique_ptr<const FlatBuffers> flat_;  ///< Null where no tensor lies in flat buffers.
+  std::uint32_t first_buffer_ = 0;           ///< In stored_: of those of flat_, which follow one another.
 };
 
 }  // namespace shard

@@ -117,27 +117,21 @@ void check_replicas(const Reader& reader, const Tensor& tensor) {
   }
 }
 
-void check_padding(const Reader& reader, const Tensor& tensor, int dim, std::int64_t begin) {
-  const auto d = static_cast<std::size_t>(dim);
-  for (const Chunk& chunk : reader.catalog().chunks_of(tensor)) {
-    std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end()), offsets(sizes.size());
-    offsets[d] = std::max<std::int64_t>(begin - chunk.offsets[dim], 0);
-    sizes[d] -= offsets[d];
-    if (sizes[d] <= 0) continue;
-    const int run_dims = ViewBlocks::contiguous_dims(sizes, chunk.strides.span());
-    const ViewBlocks view(reader, chunk, offsets);
-    std::vector<std::byte> block;
-    for_each_run(sizes, run_dims, view.element_size(),
-                 [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
-                   block.resize(static_cast<std::size_t>(count * view.element_size()));
-                   view.read(outer, from, block);
-                   if (std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; })) return true;
-                   throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", tensor.name))
-                       .of_tensor(tensor.name)
-                       .of_kind(FindingKind::kShapeMismatch)
-                       .because(fmt::format("by the map it is padding from {} of dimension {} on", begin, dim));
-                 });
-  }
+void check_padding(const Reader& reader, std::string_view name, const Chunk& chunk) {
+  const std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end()), zeros(sizes.size());
+  const int run_dims = ViewBlocks::contiguous_dims(sizes, chunk.strides.span());
+  const ViewBlocks view(reader, chunk, zeros);
+  std::vector<std::byte> block;
+  for_each_run(sizes, run_dims, view.element_size(),
+               [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
+                 block.resize(static_cast<std::size_t>(count * view.element_size()));
+                 view.read(outer, from, block);
+                 if (std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; })) return true;
+                 throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", name))
+                     .of_tensor(name)
+                     .of_kind(FindingKind::kShapeMismatch)
+                     .because(fmt::format("by the map a part of {} of it is padding", to_string(chunk.sizes)));
+               });
 }
 
 }  // namespace shard

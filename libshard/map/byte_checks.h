@@ -2,6 +2,8 @@
 /// What only the bytes of a mapped source show: that replicas are equal, and padding is zero. Inside libshard/map only.
 #pragma once
 
+#include <string_view>
+
 #include "libshard/checkpoint/reader.h"
 
 namespace shard {
@@ -10,8 +12,8 @@ namespace shard {
 /// \throws Error kCorruption (kind replica_mismatch)  they differ
 void check_replicas(const Reader& reader, const Tensor& tensor);
 
-/// Reads a stored tensor from position `begin` of dimension `dim` on. \pre located
+/// Reads a chunk of what is stored under `name`. \pre located
 /// \throws Error kCorruption (kind shape_mismatch)  not all is zero
-void check_padding(const Reader& reader, const Tensor& tensor, int dim, std::int64_t begin);
+void check_padding(const Reader& reader, std::string_view name, const Chunk& chunk);
 
 }  // namespace shard

@@ -59,23 +59,12 @@ int single_dims_of(std::span<const Chunk> chunks, int dims) {
   return singles;
 }
 
-}  // namespace
-
-std::vector<int> single_dims(const Catalog& stored) {
-  std::vector<int> all;
-  all.reserve(stored.tensors.size());
-  for (const Tensor& tensor : stored.tensors) {
-    all.push_back(single_dims_of(stored.chunks_of(tensor), tensor.shape.size()));
-  }
-  return all;
-}
-
-void append_chunks(const Catalog& stored, const Tensor& tensor, int singles, const MapBox& box, Arena& arena,
-                   std::vector<Chunk>& out) {
+/// Appends what the chunks of a stored tensor hold of a box.
+void append_chunks(std::span<const Chunk> chunks, const MapBox& box, Arena& arena, std::vector<Chunk>& out) {
   const int dims = box.sizes.size();
   const auto count_dims = static_cast<std::size_t>(dims);
   Numbers first, count, offsets, strides;
-  for (const Chunk& chunk : chunks_at(stored.chunks_of(tensor), singles, box)) {
+  for (const Chunk& chunk : chunks) {
     if (!part_in_chunk(box, chunk, first, count)) continue;
     std::int64_t begin = chunk.first;
     for (int s = 0; s < box.begin.size(); ++s) begin += (box.begin[s] - chunk.offsets[s]) * chunk.strides[s];
@@ -95,12 +84,59 @@ void append_chunks(const Catalog& stored, const Tensor& tensor, int singles, con
   }
 }
 
+/// Appends what flat buffers hold of a box of a local tensor.
+void append_flat(const LinkTargets& targets, const MapLink& link, Arena& arena, std::vector<Chunk>& out) {
+  const MapBox& box = link.box;
+  if (is_empty(box.sizes)) return;
+  Arena scratch;
+  const Dims row_major = row_major_strides(scratch, targets.flat->locals()[link.stored].shape);
+  std::int64_t begin = 0;
+  for (int s = 0; s < box.begin.size(); ++s) begin += box.begin[s] * row_major[s];
+  std::int64_t last = begin;
+  for (int d = 0; d < box.sizes.size(); ++d) {
+    last += (box.sizes[d] - 1) * box.step[d] * row_major[static_cast<int>(box.axis[d])];
+  }
+  std::vector<Chunk> chunks;
+  targets.flat->append_chunks(targets.stored, targets.buffer_of, link.stored, begin, last + 1, scratch, chunks);
+  append_chunks(chunks, box, arena, out);
+}
+
+/// Puts chunks into the order of a catalog: by offsets, then rank. Stable.
 void sort_chunks(const Catalog& catalog, std::span<Chunk> chunks) {
   std::ranges::stable_sort(chunks, [&](const Chunk& a, const Chunk& b) {
     const auto order =
         std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
     return order != 0 ? order < 0 : catalog.stored[a.stored].rank < catalog.stored[b.stored].rank;
   });
+}
+
+}  // namespace
+
+std::vector<int> single_dims(const Catalog& stored) {
+  std::vector<int> all;
+  all.reserve(stored.tensors.size());
+  for (const Tensor& tensor : stored.tensors) {
+    all.push_back(single_dims_of(stored.chunks_of(tensor), tensor.shape.size()));
+  }
+  return all;
+}
+
+void append_linked(const LinkTargets& targets, std::span<const MapLink> links, Arena& arena, std::vector<Chunk>& out) {
+  const std::size_t begin = out.size();
+  for (const MapLink& link : links) {
+    if (link.is_flat) {
+      append_flat(targets, link, arena, out);
+      continue;
+    }
+    const std::uint32_t index = targets.index_of.empty() ? link.stored : targets.index_of[link.stored];
+    const std::span<const Chunk> chunks = targets.stored.chunks_of(targets.stored.tensors[index]);
+    if (link.is_whole) {
+      out.insert(out.end(), chunks.begin(), chunks.end());
+    } else {
+      append_chunks(chunks_at(chunks, targets.singles[index], link.box), link.box, arena, out);
+    }
+  }
+  sort_chunks(targets.stored, std::span(out).subspan(begin));
 }
 
 }  // namespace shard

@@ -94,6 +94,19 @@ std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::i
   return runs;
 }
 
+void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding, const std::string& where) {
+  const auto found = std::ranges::find_if(runs, [&](const DimRun& run) {
+    return run.segment == last.segment && run.logical + run.length - 1 == last.logical;
+  });
+  if (found != runs.end() && found->length > 1) {
+    --found->length;
+    add_run(runs, {last.segment, last.logical, found->local + found->length * found->step, 1, 1}, where);
+  }
+  for (std::int64_t i = 0; i < padding.size; ++i) {
+    add_run(runs, {last.segment, last.logical, padding.begin + i, 1, 1}, where);
+  }
+}
+
 std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kind kind, std::int64_t rows,
                                    std::int64_t heads, const std::string& where) {
   if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0) {

@@ -40,6 +40,10 @@ DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
 std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
                                      const std::string& where);
 
+/// Positions of `padding` repeat the one that `last` says, which becomes a run of its own among `runs` where it is in
+/// one. \throws Error kUnsupported  more than 2^20 runs.
+void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding, const std::string& where);
+
 /// `runs` count positions of a permuted dimension of `rows`, in `heads` heads of halves or pairs; the result those of
 /// the dimension as it was. \throws Error kInvalidArgument  heads that do not divide it into even parts; kUnsupported
 /// more than 2^20 runs.

@@ -55,7 +55,12 @@ MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDo
   if (const auto axis = place.find("axis")) index.axis = read_axis(*axis, document.mesh);
   if (const auto split = place.find("split")) index.split = read_split(*split);
   if (const auto counts = place.find("counts")) index.counts = counts->expressions();
-  if (const auto table = place.find("table")) throw table->absent();
+  if (const auto table = place.find("table")) {
+    for (const JsonPlace& part : table->items()) index.table.push_back(part.expressions());
+    if (place.find("split") || place.find("counts") || !index.count) {
+      throw JsonPlace::wrong(table->where() + " stands with count, in place of split and counts");
+    }
+  }
   if (const auto chunks = place.find("chunks")) index.chunks = chunks->expression();
   if (const auto offset = place.find("offset")) index.offset = offset->expression();
   if (const auto stacked = place.find("stacked")) index.stacked = read_conditions(*stacked, document);
@@ -99,17 +104,15 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   const auto replica = place.find("replica");
   if (!replica) return;
   const std::size_t word = replica->word({"equal", "first", "mean"});
-  if (word == 2) throw JsonPlace(replica->json(), replica->where() + " \"mean\"").absent();
+  if (word == 2) throw JsonPlace(replica->json(), replica->where() + " \"mean\"").computes();
   for (MapRule& rule : document.rules) {
     if (word == 1) rule.reduce = ReduceRule::kFirst;
   }
 }
 
-/// A folder of files by coordinates and flat buffers are read by formats of their own, not by this build's maps.
+/// A folder of files by coordinates is read by formats of its own, not by this build's maps.
 void refuse_absent(const JsonPlace& top) {
-  for (const char* key : {"files", "flatten"}) {
-    if (const auto found = top.find(key)) throw found->absent();
-  }
+  if (const auto found = top.find("files")) throw found->absent();
 }
 
 }  // namespace
@@ -138,6 +141,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
   for (const JsonPlace& place : top.at("rules").items()) document.rules.push_back(read_rule(place, document));
+  if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document);
   if (const auto states = top.find("states")) {
     for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
   }

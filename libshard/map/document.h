@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "libshard/map/expression.h"
+#include "libshard/map/flatten.h"
 #include "libshard/map/name_template.h"
 
 namespace shard {
@@ -58,13 +59,15 @@ struct MapConcat {
   Expression interleave{1};            ///< Groups.
   bool per_segment = false;            ///< Cuts are made in each segment.
   std::vector<Expression> replicas{};  ///< One a segment, or none: 1 each.
+  /// One list a segment, or none: the width of each part of it, in place of the cut's split; empty where that counts.
+  std::vector<std::vector<Expression>> widths{};
 };
 
 struct MapPad {
   enum class Fill : std::uint8_t {
     kZero,
-    kLastRow,
-    kKeep,  ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
+    kLastRow,  ///< Repeats the last position, as replicas of it.
+    kKeep,     ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
   };
 
   int dim = 0;
@@ -112,6 +115,8 @@ struct MapRule {
   bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
   bool optional = false;             ///< May match nothing.
   std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
+  /// Index of a family of MapFlatten: what the rule makes lies in flat buffers, and under no name of its own.
+  std::optional<std::size_t> family{};
 };
 
 /// How the numbers of an index lie on an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
@@ -122,8 +127,10 @@ struct MapIndex {
   std::optional<std::size_t> axis{};
   CutRule split = CutRule::kEven;
   std::vector<Expression> counts{};  ///< By coordinate, in place of `split`.
-  Expression chunks{1};              ///< Virtual pipeline stages.
-  Expression offset{0};              ///< What `_local` numbers begin with.
+  /// By part, as those of `split` are numbered, in place of it: its numbers in the order of their local ones.
+  std::vector<std::vector<Expression>> table{};
+  Expression chunks{1};  ///< Virtual pipeline stages.
+  Expression offset{0};  ///< What `_local` numbers begin with.
   /// Where this holds, the index is the first dimension of what is stored under names with its placeholder, and its
   /// placeholder no part of them.
   std::optional<std::vector<MapCondition>> stacked{};
@@ -150,6 +157,7 @@ struct MapDocument {
   std::vector<MapRule> rules;
   std::vector<MapState> states;
   std::vector<MapRefusal> refusals;
+  std::optional<MapFlatten> flatten{};
   bool copies_unmatched = false;  ///< Names that no rule matches stay as they are; else they are an error.
   bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
 };

@@ -18,12 +18,15 @@ int read_dim(const JsonPlace& place) {
   return static_cast<int>(dim);
 }
 
-NameTemplate read_template(const JsonPlace& place) {
-  try {
-    return NameTemplate(place.text());
-  } catch (const Error& error) {
-    throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
+/// A list of widths for each segment; null for one that is cut as `shard` says.
+std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::size_t segments) {
+  std::vector<std::vector<Expression>> all;
+  for (const JsonPlace& item : place.items()) {
+    all.push_back(item.json().is_null() ? std::vector<Expression>() : item.expressions());
+    if (all.back().empty() && !item.json().is_null()) throw item.not_a("null or a list of widths");
   }
+  if (all.size() != segments) throw place.not_a(fmt::format("a list of {} lists of widths", segments));
+  return all;
 }
 
 MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
@@ -46,7 +49,10 @@ MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
     if (concat.replicas.size() != segments) throw replicas->not_a(fmt::format("a list of {} numbers", segments));
     if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " is for cuts per_segment");
   }
-  if (const auto widths = place.find("widths")) throw widths->absent();
+  if (const auto widths = place.find("widths")) concat.widths = read_widths(*widths, segments);
+  if (!concat.widths.empty() && !concat.per_segment) {
+    throw JsonPlace::wrong(place.where() + ": widths is for cuts per_segment");
+  }
   if (concat.per_segment && place.find("interleave")) {
     throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
   }
@@ -202,12 +208,25 @@ void check_rule(const JsonPlace& place, const MapRule& rule) {
   if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
     throw JsonPlace::wrong(place.where() + ": pad cannot go with cuts per_segment of the same dimension");
   }
+  if (rule.concat && !rule.concat->widths.empty()) {
+    const auto cuts = std::ranges::count(rule.shard, rule.concat->dim, &MapCut::dim);
+    if (cuts != 1)
+      throw JsonPlace::wrong(rule.where + ": concat.widths needs one cut of the same dimension").found(cuts);
+  }
   for (std::size_t i = 1; i < rule.stack.size(); ++i) {
     if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");
   }
 }
 
 }  // namespace
+
+NameTemplate read_template(const JsonPlace& place) {
+  try {
+    return NameTemplate(place.text());
+  } catch (const Error& error) {
+    throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
+  }
+}
 
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
   const std::string name = place.text();
@@ -262,7 +281,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   if (const auto reduce = place.find("reduce")) {
     const std::size_t word = reduce->word({"equal", "first", "mean", "sum"});
     if (word > 1)
-      throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).absent();
+      throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).computes();
     rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
   }
   const auto optional = place.find("optional");

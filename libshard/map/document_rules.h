@@ -1,5 +1,5 @@
 /// \file
-/// Reads the rules of a map document. Inside libshard/map only.
+/// Reads the rules of a map document, and how it lays them in flat buffers. Inside libshard/map only.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,10 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document);
 /// The axis that a text names, as its index in the mesh.
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 CutRule read_split(const JsonPlace& place);
+/// A name with placeholders.
+NameTemplate read_template(const JsonPlace& place);
+/// \pre the document's vars, mesh, index and rules were read
+MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document);
 /// Variables with the texts or numbers that they must have. \pre the document's vars were read
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document);
 

@@ -34,6 +34,8 @@ class JsonPlace {
   Error absent() const {
     return Error(ErrorCode::kUnsupported, fmt::format("layout document: {} is not supported", where_));
   }
+  /// A part of the schema that computes values, which no map does.
+  Error computes() const { return absent().because("a map moves bytes and computes no values"); }
   Error not_a(std::string_view kind) const {
     return wrong(fmt::format("{} is not {}", where_, kind)).found(value_->type_name());
   }

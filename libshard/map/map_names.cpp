@@ -37,7 +37,7 @@ MapNames::MapNames(const ModelMap& map) : map_(map) {
 
 /// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
 MapNames::Index MapNames::make_index(const MapIndex& document) const {
-  Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}};
+  Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}, {}};
   if (!document.count) return index;
   const std::string where = fmt::format("index '{}'", document.name);
   const std::int64_t count = map_.variables().evaluate(*document.count);
@@ -46,18 +46,64 @@ MapNames::Index MapNames::make_index(const MapIndex& document) const {
   const bool fits = index.begin >= 0 && index.begin <= kMaxCount && count >= 0 && count <= kMaxCount && chunks >= 1 &&
                     chunks <= kMaxCount / stages;
   if (!fits) throw wrong(fmt::format("cannot use the map's {}: {} numbers in {} chunks", where, count, chunks));
-  std::vector<std::int64_t> widths;
-  for (const Expression& width : document.counts) widths.push_back(map_.variables().evaluate(width));
-  if (!widths.empty() && chunks > 1) throw wrong(fmt::format("the map's {} has counts and chunks", where));
   index.places.resize(static_cast<std::size_t>(count));
+  const std::vector<std::vector<std::int64_t>> parts = parts_of(document, index.begin, count, stages * chunks);
   for (std::int64_t part = 0; part < stages * chunks; ++part) {
-    const DimCut cut{widths.empty() ? document.split : CutRule::kWidths, stages * chunks, part, widths};
-    const DimRange range = cut_range(count, cut, where);
-    for (std::int64_t i = 0; i < range.size; ++i) {
-      index.places[static_cast<std::size_t>(range.begin + i)] = {part % stages, part / stages, i};
+    for (std::int64_t local = 0; const std::int64_t number : parts[static_cast<std::size_t>(part)]) {
+      const Place place{part % stages, part / stages, local++};
+      index.places[static_cast<std::size_t>(number)] = place;
+      index.numbers.emplace_back(place, number);
     }
   }
+  std::ranges::sort(index.numbers);
   return index;
+}
+
+std::vector<std::vector<std::int64_t>> MapNames::parts_of(const MapIndex& document, std::int64_t begin,
+                                                          std::int64_t count, std::int64_t parts) const {
+  if (!document.table.empty()) return parts_of_table(document, begin, count, parts);
+  const std::string where = fmt::format("index '{}'", document.name);
+  std::vector<std::int64_t> widths;
+  for (const Expression& width : document.counts) widths.push_back(map_.variables().evaluate(width));
+  const bool has_chunks = document.axis ? parts != map_.mesh()[*document.axis] : parts > 1;
+  if (!widths.empty() && has_chunks) throw wrong(fmt::format("the map's {} has counts and chunks", where));
+  std::vector<std::vector<std::int64_t>> numbers(static_cast<std::size_t>(parts));
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const DimCut cut{widths.empty() ? document.split : CutRule::kWidths, parts, part, widths};
+    const DimRange range = cut_range(count, cut, where);
+    for (std::int64_t i = 0; i < range.size; ++i) {
+      numbers[static_cast<std::size_t>(part)].push_back(range.begin + i);
+    }
+  }
+  return numbers;
+}
+
+/// \throws Error kInvalidArgument  a part too few or too many, or a number that does not stand in it once
+std::vector<std::vector<std::int64_t>> MapNames::parts_of_table(const MapIndex& document, std::int64_t begin,
+                                                                std::int64_t count, std::int64_t parts) const {
+  const auto misfit = [&](const std::string& what) {
+    return wrong(fmt::format("the table of the map's index '{}' {}", document.name, what));
+  };
+  if (std::ssize(document.table) != parts) {
+    throw misfit("does not have a list for each part").expected(parts).found(document.table.size());
+  }
+  std::vector<std::vector<std::int64_t>> numbers;
+  std::vector<bool> is_there(static_cast<std::size_t>(count));
+  std::int64_t found = 0;
+  for (const std::vector<Expression>& part : document.table) {
+    numbers.emplace_back();
+    for (const Expression& each : part) {
+      const std::int64_t number = map_.variables().evaluate(each);
+      const bool fits =
+          number >= begin && number - begin < count && !is_there[static_cast<std::size_t>(number - begin)];
+      if (!fits) throw misfit("has a number twice, or one that is not the index's").found(number);
+      is_there[static_cast<std::size_t>(number - begin)] = true;
+      numbers.back().push_back(number - begin);
+      ++found;
+    }
+  }
+  if (found != count) throw misfit("does not have every number").expected(count).found(found);
+  return numbers;
 }
 
 MapNames::Rule MapNames::make_rule(const MapRule& rule) const {
@@ -103,7 +149,7 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
   if (!map_.rule(match.rule).match.empty()) return match.values;
   const Rule& rule = rules_[match.rule];
   NameValues values(rule.on_axis.size());
-  std::vector<Place> wanted(values.size(), {0, 0, -1});
+  std::vector<Place> wanted(values.size());
   for (std::size_t i = 0; i < rule.stored.size(); ++i) {
     const StoredPart& part = rule.stored[i];
     if (part.is == StoredPart::Is::kValue) {
@@ -118,14 +164,11 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
     if (part.is == StoredPart::Is::kLocal) {
       place.local = *number - map_.variables().evaluate(part.index->document->offset);
     }
-    const auto same = [&](const Place& each) {
-      return each.coordinate == place.coordinate && each.chunk == place.chunk && each.local == place.local;
-    };
     place_of(*part.index, "0");
-    const auto found = std::ranges::find_if(part.index->places, same);
-    values[part.value] = found == part.index->places.end()
-                             ? ""
-                             : std::to_string(part.index->begin + (found - part.index->places.begin()));
+    using Numbered = std::pair<Place, std::int64_t>;
+    const auto found = std::ranges::lower_bound(part.index->numbers, place, {}, &Numbered::first);
+    const bool is_there = found != part.index->numbers.end() && found->first == place;
+    values[part.value] = is_there ? std::to_string(part.index->begin + found->second) : "";
   }
   for (const StoredPart& part : rule.stored) {
     if (values[part.value].empty()) return std::nullopt;
@@ -218,6 +261,13 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
     const auto first = std::ranges::find_if(index->places, is_here);
     range.begin[i] = first - index->places.begin();
     range.size[i] = std::ranges::count_if(index->places, is_here);
+    for (std::int64_t local = 0; local < range.size[i]; ++local) {
+      const std::int64_t number = range.begin[i] + local;
+      const Place expected{coordinate[*index->document->axis], 0, local};
+      if (number < std::ssize(index->places) && index->places[static_cast<std::size_t>(number)] == expected) continue;
+      throw wrong(
+          fmt::format("the map stacks index '{}', whose table does not list neighbours", index->document->name));
+    }
   }
   return range;
 }

@@ -45,12 +45,15 @@ class MapNames {
  private:
   /// Where a number of an index lies.
   struct Place {
-    std::int64_t coordinate, chunk, local;
+    std::int64_t coordinate = 0, chunk = 0, local = -1;
+
+    auto operator<=>(const Place&) const = default;
   };
   struct Index {
     const MapIndex* document = nullptr;
     std::int64_t begin = 0;     ///< The first number.
     std::vector<Place> places;  ///< By number from `begin` on; none where the document does not say how many there are.
+    std::vector<std::pair<Place, std::int64_t>> numbers;  ///< Of places, by place.
   };
   /// A placeholder of a stored name.
   struct StoredPart {
@@ -66,6 +69,11 @@ class MapNames {
   };
 
   Index make_index(const MapIndex& document) const;
+  /// The numbers of each part of an index of `count` in `parts` parts, counted from `begin`.
+  std::vector<std::vector<std::int64_t>> parts_of(const MapIndex& document, std::int64_t begin, std::int64_t count,
+                                                  std::int64_t parts) const;
+  std::vector<std::vector<std::int64_t>> parts_of_table(const MapIndex& document, std::int64_t begin,
+                                                        std::int64_t count, std::int64_t parts) const;
   Rule make_rule(const MapRule& rule) const;
   const Index* find_index(const std::string& name) const;
   std::int64_t begin_of(std::size_t rule, std::size_t stacked) const;

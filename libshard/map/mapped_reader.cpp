@@ -12,7 +12,16 @@ MappedReader::MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
     : inner_(std::move(inner)),
       undone_(inner_->catalog(), map, leaves_out),
       catalog_(undone_.make_catalog(inner_->catalog())),
-      is_checked_(catalog_.tensors.size()) {}
+      is_checked_(catalog_.tensors.size()),
+      is_located_(inner_->catalog().tensors.size()) {
+  const std::span<const UndoneMap::Padding> paddings = undone_.paddings();
+  for (std::uint32_t i = 0; i < paddings.size(); ++i) {
+    const std::vector<std::uint32_t> stored = undone_.stored_of(paddings[i]);
+    unread_.push_back(static_cast<std::uint32_t>(stored.size()));
+    for (const std::uint32_t tensor : stored) paddings_of_.emplace_back(tensor, i);
+  }
+  std::ranges::sort(paddings_of_);
+}
 
 void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   std::vector<std::uint32_t> fresh;
@@ -26,9 +35,22 @@ void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   for (const std::uint32_t tensor : fresh) {
     if (undone_.compares_replicas(tensor)) check_replicas(*this, catalog_.tensors[tensor]);
   }
-  for (const UndoneMap::Padding& padding : undone_.paddings()) {
-    if (!std::ranges::binary_search(stored, padding.stored)) continue;
-    check_padding(*inner_, inner_->catalog().tensors[padding.stored], padding.dim, padding.begin);
+  for (const std::uint32_t tensor : stored) {
+    if (!is_located_[tensor]) check_paddings(tensor);
+    is_located_[tensor] = true;
+  }
+}
+
+/// Those whose last stored tensor is located now.
+void MappedReader::check_paddings(std::uint32_t stored) {
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  for (const auto& [tensor, number] : std::ranges::equal_range(paddings_of_, stored, {}, &Pair::first)) {
+    if (--unread_[number] > 0) continue;
+    const UndoneMap::Padding& padding = undone_.paddings()[number];
+    Arena arena;
+    for (const Chunk& chunk : undone_.chunks_of(inner_->catalog(), padding, arena)) {
+      check_padding(*inner_, padding.name, chunk);
+    }
   }
 }
 

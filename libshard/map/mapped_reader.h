@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/map/model_map.h"
@@ -31,10 +33,15 @@ class MappedReader final : public Reader {
   }
 
  private:
+  void check_paddings(std::uint32_t stored);
+
   std::unique_ptr<Reader> inner_;
   UndoneMap undone_;
   Catalog catalog_;
   std::vector<bool> is_checked_;  ///< By tensor: it was located, and what can be compared was.
+  std::vector<bool> is_located_;  ///< By stored tensor.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Stored tensors, and paddings in them; sorted.
+  std::vector<std::uint32_t> unread_;  ///< By padding: stored tensors that are not located yet.
 };
 
 }  // namespace shard

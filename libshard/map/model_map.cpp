@@ -36,6 +36,7 @@ class ModelMap::Names {
   Names(const MapDocument& document, bool stored) {
     for (std::size_t rule = 0; rule < document.rules.size(); ++rule) {
       const MapRule& each = document.rules[rule];
+      if (stored && each.family) continue;
       if (!each.match.empty()) {
         add(rule, 0, nullptr, each.match, each.where);
       } else if (stored) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -19,17 +21,6 @@ namespace {
 constexpr std::size_t kMaxBoxes = 1 << 20;
 
 bool swaps_last(const MapPermute& permute) { return permute.kind == MapPermute::Kind::kTranspose; }
-
-/// A shape with its last two dimensions swapped.
-Sizes swapped(Sizes shape, const std::string& where) {
-  if (shape.size() < 2) throw wrong(fmt::format("{} cannot transpose a tensor of {}", where, to_string(shape)));
-  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
-  return shape;
-}
-
-Sizes permuted(const MapPermute& permute, const Sizes& shape, const std::string& where) {
-  return swaps_last(permute) ? swapped(shape, where) : shape;
-}
 
 /// One rule for one coordinate.
 class PartMaker {
@@ -123,22 +114,25 @@ class PartMaker {
         fmt::format("{} names dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(shapes_[0])));
   }
 
-  DimCut number_of(const MapCut& cut, std::int64_t replicas) const {
-    DimCut numbers{cut.split, map_.mesh()[cut.axis], coordinate_[cut.axis], {}};
+  /// `widths`, where there are some, count in place of the cut's split.
+  DimCut number_of(const MapCut& cut, std::int64_t replicas, const std::vector<Expression>& widths) const {
+    DimCut numbers{widths.empty() ? cut.split : CutRule::kWidths, map_.mesh()[cut.axis], coordinate_[cut.axis], {}};
     if (replicas < 1 || numbers.parts % replicas != 0) {
       throw wrong(fmt::format("{}: {} replicas do not divide {} ranks", rule_.where, replicas, numbers.parts));
     }
     numbers.parts /= replicas;
     numbers.index /= replicas;
-    for (const Expression& width : cut.widths) numbers.widths.push_back(map_.variables().evaluate(width));
+    for (const Expression& width : widths.empty() ? cut.widths : widths) {
+      numbers.widths.push_back(map_.variables().evaluate(width));
+    }
     return numbers;
   }
 
-  DimRange cut_all(int d, std::int64_t n, std::int64_t replicas) const {
+  DimRange cut_all(int d, std::int64_t n, std::int64_t replicas = 1, const std::vector<Expression>& widths = {}) const {
     DimRange range{0, n};
     for (const MapCut& cut : rule_.shard) {
       if (cut.dim != d) continue;
-      const DimRange part = cut_range(range.size, number_of(cut, replicas), rule_.where);
+      const DimRange part = cut_range(range.size, number_of(cut, replicas, widths), rule_.where);
       range = {range.begin + part.begin, part.size};
     }
     return range;
@@ -151,7 +145,9 @@ class PartMaker {
       std::int64_t local = 0;
       for (std::size_t i = 0; i < sizes.size(); ++i) {
         const std::vector<Expression>& replicas = rule_.concat->replicas;
-        const DimRange range = cut_all(d, sizes[i], replicas.empty() ? 1 : map_.variables().evaluate(replicas[i]));
+        const std::vector<std::vector<Expression>>& widths = rule_.concat->widths;
+        const DimRange range = cut_all(d, sizes[i], replicas.empty() ? 1 : map_.variables().evaluate(replicas[i]),
+                                       widths.empty() ? std::vector<Expression>() : widths[i]);
         if (range.size > 0) runs.push_back({i, range.begin, local, 1, range.size});
         local += range.size;
       }
@@ -159,11 +155,21 @@ class PartMaker {
     }
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total = checked_add(total, size);
-    const DimRange range = cut_all(d, padded(d, total), 1);
-    if (rule_.pad && rule_.pad->dim == d) padding_begin_ = std::clamp(total - range.begin, std::int64_t{0}, range.size);
-    runs = interleaved_runs(sizes, is_concat(d) ? map_.variables().evaluate(rule_.concat->interleave) : 1, range,
-                            rule_.where);
+    const DimRange range = cut_all(d, padded(d, total));
+    const std::int64_t groups = is_concat(d) ? map_.variables().evaluate(rule_.concat->interleave) : 1;
+    runs = interleaved_runs(sizes, groups, range, rule_.where);
+    if (rule_.pad && rule_.pad->dim == d) {
+      padding_begin_ = std::clamp(total - range.begin, std::int64_t{0}, range.size);
+      if (rule_.pad->fill == MapPad::Fill::kLastRow) repeat_last(sizes, groups, total, range);
+    }
     return range.size;
+  }
+
+  /// Padding repeats the last of `total` positions.
+  void repeat_last(std::span<const std::int64_t> sizes, std::int64_t groups, std::int64_t total, DimRange range) {
+    if (total == 0) throw wrong(rule_.where + " cannot pad with the last row: there is none");
+    const std::vector<DimRun> last = interleaved_runs(sizes, groups, {total - 1, 1}, rule_.where);
+    repeat_run(runs_.back(), last.front(), {padding_begin_, range.size - padding_begin_}, rule_.where);
   }
 
   std::int64_t padded(int d, std::int64_t n) const {
@@ -220,6 +226,13 @@ std::vector<int> places_of_dims(const MapRule& rule, int dims) {
 
 }  // namespace
 
+Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where) {
+  if (!swaps_last(permute)) return shape;
+  if (shape.size() < 2) throw wrong(fmt::format("{} cannot transpose a tensor of {}", where, to_string(shape)));
+  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  return shape;
+}
+
 std::int64_t RuleTensors::stacked() const {
   return std::accumulate(stack.begin(), stack.end(), std::int64_t{1}, checked_mul);
 }
@@ -271,7 +284,8 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
                             arena.dims(step)});
     });
   } while (!at.empty() && next_index<std::int64_t>(at, stack_size) >= 0);
-  if (rule.pad &&
+  const bool is_filled = rule.pad && rule.pad->fill != MapPad::Fill::kLastRow;
+  if (is_filled &&
       maker.padding_begin() < part.shape[static_cast<std::size_t>(places[static_cast<std::size_t>(rule.pad->dim)])]) {
     part.has_padding = true;
     part.padded_dim = places[static_cast<std::size_t>(rule.pad->dim)];
@@ -280,109 +294,23 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
   return part;
 }
 
-namespace {
+MapBox padding_box(const RankPart& part, Arena& arena) {
+  const auto padded = static_cast<std::size_t>(part.padded_dim);
+  Sizes sizes = part.shape, begin(sizes.size()), axis(sizes.size());
+  begin[padded] = part.padding_begin;
+  sizes[padded] -= part.padding_begin;
+  std::iota(axis.begin(), axis.end(), 0);
+  return {0,
+          arena.zeros(static_cast<int>(sizes.size())),
+          arena.dims(sizes),
+          arena.dims(begin),
+          arena.dims(axis),
+          arena.dims(Sizes(sizes.size(), 1))};
+}
 
-/// Answers what was stored, from what is.
-class ShapeFinder {
- public:
-  using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
-
-  ShapeFinder(const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate, const ShapeAt& shape_at)
-      : map_(map), rule_(map.rule(rule)), coordinate_(coordinate.begin(), coordinate.end()), shape_at_(shape_at) {
-    tensors_.rule = rule;
-  }
-
-  RuleTensors run() {
-    const Sizes base = unstacked(coordinate_, &tensors_.stack);
-    const bool keeps = rule_.pad && rule_.pad->fill == MapPad::Fill::kKeep;
-    if (keeps && rule_.pad->dim < std::ssize(base)) tensors_.padded = whole_size(rule_.pad->dim);
-    tensors_.shapes.assign(rule_.logical.size(), Sizes());
-    for (int d = 0; d < std::ssize(base); ++d) {
-      const bool is_concat = rule_.concat && rule_.concat->dim == d;
-      for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
-        tensors_.shapes[i].push_back(is_concat ? segment_size(d, i) : true_size(d));
-      }
-    }
-    for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
-      if (swaps_last(rule_.permute[i])) tensors_.shapes[i] = swapped(tensors_.shapes[i], rule_.where);
-    }
-    return std::move(tensors_);
-  }
-
- private:
-  /// The stored shape at a coordinate without stacked dimensions; their sizes go to `stack`.
-  Sizes unstacked(std::span<const std::int64_t> coordinate, std::vector<std::int64_t>* stack) const {
-    const std::span<const std::int64_t> stored = shape_at_(coordinate);
-    Sizes shape(stored.begin(), stored.end());
-    for (std::size_t i = rule_.stack.size(); i-- > 0;) {
-      const int dim = rule_.stack[i].dim;
-      if (dim >= std::ssize(shape)) {
-        throw wrong(
-            fmt::format("{} stacks dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(stored)));
-      }
-      if (stack != nullptr) stack->insert(stack->begin(), shape[static_cast<std::size_t>(dim)]);
-      shape.erase(shape.begin() + dim);
-    }
-    return shape;
-  }
-
-  /// The size of a dimension over all ranks that have parts of it, with its padding.
-  std::int64_t whole_size(int d) const {
-    Sizes at = coordinate_, counts(at.size(), 1);
-    for (const MapCut& cut : rule_.shard) {
-      if (cut.dim == d) counts[cut.axis] = map_.mesh()[cut.axis];
-    }
-    Sizes index(at.size());
-    std::int64_t size = 0;
-    do {
-      for (std::size_t i = 0; i < at.size(); ++i) {
-        if (counts[i] > 1) at[i] = index[i];
-      }
-      const Sizes shape = unstacked(at, nullptr);
-      if (d >= std::ssize(shape)) throw wrong(rule_.where + ": ranks store tensors of different dimensions");
-      size = checked_add(size, shape[static_cast<std::size_t>(d)]);
-    } while (!index.empty() && next_index<std::int64_t>(index, counts) >= 0);
-    return size;
-  }
-
-  std::int64_t stated_size(std::size_t segment) const {
-    return map_.variables().evaluate(rule_.concat->sizes[segment]);
-  }
-
-  std::int64_t true_size(int d) const {
-    const bool is_padded = rule_.pad && rule_.pad->dim == d;
-    if (!is_padded) return whole_size(d);
-    if (rule_.pad->true_size) return map_.variables().evaluate(*rule_.pad->true_size);
-    throw wrong(fmt::format("cannot undo {}: the document does not state the true size of what is padded", rule_.where))
-        .because("its pad has no key 'true'");
-  }
-
-  std::int64_t segment_size(int d, std::size_t segment) const {
-    if (!rule_.concat->sizes.empty()) return stated_size(segment);
-    const std::size_t segments = rule_.logical.size();
-    if (segments == 1) return true_size(d);
-    if (!rule_.concat->is_equal) {
-      throw wrong(fmt::format("cannot undo {}: the document does not state the sizes of its segments", rule_.where))
-          .because("its concat has no key 'sizes'");
-    }
-    const std::int64_t whole = true_size(d), count = static_cast<std::int64_t>(segments);
-    if (whole % count == 0) return whole / count;
-    throw wrong(fmt::format("{} cannot cut {} into {} equal segments", rule_.where, whole, count)).found(whole);
-  }
-
-  const ModelMap& map_;
-  const MapRule& rule_;
-  Sizes coordinate_;
-  const ShapeAt& shape_at_;
-  RuleTensors tensors_;
-};
-
-}  // namespace
-
-RuleTensors tensors_of_stored(
-    const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
-    const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at) {
-  return ShapeFinder(map, rule, coordinate, shape_at).run();
+MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena) {
+  const auto one = [&](std::int64_t number) { return arena.dims(std::array{number}); };
+  return {0, one(0), one(count), one(begin), one(0), one(1)};
 }
 
 }  // namespace shard

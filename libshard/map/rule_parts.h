@@ -9,9 +9,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "libshard/core/arena.h"
@@ -58,11 +58,14 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
                       std::span<const std::int64_t> stack_begin, std::span<const std::int64_t> stack_size,
                       Arena& arena);
 
-/// The shapes of the logical tensors, by what ranks store: `shape_at` gives the shape at a coordinate. Their stack is
-/// the stored one's. \throws Error kInvalidArgument  the document does not say enough, or contradicts the shapes.
-RuleTensors tensors_of_stored(
-    const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
-    const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at);
+/// What of a stored tensor is padding, as a box of its own. \pre it has some
+MapBox padding_box(const RankPart& part, Arena& arena);
+/// A run of a stored tensor of one dimension, as a box of its own.
+MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena);
+
+/// A segment's shape after its permutation, or before it from the one after: those that change shapes are their own
+/// inverse. \throws Error kInvalidArgument  fewer than two dimensions to transpose
+Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where);
 
 /// Whether the rank at `coordinate` holds tensors of the rule.
 bool is_on(const ModelMap& map, const MapRule& rule, std::span<const std::int64_t> coordinate);

@@ -34,15 +34,13 @@ void for_each_name(MapRule& rule, Change&& change) {
   if (rule.beside) change(*rule.beside);
 }
 
-void fill_in(MapRule& rule, const MapDocument& document, const MapVariables& variables) {
-  for_each_name(rule, [&](NameTemplate& names) {
-    for (const MapVariable& variable : document.vars) {
-      if (std::ranges::find(names.placeholders(), variable.name) == names.placeholders().end()) continue;
-      const MapValue* const value = variables.find(variable.name);
-      if (value == nullptr) throw variables.missing(variable.name);
-      names = names.with(variable.name, NameTemplate::plain(text_of(*value)));
-    }
-  });
+void fill_in(NameTemplate& names, const MapDocument& document, const MapVariables& variables) {
+  for (const MapVariable& variable : document.vars) {
+    if (std::ranges::find(names.placeholders(), variable.name) == names.placeholders().end()) continue;
+    const MapValue* const value = variables.find(variable.name);
+    if (value == nullptr) throw variables.missing(variable.name);
+    names = names.with(variable.name, NameTemplate::plain(text_of(*value)));
+  }
 }
 
 /// Stacks an index in the rules whose stored names have its placeholder.
@@ -77,13 +75,40 @@ MapRule of_state(MapRule rule, const MapState& state) {
   return rule;
 }
 
+/// The first `count` rules are the document's own: they make what lies in buffers, or are repeated for it.
+void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::size_t count) {
+  MapFlatten& flatten = *document.flatten;
+  for (std::size_t family = 0; family < flatten.families.size(); ++family) {
+    const std::string state = flatten.families[family].state;
+    fill_in(flatten.families[family].stored, document, variables);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (document.rules[i].drops) continue;
+      if (state.empty()) {
+        document.rules[i].family = family;
+      } else if (document.rules[i].match.empty()) {
+        document.rules.push_back(of_state(document.rules[i], flat_state(state)));
+        document.rules.back().family = family;
+      }
+    }
+  }
+  for (auto& item : flatten.order) {
+    for (NameTemplate& names : item) fill_in(names, document, variables);
+  }
+  for (auto& [names, shape] : flatten.shapes) fill_in(names, document, variables);
+}
+
 }  // namespace
+
+MapState flat_state(const std::string& state) {
+  return {state, NameTemplate(fmt::format("optimizer.state.{{key}}.{}", state)), NameTemplate("{key}")};
+}
 
 void settle(MapDocument& document, const MapVariables& variables) {
   refuse(document, variables);
   stack_indices(document, variables);
   for (MapRule& rule : document.rules) {
-    if (rule.match.empty()) fill_in(rule, document, variables);
+    if (!rule.match.empty()) continue;
+    for_each_name(rule, [&](NameTemplate& names) { fill_in(names, document, variables); });
   }
   const std::size_t count = document.rules.size();
   for (const MapState& state : document.states) {
@@ -92,6 +117,7 @@ void settle(MapDocument& document, const MapVariables& variables) {
     }
   }
   document.states.clear();
+  if (document.flatten) lay_in_buffers(document, variables, count);
 }
 
 }  // namespace shard

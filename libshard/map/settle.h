@@ -2,6 +2,8 @@
 /// From a document as it is written to its rules as they are for these variables. Inside libshard/map only.
 #pragma once
 
+#include <string>
+
 #include "libshard/map/document.h"
 #include "libshard/map/variables.h"
 
@@ -12,5 +14,9 @@ namespace shard {
 /// \throws Error kUnsupported      the document refuses what the variables say
 /// \throws Error kInvalidArgument  a variable that decides is missing; names that are no templates then
 void settle(MapDocument& document, const MapVariables& variables);
+
+/// A state of an optimizer whose tensors lie in flat buffers: the names of its logical tensors, and of the local ones,
+/// which are called as the model's.
+MapState flat_state(const std::string& state);
 
 }  // namespace shard

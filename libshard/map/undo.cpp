@@ -11,6 +11,8 @@
 #include "libshard/core/index_walk.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
+#include "libshard/map/stored_shapes.h"
+#include "libshard/map/undo_flat.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
@@ -25,13 +27,24 @@ struct StoredGroup {
   std::vector<std::uint32_t> stored{};  ///< By rank of the mesh, or kNoIndex.
 };
 
+void sort_unique(std::vector<std::uint32_t>& numbers) {
+  std::ranges::sort(numbers);
+  const auto repeated = std::ranges::unique(numbers);
+  numbers.erase(repeated.begin(), repeated.end());
+}
+
 }  // namespace
 
 /// The making of an UndoneMap.
 class Undoing {
  public:
   Undoing(const Catalog& stored, const ModelMap& map, UndoneMap& made)
-      : stored_(stored), map_(map), names_(map), use_(map), made_(made) {}
+      : stored_(stored), map_(map), names_(map), use_(map), made_(made) {
+    if (map.document().flatten) flat_.emplace(stored, map, *made.arena_);
+    for (std::size_t i = 0; i < map.document().rules.size(); ++i) {
+      if (map.rule(i).family) use_.add(i);
+    }
+  }
 
   void run(const std::function<bool(std::string_view)>& leaves_out) {
     FirstNames unmatched;
@@ -49,6 +62,7 @@ class Undoing {
     if (unmatched.count() > 0) throw unmatched_error(unmatched);
     made_.warnings_ = use_.check();
     for (const StoredGroup& group : groups_) undo(group);
+    if (flat_) undo_flat();
     finish();
   }
 
@@ -63,6 +77,7 @@ class Undoing {
 
   /// Puts the tensor into its group, on each rank that has it. \returns false where no rule matches
   bool take(std::uint32_t index) {
+    if (flat_ && flat_->take(index)) return true;
     const Tensor& tensor = stored_.tensors[index];
     const std::optional<NameMatch> match = map_.match_stored(tensor.name);
     if (!match) return false;
@@ -200,13 +215,16 @@ class Undoing {
     check_same(tensor, part, group, tensors);
     for (const MapBox& box : part.boxes) {
       std::vector<MapLink>& links = made_.entries_[base + box.member].links;
-      const auto is_same = [&](const MapLink& link) { return link.stored == index && link.box.offsets == box.offsets; };
+      const auto is_same = [&](const MapLink& link) {
+        return link.stored == index && link.box.offsets == box.offsets && link.box.begin == box.begin;
+      };
       if (tensor.rank < 0 && rank > 0 && std::ranges::any_of(links, is_same)) continue;  // What all ranks hold alike.
       made_.arena_->charge(Charge::kChunks);
       links.push_back({.stored = index, .box = box});
     }
     const bool is_checked = part.has_padding && map_.rule(group.rule).pad->fill != MapPad::Fill::kKeep;
-    if (is_checked) made_.paddings_.push_back({index, part.padded_dim, part.padding_begin});
+    if (is_checked)
+      made_.paddings_.push_back({tensor.name, {.stored = index, .box = padding_box(part, *made_.arena_)}});
   }
 
   void check_same(const Tensor& tensor, const RankPart& part, const StoredGroup& group,
@@ -225,6 +243,33 @@ class Undoing {
         .of_kind(FindingKind::kDtypeMismatch)
         .expected(dtype_name(dtype))
         .found(dtype_name(tensor.dtype));
+  }
+
+  /// Adds what lies in flat buffers to the entries.
+  void undo_flat() {
+    std::vector<FlatUndo::Known> known;
+    for (const UndoneMap::Entry& entry : made_.entries_) {
+      if (entry.rank < 0) known.push_back({entry.name, entry.shape});
+    }
+    flat_->run(known);
+    for (const FlatUndo::Made& made : flat_->made()) {
+      if (made.is_padding) {
+        if (made.is_compared) made_.paddings_.push_back({made_.arena_->copy(made.name), made.links.front()});
+        continue;
+      }
+      made_.arena_->charge(Charge::kEntries);
+      UndoneMap::Entry entry;
+      entry.name = made_.arena_->copy(made.name);
+      entry.shape = made_.arena_->dims(made.shape);
+      entry.dtype = made.dtype;
+      entry.compares_replicas = made.is_compared;
+      entry.links = made.links;
+      made_.entries_.push_back(std::move(entry));
+    }
+    made_.paper_ = flat_->paper();
+    if (made_.paper_ == nullptr) return;
+    made_.flat_ = flat_->buffers();
+    made_.buffer_of_ = flat_->buffer_of();
   }
 
   /// Sorts, and joins aliases with what they repeat.
@@ -252,7 +297,6 @@ class Undoing {
       std::ranges::move(entry.links, std::back_inserter(first.links));
     }
     entries.resize(kept);
-    std::ranges::sort(made_.paddings_, {}, &UndoneMap::Padding::stored);
   }
 
   const Catalog& stored_;
@@ -260,6 +304,7 @@ class Undoing {
   const MapNames names_;
   RuleUse use_;
   UndoneMap& made_;
+  std::optional<FlatUndo> flat_;
   std::vector<StoredGroup> groups_;
   HashMap<std::string, std::uint32_t> group_of_;
 };
@@ -270,9 +315,12 @@ UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
   Undoing(stored, map, *this).run(leaves_out);
 }
 
-void UndoneMap::append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const {
-  append_linked(
-      stored, singles_, entry.links, [](std::uint32_t index) { return index; }, arena, out);
+LinkTargets UndoneMap::targets_in(const Catalog& stored) const { return {stored, singles_, {}, flat_, buffer_of_}; }
+
+std::vector<Chunk> UndoneMap::chunks_of(const Catalog& stored, const Padding& padding, Arena& arena) const {
+  std::vector<Chunk> chunks;
+  append_linked(targets_in(stored), std::span(&padding.link, 1), arena, chunks);
+  return chunks;
 }
 
 Catalog UndoneMap::make_catalog(const Catalog& stored) const {
@@ -292,7 +340,7 @@ Catalog UndoneMap::make_catalog(const Catalog& stored) const {
     tensor.dtype = entry.dtype;
     tensor.rank = entry.rank;
     tensor.first_chunk = static_cast<std::uint32_t>(logical.chunks.size());
-    append_entry(stored, entry, *arena_, logical.chunks);
+    append_linked(targets_in(stored), entry.links, *arena_, logical.chunks);
     tensor.chunk_count = static_cast<std::uint32_t>(logical.chunks.size()) - tensor.first_chunk;
     if (entry.links.size() == 1 && entry.links[0].is_whole) {
       tensor.sharding = stored.tensors[entry.links[0].stored].sharding;
@@ -311,7 +359,7 @@ void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> te
   for (const std::uint32_t index : tensors) {
     const Tensor& tensor = logical.tensors[index];
     chunks.clear();
-    append_entry(stored, entries_[index], *arena_, chunks);
+    append_linked(targets_in(stored), entries_[index].links, *arena_, chunks);
     std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
   }
 }
@@ -319,12 +367,23 @@ void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> te
 std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {
   std::vector<std::uint32_t> stored;
   for (const std::uint32_t tensor : tensors) {
-    for (const MapLink& link : entries_[tensor].links) stored.push_back(link.stored);
+    for (const MapLink& link : entries_[tensor].links) append_stored(link, stored);
   }
-  std::ranges::sort(stored);
-  const auto repeated = std::ranges::unique(stored);
-  stored.erase(repeated.begin(), repeated.end());
+  sort_unique(stored);
   return stored;
+}
+
+std::vector<std::uint32_t> UndoneMap::stored_of(const Padding& padding) const {
+  std::vector<std::uint32_t> stored;
+  append_stored(padding.link, stored);
+  sort_unique(stored);
+  return stored;
+}
+
+/// All of a local tensor, that its padding can be read with it.
+void UndoneMap::append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const {
+  if (!link.is_flat) return out.push_back(link.stored);
+  for (const FlatPlace& place : flat_->places_of(link.stored)) out.push_back(buffer_of_[place.buffer]);
 }
 
 }  // namespace shard

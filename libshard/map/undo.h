@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/map/apply.h"
 #include "libshard/map/compose.h"
 #include "libshard/map/model_map.h"
 #include "libshard/map/rule_parts.h"
@@ -21,11 +23,10 @@ namespace shard {
 /// chunks are located.
 class UndoneMap {
  public:
-  /// A stored tensor with padding that must be as its rule says: from position `begin` of dimension `dim` on.
+  /// Part of what is stored that must be zero.
   struct Padding {
-    std::uint32_t stored;
-    int dim;
-    std::int64_t begin;
+    std::string_view name;
+    MapLink link;
   };
 
   /// `leaves_out` says of a name that no rule matches whether it is left out; where it is empty, none is. The caller's
@@ -43,7 +44,11 @@ class UndoneMap {
   std::vector<std::uint32_t> stored_of(std::span<const std::uint32_t> tensors) const;
   /// Replicas of these must be equal: false where the document says that the first counts.
   bool compares_replicas(std::uint32_t tensor) const { return entries_[tensor].compares_replicas; }
-  std::span<const Padding> paddings() const { return paddings_; }  ///< By stored tensor.
+  std::span<const Padding> paddings() const { return paddings_; }
+  /// The stored tensors in which a padding lies.
+  std::vector<std::uint32_t> stored_of(const Padding& padding) const;
+  /// What a padding is made of, as views of storages. Dims lie in `arena`.
+  std::vector<Chunk> chunks_of(const Catalog& stored, const Padding& padding, Arena& arena) const;
   const std::vector<std::string>& warnings() const { return warnings_; }
   /// Names that no rule matched: those that were left out, and those that stay as they are.
   const std::vector<std::string>& left_out() const { return left_out_; }
@@ -62,11 +67,15 @@ class UndoneMap {
     bool compares_replicas = true;
     std::vector<MapLink> links;
   };
-  void append_entry(const Catalog& stored, const Entry& entry, Arena& arena, std::vector<Chunk>& out) const;
+  LinkTargets targets_in(const Catalog& stored) const;
+  void append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const;
 
   std::shared_ptr<Arena> arena_;
-  std::vector<int> singles_;    ///< single_dims of the stored catalog.
-  std::vector<Entry> entries_;  ///< By name, then rank.
+  std::vector<int> singles_;                 ///< single_dims of the stored catalog.
+  std::shared_ptr<const AppliedMap> paper_;  ///< Keeps what links of flat buffers name.
+  const FlatBuffers* flat_ = nullptr;        ///< Of paper_.
+  std::vector<std::uint32_t> buffer_of_;     ///< By buffer: the stored tensor.
+  std::vector<Entry> entries_;               ///< By name, then rank.
   std::vector<Padding> paddings_;
   std::vector<std::string> warnings_, left_out_;
   std::int64_t copied_ = 0, dropped_ = 0;

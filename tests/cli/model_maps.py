@@ -177,6 +177,23 @@ def check_config_beside():
         run("digest", "run/step-1/src", "--map", "hf-v5")
 
 
+def check_last_row():
+    """Padding that repeats the last row, made and compared."""
+    embed = [5, 3], numbers(15)
+    padded = of_rows(rows(embed) + rows(embed)[-1:] * 3)
+    write(WORK / "embed.safetensors", {"embed": embed})
+    document("last.json", vars={"vocab": 5}, rules=[
+        {"logical": "embed", "stored": "tok", "pad": {"to": "ceil_to(n, 4)", "fill": "last_row", "true": "vocab"}}])
+    run("gather", "embed.safetensors", "-o", "repeated.safetensors", "--to-map", "last.json")
+    assert read(WORK / "repeated.safetensors") == {"tok": padded}
+    run("gather", "repeated.safetensors", "-o", "once.safetensors", "--map", "last.json")
+    assert read(WORK / "once.safetensors") == {"embed": embed}
+    padded[1][20] += 1
+    write(WORK / "altered.safetensors", {"tok": padded})
+    assert "replicas of 'embed' differ" in run("gather", "altered.safetensors", "-o", "x.safetensors", "--map", "last.json", expect=4)
+    assert not (WORK / "x.safetensors").exists()
+
+
 def check_names():
     """What no rule matches, what two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
@@ -248,6 +265,6 @@ def check_files_of_ranks():
     run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
 
 
-for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks, check_like,
-              check_padding_of_ranks, check_config_beside):
+for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_last_row, check_names,
+              check_ranks, check_like, check_padding_of_ranks, check_config_beside):
     check()

@@ -55,8 +55,7 @@ TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
 }
 
 TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
-  for (const char* keys :
-       {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
+  for (const char* keys : {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")", R"("reduce": "sum")"}) {
     const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
     EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
@@ -78,6 +77,9 @@ TEST(MapDocument, RefusesContradictions) {
                            R"("logical": "a", "stored": "b", "reduce": "median")",
                            R"("logical": ["a", "b"], "stored": "c", "concat": {"sizes": [1]})",
                            R"("logical": ["a", "b"], "stored": "c", "concat": {"replicas": [1, 1]})",
+                           R"("logical": "a", "stored": "b", "concat": {"widths": [[1]]})",
+                           R"("logical": "a", "stored": "b", "concat": {"per_segment": true, "widths": [[1]]})",
+                           R"("logical": "a", "stored": "b", "concat": {"per_segment": true, "widths": [[]]})",
                            R"("logical": "a", "stored": [])",
                            R"("logical": "a.{l}", "stored": ["b.{l}", "c"])",
                            R"("logical": "a", "stored": "b", "drop": true)",

@@ -93,7 +93,7 @@ class Stored {
  private:
   void add(const std::string& name, const Matrix& matrix, int rank) {
     std::vector<std::int64_t> shape{std::ssize(matrix)};
-    if (matrix.front().size() > 1) shape.push_back(std::ssize(matrix.front()));
+    if (!matrix.empty() && matrix.front().size() > 1) shape.push_back(std::ssize(matrix.front()));
     elements_.push_back(elements_of(matrix));
     StoredTensor stored;
     stored.shape = catalog_.arena->dims(shape);

@@ -1,0 +1,228 @@
+#include "libshard/map/flat_buffers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "libshard/catalog/flat_run.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/map/wrong.h"
+
+namespace shard {
+
+namespace {
+
+bool has_buckets(const FlatFamily& family) {
+  return std::ranges::find(family.stored.placeholders(), "bucket") != family.stored.placeholders().end();
+}
+
+std::string buffer_name(const FlatFamily& family, const std::string& group, const std::string& bucket) {
+  std::vector<std::string_view> values;
+  for (const std::string& name : family.stored.placeholders()) values.emplace_back(name == "group" ? group : bucket);
+  return family.stored.fill(values);
+}
+
+/// Names that the document lists without placeholders are those of some tensor.
+void check_listed(const MapFlatten& flatten, const HashSet<std::string>& keys) {
+  const auto check = [&](const char* key, const std::string& name) {
+    if (keys.contains(name)) return;
+    throw wrong(
+        fmt::format("the map's flatten.{} lists '{}', which is not the name of a tensor in flat buffers", key, name))
+        .found(name);
+  };
+  for (const auto& item : flatten.order) {
+    for (const NameTemplate& names : item) {
+      if (names.placeholders().empty()) check("order", names.fill({}));
+    }
+  }
+  for (const std::string& name : flatten.bucket_ends) check("buckets", name);
+}
+
+void append_place(const Catalog& stored, const Tensor& buffer, Dims shape, const FlatPlace& place, Arena& arena,
+                  std::vector<Chunk>& out) {
+  const Dims row_major = row_major_strides(arena, shape);
+  const std::span<const Chunk> chunks = stored.chunks_of(buffer);
+  const auto end_of = [](const Chunk& chunk) { return chunk.offsets[0] + chunk.sizes[0]; };
+  // A buffer's chunks follow one another; replicas of one are neighbours.
+  auto chunk = std::ranges::upper_bound(chunks, place.first, {}, end_of);
+  for (; chunk != chunks.end() && chunk->offsets[0] < place.first + place.count; ++chunk) {
+    const std::int64_t from = std::max(place.first, chunk->offsets[0]);
+    const std::int64_t to = std::min(place.first + place.count, end_of(*chunk)), step = chunk->strides[0];
+    const std::int64_t at = chunk->first + (from - chunk->offsets[0]) * step;
+    std::vector<std::int64_t> strides(row_major.begin(), row_major.end());
+    for (std::int64_t& stride : strides) stride *= step;
+    for_each_box_of_run(
+        shape, place.begin + from - place.first, to - from,
+        [&](std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes, std::int64_t before) {
+          Chunk part;
+          part.offsets = arena.dims(offsets);
+          part.sizes = arena.dims(sizes);
+          part.strides = arena.dims(strides);
+          part.first = at + before * step;
+          part.stored = chunk->stored;
+          out.push_back(part);
+        });
+  }
+}
+
+}  // namespace
+
+FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : locals_(std::move(locals)) {
+  const MapFlatten& flatten = *map.document().flatten;
+  const FlatKeys keys(flatten);
+  places_.resize(locals_.size());
+  for (const std::string& name : flatten.bucket_ends) bucket_ends_.insert(name);
+  struct Sorted {
+    std::size_t family;
+    std::int64_t rank;
+    FlatKeys::Place place;
+    std::string_view key;
+    std::uint32_t local;
+  };
+  std::vector<Sorted> sorted;
+  HashSet<std::string> there;
+  for (std::uint32_t i = 0; i < locals_.size(); ++i) {
+    const FlatLocal& local = locals_[i];
+    std::optional<FlatKeys::Place> place = keys.find(local.key);
+    if (!place) {
+      throw wrong(
+          fmt::format("cannot lay '{}' in a flat buffer: no group or order of the map's flatten has it", local.key))
+          .of_tensor(local.key);
+    }
+    there.insert(local.key);
+    sorted.push_back({local.family, local.rank, std::move(*place), local.key, i});
+  }
+  check_listed(flatten, there);
+  const auto group_of = [](const Sorted& each) { return std::tie(each.family, each.rank, each.place.group); };
+  std::ranges::sort(sorted, [&](const Sorted& a, const Sorted& b) {
+    return group_of(a) != group_of(b) ? group_of(a) < group_of(b)
+                                      : std::tie(a.place.order, a.key) < std::tie(b.place.order, b.key);
+  });
+  for (std::size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
+    std::vector<std::uint32_t> group;
+    for (; end < sorted.size() && group_of(sorted[end]) == group_of(sorted[begin]); ++end) {
+      group.push_back(sorted[end].local);
+    }
+    lay_group(map, group, sorted[begin].place.group);
+  }
+  cut_replicas();
+}
+
+void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group) {
+  const MapFlatten& flatten = *map.document().flatten;
+  const FlatLocal& first = locals_[locals.front()];
+  FlatRule rule{flatten.kind, map.mesh()[flatten.axis], map.variables().evaluate(flatten.align), {}};
+  if (flatten.bucket_size) rule.bucket_size = map.variables().evaluate(*flatten.bucket_size);
+  std::vector<std::int64_t> numels;
+  std::vector<bool> ends;
+  for (const std::uint32_t i : locals) {
+    const FlatLocal& local = locals_[i];
+    if (local.dtype != first.dtype) {
+      throw wrong(
+          fmt::format("cannot lay '{}' in one flat buffer with '{}': it has another dtype", local.key, first.key))
+          .of_tensor(local.key)
+          .expected(dtype_name(first.dtype))
+          .found(dtype_name(local.dtype));
+    }
+    numels.push_back(checked_numel(local.shape));
+    if (!flatten.bucket_ends.empty()) ends.push_back(bucket_ends_.contains(local.key));
+  }
+  const FlatLayout layout = lay_flat(numels, ends, rule);
+  const FlatFamily& family = flatten.families[first.family];
+  const bool is_apart = has_buckets(family);
+  const std::size_t files = is_apart ? layout.slices.size() : 1;
+  if (files * static_cast<std::size_t>(rule.parts) > kMax - buffers_.size()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMax));
+  }
+  // Where each bucket's slice begins in a part's buffer, and how long the buffers are.
+  std::vector<std::int64_t> begins, sizes;
+  for (const std::int64_t slice : layout.slices) {
+    if (is_apart || sizes.empty()) sizes.push_back(0);
+    begins.push_back(sizes.back());
+    sizes.back() = checked_add(sizes.back(), slice);
+  }
+  std::int64_t stride = 1;
+  for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
+  const auto base = static_cast<std::uint32_t>(buffers_.size());
+  for (std::int64_t part = 0; part < rule.parts; ++part) {
+    for (std::size_t i = 0; i < files; ++i) {
+      const std::int64_t tail = part == rule.parts - 1 ? layout.tail : 0;
+      buffers_.push_back({buffer_name(family, group, std::to_string(i)), first.rank + part * stride, sizes[i] - tail,
+                          sizes[i], first.dtype});
+    }
+  }
+  const auto place_of = [&](const FlatPiece& piece) {
+    count_pieces(1);
+    const auto bucket = static_cast<std::size_t>(piece.bucket);
+    const std::size_t buffer = static_cast<std::size_t>(piece.part) * files + (is_apart ? bucket : 0);
+    return FlatPlace{base + static_cast<std::uint32_t>(buffer), begins[bucket] + piece.first, piece.begin, piece.count};
+  };
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    for (const FlatPiece& piece : layout.tensors[i]) places_[locals[i]].push_back(place_of(piece));
+  }
+  for (const FlatPiece& piece : layout.padding) padding_.push_back(place_of(piece));
+}
+
+/// Buffers of two ranks may be cut at different elements of one tensor. Its replicas are cut wherever one of them is,
+/// so that their boxes are equal.
+void FlatBuffers::cut_replicas() {
+  std::vector<std::uint32_t> order(locals_.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto compare = [&](std::uint32_t a, std::uint32_t b) {
+    const FlatLocal &x = locals_[a], &y = locals_[b];
+    if (x.origin != y.origin) return x.origin < y.origin;
+    return std::ranges::lexicographical_compare(x.shape, y.shape);
+  };
+  std::ranges::sort(order, compare);
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    std::vector<std::int64_t> cuts;
+    for (; end < order.size() && !compare(order[begin], order[end]); ++end) {
+      for (const FlatPlace& place : places_[order[end]]) cuts.push_back(place.begin);
+    }
+    if (end - begin < 2) continue;
+    std::ranges::sort(cuts);
+    const auto repeated = std::ranges::unique(cuts);
+    cuts.erase(repeated.begin(), repeated.end());
+    for (std::size_t i = begin; i < end; ++i) {
+      std::vector<FlatPlace> cut;
+      for (FlatPlace place : places_[order[i]]) {
+        for (auto next = std::ranges::upper_bound(cuts, place.begin);
+             next != cuts.end() && *next < place.begin + place.count; ++next) {
+          const std::int64_t count = *next - place.begin;
+          cut.push_back({place.buffer, place.first, place.begin, count});
+          place = {place.buffer, place.first + count, *next, place.count - count};
+        }
+        cut.push_back(place);
+      }
+      count_pieces(cut.size());
+      places_[order[i]] = std::move(cut);
+    }
+  }
+}
+
+void FlatBuffers::count_pieces(std::size_t more) {
+  pieces_ += more;
+  if (pieces_ <= kMax) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMax));
+}
+
+std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {
+  const std::vector<FlatPlace>& places = places_[local];
+  const auto first =
+      std::ranges::upper_bound(places, begin, {}, [](const FlatPlace& each) { return each.begin + each.count; });
+  const auto last = std::ranges::lower_bound(first, places.end(), end, {}, &FlatPlace::begin);
+  return {first, last};
+}
+
+void FlatBuffers::append_chunks(const Catalog& stored, std::span<const std::uint32_t> buffer_of, std::uint32_t local,
+                                std::int64_t begin, std::int64_t end, Arena& arena, std::vector<Chunk>& out) const {
+  for (const FlatPlace& place : places_in(local, begin, end)) {
+    append_place(stored, stored.tensors[buffer_of[place.buffer]], locals_[local].shape, place, arena, out);
+  }
+}
+
+}  // namespace shard

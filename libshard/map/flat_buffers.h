@@ -1,0 +1,78 @@
+/// \file
+/// FlatBuffers: which run of which flat buffer each local tensor lies in. Pure. Inside libshard/map only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/map/flat_keys.h"
+#include "libshard/map/flat_layout.h"
+#include "libshard/map/model_map.h"
+
+namespace shard {
+
+/// What a rule makes for one rank and stores in flat buffers.
+struct FlatLocal {
+  std::size_t family = 0;
+  std::string key;           ///< The model's stored name.
+  std::int64_t rank = 0;     ///< With coordinate 0 on the flat axis; the tensor is all of these ranks'.
+  std::uint32_t origin = 0;  ///< Says which locals may be replicas: the logical tensor that it begins with.
+  Dims shape;
+  DType dtype{};
+};
+
+/// One rank's slice of a group's buckets.
+struct FlatBuffer {
+  std::string name;
+  std::int64_t rank = 0;
+  std::int64_t size = 0;   ///< Elements that are made.
+  std::int64_t whole = 0;  ///< The most that may be read: with a tail of padding.
+  DType dtype{};
+};
+
+/// Elements [begin, begin + count) of a local tensor, from element `first` of a buffer on.
+struct FlatPlace {
+  std::uint32_t buffer = 0;
+  std::int64_t first = 0, begin = 0, count = 0;
+};
+
+class FlatBuffers {
+ public:
+  /// \throws Error kInvalidArgument  a local tensor that no group or order has, a name of `order` or `buckets` that no
+  ///   tensor has, tensors of different dtypes in one buffer
+  /// \throws Error kUnsupported      more buffers or pieces than kMax
+  FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals);
+
+  static constexpr std::size_t kMax = 1 << 24;
+
+  std::span<const FlatLocal> locals() const { return locals_; }
+  std::span<const FlatBuffer> buffers() const { return buffers_; }
+  /// Rising in both.
+  std::span<const FlatPlace> places_of(std::uint32_t local) const { return places_[local]; }
+  std::span<const FlatPlace> padding() const { return padding_; }  ///< `begin` means nothing.
+
+  /// Appends to `out` what the buffers hold of elements [begin, end) of a local tensor and little more, as chunks of
+  /// it. `buffer_of` has the index in `stored` of each buffer. Dims lie in `arena`.
+  void append_chunks(const Catalog& stored, std::span<const std::uint32_t> buffer_of, std::uint32_t local,
+                     std::int64_t begin, std::int64_t end, Arena& arena, std::vector<Chunk>& out) const;
+
+ private:
+  std::span<const FlatPlace> places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const;
+  void lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group);
+  void count_pieces(std::size_t more);
+  void cut_replicas();
+
+  std::vector<FlatLocal> locals_;
+  std::vector<FlatBuffer> buffers_;
+  std::vector<std::vector<FlatPlace>> places_;  ///< By local tensor.
+  std::vector<FlatPlace> padding_;
+  HashSet<std::string> bucket_ends_;
+  std::size_t pieces_ = 0;
+};
+
+}  // namespace shard

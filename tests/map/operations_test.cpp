@@ -1,0 +1,163 @@
+/// Single operations of rules, both ways, against the obvious way with matrices.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "libshard/core/error.h"
+#include "libshard/map/apply.h"
+#include "libshard/map/model_map.h"
+#include "libshard/map/undo.h"
+#include "tests/map/matrices.h"
+#include "tests/support/expect_error.h"
+
+namespace shard::test {
+namespace {
+
+ModelMap map_of(const std::string& keys) {
+  MapDocument document = parse_map_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "map.json");
+  MapVariables variables(document, {});
+  return ModelMap(std::move(document), std::move(variables));
+}
+
+Flat undone(const std::string& keys, const std::vector<Model>& ranks) {
+  const Stored stored(ranks);
+  return read_all(UndoneMap(stored.catalog(), map_of(keys)).make_catalog(stored.catalog()), stored.elements());
+}
+
+Flat made(const std::string& keys, const Model& model) {
+  const Stored logical({model});
+  const AppliedMap applied(logical.catalog(), everything(logical.catalog()), map_of(keys));
+  return copied(logical.catalog(), logical.elements(), applied);
+}
+
+void expect_both(const std::string& keys, const Model& model, const std::vector<Model>& ranks) {
+  EXPECT_EQ(undone(keys, ranks), flat(model)) << keys;
+  EXPECT_EQ(made(keys, model), flat(ranks)) << keys;
+}
+
+Matrix rows_of(const Matrix& matrix, std::int64_t begin, std::int64_t count) {
+  return {matrix.begin() + begin, matrix.begin() + begin + count};
+}
+
+Matrix joined(std::initializer_list<Matrix> parts) {
+  Matrix all;
+  for (const Matrix& part : parts) append_rows(all, part);
+  return all;
+}
+
+TEST(MapOperations, WidthsCutEachSegmentAsListed) {
+  const Matrix q = counted(7, 3, 1), k = counted(4, 3, 100), v = counted(4, 3, 200);
+  const std::vector<std::int64_t> of_q{0, 4, 5, 7}, of_k{0, 1, 1, 4};
+  std::vector<Model> ranks;
+  for (std::size_t r = 0; r < 3; ++r) {
+    ranks.push_back(
+        {{"qkv", joined({rows_of(q, of_q[r], of_q[r + 1] - of_q[r]), rows_of(k, of_k[r], of_k[r + 1] - of_k[r]),
+                         rows_of(v, std::vector<std::int64_t>{0, 2, 3, 4}[r], r == 0 ? 2 : 1)})}});
+  }
+  expect_both(R"("vars": {"a": 4}, "mesh": {"tp": 3}, "rules": [{"logical": ["q", "k", "v"], "stored": "qkv",
+      "concat": {"per_segment": true, "widths": [["a", 1, "a-2"], [1, 0, 3], null], "sizes": [7, 4, 4]},
+      "shard": [{"axis": "tp", "split": "first_extra"}]}])",
+              {{"q", q}, {"k", k}, {"v", v}}, ranks);
+}
+
+TEST(MapOperations, WidthsSayHowLargeSegmentsAre) {
+  const Matrix a = counted(3, 2, 1), b = counted(5, 2, 50);
+  expect_both(R"("mesh": {"tp": 4}, "rules": [{"logical": ["a", "b"], "stored": "ab", "shard": [{"axis": "tp"}],
+      "concat": {"per_segment": true, "replicas": [2, 2], "widths": [[1, 2], [4, 1]]}}])",
+              {{"a", a}, {"b", b}},
+              {{{"ab", joined({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
+               {{"ab", joined({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
+               {{"ab", joined({rows_of(a, 1, 2), rows_of(b, 4, 1)})}},
+               {{"ab", joined({rows_of(a, 1, 2), rows_of(b, 4, 1)})}}});
+}
+
+TEST(MapOperations, WidthsThatDoNotFitAreRefused) {
+  const Stored logical({{{"a", counted(3, 2, 1)}}});
+  for (const char* widths : {"[[1, 1]]", "[[1, 1, 1]]", "[[4, -1]]"}) {
+    const std::string keys = std::string(R"("mesh": {"tp": 2}, "rules": [{"logical": "a", "stored": "b",
+        "shard": [{"axis": "tp"}], "concat": {"per_segment": true, "widths": )") +
+                             widths + "}}]";
+    EXPECT_EQ(error_of([&] { made(keys, {{"a", counted(3, 2, 1)}}); }).code(), ErrorCode::kInvalidArgument) << widths;
+  }
+}
+
+constexpr const char* kTable =
+    R"("mesh": {"pp": 2}, "rules": [{"logical": "x.{l}", "stored": "m{l_chunk}.{l_local}"}], )";
+
+TEST(MapOperations, ATableSaysWhereEachNumberLies) {
+  Model model;
+  for (int l = 3; l < 9; ++l) model["x." + std::to_string(l)] = counted(2, 2, 10 * l);
+  const auto of = [&](int l) { return model.at("x." + std::to_string(l)); };
+  expect_both(
+      std::string(kTable) + R"("index": {"l": {"begin": 3, "count": 6, "axis": "pp", "chunks": 2,
+                  "table": [[8], [3, 5, 4], [], ["3+3", 7]]}})",
+      model,
+      {{{"m0.0", of(8)}}, {{"m0.0", of(3)}, {"m0.1", of(5)}, {"m0.2", of(4)}, {"m1.0", of(6)}, {"m1.1", of(7)}}});
+}
+
+TEST(MapOperations, TablesThatDoNotHaveEachNumberOnceAreRefused) {
+  for (const char* table : {"[[0, 1]]", "[[0], [1], []]", "[[0], [0]]", "[[0], []]", "[[0], [2]]", "[[0, -1], [1]]"}) {
+    const std::string keys =
+        std::string(kTable) + R"("index": {"l": {"count": 2, "axis": "pp", "table": )" + table + "}}";
+    const Error error = error_of([&] { made(keys, {{"x.0", counted(2, 2, 1)}, {"x.1", counted(2, 2, 9)}}); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << table;
+  }
+}
+
+TEST(MapOperations, ATableOfAStackedIndexListsNeighbours) {
+  const Model model{{"x.0", counted(2, 2, 1)}, {"x.1", counted(2, 2, 11)}, {"x.2", counted(2, 2, 21)}};
+  const auto keys = [](const std::string& table) {
+    return R"("mesh": {"pp": 2}, "rules": [{"logical": "x.{l}", "stored": "x", "stack": [{"index": "l"}]}],
+              "index": {"l": {"count": 3, "axis": "pp", "table": )" +
+           table + "}}";
+  };
+  EXPECT_EQ(made(keys("[[1, 2], [0]]"), model),
+            (Flat{{{"x", 0}, {11, 12, 13, 14, 21, 22, 23, 24}}, {{"x", 1}, {1, 2, 3, 4}}}));
+  for (const char* table : {"[[0, 2], [1]]", "[[1, 0], [2]]"}) {
+    EXPECT_EQ(error_of([&] { made(keys(table), model); }).code(), ErrorCode::kInvalidArgument) << table;
+  }
+}
+
+std::string last_row(std::int64_t tp) {
+  return R"J("vars": {"vocab": 5}, "mesh": {"tp": )J" + std::to_string(tp) +
+         R"J(}, "rules": [{"logical": "e", "stored": "w",
+      "pad": {"dim": 0, "to": "ceil_to(n, 8)", "fill": "last_row", "true": "vocab"}, "shard": [{"axis": "tp"}]}])J";
+}
+
+TEST(MapOperations, PaddingOfTheLastRowRepeatsIt) {
+  const Matrix e = counted(5, 3, 1);
+  Matrix padded = e;
+  for (int i = 0; i < 3; ++i) append_rows(padded, rows_of(e, 4, 1));
+  for (const std::int64_t tp : {1, 2, 4, 8}) {
+    std::vector<Model> ranks;
+    for (std::int64_t t = 0; t < tp; ++t) ranks.push_back({{"w", row_part(padded, t, tp)}});
+    expect_both(last_row(tp), {{"e", e}}, ranks);
+  }
+}
+
+TEST(MapOperations, PaddingOfTheLastRowKnowsGroupsAndPermutations) {
+  const Matrix a = counted(4, 2, 1), b = counted(2, 2, 50);
+  // Groups of two rows of a and one of b; the last of five padded rows is b's second.
+  const Matrix groups = joined(
+      {rows_of(a, 0, 2), rows_of(b, 0, 1), rows_of(a, 2, 2), rows_of(b, 1, 1), rows_of(b, 1, 1), rows_of(b, 1, 1)});
+  expect_both(R"("mesh": {"tp": 2}, "rules": [{"logical": ["a", "b"], "stored": "w", "shard": [{"axis": "tp"}],
+      "concat": {"interleave": 2, "sizes": [4, 2]}, "pad": {"to": 8, "fill": "last_row", "true": 6}}])",
+              {{"a", a}, {"b", b}}, {{{"w", row_part(groups, 0, 2)}}, {{"w", row_part(groups, 1, 2)}}});
+  const Matrix pairs =
+      joined({rows_of(a, 0, 1), rows_of(a, 2, 1), rows_of(a, 1, 1), rows_of(a, 3, 1), rows_of(a, 3, 1)});
+  expect_both(R"J("rules": [{"logical": "a", "stored": "w", "permute": "rope_half_to_pairs(1)",
+      "pad": {"to": 5, "fill": "last_row", "true": 4}}])J",
+              {{"a", a}}, {{{"w", pairs}}});
+}
+
+TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
+  Matrix padded = joined({counted(5, 3, 1), counted(3, 3, 90)});
+  // read_all gives -2 where replicas differ.
+  const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
+  EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
+  EXPECT_EQ(read.front(), 1);
+}
+
+}  // namespace
+}  // namespace shard::test
