@@ -8,6 +8,7 @@
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/state_values.h"
 #include "formats/deepspeed/universal_folder.h"
+#include "formats/torch/tensor_finder.h"
 #include "libshard/core/checked.h"
 
 namespace shard::deepspeed {
@@ -221,7 +222,7 @@ class OptimizerReader {
 
   Arena& arena_;
   torch_save::SavedFiles& files_;
-  TensorFinder tensors_;
+  torch_save::TensorFinder tensors_;
   OptimizerStates& states_;
 };
 
@@ -256,7 +257,7 @@ UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& file
   Value& root = *files.add(path);
   try {
     Arena& arena = *catalog.arena;
-    TensorFinder tensors(arena);
+    torch_save::TensorFinder tensors(arena);
     const Value* const held = is_mapping(root) ? find_value(root, "param") : &root;
     if (held == nullptr) throw malformed(name, "it holds no 'param'");
     read.view = tensors.find(*held);

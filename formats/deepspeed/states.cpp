@@ -4,6 +4,7 @@
 
 #include "formats/deepspeed/state_values.h"
 #include "formats/parts/pickle/attributes.h"
+#include "formats/torch/tensor_finder.h"
 
 namespace shard::deepspeed {
 
@@ -19,7 +20,7 @@ HashMap<std::string_view, Mapped> read_names(const Value& root, std::string_view
   return names;
 }
 
-void read_module(Arena& arena, TensorFinder& tensors, const Value& module, ModelStates& states) {
+void read_module(Arena& arena, torch_save::TensorFinder& tensors, const Value& module, ModelStates& states) {
   const std::span<Value*> items = pickle::mapping(module, "module");
   std::vector<Value*> rest;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -61,7 +62,7 @@ ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, c
   states.ranks = file;
   open_file(catalog, files, file.name, [&](Value& root) {
     Arena& arena = *catalog.arena;
-    TensorFinder tensors(arena);
+    torch_save::TensorFinder tensors(arena);
     states.root = &root;
     read_module(arena, tensors, need_value(root, "module"), states);
     if (const Value* names = find_value(root, "buffer_names")) {
