@@ -103,12 +103,21 @@ bool is_one_set(const Source& source, const Format& format) {
   return !is_format(format, kTorchRanksFormat) || !is_folder(source) || !holds_several_sets(source);
 }
 
+/// With `known`, where its plug-in has not been loaded.
+std::vector<std::string_view> names_of(std::span<const Format* const> all, const KnownFormat* known) {
+  std::vector<std::string_view> names;
+  for (const Format* format : all) names.push_back(format->traits.name);
+  if (known != nullptr && std::ranges::find(names, known->name) == names.end()) names.push_back(known->name);
+  return names;
+}
+
 bool is_checkpoint(const Source& source) {
   try {
     if (foreign_look_alike(source)) return false;
     const std::vector<const Format*> fitting = fitting_formats(source);
-    if (fitting.empty()) return known_format_of(source) != nullptr;
-    return fitting.size() == 1 && is_one_set(source, *fitting.front());
+    const KnownFormat* const known = known_format_of(source);
+    if (fitting.empty()) return known != nullptr;
+    return names_of(fitting, known).size() == 1 && is_one_set(source, *fitting.front());
   } catch (const Error&) {
     return false;  // Whatever is wrong with it, it is not the one to suggest.
   }
@@ -136,14 +145,7 @@ Error not_a_checkpoint(const Source& source) {
       error.because(fmt::format("it holds {}: {}", names.size() == 1 ? "one" : "several", fmt::join(names, ", "))));
 }
 
-std::vector<std::string_view> names_of(std::span<const Format* const> all) {
-  std::vector<std::string_view> names;
-  for (const Format* format : all) names.push_back(format->traits.name);
-  return names;
-}
-
-[[noreturn]] void throw_several(const Source& source, std::span<const Format* const> fitting) {
-  const std::vector<std::string_view> names = names_of(fitting);
+[[noreturn]] void throw_several(const Source& source, std::span<const std::string_view> names) {
   Error error(ErrorCode::kCorruption, fmt::format("cannot tell the format of '{}': it fits {} formats: {}",
                                                   shown(source), names.size(), fmt::join(names, ", ")));
   error.in_file(source.paths.front())
@@ -158,10 +160,11 @@ Recognised recognise(const Source& source) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   const std::vector<const Format*> fitting = fitting_formats(source);
-  if (fitting.empty()) {
-    if (const KnownFormat* known = known_format_of(source); known != nullptr) return {&format_named(known->name)};
-  }
-  if (fitting.size() > 1) throw_several(source, fitting);
+  const bool is_mixed = is_folder(source);  // Then the files of a format that is not loaded may lie there too.
+  const KnownFormat* const known = fitting.empty() || is_mixed ? known_format_of(source) : nullptr;
+  const std::vector<std::string_view> names = names_of(fitting, known);
+  if (names.size() > 1) throw_several(source, names);
+  if (fitting.empty() && known != nullptr) return {&format_named(known->name)};
   // A folder of torch.save files may be that of a framework.
   const bool is_sure =
       fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));

@@ -74,6 +74,13 @@ int Export::run() {
          "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
          "--hf-ref DIR");
   }
+  const std::string& dtype = options_.exporting.dtype;
+  const bool is_named = dtype != kKeep && dtype != kAuto;
+  if (is_named && !config_.dtype.empty() && config_.dtype != dtype && is_rank_zero(session_)) {
+    warn(session_,
+         fmt::format("config.json is copied as it is and says {}: loaders that follow it convert the {} weights",
+                     config_.dtype, dtype));
+  }
   CopyVerb verb;
   verb.open = [this](const Session& session, const Options& options, Log& log) { return open(session, options, log); };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };

@@ -125,6 +125,9 @@ void check_paths(const Options& options) {
     throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
         .hint(fmt::format("run 'shardctl help {}' for examples", name));
   }
+  if (contains(options.source.paths, "")) {
+    throw usage("a source is an empty string, which names nothing").hint("look for a variable that is not set");
+  }
   if (options.verb->uses.target && options.target.path.empty()) {
     throw usage(name + " needs a destination").hint(repeat_command(options.arguments, "-o DST"));
   }

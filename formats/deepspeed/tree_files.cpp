@@ -220,7 +220,7 @@ std::uint32_t TreeFiles::add_whole(std::uint32_t file, std::uint32_t source, boo
 }
 
 std::unique_ptr<Writer> TreeFiles::finish(std::vector<TreeFile> files, std::vector<TextFile> texts) {
-  torch_save::check_objects(target);
+  torch_save::check_contents(target);
   CopiedTensors copied(source_, target);
   for (const TreeFile& file : files) {
     Arena arena;

@@ -102,11 +102,11 @@ class Conversation {
     const std::int64_t offset = first * kReadBlock;
     const std::int64_t count = std::min(request.blocks * kReadBlock, file_.size() - offset);
     for (std::int64_t block = first; block < first + request.blocks; ++block) {
-      if (served_.insert(block)) {
-        arena_.earn(file_.allocated_bytes(block * kReadBlock, std::min(kReadBlock, file_.size() - block * kReadBlock)));
-      }
+      if (!served_.insert(block)) continue;  // Again, and not held: the child's limit of CPU time bounds how often.
+      const std::int64_t bytes = std::min(kReadBlock, file_.size() - block * kReadBlock);
+      arena_.earn(file_.allocated_bytes(block * kReadBlock, bytes));
+      arena_.charge(Charge::kBytes, bytes);
     }
-    arena_.charge(Charge::kBytes, count);
     block_.resize(static_cast<std::size_t>(count));
     file_.read_at(offset, block_);
     if (!process_.send(block_)) throw_ended();

@@ -65,8 +65,8 @@ class PlacedZip {
 /// The frames of a target whose file i is zips[i]. Ownership: both must outlive it.
 std::unique_ptr<StorageFrames> frames_of(const Catalog& target, const std::vector<PlacedZip>& zips);
 
-/// Refuses what a torch.save file cannot hold: objects in which tensors are hidden (see HiddenTensors).
-/// \throws Error kUnsupported
-void check_objects(const Catalog& target);
+/// Refuses what a torch.save file cannot hold: tensors of a dtype that torch lacks, objects in which tensors are hidden
+/// (see HiddenTensors). \throws Error kUnsupported
+void check_contents(const Catalog& target);
 
 }  // namespace shard::torch_save

@@ -40,8 +40,7 @@ class TensorWriter {
  private:
   void check_dtype() const {
     const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
-    const bool is_packed = dtype_block(view_.dtype).elements > 1;
-    if (!is_quantized && !is_packed) return;
+    if (!is_quantized) return;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
   }

@@ -76,7 +76,7 @@ class TorchWriter final : public Writer {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {} files as one", count))
           .suggest(Remedy::kNameFolder);
     }
-    check_objects(target);
+    check_contents(target);
     keys_.assign(target.storages.size(), kNoIndex);
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
     if (count == 1) {

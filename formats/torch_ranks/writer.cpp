@@ -70,7 +70,7 @@ class RanksWriter final : public Writer {
   explicit RanksWriter(RankFiles kind) : kind_(kind) {}
 
   void place(Catalog& target) override {
-    torch_save::check_objects(target);
+    torch_save::check_contents(target);
     const std::vector<bool> is_cut = find_cut_tensors(target);
     for (std::size_t i = 0; i < target.tensors.size(); ++i) {
       if (is_cut[i]) check_tensor(target, target.tensors[i]);

@@ -32,3 +32,7 @@ expect 2 inspect same/0.pt same/1.pt
 expect 4 inspect other
 expect 4 inspect other/0.pt other/1.pt
 [ ! -e x ] || fail "a failure left x"
+expect 2 inspect ""
+holds err "a source is an empty string"
+expect 2 gather m.safetensors "" -o x
+[ ! -e x ] || fail "a failure left x"

@@ -120,6 +120,13 @@ class Export(unittest.TestCase):
         write(self.dir / "q.safetensors", {"w": [1, 2]}, "F8_E4M3")
         self.export("q.safetensors", "-o", "no", "--dtype", "bfloat16", code=8)
 
+    def test_a_config_of_another_dtype_is_warned_of(self):
+        write(self.dir / "a.safetensors", {"w": [1.0]})
+        self.hub('{"dtype": "bfloat16"}')
+        for word, warns in (("keep", False), ("auto", False), ("bfloat16", False), ("float16", True)):
+            done = self.run_it("export", "a.safetensors", "-o", word, "--hf-ref", "hub", "--dtype", word)
+            self.assertEqual("says bfloat16: loaders that follow it convert the float16 weights" in done.stderr, warns, done.stderr)
+
     def test_what_it_cannot_export_it_refuses_with_a_code(self):
         write(self.dir / "lora.safetensors", {"base_model.model.a.lora_A.weight": [1], "base_model.model.a.weight": [1]})
         self.assertIn("merge", self.export("lora.safetensors", "-o", "no", code=8)["hint"])

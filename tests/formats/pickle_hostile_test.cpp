@@ -33,6 +33,7 @@ struct Hostile {
 const Hostile kHostile[] = {
     {"empty", "", ErrorCode::kCorruption, "empty"},
     {"no proto", "(lp0\n.", ErrorCode::kUnsupported, "PROTO"},
+    {"a zip in its place", "PK\x03\x04", ErrorCode::kCorruption, "PROTO"},
     {"garbage", "\x00\x01\x02"s, ErrorCode::kCorruption, "PROTO"},
     {"protocol 6", "\x80\x06N.", ErrorCode::kUnsupported, "protocol 6"},
     {"protocol 1", "\x80\x01N.", ErrorCode::kUnsupported, "protocol 1"},

@@ -68,6 +68,19 @@ TEST(Hdf5ParserMade, TimeIsLinearInTheNumberOfDatasets) {
   EXPECT_LT(large, 8 * small * 3 + 0.5) << small;
 }
 
+TEST(Hdf5ParserMade, DatasetsThatLieInAnotherOrderThanTheirNamesAreRead) {
+  constexpr int kCount = 60'000;  // 16 MiB of headers.
+  const std::string content = made([](hid_t file) {
+    for (int i = 0; i < kCount; ++i) {
+      const int number = static_cast<int>(i * std::int64_t{7919} % kCount);  // Each once: 7919 is a prime.
+      H5Dclose(make_dataset(file, fmt::format("{:06}", number), H5T_IEEE_F32LE, {4}));
+    }
+  });
+  int datasets = 0;
+  parse_bytes(content, [&](const Entry& entry) { datasets += entry.kind != EntryKind::kGroup; });
+  EXPECT_EQ(datasets, kCount);
+}
+
 TEST(Hdf5ParserMade, ChunksThatWereWrittenAreListedHoweverLargeTheGrid) {
   const std::string content = made([](hid_t file) {
     const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);

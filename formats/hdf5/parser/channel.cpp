@@ -13,6 +13,7 @@ namespace {
 constexpr int kSocket = 0;
 constexpr auto kBlock = static_cast<std::uint64_t>(kReadBlock);
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
+constexpr std::uint64_t kMostSlots = 4096;  ///< 64 MiB, of which only what is used takes memory.
 
 void write_all(const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
@@ -35,7 +36,10 @@ void read_all(std::span<std::byte> out) {
 
 }  // namespace
 
-Channel::Channel(std::int64_t file_bytes) : file_bytes_(file_bytes), memory_(kSlots * kBlock), held_(kSlots, kNone) {}
+Channel::Channel(std::int64_t file_bytes)
+    : file_bytes_(file_bytes),
+      held_(std::min(kMostSlots, static_cast<std::uint64_t>(file_bytes) / kBlock + 1), kNone),
+      memory_(std::make_unique_for_overwrite<std::byte[]>(held_.size() * kBlock)) {}
 
 void Channel::send(FrameKind kind, std::string_view payload) {
   const FrameHead head{kind, static_cast<std::uint32_t>(payload.size())};
@@ -50,9 +54,9 @@ void Channel::ask(std::uint64_t first_block, std::uint32_t blocks, std::span<std
 }
 
 std::span<const std::byte> Channel::block(std::uint64_t number) {
-  const std::size_t slot = number % kSlots;
+  const std::size_t slot = number % held_.size();
   const std::uint64_t bytes = std::min(kBlock, static_cast<std::uint64_t>(file_bytes_) - number * kBlock);
-  const std::span<std::byte> memory = std::span(memory_).subspan(slot * kBlock, bytes);
+  const std::span<std::byte> memory(memory_.get() + slot * kBlock, bytes);
   if (held_[slot] != number) {
     held_[slot] = kNone;
     ask(number, 1, memory);

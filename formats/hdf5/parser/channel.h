@@ -2,7 +2,9 @@
 /// The parser's side of its socket (see ../reply.h). Inside formats/hdf5/parser only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,11 +27,11 @@ class Channel {
   std::span<const std::byte> block(std::uint64_t number);
   void ask(std::uint64_t first_block, std::uint32_t blocks, std::span<std::byte> out);
 
-  /// A direct-mapped cache: block n may lie in slot n % kSlots.
-  static constexpr std::size_t kSlots = 512;
   std::int64_t file_bytes_;
-  std::vector<std::byte> memory_;
+  /// A direct-mapped cache: block n may lie in slot n % held_.size(). Datasets are read in the order of their names,
+  /// and lie in any: of most files it holds all.
   std::vector<std::uint64_t> held_;
+  std::unique_ptr<std::byte[]> memory_;
 };
 
 }  // namespace shard::hdf5

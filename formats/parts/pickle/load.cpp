@@ -57,9 +57,9 @@ Value* Machine::run() {
   if (data_.empty()) fail("the pickle is empty");
   const auto first = static_cast<std::uint8_t>(data_[0]);
   if (first != kOpProto) {
-    const bool is_opcode = !op_name(first).empty();
+    const bool may_be_old = !op_name(first).empty() && static_cast<std::uint8_t>(data_.back()) == kOpStop;
     fail("does not begin with PROTO: a pickle of protocol 0 or 1, or none",
-         is_opcode ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
+         may_be_old ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
   }
   at_ = 1;
   protocol_ = unsigned_field(1);
