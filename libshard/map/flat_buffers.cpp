@@ -110,6 +110,7 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
     lay_group(map, group, sorted[begin].place.group);
   }
   cut_replicas();
+  join_padding();
 }
 
 void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group) {
@@ -202,6 +203,22 @@ void FlatBuffers::cut_replicas() {
       places_[order[i]] = std::move(cut);
     }
   }
+}
+
+/// What pads one tensor may begin where the padding of the one before ends.
+void FlatBuffers::join_padding() {
+  std::ranges::sort(padding_, {}, [](const FlatPlace& each) { return std::tie(each.buffer, each.first); });
+  std::vector<FlatPlace> joined;
+  for (const FlatPlace& place : padding_) {
+    const bool follows = !joined.empty() && joined.back().buffer == place.buffer &&
+                         joined.back().first + joined.back().count == place.first;
+    if (follows) {
+      joined.back().count += place.count;
+    } else {
+      joined.push_back(place);
+    }
+  }
+  padding_ = std::move(joined);
 }
 
 void FlatBuffers::count_pieces(std::size_t more) {

@@ -54,7 +54,7 @@ class FlatBuffers {
   std::span<const FlatBuffer> buffers() const { return buffers_; }
   /// Rising in both.
   std::span<const FlatPlace> places_of(std::uint32_t local) const { return places_[local]; }
-  std::span<const FlatPlace> padding() const { return padding_; }  ///< `begin` means nothing.
+  std::span<const FlatPlace> padding() const { return padding_; }  ///< Rising, never touching; `begin` means nothing.
 
   /// Appends to `out` what the buffers hold of elements [begin, end) of a local tensor and little more, as chunks of
   /// it. `buffer_of` has the index in `stored` of each buffer. Dims lie in `arena`.
@@ -66,6 +66,7 @@ class FlatBuffers {
   void lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group);
   void count_pieces(std::size_t more);
   void cut_replicas();
+  void join_padding();
 
   std::vector<FlatLocal> locals_;
   std::vector<FlatBuffer> buffers_;
