@@ -12,6 +12,7 @@
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/block_check.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/wrong.h"
@@ -72,6 +73,7 @@ class Applying {
     made_.warnings_ = use_.check();
     for (const LogicalGroup& group : groups_) store(group);
     store_buffers();
+    check_blocks();
     select_all();
   }
 
@@ -277,6 +279,17 @@ class Applying {
       add_padding(arena_.copy(buffer.name), link, buffer.dtype, map_.document().flatten->checks_padding);
     }
     made_.flat_ = std::move(flat);
+  }
+
+  void check_blocks() const {
+    std::vector<BlockedTensor> tensors;
+    for (const AppliedMap::Entry& entry : made_.entries_) {
+      if (!entry.is_padding && !entry.is_dropped) tensors.push_back({entry.name, entry.shape, entry.links});
+    }
+    shard::check_blocks(map_, tensors, [this](const MapLink& link) -> std::int64_t {
+      if (link.is_flat) return made_.flat_->locals()[link.stored].rank;
+      return made_.stored_.tensors[link.stored].rank;
+    });
   }
 
   /// Tensors by name, as make_target takes them.

@@ -83,6 +83,12 @@ struct MapPermute {
   Expression heads{1};
 };
 
+/// A tensor of one element for each block of another one: the scales of values that are quantised in blocks.
+struct MapBlock {
+  std::vector<NameTemplate> of;  ///< Logical names, one a segment.
+  std::vector<Expression> shape;
+};
+
 struct MapStack {
   std::string index;
   int dim = 0;  ///< Of the stored tensor, without those of indices that are stacked by themselves.
@@ -111,6 +117,7 @@ struct MapRule {
   std::vector<MapOn> on{};
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One a segment.
+  std::optional<MapBlock> block{};
   ReduceRule reduce = ReduceRule::kEqual;
   bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
   bool optional = false;             ///< May match nothing.

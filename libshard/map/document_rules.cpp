@@ -171,6 +171,17 @@ std::vector<MapStack> read_stack(const JsonPlace& place) {
   return all;
 }
 
+MapBlock read_block(const JsonPlace& place, const MapRule& rule) {
+  place.check_keys({"of", "shape"});
+  MapBlock block;
+  const JsonPlace of = place.at("of");
+  for (const JsonPlace& item : of.items_or_self()) block.of.push_back(read_template(item));
+  if (block.of.size() != rule.logical.size()) throw of.not_a(fmt::format("a list of {} names", rule.logical.size()));
+  block.shape = place.at("shape").expressions();
+  if (!rule.match.empty()) throw JsonPlace::wrong(rule.where + ": block is for rules with stored");
+  return block;
+}
+
 /// Both sides must say the same numbers and words: every placeholder of one stands in the other, but for what is
 /// stacked, for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`, and for variables.
 void check_placeholders(const MapRule& rule, const MapDocument& document) {
@@ -196,6 +207,8 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
     check(segment.placeholders(), stored);
     check(stored, segment.placeholders());
     if (rule.beside) check(rule.beside->placeholders(), segment.placeholders());
+    const auto number = static_cast<std::size_t>(&segment - rule.logical.data());
+    if (rule.block) check(rule.block->of[number].placeholders(), segment.placeholders());
   }
   for (const MapStack& stack : rule.stack) {
     if (!has(rule.stored.placeholders(), stack.index)) continue;
@@ -260,10 +273,8 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
-  for (const char* key : {"block", "dtype"}) {
-    if (const auto found = place.find(key))
-      throw JsonPlace(found->json(), fmt::format("{}: {}", rule.where, key)).absent();
-  }
+  if (const auto found = place.find("dtype"))
+    throw JsonPlace(found->json(), fmt::format("{}: dtype", rule.where)).absent();
   read_names(place, rule);
   const std::size_t segments = rule.logical.size();
   if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
@@ -273,6 +284,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
   if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
   if (const auto stack = place.find("stack")) rule.stack = read_stack(*stack);
+  if (const auto block = place.find("block")) rule.block = read_block(*block, rule);
   if (const auto permute = place.find("permute")) {
     for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
     if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");

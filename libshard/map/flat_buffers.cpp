@@ -132,39 +132,46 @@ void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> 
     if (!flatten.bucket_ends.empty()) ends.push_back(bucket_ends_.contains(local.key));
   }
   const FlatLayout layout = lay_flat(numels, ends, rule);
-  const FlatFamily& family = flatten.families[first.family];
-  const bool is_apart = has_buckets(family);
-  const std::size_t files = is_apart ? layout.slices.size() : 1;
-  if (files * static_cast<std::size_t>(rule.parts) > kMax - buffers_.size()) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMax));
-  }
-  // Where each bucket's slice begins in a part's buffer, and how long the buffers are.
-  std::vector<std::int64_t> begins, sizes;
-  for (const std::int64_t slice : layout.slices) {
-    if (is_apart || sizes.empty()) sizes.push_back(0);
-    begins.push_back(sizes.back());
-    sizes.back() = checked_add(sizes.back(), slice);
-  }
-  std::int64_t stride = 1;
-  for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
-  const auto base = static_cast<std::uint32_t>(buffers_.size());
-  for (std::int64_t part = 0; part < rule.parts; ++part) {
-    for (std::size_t i = 0; i < files; ++i) {
-      const std::int64_t tail = part == rule.parts - 1 ? layout.tail : 0;
-      buffers_.push_back({buffer_name(family, group, std::to_string(i)), first.rank + part * stride, sizes[i] - tail,
-                          sizes[i], first.dtype});
-    }
-  }
+  const BucketPlaces buckets = add_buffers(map, first, group, layout);
   const auto place_of = [&](const FlatPiece& piece) {
-    count_pieces(1);
     const auto bucket = static_cast<std::size_t>(piece.bucket);
-    const std::size_t buffer = static_cast<std::size_t>(piece.part) * files + (is_apart ? bucket : 0);
-    return FlatPlace{base + static_cast<std::uint32_t>(buffer), begins[bucket] + piece.first, piece.begin, piece.count};
+    const auto buffer = static_cast<std::uint32_t>(piece.part * buckets.stride) + buckets.buffers[bucket];
+    return FlatPlace{buffer, buckets.begins[bucket] + piece.first, piece.begin, piece.count};
   };
   for (std::size_t i = 0; i < locals.size(); ++i) {
+    count_pieces(layout.tensors[i].size());
     for (const FlatPiece& piece : layout.tensors[i]) places_[locals[i]].push_back(place_of(piece));
   }
-  for (const FlatPiece& piece : layout.padding) padding_.push_back(place_of(piece));
+  for (const FlatPiece& piece : layout.padding) add_padding(place_of(piece));
+}
+
+/// Each part has one buffer of all buckets, or one a bucket.
+FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const FlatLocal& first,
+                                                   const std::string& group, const FlatLayout& layout) {
+  const MapFlatten& flatten = *map.document().flatten;
+  const FlatFamily& family = flatten.families[first.family];
+  const bool is_apart = has_buckets(family);
+  const std::int64_t parts = map.mesh()[flatten.axis];
+  BucketPlaces buckets{is_apart ? std::ssize(layout.slices) : 1, {}, {}};
+  if (buckets.stride * parts > static_cast<std::int64_t>(kMaxFlatPieces - buffers_.size())) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMaxFlatPieces));
+  }
+  std::vector<std::int64_t> sizes;  // Of one part's buffers.
+  for (const std::int64_t slice : layout.slices) {
+    if (is_apart || sizes.empty()) sizes.push_back(0);
+    buckets.buffers.push_back(static_cast<std::uint32_t>(buffers_.size() + sizes.size() - 1));
+    buckets.begins.push_back(sizes.back());
+    sizes.back() = checked_add(sizes.back(), slice);
+  }
+  std::int64_t rank = first.rank, stride = 1;  // Ranks from one coordinate of the axis to the next.
+  for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
+  for (std::int64_t part = 0; part < parts; ++part, rank += stride) {
+    const std::int64_t tail = part == parts - 1 ? layout.tail : 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      buffers_.push_back({buffer_name(family, group, std::to_string(i)), rank, sizes[i] - tail, sizes[i], first.dtype});
+    }
+  }
+  return buckets;
 }
 
 /// Buffers of two ranks may be cut at different elements of one tensor. Its replicas are cut wherever one of them is,
@@ -204,10 +211,22 @@ void FlatBuffers::cut_replicas() {
   }
 }
 
+/// What pads one tensor may begin where the padding of the one before ends. \pre places of a buffer are added in order
+void FlatBuffers::add_padding(const FlatPlace& place) {
+  last_padding_.resize(buffers_.size(), kNoIndex);
+  std::uint32_t& last = last_padding_[place.buffer];
+  if (last != kNoIndex && padding_[last].first + padding_[last].count == place.first) {
+    padding_[last].count += place.count;
+    return;
+  }
+  count_pieces(1);
+  last = static_cast<std::uint32_t>(padding_.size());
+  padding_.push_back(place);
+}
+
 void FlatBuffers::count_pieces(std::size_t more) {
   pieces_ += more;
-  if (pieces_ <= kMax) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMax));
+  if (pieces_ > kMaxFlatPieces) throw too_many_pieces();
 }
 
 std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {

@@ -45,16 +45,15 @@ class FlatBuffers {
  public:
   /// \throws Error kInvalidArgument  a local tensor that no group or order has, a name of `order` or `buckets` that no
   ///   tensor has, tensors of different dtypes in one buffer
-  /// \throws Error kUnsupported      more buffers or pieces than kMax
+  /// \throws Error kUnsupported      more buffers or pieces than kMaxFlatPieces
   FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals);
-
-  static constexpr std::size_t kMax = 1 << 24;
 
   std::span<const FlatLocal> locals() const { return locals_; }
   std::span<const FlatBuffer> buffers() const { return buffers_; }
   /// Rising in both.
   std::span<const FlatPlace> places_of(std::uint32_t local) const { return places_[local]; }
-  std::span<const FlatPlace> padding() const { return padding_; }  ///< `begin` means nothing.
+  /// Of one buffer rising, never touching; `begin` means nothing.
+  std::span<const FlatPlace> padding() const { return padding_; }
 
   /// Appends to `out` what the buffers hold of elements [begin, end) of a local tensor and little more, as chunks of
   /// it. `buffer_of` has the index in `stored` of each buffer. Dims lie in `arena`.
@@ -62,15 +61,25 @@ class FlatBuffers {
                      std::int64_t begin, std::int64_t end, Arena& arena, std::vector<Chunk>& out) const;
 
  private:
+  /// Where the buckets of a group lie in the buffers of its parts.
+  struct BucketPlaces {
+    std::int64_t stride;                 ///< Buffers from one part to the next.
+    std::vector<std::uint32_t> buffers;  ///< By bucket: of part 0.
+    std::vector<std::int64_t> begins;    ///< By bucket: where its slice begins in the buffer.
+  };
   std::span<const FlatPlace> places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const;
   void lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group);
   void count_pieces(std::size_t more);
   void cut_replicas();
+  BucketPlaces add_buffers(const ModelMap& map, const FlatLocal& first, const std::string& group,
+                           const FlatLayout& layout);
+  void add_padding(const FlatPlace& place);
 
   std::vector<FlatLocal> locals_;
   std::vector<FlatBuffer> buffers_;
   std::vector<std::vector<FlatPlace>> places_;  ///< By local tensor.
   std::vector<FlatPlace> padding_;
+  std::vector<std::uint32_t> last_padding_;  ///< By buffer: the last of its padding_.
   HashSet<std::string> bucket_ends_;
   std::size_t pieces_ = 0;
 };

@@ -1,10 +1,13 @@
 #include "libshard/map/flat_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "libshard/catalog/flat_run.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/error.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
@@ -71,6 +74,7 @@ class FlatMaker {
     for (const Run& run : runs_) {
       for_each_slice_of_run(run.begin, run.count, slice,
                             [&](std::int64_t part, std::int64_t first, std::int64_t before, std::int64_t count) {
+                              if (++pieces_ > kMaxFlatPieces) throw too_many_pieces();
                               if (run.tensor != kNoTensor) {
                                 layout_.tensors[run.tensor].push_back({part, bucket, first, before, count});
                               } else if (layout_.tail == 0 || part < rule_.parts - 1) {
@@ -90,9 +94,14 @@ class FlatMaker {
   FlatLayout layout_;
   std::vector<Run> runs_;  ///< Of the bucket, with what pads it.
   std::int64_t used_ = 0;  ///< Elements of the bucket.
+  std::size_t pieces_ = 0;
 };
 
 }  // namespace
+
+Error too_many_pieces() {
+  return Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMaxFlatPieces));
+}
 
 FlatLayout lay_flat(std::span<const std::int64_t> numels, const std::vector<bool>& ends, const FlatRule& rule) {
   return FlatMaker(numels, ends, rule).run();

@@ -15,14 +15,20 @@
 /// core/distributed/param_and_grad_buffer.py of Megatron-Core 0.16.1.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "libshard/core/error.h"
 #include "libshard/map/document.h"
 
 namespace shard {
+
+/// Of tensors and padding in slices, in one map.
+inline constexpr std::size_t kMaxFlatPieces = 1 << 24;
+Error too_many_pieces();
 
 struct FlatRule {
   FlatKind kind = FlatKind::kFsdp1;
@@ -49,8 +55,11 @@ struct FlatLayout {
 };
 
 /// `numels` are the tensors' elements in their order; `ends` (of kMcoreBucket, else empty) says of each whether a
-/// bucket ends with it. \throws Error kInvalidArgument  an alignment or size of buckets that is not positive \throws
-/// Error kCorruption       a size past 63 bits Cost: tensors, and the slices that each of them meets.
+/// bucket ends with it.
+/// \throws Error kInvalidArgument  an alignment or size of buckets that is not positive
+/// \throws Error kCorruption       a size past 63 bits
+/// \throws Error kUnsupported      more than kMaxFlatPieces
+/// Cost: tensors, and the slices that each of them meets.
 FlatLayout lay_flat(std::span<const std::int64_t> numels, const std::vector<bool>& ends, const FlatRule& rule);
 
 }  // namespace shard

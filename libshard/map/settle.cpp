@@ -32,6 +32,8 @@ void for_each_name(MapRule& rule, Change&& change) {
   change(rule.stored);
   for (NameTemplate& other : rule.others) change(other);
   if (rule.beside) change(*rule.beside);
+  if (!rule.block) return;
+  for (NameTemplate& of : rule.block->of) change(of);
 }
 
 void fill_in(NameTemplate& names, const MapDocument& document, const MapVariables& variables) {
@@ -72,6 +74,7 @@ MapRule of_state(MapRule rule, const MapState& state) {
   if (rule.beside) rule.beside = state.logical.with(kKey, *rule.beside);
   rule.where += fmt::format(" of state '{}'", state.name);
   rule.optional = true;
+  rule.block.reset();
   return rule;
 }
 

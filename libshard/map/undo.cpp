@@ -9,6 +9,7 @@
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/block_check.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/stored_shapes.h"
@@ -297,6 +298,15 @@ class Undoing {
       std::ranges::move(entry.links, std::back_inserter(first.links));
     }
     entries.resize(kept);
+    check_blocks();
+  }
+
+  void check_blocks() const {
+    std::vector<BlockedTensor> tensors;
+    for (const UndoneMap::Entry& entry : made_.entries_) tensors.push_back({entry.name, entry.shape, entry.links});
+    shard::check_blocks(map_, tensors, [this](const MapLink& link) -> std::int64_t {
+      return link.is_flat ? made_.flat_->locals()[link.stored].rank : stored_.tensors[link.stored].rank;
+    });
   }
 
   const Catalog& stored_;

@@ -46,9 +46,9 @@ class FlatUndo {
   bool take(std::uint32_t index);
 
   /// Makes all buffers on paper. States' shapes are those of `known` where the document states none.
-  /// \throws Error kInvalidArgument  shapes that are not known, a buffer that the map does not make, or of another
-  /// shape \throws Error kNotFound         a rank lacks a buffer \throws Error kCorruption       buffers of one tensor
-  /// have different dtypes
+  /// \throws Error kInvalidArgument  shapes that are not known, a buffer of another shape or that the map does not make
+  /// \throws Error kNotFound         a rank lacks a buffer
+  /// \throws Error kCorruption       buffers of one tensor have different dtypes
   void run(std::span<const Known> known);
 
   const std::vector<Made>& made() const { return made_; }

@@ -246,6 +246,42 @@ def check_ranks():
     assert "evenly" in run("split", "qkv.safetensors", "-o", "x", "--to", "vllm", "--to-map", "vllm.json", "--ranks", "3", expect=2)
 
 
+def check_flat_buffers():
+    """Buffers of two groups on three ranks, each tensor at a multiple of 4; what cannot be is refused before anything is written."""
+    tensors = {"embed": ([5, 3], numbers(15)), "l.0.up": ([2, 3], numbers(6)), "l.1.up": ([2, 3], numbers(6)), "l.1.norm": ([3], numbers(3)),
+               "l.0.norm": ([3], numbers(3))}
+    write(WORK / "flat.safetensors", tensors)
+    flatten = {"axis": "dp", "kind": "fsdp1", "align": 4, "stored": "flat.{group}", "groups": ["(l)\\..*", "(embed)"],
+               "order": ["embed", ["l.{l}.norm", "l.{l}.up"]]}
+    document("flat.json", mesh={"dp": "ranks"}, rules=[{"match": ".*"}], flatten=flatten)
+    run("split", "flat.safetensors", "-o", "buffers", "--to", "vllm", "--to-map", "flat.json", "--ranks", "3")
+    layers = []
+    for name in ("l.0.norm", "l.0.up", "l.1.norm", "l.1.up"):
+        layers += [0] * (-len(layers) % 4) + tensors[name][1]
+    layers += [0] * (-len(layers) % 3)
+    embed = tensors["embed"][1]
+    for rank in range(3):
+        size = len(layers) // 3
+        assert read(WORK / "buffers" / f"model-rank-{rank}-part-0.safetensors") == {
+            "flat.embed": ([5], embed[rank * 5:rank * 5 + 5]), "flat.l": ([size], layers[rank * size:rank * size + size])}, rank
+    document("one.json", mesh={"dp": 1}, rules=[{"match": ".*"}], index={"l": {"count": 2}},
+             flatten=flatten | {"shapes": {"embed": [5, 3], "l.{l}.up": [2, 3], "l.{l}.norm": [3]}})
+    run("gather", "flat.safetensors", "-o", "one.safetensors", "--to-map", "one.json")
+    run("gather", "one.safetensors", "-o", "again.safetensors", "--map", "one.json")
+    assert read(WORK / "again.safetensors") == tensors
+    assert "equal" in run("diff", "one.safetensors", "flat.safetensors", "--map", "one.json")
+    assert "as the map's flatten" not in run("map", "check", "one.json", "one.safetensors")
+    wrong = read(WORK / "one.safetensors")
+    wrong["flat.l"][1][3] = 7
+    write(WORK / "wrong-flat.safetensors", wrong)
+    assert "padding of 'flat.l' is not zero" in run("gather", "wrong-flat.safetensors", "-o", "x.safetensors", "--map", "one.json", expect=4)
+    assert not (WORK / "x.safetensors").exists()
+    document("orders.json", mesh={"dp": 1}, rules=[{"match": ".*"}], flatten=flatten | {"order": "param_shapes"})
+    assert "param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=8)
+    document("mean.json", rules=[{"match": ".*", "reduce": "mean"}])
+    assert "computes no values" in run("digest", "one.safetensors", "--map", "mean.json", expect=8)
+
+
 def check_files_of_ranks():
     """Files that hold plain slices, a tensor that is equal on all ranks among them."""
     halves = [8, 3], numbers(24)
@@ -265,6 +301,6 @@ def check_files_of_ranks():
     run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
 
 
-for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_last_row, check_names,
-              check_ranks, check_like, check_padding_of_ranks, check_config_beside):
+for check in (check_files_of_ranks, check_flat_buffers, check_experts, check_rotary, check_padding_and_replicas, check_last_row,
+              check_names, check_ranks, check_like, check_padding_of_ranks, check_config_beside):
     check()

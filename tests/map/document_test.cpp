@@ -55,7 +55,7 @@ TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
 }
 
 TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
-  for (const char* keys : {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")", R"("reduce": "sum")"}) {
+  for (const char* keys : {R"("dtype": "F32")", R"("reduce": "mean")", R"("reduce": "sum")"}) {
     const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
     EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
@@ -80,6 +80,10 @@ TEST(MapDocument, RefusesContradictions) {
                            R"("logical": "a", "stored": "b", "concat": {"widths": [[1]]})",
                            R"("logical": "a", "stored": "b", "concat": {"per_segment": true, "widths": [[1]]})",
                            R"("logical": "a", "stored": "b", "concat": {"per_segment": true, "widths": [[]]})",
+                           R"("logical": "a", "stored": "b", "block": {"of": "w"})",
+                           R"("logical": "a", "stored": "b", "block": {"of": ["v", "w"], "shape": [2]})",
+                           R"("logical": "a", "stored": "b", "block": {"of": "w.{l}", "shape": [2]})",
+                           R"("match": "a", "block": {"of": "w", "shape": [2]})",
                            R"("logical": "a", "stored": [])",
                            R"("logical": "a.{l}", "stored": ["b.{l}", "c"])",
                            R"("logical": "a", "stored": "b", "drop": true)",

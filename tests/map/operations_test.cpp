@@ -1,4 +1,5 @@
 /// Single operations of rules, both ways, against the obvious way with matrices.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -157,6 +158,66 @@ TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
   const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
   EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
   EXPECT_EQ(read.front(), 1);
+}
+
+/// A gate and an up projection in blocks of [2, 2], fused and cut; their scales have one element a block.
+std::string blocked(const std::string& of_weight, const std::string& of_scale,
+                    const std::string& shape = "[\"b\", 2]") {
+  return R"("vars": {"b": 2}, "mesh": {"tp": 2}, "rules": [
+      {"logical": ["x.{l}.gate", "x.{l}.up"], "stored": "y.{l}.w", )" +
+         of_weight + R"(}, {"logical": ["x.{l}.gate_scale", "x.{l}.up_scale"], "stored": "y.{l}.s",
+       "block": {"of": ["x.{l}.gate", "x.{l}.up"], "shape": )" +
+         shape + "}, " + of_scale + "}]";
+}
+
+constexpr const char* kCutEvenly = R"("concat": {"per_segment": true, "sizes": "equal"}, "shard": [{"axis": "tp"}])";
+
+Model blocked_model() {
+  return {{"x.0.gate", counted(8, 3, 1)},
+          {"x.0.up", counted(8, 3, 101)},
+          {"x.0.gate_scale", counted(4, 2, 201)},
+          {"x.0.up_scale", counted(4, 2, 301)}};
+}
+
+TEST(MapOperations, ScalesAreCutAsTheirBlocks) {
+  const Model model = blocked_model();
+  std::vector<Model> ranks;
+  for (std::int64_t t = 0; t < 2; ++t) {
+    const auto part = [&](const char* name) { return row_part(model.at(name), t, 2); };
+    ranks.push_back({{"y.0.w", joined({part("x.0.gate"), part("x.0.up")})},
+                     {"y.0.s", joined({part("x.0.gate_scale"), part("x.0.up_scale")})}});
+  }
+  expect_both(blocked(kCutEvenly, kCutEvenly), model, ranks);
+  // The last block of five rows has one.
+  const Matrix w = counted(5, 4, 1), s = counted(3, 2, 100);
+  const std::string uneven = R"("mesh": {"tp": 2}, "rules": [
+      {"logical": "w", "stored": "w", "shard": [{"axis": "tp", "split": "widths", "widths": [4, 1]}]},
+      {"logical": "s", "stored": "s", "shard": [{"axis": "tp", "split": "chunk"}], "block": {"of": "w", "shape": [2, 2]}}])";
+  expect_both(uneven, {{"w", w}, {"s", s}},
+              {{{"w", rows_of(w, 0, 4)}, {"s", rows_of(s, 0, 2)}}, {{"w", rows_of(w, 4, 1)}, {"s", rows_of(s, 2, 1)}}});
+}
+
+TEST(MapOperations, CutsInsideBlocksAreRefused) {
+  const auto error = [](const std::string& keys, const Model& model) { return error_of([&] { made(keys, model); }); };
+  const std::string fused = R"("concat": {"sizes": "equal"}, "shard": [{"axis": "tp"}])";
+  const std::string widths =
+      R"("concat": {"per_segment": true, "widths": [[4, 4], [3, 5]]}, "shard": [{"axis": "tp"}])";
+  const std::string rotary = kCutEvenly + std::string(R"J(, "permute": "rope_half_to_pairs(2)")J");
+  for (const std::string& wrong : {widths, rotary}) {
+    const Error inside = error(blocked(wrong, kCutEvenly), blocked_model());
+    EXPECT_EQ(inside.code(), ErrorCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(inside.what(), ::testing::HasSubstr("inside a block of its scale")) << wrong;
+  }
+  const Error other = error(blocked(fused, kCutEvenly), blocked_model());
+  EXPECT_EQ(other.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(other.what(), ::testing::HasSubstr("other than its scale"));
+  EXPECT_THAT(error(blocked(kCutEvenly, kCutEvenly, "[2, 3]"), blocked_model()).what(),
+              ::testing::HasSubstr("one element for each block"));
+  EXPECT_EQ(error(blocked(kCutEvenly, kCutEvenly, "[2]"), blocked_model()).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error(blocked(kCutEvenly, kCutEvenly, "[0, 2]"), blocked_model()).code(), ErrorCode::kInvalidArgument);
+  const std::string alone = R"("rules": [{"logical": "s", "stored": "s", "block": {"of": "w", "shape": [2, 2]}}])";
+  EXPECT_EQ(error(alone, {{"s", counted(2, 2, 1)}}).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { undone(alone, {{{"s", counted(2, 2, 1)}}}); }).code(), ErrorCode::kNotFound);
 }
 
 }  // namespace
