@@ -102,6 +102,7 @@ class Applying {
       made_.entries_[selected].is_dropped = map_.rule(match.rule).drops;
       if (made_.entries_[selected].is_dropped) break;
       use_.add(match.rule);
+      set_dtype(selected, map_.rule(match.rule));
       auto [values, stack] = names_.values_of_logical(match);
       std::string key = fmt::format("{}", match.rule);
       for (const std::string& value : values) key.append(1, '\0').append(value);
@@ -110,6 +111,23 @@ class Applying {
       groups_[index].members.push_back({std::move(stack), match.segment, selected});
     }
     return !matches.empty();
+  }
+
+  /// What a rule stores has the rule's dtype. \throws Error  no conversion leads to it, or two rules want two
+  void set_dtype(std::uint32_t selected, const MapRule& rule) {
+    DType& dtype = made_.entries_[selected].dtype;
+    if (!rule.dtype || dtype == *rule.dtype) return;
+    const SelectedTensor& tensor = given_.tensors[selected];
+    if (dtype != tensor.dtype || rule.is_alias) {
+      throw wrong(fmt::format("{} stores '{}' as another dtype than the rule of its name", rule.where, tensor.name))
+          .of_tensor(tensor.name);
+    }
+    if (!is_float(dtype) || !is_float(*rule.dtype) || !is_castable(dtype) || !is_castable(*rule.dtype)) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot convert '{}' from {} to {}", rule.where, tensor.name,
+                                                       dtype_name(dtype), dtype_name(*rule.dtype)))
+          .of_tensor(tensor.name);
+    }
+    dtype = *rule.dtype;
   }
 
   void copy(std::uint32_t selected) {
@@ -143,7 +161,7 @@ class Applying {
   void store(const LogicalGroup& group) {
     RuleTensors tensors{group.rule, {}, positions(group)};
     const std::vector<std::uint32_t> members = members_in_order(group, tensors);
-    const DType dtype = given_.tensors[members.front()].dtype;
+    const DType dtype = made_.entries_[members.front()].dtype;
     const std::size_t segments = map_.rule(group.rule).logical.size();
     for (std::size_t i = 0; i < members.size(); ++i) check_member(tensors, i % segments, members[i], dtype);
     for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) store_part(group, tensors, members, rank);
@@ -156,7 +174,8 @@ class Applying {
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
     const std::string name = names_.stored_name(group.rule, group.values);
-    const SelectedTensor& first = given_.tensors[members.front()];
+    SelectedTensor first = given_.tensors[members.front()];
+    first.dtype = made_.entries_[members.front()].dtype;
     const std::uint32_t index = add_stored(rank, arena_.copy(name), name == first.name ? first.path : Path(),
                                            arena_.dims(part.shape), first.dtype);
     for (const MapBox& box : part.boxes) {
@@ -219,7 +238,7 @@ class Applying {
           .expected(to_string(tensors.shapes[segment]))
           .found(to_string(shape));
     }
-    if (tensor.dtype == dtype) return;
+    if (made_.entries_[selected].dtype == dtype) return;
     throw wrong(fmt::format("{} cannot join '{}' with others: it has another dtype", rule.where, tensor.name))
         .of_tensor(tensor.name)
         .expected(dtype_name(dtype))

@@ -75,11 +75,11 @@ NameTemplate read_key_template(const std::string& where, const std::string& text
 
 MapState read_state(const JsonPlace& place) {
   place.check_keys({"name", "key", "dtype", "inherit"});
-  MapState state{place.at("name").text(), {}, {}};
+  MapState state{place.at("name").text(), {}, {}, {}};
   const JsonPlace key = place.at("key");
   state.stored = read_key_template(key.where(), key.text());
   state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
-  if (const auto dtype = place.find("dtype")) throw dtype->absent();
+  if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
   const auto inherit = place.find("inherit");
   if (inherit && !inherit->boolean()) throw JsonPlace(inherit->json(), inherit->where() + " false").absent();
   return state;

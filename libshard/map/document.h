@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/dtype.h"
 #include "libshard/map/expression.h"
 #include "libshard/map/name_template.h"
 
@@ -109,6 +110,7 @@ struct MapRule {
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One a segment.
   ReduceRule reduce = ReduceRule::kEqual;
+  std::optional<DType> dtype{};      ///< Of what is stored: made tensors are converted to it, others are not undone.
   bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
   bool optional = false;             ///< May match nothing.
   std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
@@ -133,6 +135,7 @@ struct MapIndex {
 struct MapState {
   std::string name;
   NameTemplate logical, stored;  ///< With the placeholder {key}: the tensor's name.
+  std::optional<DType> dtype{};  ///< As a rule's; that of the tensor's own rule does not count.
 };
 
 /// What the map would get wrong.

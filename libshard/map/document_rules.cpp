@@ -235,15 +235,21 @@ CutRule read_split(const JsonPlace& place) {
   return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
 }
 
+DType read_dtype(const JsonPlace& place) {
+  std::string name = place.text();
+  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
+  if (const std::optional<DType> dtype = dtype_of_name(name)) return *dtype;
+  throw JsonPlace::wrong(place.where() + " is not a dtype").expected("such as bfloat16 or BF16").found(place.text());
+}
+
 MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
                     "block", "alias", "dtype", "optional", "when", "beside", "drop"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
-  for (const char* key : {"block", "dtype"}) {
-    if (const auto found = place.find(key))
-      throw JsonPlace(found->json(), fmt::format("{}: {}", rule.where, key)).absent();
+  if (const auto found = place.find("block")) {
+    throw JsonPlace(found->json(), fmt::format("{}: block", rule.where)).absent();
   }
   read_names(place, rule);
   const std::size_t segments = rule.logical.size();
@@ -265,6 +271,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
       throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).absent();
     rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
   }
+  if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);
   const auto optional = place.find("optional");
   rule.optional = optional ? optional->boolean() : false;
   if (const auto when = place.find("when")) rule.when = read_conditions(*when, document);

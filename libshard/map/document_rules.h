@@ -15,6 +15,8 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document);
 /// The axis that a text names, as its index in the mesh.
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 CutRule read_split(const JsonPlace& place);
+/// By torch's name or a short one, in letters of either case.
+DType read_dtype(const JsonPlace& place);
 /// Variables with the texts or numbers that they must have. \pre the document's vars were read
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document);
 

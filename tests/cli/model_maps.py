@@ -4,6 +4,7 @@ What a map makes of tensors is made here element by element.
 """
 import json
 import shutil
+import struct
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
 
@@ -177,6 +178,39 @@ def check_config_beside():
         run("digest", "run/step-1/src", "--map", "hf-v5")
 
 
+def check_dtypes():
+    """Floats of 32 bits whose lower half is zero, which bfloat16 holds exactly."""
+    def patch(name, old, new):
+        path = WORK / name
+        path.write_bytes(path.read_bytes().replace(old, new))
+
+    halves = list(range(0x3f80, 0x3f80 + 12))
+    gate, up = halves[:6], halves[6:]
+    floats = {name: ([2, 3], [each << 16 for each in values]) for name, values in (("gate", gate), ("up", up))}
+    moments = {f"optimizer.state.{name}.exp_avg": each for name, each in floats.items()}
+    write(WORK / "floats.safetensors", floats | moments)
+    patch("floats.safetensors", b'"I32"', b'"F32"')
+    rule = {"id": "both", "logical": ["gate", "up"], "stored": "both", "concat": {"sizes": "equal"}, "dtype": "BF16"}
+    states = [{"name": "exp_avg", "key": "m.{key}", "dtype": "float32"}]
+    document("dtype.json", rules=[rule], states=states)
+    run("gather", "floats.safetensors", "-o", "stored16.safetensors", "--to-map", "dtype.json")
+    content = (WORK / "stored16.safetensors").read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + size])
+    assert (header["both"]["dtype"], header["m.both"]["dtype"]) == ("BF16", "F32"), header
+    begin, end = header["both"]["data_offsets"]
+    assert list(struct.unpack("<12H", content[8 + size + begin:8 + size + end])) == halves
+    run("gather", "stored16.safetensors", "-o", "logical16.safetensors", "--map", "dtype.json")
+    assert "equal" in run("diff", "logical16.safetensors", "floats.safetensors", "--cast", "gate=float32", "--cast", "up=float32")
+    document("other.json", rules=[rule | {"dtype": "float16"}], states=states)
+    assert "another dtype than rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
+    document("integers.json", rules=[{"id": "a", "logical": "a", "stored": "a", "dtype": "float32"}])
+    write(WORK / "a.safetensors", {"a": ([1], [1])})
+    assert "cannot convert 'a' from int32 to float32" in run("gather", "a.safetensors", "-o", "x.pt", "--to-map", "integers.json", expect=8)
+    document("word.json", rules=[{"logical": "a", "stored": "a", "dtype": "long double"}])
+    assert "is not a dtype" in run("map", "show", "word.json", expect=2)
+
+
 def check_names():
     """What no rule matches, what two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
@@ -249,5 +283,5 @@ def check_files_of_ranks():
 
 
 for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks, check_like,
-              check_padding_of_ranks, check_config_beside):
+              check_padding_of_ranks, check_config_beside, check_dtypes):
     check()

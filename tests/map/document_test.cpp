@@ -56,7 +56,7 @@ TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
 
 TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
   for (const char* keys :
-       {R"("block": {})", R"("dtype": "F32")", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
+       {R"("block": {})", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
     const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
     EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
