@@ -11,6 +11,7 @@
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/file_names.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/wrong.h"
@@ -278,6 +279,7 @@ class Applying {
     }
     std::ranges::stable_sort(tensors, {}, &SelectedTensor::name);
     made_.ranks_ = map_.ranks();
+    made_.rank_files_ = rank_file_names(map_);
   }
 
   const Catalog& source_;
@@ -315,7 +317,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
       file_of[rank] = static_cast<std::uint32_t>(target.files.size());
       bytes_of[rank] = 0;
-      target.files.push_back({"", 0, static_cast<int>(rank)});
+      target.files.push_back({rank_files_[rank], 0, static_cast<int>(rank)});
     }
     bytes_of[rank] += storage.bytes;
     storage.file = file_of[rank];
@@ -328,7 +330,10 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     target.storages.push_back(storage);
     target.tensors.push_back(tensor);
   }
-  return target;
+  const auto idle = std::ranges::find(file_of, kNoIndex);
+  if (idle == file_of.end()) return target;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot write a file for rank {}: by the map it stores nothing", idle - file_of.begin()));
 }
 
 Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_padding) const {

@@ -105,11 +105,24 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// A folder of files by coordinates and flat buffers are read by formats of their own, not by this build's maps.
+/// Flat buffers are read by formats of their own, not by this build's maps.
 void refuse_absent(const JsonPlace& top) {
-  for (const char* key : {"files", "flatten"}) {
-    if (const auto found = top.find(key)) throw found->absent();
+  if (const auto flatten = top.find("flatten")) throw flatten->absent();
+}
+
+/// One torch.save file for each rank.
+std::string read_files(const JsonPlace& place) {
+  if (place.json().is_array()) throw JsonPlace(place.json(), place.where() + " as a list").absent();
+  place.check_keys({"path", "container", "root", "writer"});
+  for (const char* key : {"root", "writer"}) {
+    if (const auto found = place.find(key)) throw found->absent();
   }
+  if (const auto container = place.find("container")) {
+    const std::size_t word = container->word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
+    if (word > 1)
+      throw JsonPlace(container->json(), fmt::format("{} \"{}\"", container->where(), container->text())).absent();
+  }
+  return place.at("path").text();
 }
 
 }  // namespace
@@ -131,6 +144,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   if (const auto mesh = top.find("mesh")) {
     for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
   }
+  if (const auto files = top.find("files")) document.file_path = read_files(*files);
   if (const auto types = top.find("types")) {
     for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
   }

@@ -148,6 +148,7 @@ struct MapDocument {
   std::string name;
   std::vector<MapVariable> vars;
   std::vector<MapMeshAxis> mesh;
+  std::string file_path{};  ///< How ranks' files are named (file_names.h); empty: the document does not say.
   std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
   std::vector<MapIndex> index;
   std::vector<MapRule> rules;

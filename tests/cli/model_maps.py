@@ -282,6 +282,31 @@ def check_files_of_ranks():
     run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
 
 
-for check in (check_files_of_ranks, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks, check_like,
+def check_files_are_written():
+    """What ranks store, in files that the document names."""
+    document("named.json", mesh={"mp": "ranks"}, vars={"step": 7}, files={"path": "step{step}.part_{mp:02d}.pth"},
+             rules=json.loads((WORK / "ranks.json").read_text())["rules"])
+    split = ["split", "undone.safetensors", "-o", "written", "--to", "torch-ranks", "--to-map", "named.json"]
+    run(*split, "--ranks", "2")
+    assert sorted(path.name for path in (WORK / "written").iterdir()) == ["step7.part_00.pth", "step7.part_01.pth"]
+    run("gather", "written", "-o", "read-back.safetensors", "--map", "named.json")
+    assert read(WORK / "read-back.safetensors") == read(WORK / "undone.safetensors")
+    run("gather", "written/step7.part_01.pth", "-o", "part.safetensors")
+    run("gather", "ranks/rank-00001-of-00002.pt", "-o", "same.safetensors", "--from", "torch")
+    assert read(WORK / "part.safetensors") == read(WORK / "same.safetensors")
+    assert "plain tensors" in run(*split, "--ranks", "2", "--as", "dtensor", "-f", expect=2)
+    assert "--to torch-ranks" in run(*[word if word != "torch-ranks" else "dcp" for word in split], "--ranks", "2", "-f", expect=8)
+    document("plain.json", mesh={"mp": "ranks"}, rules=[{"match": "bias|same", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
+    run(*split[:-1], "plain.json", "--ranks", "3", "-f", "--exclude", "q")
+    assert sorted(path.name for path in (WORK / "written").iterdir())[2] == "rank-00002-of-00003.pt"
+    for path, words, code in (("same.pth", "two ranks one name", 2), ("{pp}.pth", "neither an axis", 2), ("a{mp", "with fields", 2),
+                              ("d/{mp}.pth", "folders", 8)):
+        document("bad.json", mesh={"mp": "ranks"}, files={"path": path}, rules=[{"match": ".*", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
+        assert words in run(*split[:-1], "bad.json", "--ranks", "2", "-f", expect=code), path
+    document("bad.json", files={"path": "a", "root": "model"}, rules=[])
+    assert "files.root is not supported" in run("map", "show", "bad.json", expect=8)
+
+
+for check in (check_files_of_ranks, check_files_are_written, check_experts, check_rotary, check_padding_and_replicas, check_names, check_ranks, check_like,
               check_padding_of_ranks, check_config_beside, check_dtypes):
     check()
