@@ -18,6 +18,8 @@
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
+#include "formats/torch/format.h"
+#include "formats/torch_ranks/format.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
@@ -40,6 +42,17 @@ struct Work {
   std::optional<ManifestRequest> manifest;
 };
 
+/// Whether --to-map says what each rank stores, for a format that can hold that.
+bool is_cut_by_map(const Session& session, const Options& options, const TargetForm& form) {
+  const bool can_hold = form.format->traits.mapped_ranks || form.format->traits.name == kTorchRanksFormat.traits.name;
+  return can_hold && !options.target.map.empty() && has_mesh(session, options.target.map);
+}
+
+/// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
+FormatTraits traits_of_own_tensors(std::string_view format) {
+  return {.name = format, .pieces = true, .many_files = false, .mapped_ranks = true};
+}
+
 CopyJob make_job(const Session& session, const Options& options, const CopyVerb& verb, const Work& work) {
   const WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
   CopyJob job;
@@ -48,7 +61,12 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   job.traits = traits_of(*work.form.format, write);
   // A map makes tensors of parts of others, which would keep all of those.
   if (work.source.is_mapped) job.traits.sharing = false;
-  job.make_writer = [format = work.form.format, write, wrap = verb.wrap_writer](const Catalog&) {
+  const Format* format = work.form.format;
+  if (is_cut_by_map(session, options, work.form) && !job.traits.mapped_ranks) {
+    job.traits = traits_of_own_tensors(job.traits.name);
+    format = &kTorchFormat;
+  }
+  job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = format->make_writer(write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
@@ -96,6 +114,10 @@ void check_layout_of_map(const Options& options, const TargetForm& form, const M
     throw usage("cannot cut otherwise what a map cuts over ranks")
         .because(fmt::format("{} says itself what each rank stores", options.target.map))
         .hint("say only how many ranks there are, with --ranks N");
+  }
+  if (has_mesh && options.target.rank_files.value_or(RankFiles::kPlain) != RankFiles::kPlain) {
+    throw usage("--as is for tensors that a layout cuts")
+        .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", options.target.map));
   }
   const std::int64_t wanted = layout.ranks.value_or(map.ranks());
   if (wanted == map.ranks() || !(has_mesh || form.format->traits.mapped_ranks)) return;

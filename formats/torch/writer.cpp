@@ -79,11 +79,13 @@ class TorchWriter final : public Writer {
     check_contents(target);
     keys_.assign(target.storages.size(), kNoIndex);
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
-    if (count == 1) {
+    const bool is_named = !target.files.front().path.empty();
+    if (count == 1 && !is_named) {
       const std::string name = options_.single_file ? options_.base_name : "pytorch_model.bin";
       place_file(target, 0, name, root_of(target, by_file[0]));
       return;
     }
+    if (is_named) return place_named(target, by_file);
     check_names(target);
     warn_of_losses(target);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -111,6 +113,14 @@ class TorchWriter final : public Writer {
   bool is_folder() const override { return !options_.single_file; }
 
  private:
+  /// Files of ranks, which may hold the same names.
+  void place_named(Catalog& target, const std::vector<std::vector<std::uint32_t>>& by_file) {
+    for (std::uint32_t i = 0; i < by_file.size(); ++i) {
+      const std::string name = target.files[i].path;
+      place_file(target, i, name, flat_dict(target, by_file[i], {}));
+    }
+  }
+
   void place_file(Catalog& target, std::uint32_t file, const std::string& name, const Value* root) {
     roots_.push_back(root);
     zips_.emplace_back(keys_).place(target, file, name, pickle_of(target, file));

@@ -11,6 +11,8 @@ namespace shard::torch_save {
 
 /// One file, or a folder: `pytorch_model.bin`, or `pytorch_model-00001-of-00002.bin` and so on with an index.
 ///
+/// Files of the target that have names keep them: each holds a flat dict of its tensors, and there is no index.
+///
 /// One file holds the target's tree. Several hold flat dicts, as Hugging Face's loaders want them; objects are in the
 /// first. `place` throws kUnsupported for objects in which tensors are hidden (see HiddenTensors), for dtypes that
 /// torch has not, and in several files for two tensors of one name.

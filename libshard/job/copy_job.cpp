@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 
 #include "libshard/core/checked.h"
@@ -134,12 +135,13 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
 Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const FormatTraits& traits) {
   if (traits.mapped_ranks) {
     const auto* size = std::get_if<SizeLayout>(&layout);
-    return map.ranked_target(traits.name, size != nullptr ? size->bytes : kPartBytes);
+    const std::int64_t most = size != nullptr ? size->bytes : kPartBytes;
+    return map.ranked_target(traits.name, traits.many_files ? most : std::numeric_limits<std::int64_t>::max());
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
   throw Error(ErrorCode::kUnsupported,
               fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()))
-      .suggest(Remedy::kWriteAs, "vllm");
+      .suggest(Remedy::kWriteAs, "torch-ranks");
 }
 
 Catalog make_target_of(const CopyJob& job) {

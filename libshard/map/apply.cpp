@@ -13,6 +13,7 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/map/block_check.h"
+#include "libshard/map/file_names.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/wrong.h"
@@ -110,6 +111,7 @@ class Applying {
       made_.entries_[selected].is_dropped = map_.rule(match.rule).drops;
       if (made_.entries_[selected].is_dropped) break;
       use_.add(match.rule);
+      set_dtype(selected, map_.rule(match.rule));
       auto [values, stack] = names_.values_of_logical(match);
       std::string key = fmt::format("{}", match.rule);
       for (const std::string& value : values) key.append(1, '\0').append(value);
@@ -118,6 +120,23 @@ class Applying {
       groups_[index].members.push_back({std::move(stack), match.segment, selected});
     }
     return !matches.empty();
+  }
+
+  /// What a rule stores has the rule's dtype. \throws Error  no conversion leads to it, or two rules want two
+  void set_dtype(std::uint32_t selected, const MapRule& rule) {
+    DType& dtype = made_.entries_[selected].dtype;
+    if (!rule.dtype || dtype == *rule.dtype) return;
+    const SelectedTensor& tensor = given_.tensors[selected];
+    if (dtype != tensor.dtype || rule.is_alias) {
+      throw wrong(fmt::format("{} stores '{}' as another dtype than the rule of its name", rule.where, tensor.name))
+          .of_tensor(tensor.name);
+    }
+    if (!is_float(dtype) || !is_float(*rule.dtype) || !is_castable(dtype) || !is_castable(*rule.dtype)) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot convert '{}' from {} to {}", rule.where, tensor.name,
+                                                       dtype_name(dtype), dtype_name(*rule.dtype)))
+          .of_tensor(tensor.name);
+    }
+    dtype = *rule.dtype;
   }
 
   void copy(std::uint32_t selected) {
@@ -155,7 +174,7 @@ class Applying {
   void store(const LogicalGroup& group) {
     RuleTensors tensors{group.rule, {}, positions(group)};
     const std::vector<std::uint32_t> members = members_in_order(group, tensors);
-    const DType dtype = given_.tensors[members.front()].dtype;
+    const DType dtype = made_.entries_[members.front()].dtype;
     const std::size_t segments = map_.rule(group.rule).logical.size();
     for (std::size_t i = 0; i < members.size(); ++i) check_member(tensors, i % segments, members[i], dtype);
     for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) store_part(group, tensors, members, rank);
@@ -170,7 +189,8 @@ class Applying {
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
     const std::string name = names_.stored_name(group.rule, group.values);
-    const SelectedTensor& first = given_.tensors[members.front()];
+    SelectedTensor first = given_.tensors[members.front()];
+    first.dtype = made_.entries_[members.front()].dtype;
     const Dims shape = arena_.dims(part.shape);
     const std::uint32_t index =
         rule.family ? add_local({*rule.family, name, rank, members.front(), shape, first.dtype})
@@ -239,7 +259,7 @@ class Applying {
           .expected(to_string(tensors.shapes[segment]))
           .found(to_string(shape));
     }
-    if (tensor.dtype == dtype) return;
+    if (made_.entries_[selected].dtype == dtype) return;
     throw wrong(fmt::format("{} cannot join '{}' with others: it has another dtype", rule.where, tensor.name))
         .of_tensor(tensor.name)
         .expected(dtype_name(dtype))
@@ -302,6 +322,7 @@ class Applying {
     }
     std::ranges::stable_sort(tensors, {}, &SelectedTensor::name);
     made_.ranks_ = map_.ranks();
+    made_.rank_files_ = rank_file_names(map_);
   }
 
   const Catalog& source_;
@@ -341,7 +362,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
       file_of[rank] = static_cast<std::uint32_t>(target.files.size());
       bytes_of[rank] = 0;
-      target.files.push_back({"", 0, static_cast<int>(rank)});
+      target.files.push_back({rank_files_[rank], 0, static_cast<int>(rank)});
     }
     bytes_of[rank] += storage.bytes;
     storage.file = file_of[rank];
@@ -354,7 +375,10 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     target.storages.push_back(storage);
     target.tensors.push_back(tensor);
   }
-  return target;
+  const auto idle = std::ranges::find(file_of, kNoIndex);
+  if (idle == file_of.end()) return target;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot write a file for rank {}: by the map it stores nothing", idle - file_of.begin()));
 }
 
 Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_padding) const {

@@ -45,8 +45,9 @@ class AppliedMap {
   /// How many ranks the map's mesh has. Of more than one, stored() has what each rank stores as entries of its own,
   /// which only ranked_target can lay out.
   std::int64_t ranks() const { return ranks_; }
-  /// A target with what each rank stores in files of its own: by name, and a further file where the next tensor would
-  /// make one larger than `max_file_bytes`.
+  /// A target with what each rank stores in files of its own, which have the names of the map (file_names.h): by name,
+  /// and a further file where the next tensor would make one larger than `max_file_bytes`.
+  /// \throws Error kUnsupported  a rank stores nothing.
   Catalog ranked_target(std::string_view format, std::int64_t max_file_bytes) const;
 
   /// What the planner fills: the logical tensors in the files and storages of `placed`, a target of stored(). Their
@@ -79,6 +80,7 @@ class AppliedMap {
   std::int64_t ranks_ = 1;
   std::unique_ptr<const FlatBuffers> flat_;  ///< Null where no tensor lies in flat buffers.
   std::uint32_t first_buffer_ = 0;           ///< In stored_: of those of flat_, which follow one another.
+  std::vector<std::string> rank_files_;  ///< Names, by rank.
 };
 
 }  // namespace shard

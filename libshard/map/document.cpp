@@ -80,11 +80,11 @@ NameTemplate read_key_template(const std::string& where, const std::string& text
 
 MapState read_state(const JsonPlace& place) {
   place.check_keys({"name", "key", "dtype", "inherit"});
-  MapState state{place.at("name").text(), {}, {}};
+  MapState state{place.at("name").text(), {}, {}, {}};
   const JsonPlace key = place.at("key");
   state.stored = read_key_template(key.where(), key.text());
   state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
-  if (const auto dtype = place.find("dtype")) throw dtype->absent();
+  if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
   const auto inherit = place.find("inherit");
   if (inherit && !inherit->boolean()) throw JsonPlace(inherit->json(), inherit->where() + " false").absent();
   return state;
@@ -110,9 +110,19 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// A folder of files by coordinates is read by formats of its own, not by this build's maps.
-void refuse_absent(const JsonPlace& top) {
-  if (const auto found = top.find("files")) throw found->absent();
+/// One torch.save file for each rank.
+std::string read_files(const JsonPlace& place) {
+  if (place.json().is_array()) throw JsonPlace(place.json(), place.where() + " as a list").absent();
+  place.check_keys({"path", "container", "root", "writer"});
+  for (const char* key : {"root", "writer"}) {
+    if (const auto found = place.find(key)) throw found->absent();
+  }
+  if (const auto container = place.find("container")) {
+    const std::size_t word = container->word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
+    if (word > 1)
+      throw JsonPlace(container->json(), fmt::format("{} \"{}\"", container->where(), container->text())).absent();
+  }
+  return place.at("path").text();
 }
 
 }  // namespace
@@ -124,7 +134,6 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
                   "refuse", "flatten", "strict"});
   const std::string schema = top.at("schema").text();
   if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
-  refuse_absent(top);
   MapDocument document;
   if (const auto name = top.find("name")) document.name = name->text();
   if (const auto description = top.find("description")) description->text();
@@ -134,6 +143,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   if (const auto mesh = top.find("mesh")) {
     for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
   }
+  if (const auto files = top.find("files")) document.file_path = read_files(*files);
   if (const auto types = top.find("types")) {
     for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
   }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/dtype.h"
 #include "libshard/map/expression.h"
 #include "libshard/map/flatten.h"
 #include "libshard/map/name_template.h"
@@ -119,6 +120,7 @@ struct MapRule {
   std::vector<MapPermute> permute{};  ///< One a segment.
   std::optional<MapBlock> block{};
   ReduceRule reduce = ReduceRule::kEqual;
+  std::optional<DType> dtype{};      ///< Of what is stored: made tensors are converted to it, others are not undone.
   bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
   bool optional = false;             ///< May match nothing.
   std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
@@ -147,6 +149,7 @@ struct MapIndex {
 struct MapState {
   std::string name;
   NameTemplate logical, stored;  ///< With the placeholder {key}: the tensor's name.
+  std::optional<DType> dtype{};  ///< As a rule's; that of the tensor's own rule does not count.
 };
 
 /// What the map would get wrong.
@@ -159,6 +162,7 @@ struct MapDocument {
   std::string name;
   std::vector<MapVariable> vars;
   std::vector<MapMeshAxis> mesh;
+  std::string file_path{};  ///< How ranks' files are named (file_names.h); empty: the document does not say.
   std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
   std::vector<MapIndex> index;
   std::vector<MapRule> rules;

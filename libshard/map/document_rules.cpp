@@ -267,14 +267,19 @@ CutRule read_split(const JsonPlace& place) {
   return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
 }
 
+DType read_dtype(const JsonPlace& place) {
+  std::string name = place.text();
+  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
+  if (const std::optional<DType> dtype = dtype_of_name(name)) return *dtype;
+  throw JsonPlace::wrong(place.where() + " is not a dtype").expected("such as bfloat16 or BF16").found(place.text());
+}
+
 MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
                     "block", "alias", "dtype", "optional", "when", "beside", "drop"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
-  if (const auto found = place.find("dtype"))
-    throw JsonPlace(found->json(), fmt::format("{}: dtype", rule.where)).absent();
   read_names(place, rule);
   const std::size_t segments = rule.logical.size();
   if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
@@ -296,6 +301,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
       throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).computes();
     rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
   }
+  if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);
   const auto optional = place.find("optional");
   rule.optional = optional ? optional->boolean() : false;
   if (const auto when = place.find("when")) rule.when = read_conditions(*when, document);

@@ -19,6 +19,8 @@ CutRule read_split(const JsonPlace& place);
 NameTemplate read_template(const JsonPlace& place);
 /// \pre the document's vars, mesh, index and rules were read
 MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document);
+/// By torch's name or a short one, in letters of either case.
+DType read_dtype(const JsonPlace& place);
 /// Variables with the texts or numbers that they must have. \pre the document's vars were read
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document);
 

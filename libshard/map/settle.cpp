@@ -73,6 +73,7 @@ MapRule of_state(MapRule rule, const MapState& state) {
   for (NameTemplate& other : rule.others) other = state.stored.with(kKey, other);
   if (rule.beside) rule.beside = state.logical.with(kKey, *rule.beside);
   rule.where += fmt::format(" of state '{}'", state.name);
+  rule.dtype = state.dtype;
   rule.optional = true;
   rule.block.reset();
   return rule;

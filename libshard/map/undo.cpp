@@ -89,6 +89,12 @@ class Undoing {
     }
     use_.add(match->rule);
     const MapRule& rule = map_.rule(match->rule);
+    if (rule.dtype && tensor.dtype != *rule.dtype) {
+      throw wrong(fmt::format("cannot map '{}': it has another dtype than {} stores", tensor.name, rule.where))
+          .of_tensor(tensor.name)
+          .expected(dtype_name(*rule.dtype))
+          .found(dtype_name(tensor.dtype));
+    }
     if (!rule.match.empty() && !has_mesh() && is_plain(rule)) return copy(index), true;
     // One entry without a rank is what all ranks hold alike.
     const std::int64_t first = has_mesh() ? std::max(tensor.rank, 0) : 0;

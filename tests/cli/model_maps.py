@@ -4,6 +4,7 @@ What a map makes of tensors is made here element by element.
 """
 import json
 import shutil
+import struct
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
 
@@ -194,6 +195,39 @@ def check_last_row():
     assert not (WORK / "x.safetensors").exists()
 
 
+def check_dtypes():
+    """Floats of 32 bits whose lower half is zero, which bfloat16 holds exactly."""
+    def patch(name, old, new):
+        path = WORK / name
+        path.write_bytes(path.read_bytes().replace(old, new))
+
+    halves = list(range(0x3f80, 0x3f80 + 12))
+    gate, up = halves[:6], halves[6:]
+    floats = {name: ([2, 3], [each << 16 for each in values]) for name, values in (("gate", gate), ("up", up))}
+    moments = {f"optimizer.state.{name}.exp_avg": each for name, each in floats.items()}
+    write(WORK / "floats.safetensors", floats | moments)
+    patch("floats.safetensors", b'"I32"', b'"F32"')
+    rule = {"id": "both", "logical": ["gate", "up"], "stored": "both", "concat": {"sizes": "equal"}, "dtype": "BF16"}
+    states = [{"name": "exp_avg", "key": "m.{key}", "dtype": "float32"}]
+    document("dtype.json", rules=[rule], states=states)
+    run("gather", "floats.safetensors", "-o", "stored16.safetensors", "--to-map", "dtype.json")
+    content = (WORK / "stored16.safetensors").read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + size])
+    assert (header["both"]["dtype"], header["m.both"]["dtype"]) == ("BF16", "F32"), header
+    begin, end = header["both"]["data_offsets"]
+    assert list(struct.unpack("<12H", content[8 + size + begin:8 + size + end])) == halves
+    run("gather", "stored16.safetensors", "-o", "logical16.safetensors", "--map", "dtype.json")
+    assert "equal" in run("diff", "logical16.safetensors", "floats.safetensors", "--cast", "gate=float32", "--cast", "up=float32")
+    document("other.json", rules=[rule | {"dtype": "float16"}], states=states)
+    assert "another dtype than rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
+    document("integers.json", rules=[{"id": "a", "logical": "a", "stored": "a", "dtype": "float32"}])
+    write(WORK / "a.safetensors", {"a": ([1], [1])})
+    assert "cannot convert 'a' from int32 to float32" in run("gather", "a.safetensors", "-o", "x.pt", "--to-map", "integers.json", expect=8)
+    document("word.json", rules=[{"logical": "a", "stored": "a", "dtype": "long double"}])
+    assert "is not a dtype" in run("map", "show", "word.json", expect=2)
+
+
 def check_names():
     """What no rule matches, what two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
@@ -301,6 +335,32 @@ def check_files_of_ranks():
     run("diff", "ranks", "undone.safetensors", "--map", "ranks.json")
 
 
-for check in (check_files_of_ranks, check_flat_buffers, check_experts, check_rotary, check_padding_and_replicas, check_last_row,
-              check_names, check_ranks, check_like, check_padding_of_ranks, check_config_beside):
+def check_files_are_written():
+    """What ranks store, in files that the document names."""
+    document("named.json", mesh={"mp": "ranks"}, vars={"step": 7}, files={"path": "step{step}.part_{mp:02d}.pth"},
+             rules=json.loads((WORK / "ranks.json").read_text())["rules"])
+    split = ["split", "undone.safetensors", "-o", "written", "--to", "torch-ranks", "--to-map", "named.json"]
+    run(*split, "--ranks", "2")
+    assert sorted(path.name for path in (WORK / "written").iterdir()) == ["step7.part_00.pth", "step7.part_01.pth"]
+    run("gather", "written", "-o", "read-back.safetensors", "--map", "named.json")
+    assert read(WORK / "read-back.safetensors") == read(WORK / "undone.safetensors")
+    run("gather", "written/step7.part_01.pth", "-o", "part.safetensors")
+    run("gather", "ranks/rank-00001-of-00002.pt", "-o", "same.safetensors", "--from", "torch")
+    assert read(WORK / "part.safetensors") == read(WORK / "same.safetensors")
+    assert "plain tensors" in run(*split, "--ranks", "2", "--as", "dtensor", "-f", expect=2)
+    assert "--to torch-ranks" in run(*[word if word != "torch-ranks" else "dcp" for word in split], "--ranks", "2", "-f", expect=8)
+    document("plain.json", mesh={"mp": "ranks"}, rules=[{"match": "bias|same", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
+    run(*split[:-1], "plain.json", "--ranks", "3", "-f", "--exclude", "q")
+    assert sorted(path.name for path in (WORK / "written").iterdir())[2] == "rank-00002-of-00003.pt"
+    for path, words, code in (("same.pth", "two ranks one name", 2), ("{pp}.pth", "neither an axis", 2), ("a{mp", "with fields", 2),
+                              ("d/{mp}.pth", "folders", 8)):
+        document("bad.json", mesh={"mp": "ranks"}, files={"path": path}, rules=[{"match": ".*", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
+        assert words in run(*split[:-1], "bad.json", "--ranks", "2", "-f", expect=code), path
+    document("bad.json", files={"path": "a", "root": "model"}, rules=[])
+    assert "files.root is not supported" in run("map", "show", "bad.json", expect=8)
+
+
+for check in (check_files_of_ranks, check_files_are_written, check_flat_buffers, check_experts, check_rotary,
+              check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
+              check_config_beside, check_dtypes):
     check()

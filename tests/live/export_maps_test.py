@@ -116,6 +116,17 @@ class Maps(LiveTest):
         shardctl("export", self.dir / "meta/consolidated.00.pth", "-o", self.dir / "out", "--map", "llama-pth", "--hf-ref", hub)
         self.assertTrue(torch.equal(logits(load(self.dir / "out")), logits(model)))
 
+    def test_metas_files_of_two_ranks_are_written(self):
+        model, hub = self.hub("llama")
+        shardctl("split", hub, "-o", self.dir / "meta", "--to", "torch-ranks", "--to-map", "llama-pth", "--ranks", "2")
+        rows = ("wq", "wk", "wv", "w1", "w3", "output")
+        for rank in range(2):  # llama's model.py: ColumnParallelLinear by rows, RowParallelLinear and the embedding by columns.
+            wanted = {name: tensor if "norm" in name else tensor.chunk(2, 0 if any(f"{row}." in name for row in rows) else 1)[rank]
+                      for name, tensor in metas(model.state_dict(), 4, 2).items()}
+            assert_same_tensors(self, torch.load(self.dir / f"meta/consolidated.0{rank}.pth"), wanted)
+        shardctl("export", self.dir / "meta", "-o", self.dir / "out", "--map", "llama-pth", "--hf-ref", hub)
+        self.assertTrue(torch.equal(logits(load(self.dir / "out")), logits(model)))
+
     def test_hub_folders_become_what_frameworks_store(self):
         for kind in FUSED:
             model, hub = self.hub(kind)
