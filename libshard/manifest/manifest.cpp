@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "libshard/core/error.h"
@@ -48,8 +49,15 @@ bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+int rank_of(const json& file) {
+  const std::int64_t rank = number_of(file, "rank");
+  if (rank <= std::numeric_limits<int>::max()) return static_cast<int>(rank);
+  throw bad_manifest("'rank' is not a rank").found(rank);
+}
+
 ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
   ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
+  if (value.contains("rank")) file.rank = rank_of(value);
   const json& blocks = list_of(value, "blocks");
   if (std::ssize(blocks) != block_count(file.bytes)) {
     throw bad_manifest(fmt::format("'{}' of {} bytes has {} blocks", file.path, file.bytes, blocks.size()))
