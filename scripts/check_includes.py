@@ -21,7 +21,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/checkpoint": CATALOG | {"libshard/io"},
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
-    "libshard/repair": CHECKPOINT,
+    "libshard/repair": CHECKPOINT | {"libshard/exec"},
     "libshard/export": CHECKPOINT,
     "libshard/map": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},

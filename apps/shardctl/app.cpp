@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -94,6 +95,12 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
   return run_verb(own, options);
 }
 
+/// What each local rank may take of the memory of this process, and at least what it can work with.
+std::string memory_of_rank(const Session& session, const RankOptions& ranks) {
+  const std::int64_t all = max_memory_bytes(session), least = (ranks.local_input ? 8 : 1) << 20;
+  return std::to_string(ranks.device != "cpu" ? all : std::max(std::min(all, least), all / ranks.local_ranks));
+}
+
 /// Runs the ranks of --local-ranks as threads.
 int run_local_ranks(Session& session, const Options& options) {
   const int ranks = options.ranks.local_ranks;
@@ -102,6 +109,7 @@ int run_local_ranks(Session& session, const Options& options) {
         .hint("drop --local-ranks, or add --launcher none");
   }
   session.ranks_here = ranks;
+  session.common.max_memory = memory_of_rank(session, options.ranks);
   std::vector<int> codes(static_cast<std::size_t>(ranks));
   run_as_threads(ranks, [&](Group& group) {
     group.set_timeout(timeout_of(options.ranks));

@@ -81,7 +81,7 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   job.stop = session.stop;
   job.parts = session.parts;
   job.watched = session.watched;
-  job.own_places = options.ranks.local_output && session.group->size() > 1;
+  job.own_places = has_own_places(session, options);
   job.manifest = work.manifest;
   return job;
 }
@@ -234,20 +234,12 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
 /// With --if-changed: whether DST is what would be made; then rank 0 says so.
 bool is_unchanged(const Session& session, const Options& options) {
   if (!options.target.if_changed) return false;
-  return on_rank_zero(session, [&] {
-           const auto manifest = unchanged_output(session, options, *manifest_request(session, options));
-           if (manifest) render_unchanged(session, options, *manifest);
-           return manifest ? 1 : 0;
-         }) != 0;
+  const std::optional<Manifest> manifest = unchanged_output(session, options);
+  if (manifest && is_rank_zero(session)) render_unchanged(session, options, *manifest);
+  return manifest.has_value();
 }
 
 }  // namespace
-
-void check_copy(const Session&, Options& options) {
-  if (options.target.if_changed && options.ranks.local_output) {
-    throw absent("--if-changed with --local-output").hint("drop --if-changed");
-  }
-}
 
 int run_copy(Session& session, const Options& options) {
   const auto open = [](const Session& own, const Options& given, Log& log) {

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "apps/shardctl/copy_verb.h"
+#include "apps/shardctl/progress.h"
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/stoppable_store.h"
 #include "apps/shardctl/verbs.h"
@@ -24,6 +27,9 @@ int run_repair(Session& session, const Options& options) {
   const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
   const auto open = [&salvage, &store](const Session& own, const Options& given, Log& log) {
     const Source like{&store, {given.like}};
+    const std::atomic<std::int64_t> none = 0;
+    const ProgressMeter meter(
+        own, log, "repair: check", [&store] { return store.bytes_read(); }, none);
     return open_source(own, given.source, log,
                        {.salvage = &salvage, .store = &store, .like = given.like.empty() ? nullptr : &like});
   };

@@ -128,10 +128,11 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
         .hint("drop --ranks-expected");
   }
   if (ranks && *ranks > expected) {
-    findings.report(Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
-                        .expected(expected)
-                        .found(*ranks)
-                        .of_kind(FindingKind::kWorldSizeMismatch));
+    findings.report(
+        Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
+            .expected(expected)
+            .found(*ranks)
+            .of_kind(FindingKind::kWorldSizeMismatch));
   }
 }
 
@@ -168,7 +169,8 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   how.like = wishes.like;
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
-  if (wishes.salvage != nullptr) opened.reader = without_losses(std::move(opened.reader), *wishes.salvage);
+  if (wishes.salvage != nullptr)
+    opened.reader = without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session));
   if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,

@@ -13,9 +13,12 @@ namespace shard::app {
 /// \throws Error kNotFound  a path of the source is not there
 std::optional<ManifestRequest> manifest_request(const Session& session, const Options& options);
 
+/// Whether ranks write to places of their own.
+bool has_own_places(const Session& session, const Options& options);
+
 /// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
-/// files have the sizes that it states. Reads no other byte of them: `verify` does.
-std::optional<Manifest> unchanged_output(const Session& session, const Options& options,
-                                         const ManifestRequest& request);
+/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte of
+/// them: `verify` does. Collective; the same on all ranks.
+std::optional<Manifest> unchanged_output(const Session& session, const Options& options);
 
 }  // namespace shard::app

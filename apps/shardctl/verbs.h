@@ -23,7 +23,6 @@ int run_version(Session& session, const Options& options);
 int run_version_line(Session& session);
 int run_help(Session& session, const Options& options);
 
-void check_copy(const Session& session, Options& options);
 void check_export(const Session& session, Options& options);
 void check_diff(const Session& session, Options& options);
 /// The last word is the name of what is shown: moves it from the sources to CatOptions.

@@ -20,6 +20,9 @@ class LoneTensor final : public Reader {
   LoneTensor(torch_save::SavedFiles& files, const Catalog& from, const StoredTensor& stored)
       : files_(files), storage_(stored.storage) {
     catalog_.storages.push_back(from.storages[stored.storage]);
+    Storage& storage = catalog_.storages.back();
+    catalog_.files.push_back(from.files[storage.file]);
+    storage.file = 0;
     StoredTensor alone = stored;
     alone.storage = 0;
     add_whole_tensor(catalog_, "", {}, alone);

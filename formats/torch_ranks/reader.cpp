@@ -91,13 +91,26 @@ class RanksReader final : public torch_save::SavedReader {
     if (options.layout != nullptr) return options.layout;
     if (!source_.layout.empty()) {
       const std::vector<std::byte> text = read_whole(*store.open(source_.layout), kMaxLayoutBytes);
-      return &read.emplace(
-          parse_layout_document({reinterpret_cast<const char*>(text.data()), text.size()}, source_.layout));
+      return &read.emplace(parse_own_layout({reinterpret_cast<const char*>(text.data()), text.size()}));
     }
     throw Error(ErrorCode::kInvalidArgument, "cannot merge plain tensors: nothing says how they were cut")
         .in_file(catalog_.files.front().path)
         .because("there is no ShardedTensor and no DTensor in the files, and no layout.json beside them")
         .suggest(Remedy::kStateLayout);
+  }
+
+  /// A document that nobody wrote by hand: what is wrong with it is damage.
+  MeshLayout parse_own_layout(std::string_view text) const {
+    try {
+      return parse_layout_document(text, source_.layout);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      throw Error(ErrorCode::kCorruption, error.what())
+          .in_file(source_.layout)
+          .of_kind(FindingKind::kBadHeader)
+          .because(error.why())
+          .suggest(Remedy::kStateLayout);
+    }
   }
 
   void settle(std::vector<RankFile>& ranks, const RankCheck& check) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "libshard/core/checked.h"
+#include "libshard/exec/received_sums.h"
 #include "libshard/exec/runs.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
@@ -109,6 +110,9 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
     Loaded& loaded = loaded_.emplace_back(Loaded{box, {}, slot.raw->data() + end});
     if (received) {
       loaded.box = Box(received->offsets, received->sizes);
+      if (work_.options.log != nullptr) {
+        slot.is_summed = sum_received(work_.source, from[piece], *received, width, slot.sources) && slot.is_summed;
+      }
       row_major_strides(received->sizes, std::span(loaded.strides).first(dims));
       if (received->is_on_device) {
         loaded.data = received->data;
@@ -181,10 +185,12 @@ void DeviceWorker::finish(Slot& slot) {
   record_.cast_overflows += overflows;
   record_.sources.insert(record_.sources.end(), slot.sources.begin(), slot.sources.end());
   slot.sources.clear();
+  is_summed_ = std::exchange(slot.is_summed, true) && is_summed_;
   if (!slot.ends_tile) return;
   record_.tile = slot.tile;
-  if (work_.options.log != nullptr) work_.options.log->add(std::move(record_));
+  if (work_.options.log != nullptr && is_summed_) work_.options.log->add(std::move(record_));
   record_ = {};
+  is_summed_ = true;
   feed_.done(slot.tile);
 }
 

@@ -59,6 +59,7 @@ class DeviceWorker {
     std::int64_t tile = 0;
     bool ends_tile = false;
     std::vector<CrcRun> sources;  ///< As in TileRecord.
+    bool is_summed = true;        ///< `sources` says all that a later run must know.
   };
   /// A box of source elements in the device's memory.
   struct Loaded {
@@ -83,7 +84,8 @@ class DeviceWorker {
   std::size_t next_ = 0;  ///< The slot that is filled next; the other was filled before it.
   std::vector<std::byte> staging_;
   std::vector<Loaded> loaded_;
-  TileRecord record_;  ///< Of the tile that is being written.
+  TileRecord record_;      ///< Of the tile that is being written.
+  bool is_summed_ = true;  ///< As Slot::is_summed.
 };
 
 }  // namespace shard

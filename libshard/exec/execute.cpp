@@ -13,6 +13,7 @@
 #include "libshard/exec/device_worker.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
+#include "libshard/exec/received_sums.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
@@ -58,8 +59,9 @@ class Worker {
     const Box box = tile_box(unit, tile - unit.first_tile);
     tile_ = tile;
     record_ = {};
+    is_summed_ = true;
     work_.clones.for_each_rest(unit, box, [&](const Box& rest) { copy(unit, rest); });
-    if (work_.options.log == nullptr) return;
+    if (work_.options.log == nullptr || !is_summed_) return;
     record_.tile = tile;
     work_.options.log->add(std::move(record_));
   }
@@ -76,7 +78,7 @@ class Worker {
     const auto [begin, end] = candidates(from, box);
     for (std::uint32_t i = begin; i < end; ++i) {
       const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));
-      if (!common.empty() && !take_received(i)) read(from[i], common, to);
+      if (!common.empty() && !take_received(from[i], i)) read(from[i], common, to);
     }
     for (const TileBoxes::Wanted& each : boxes_.wanted()) {
       writer_.write(unit, to[each.piece], boxes_.box(each), unit.from, staging_, record_);
@@ -102,10 +104,13 @@ class Worker {
   }
 
   /// Copies what has arrived of a source piece into the boxes that want it. \returns false where nothing has.
-  bool take_received(std::uint32_t piece) {
+  bool take_received(const Piece& source_piece, std::uint32_t piece) {
     const auto arrived = work_.options.feed == nullptr ? std::nullopt : work_.options.feed->received(tile_, piece);
     if (!arrived) return false;
     const Box all(arrived->offsets, arrived->sizes);
+    if (work_.options.log != nullptr) {
+      is_summed_ = sum_received(work_.source, source_piece, *arrived, element_bytes_, record_.sources) && is_summed_;
+    }
     Numbers strides;
     const BufferBox whole = row_major_box(all, arrived->data, strides);
     for (const BufferBox& box : boxes_.boxes()) {
@@ -128,7 +133,8 @@ class Worker {
   std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer holds elements as they were read.
   std::span<std::byte> staging_;
   TileBoxes boxes_;
-  TileRecord record_;  ///< Of the tile so far.
+  TileRecord record_;      ///< Of the tile so far.
+  bool is_summed_ = true;  ///< The record's sources say all that a later run must know.
 };
 
 /// Tiles of a range, all of them ready.
@@ -136,21 +142,40 @@ class RangeFeed final : public TileFeed {
  public:
   RangeFeed(const TileRange& tiles, std::stop_token stop)
       : next_(tiles.begin), end_(tiles.end), stop_(std::move(stop)) {}
+  void set_written(std::vector<std::uint8_t> written) override { written_ = std::move(written); }
   std::optional<std::int64_t> next(const std::function<void()>&) override {
-    check_stop(stop_);
-    const std::int64_t tile = next_++;
-    return tile < end_ && !is_aborted_ ? std::optional(tile) : std::nullopt;
+    for (;;) {
+      check_stop(stop_);
+      const std::int64_t tile = next_++;
+      if (tile >= end_ || is_aborted_) return std::nullopt;
+      if (written_[static_cast<std::size_t>(tile)] == 0) return tile;
+    }
   }
   std::optional<ReceivedBox> received(std::int64_t, std::uint32_t) override { return std::nullopt; }
   void done(std::int64_t) override {}
   void abort() override { is_aborted_ = true; }
 
  private:
+  std::vector<std::uint8_t> written_;
   std::atomic<std::int64_t> next_;
   const std::int64_t end_;
   const std::stop_token stop_;
   std::atomic<bool> is_aborted_ = false;
 };
+
+/// By tile of the plan, whether an earlier run wrote it; those of `tiles` that it did count as copied.
+std::vector<std::uint8_t> find_written(const TileWork& work, const TileRange& tiles) {
+  std::vector<std::uint8_t> written(static_cast<std::size_t>(work.plan.tile_count));
+  if (work.options.log == nullptr) return written;
+  for_each_index(static_cast<std::size_t>(tiles.end - tiles.begin), work.options.threads, work.options.stop,
+                 [&]() -> IndexWorker {
+                   return [&, worker = std::make_shared<Worker>(work)](std::size_t number) {
+                     const std::size_t tile = static_cast<std::size_t>(tiles.begin) + number;
+                     written[tile] = worker->keeps(static_cast<std::int64_t>(tile)) ? 1 : 0;
+                   };
+                 });
+  return written;
+}
 
 /// Calls `copy_all` with the feed in `workers` threads. \throws Error  the first one of any
 void with_feed(const TileWork& work, int workers, TileFeed& feed, const std::function<void()>& copy_all) {
@@ -173,7 +198,7 @@ void execute_feed(const TileWork& work, TileFeed& feed) {
     // Tiles that wait for memory may be those that others wait for.
     const auto let_go = [&worker] { worker.release_memory(); };
     while (const std::optional<std::int64_t> tile = feed.next(let_go)) {
-      if (!worker.keeps(*tile)) worker.copy_tile(*tile);
+      worker.copy_tile(*tile);
       feed.done(*tile);
     }
   });
@@ -190,12 +215,11 @@ void execute_on_device(const TileWork& work, TileFeed& feed) {
       host.release_memory();
     };
     while (const std::optional<std::int64_t> tile = feed.next(let_go)) {
-      const bool is_kept = host.keeps(*tile);
-      if (!is_kept && device.takes(*tile)) {
+      if (device.takes(*tile)) {
         device.begin(*tile);
         continue;
       }
-      if (!is_kept) host.copy_tile(*tile);
+      host.copy_tile(*tile);
       feed.done(*tile);
     }
     device.finish();
@@ -259,13 +283,11 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
                       .clones = clones,
                       .pool = options.pool != nullptr ? *options.pool : own_pool,
                       .memory_bytes = own_bytes};
-  RangeFeed all(tiles, options.stop);
-  if (has_device) {
-    execute_on_device(work, options.feed != nullptr ? *options.feed : all);
-    return checksums;
-  }
-  if (options.feed != nullptr) {
-    execute_feed(work, *options.feed);
+  if (has_device || options.feed != nullptr) {
+    RangeFeed all(tiles, options.stop);
+    TileFeed& feed = options.feed != nullptr ? *options.feed : all;
+    feed.set_written(find_written(work, tiles));
+    has_device ? execute_on_device(work, feed) : execute_feed(work, feed);
     return checksums;
   }
   const auto count = static_cast<std::size_t>(tiles.end - tiles.begin);

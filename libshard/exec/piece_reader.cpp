@@ -13,18 +13,6 @@ namespace shard {
 
 namespace {
 
-/// Whether a box lies in one run without gaps or elements that share an address.
-bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-  const Order order = order_of(strides);
-  std::int64_t run = 1;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    const auto d = static_cast<std::size_t>(order[i]);
-    if (sizes[d] != 1 && strides[d] != run) return false;
-    run *= sizes[d];
-  }
-  return true;
-}
-
 /// How a block lies in the staging buffer. Dimensions of small strides are `joined`: their span is read with one call,
 /// gaps and all, and lies in the buffer as it does in the storage. Spans of the others follow one another without gaps.
 struct Staged {

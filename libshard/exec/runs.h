@@ -21,6 +21,18 @@ inline std::int64_t span_of(std::span<const std::int64_t> sizes, std::span<const
   return span;
 }
 
+/// Whether a box lies in one run without gaps or elements that share an address.
+inline bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
+  const Order order = order_of(strides);
+  std::int64_t run = 1;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    const auto d = static_cast<std::size_t>(order[i]);
+    if (sizes[d] != 1 && strides[d] != run) return false;
+    run *= sizes[d];
+  }
+  return true;
+}
+
 /// Elements between two points of a strided place.
 inline std::int64_t distance(const std::int64_t* from, const std::int64_t* to, std::span<const std::int64_t> strides) {
   std::int64_t distance = 0;

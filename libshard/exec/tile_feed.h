@@ -32,6 +32,8 @@ struct ReceivedBox {
 class TileFeed {
  public:
   virtual ~TileFeed() = default;
+  /// By tile, whether an earlier run wrote it: `next` gives out the others. Called once, before all else.
+  virtual void set_written(std::vector<std::uint8_t> written) = 0;
   /// The next tile to copy, which is ready; calls `before_waiting` before it waits for one. Nothing when all were given
   /// out, or after `abort`. \throws Error kInterrupted
   virtual std::optional<std::int64_t> next(const std::function<void()>& before_waiting) = 0;

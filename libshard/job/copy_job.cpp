@@ -160,8 +160,10 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
   prepared.writer->place(prepared.target);
   if (job.to_map != nullptr) prepared.mapped = job.to_map->plan_target(prepared.target, job.first_padding);
   const bool is_folder = prepared.writer->is_folder();
-  if (job.manifest) prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target);
   prepared.owners = file_owners(prepared.target, group.size());
+  if (job.manifest) {
+    prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target, file_places(job, prepared));
+  }
   prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.planned()));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
@@ -251,7 +253,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
     tell_step(job, "plan");
     grid = grid_of(left, {threads, memory_bytes});
     prepared = prepare(job, group, grid);
-    if (left.is_found() || keeps_journal(job, group, prepared.plan)) {
+    if (left.is_found() || keeps_journal(job, prepared.plan)) {
       const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
       prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
     }

@@ -75,8 +75,8 @@ struct CopyJob {
   bool resume = false;
   std::stop_token stop;
   AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with own_places, once
-  /// all are prepared, "publish". May be empty; may throw.
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with
+  /// own_places, once all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 
@@ -103,8 +103,7 @@ struct CopyResult {
 /// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
 ///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
 ///   what it left behind then stays. kCorruption  the source changed while it was read.
-///   kResource  a device has too little memory, with both numbers. kUnsupported
-///   ranks that read for one another are to resume.
+///   kResource  a device has too little memory, with both numbers.
 /// Memory: the job's selection is freed once the target is made of it, which is then as large; so move the job here.
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);

@@ -49,7 +49,7 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       source_checks_(job.reader->catalog()),
       progress_(progress),
       left_(std::move(left)) {
-  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target);
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, file_places(job, prepared));
 }
 
 void CopyRun::run() {
@@ -210,7 +210,6 @@ void CopyRun::prepare_exchange() {
                                                       .threads = job_.threads},
                                            group_.rank(), group_.size());
   });
-  exchange_->agree(group_);
 }
 
 void CopyRun::copy() {

@@ -50,6 +50,11 @@ inline bool exchanges(const CopyJob& job, const Group& group) {
   return job.parts != nullptr && job.own_places && group.size() > 1;
 }
 
+/// Where the files go, for the manifest.
+inline FilePlaces file_places(const CopyJob& job, const PreparedCopy& prepared) {
+  return job.own_places ? prepared.owners : FilePlaces();
+}
+
 /// What of a rank's memory tiles may take; the rest is for pieces that travel. \throws Error kInvalidArgument
 std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes);
 /// The least that a rank needs so that tiles may take `copy_bytes`.

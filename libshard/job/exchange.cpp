@@ -23,16 +23,25 @@ Exchange::Exchange(const ExchangeOf& of, int rank, int ranks)
       sender_of_([this](const Piece& piece) {
         return of_.holders.sender(source_.storages[piece.storage].file, piece.storage, rank_);
       }),
-      is_remote_(static_cast<std::size_t>(of.plan.tile_count)),
+      tiles_(static_cast<std::size_t>(of.plan.tile_count), Tile::kLocal),
       expect_(static_cast<std::size_t>(ranks)),
-      owe_(static_cast<std::size_t>(ranks)) {
-  for (std::int64_t tile = 0; tile < of_.plan.tile_count; ++tile) {
-    const std::vector<BoxNeed> needs = needs_of(of_.plan, tile, sender_of_, rank_);
-    is_remote_[static_cast<std::size_t>(tile)] = !needs.empty();
+      owe_(static_cast<std::size_t>(ranks)) {}
+
+void Exchange::set_written(std::vector<std::uint8_t> written) {
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
+    if (written[tile] != 0) {
+      tiles_[tile] = Tile::kWritten;
+      continue;
+    }
+    const std::vector<BoxNeed> needs = needs_of(of_.plan, static_cast<std::int64_t>(tile), sender_of_, rank_);
+    if (!needs.empty()) tiles_[tile] = Tile::kRemote;
     for (const BoxNeed& need : needs) ++expect_[static_cast<std::size_t>(need.sender)];
   }
   to_receive_ = std::accumulate(expect_.begin(), expect_.end(), std::int64_t{0});
-  remote_left_ = static_cast<std::size_t>(std::ranges::count(is_remote_, true));
+  remote_left_ = static_cast<std::size_t>(std::ranges::count(tiles_, Tile::kRemote));
+  is_known_ = true;
+  if (step_ != nullptr) step_->wake();
 }
 
 void Exchange::run(const std::function<void()>& copy, const std::stop_token& stop) {
@@ -58,7 +67,7 @@ void Exchange::run(const std::function<void()>& copy, const std::stop_token& sto
       copy();
       std::unique_lock lock(mutex_);
       is_copied_ = true;
-      changed_.wait(lock, [this] { return to_send_ == 0 || must_end(); });
+      changed_.wait(lock, [this] { return (is_agreed() && to_send_ == 0) || must_end(); });
     } catch (...) {
       fail();
     }
@@ -81,9 +90,9 @@ std::optional<std::int64_t> Exchange::next(const std::function<void()>& before_w
       --remote_left_;
       return tile;
     }
-    const auto end = static_cast<std::int64_t>(is_remote_.size());
-    while (next_local_ < end && is_remote_[static_cast<std::size_t>(next_local_)]) ++next_local_;
-    if (next_local_ < end) return next_local_++;
+    const auto from = tiles_.begin() + next_local_;
+    next_local_ += std::find(from, tiles_.end(), Tile::kLocal) - from;
+    if (next_local_ < std::ssize(tiles_)) return next_local_++;
     if (remote_left_ == 0) return std::nullopt;
     if (!has_let_go) {
       lock.unlock();

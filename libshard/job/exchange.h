@@ -7,7 +7,8 @@
 ///
 ///     holder: read, pack --> send buffer --(round)--> memory of a batch --> tile's buffer --> write :writer
 ///
-/// A round is up to three exchanges between ranks that still have boxes for each other: counts, requests, boxes.
+/// A round is up to three exchanges between ranks that still have boxes for each other: counts, requests, boxes. Before
+/// the first one the ranks tell how much they will want, once each knows which of its tiles an earlier run wrote.
 #pragma once
 
 #include <cstddef>
@@ -44,14 +45,13 @@ struct ExchangeOf {
 
 class Exchange final : public AwaitedTraffic, public TileFeed {
  public:
-  /// Looks through the whole plan. Cost: linear in tiles and the boxes that they need.
   Exchange(const ExchangeOf& of, int rank, int ranks);
-  /// Tells the ranks how much each will want of each, and in which rounds they meet. Collective. \throws Error kPeer
-  void agree(Group& group);
   /// The work of the step whose traffic this is: `copy` runs the executor with this as its feed. Returns when this
   /// rank's tiles are written and all that others want was sent. \throws Error  what `copy` or a read throws
   void run(const std::function<void()>& copy, const std::stop_token& stop);
 
+  /// Looks through the whole plan. Cost: linear in tiles and the boxes that they need.
+  void set_written(std::vector<std::uint8_t> written) override;
   std::optional<std::int64_t> next(const std::function<void()>& before_waiting) override;
   std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) override;
   bool has_on_device(std::int64_t tile) override;
@@ -78,6 +78,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
     std::size_t used = 0;  ///< Of the front one.
   };
 
+  void agree(Group& group);
   void prepare_round();
   void open_batch();
   bool asks(std::size_t rank) const;
@@ -90,7 +91,8 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   std::span<std::byte> place_for(int sender, std::size_t boxes);
   void take_arrived(int sender, std::int64_t boxes);
   void pack(const std::stop_token& stop);
-  bool is_finished() const { return to_receive_ == 0 && to_send_ == 0; }
+  bool is_agreed() const { return meetings_.has_value(); }
+  bool is_finished() const { return is_agreed() && to_receive_ == 0 && to_send_ == 0; }
   bool must_end() const { return is_stopped_ || is_aborted_; }
 
   const ExchangeOf of_;
@@ -98,11 +100,13 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   const int rank_;
   const std::int64_t unit_bytes_;
   const SenderOf sender_of_;
-  std::vector<bool> is_remote_;                ///< By tile: it needs a box of another rank.
-  std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, not yet sent to it.
-  std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
 
   // mutex_ guards all below.
+  enum class Tile : std::uint8_t { kLocal, kRemote, kWritten };
+  std::vector<Tile> tiles_;                    ///< What each needs: its own rank, another one too, or nothing.
+  std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, not yet sent to it.
+  std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
+  bool is_known_ = false;                      ///< Which tiles an earlier run wrote, and so what is wanted of others.
   bool is_aborted_ = false, is_copied_ = false, is_over_ = false;
   int idle_ = 0;  ///< Threads that wait in `next`.
   std::exception_ptr failure_;
@@ -111,7 +115,7 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   std::deque<AwaitedTile*> ready_;
   std::map<std::int64_t, std::pair<ExchangeBatch*, AwaitedTile*>> given_;  ///< By tile, until it is done.
   std::deque<std::unique_ptr<ExchangeBatch>> batches_;
-  std::optional<Meetings> meetings_;
+  std::optional<Meetings> meetings_;  ///< Once the ranks know how much each will want of each.
   std::int64_t round_ = 0;
   Intake intake_;
   Outlet outlet_;

@@ -22,6 +22,7 @@ constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests =
 
 }  // namespace
 
+/// Tells the ranks how much each will want of each, and in which rounds they meet.
 void Exchange::agree(Group& group) {
   std::vector<std::span<const std::byte>> to;
   std::vector<std::span<std::byte>> from;
@@ -31,11 +32,9 @@ void Exchange::agree(Group& group) {
     from.push_back(std::as_writable_bytes(std::span(owe_).subspan(rank, count)));
   }
   group.exchange(to, from);
-  to_send_ = std::accumulate(owe_.begin(), owe_.end(), std::int64_t{0});
-
   const auto writers = std::ranges::count_if(owe_, [](std::int64_t boxes) { return boxes > 0; });
-  meetings_.emplace(rank_, group.size(), writers);
-  const std::int64_t own = meetings_->own_period();
+  Meetings meetings(rank_, group.size(), writers);
+  const std::int64_t own = meetings.own_period();
   std::vector<std::int64_t> periods(expect_.size(), 1);
   for (std::size_t rank = 0; rank < expect_.size(); ++rank) {
     to[rank] = std::as_bytes(std::span(&own, owe_[rank] > 0 ? 1 : 0));
@@ -44,12 +43,17 @@ void Exchange::agree(Group& group) {
   group.exchange(to, from);
   for (std::size_t rank = 0; rank < periods.size(); ++rank) {
     if (periods[rank] < 1) fail_protocol(static_cast<int>(rank));
-    meetings_->set_period(static_cast<int>(rank), periods[rank]);
+    meetings.set_period(static_cast<int>(rank), periods[rank]);
   }
+  const std::scoped_lock lock(mutex_);
+  to_send_ = std::accumulate(owe_.begin(), owe_.end(), std::int64_t{0});
+  meetings_.emplace(meetings);
+  changed_.notify_all();
 }
 
 std::int64_t Exchange::word() {
   const std::scoped_lock lock(mutex_);
+  if (!is_agreed()) return is_known_ ? kReady : kNotReady;
   if (is_finished()) return kFinished;
   if (!is_round_prepared_) prepare_round();
   if (!is_round_prepared_ || !shipment_.is_packed()) return kNotReady;
@@ -60,9 +64,9 @@ std::int64_t Exchange::word() {
 /// Opens the batches that this round asks for, as far as there is memory for them.
 void Exchange::prepare_round() {
   for (;;) {
-    const auto from = is_remote_.begin() + next_remote_;
-    next_remote_ += std::find(from, is_remote_.end(), true) - from;
-    if (next_remote_ == std::ssize(is_remote_) || !intake_.wants_batch()) break;
+    const auto from = tiles_.begin() + next_remote_;
+    next_remote_ += std::find(from, tiles_.end(), Tile::kRemote) - from;
+    if (next_remote_ == std::ssize(tiles_) || !intake_.wants_batch()) break;
     if (!intake_.has_room()) return;
     open_batch();
   }
@@ -73,8 +77,8 @@ void Exchange::open_batch() {
   auto batch = std::make_unique<ExchangeBatch>();
   std::map<int, WireWriter> requests;
   BatchLimit limit(unit_bytes_, static_cast<int>(expect_.size()));
-  for (const std::int64_t end = std::ssize(is_remote_); next_remote_ < end; ++next_remote_) {
-    if (!is_remote_[static_cast<std::size_t>(next_remote_)]) continue;
+  for (const std::int64_t end = std::ssize(tiles_); next_remote_ < end; ++next_remote_) {
+    if (tiles_[static_cast<std::size_t>(next_remote_)] != Tile::kRemote) continue;
     if (!limit.takes(needs_of(of_.plan, next_remote_, sender_of_, rank_))) break;
     batch->add(of_.plan, next_remote_, sender_of_, rank_, requests);
   }
@@ -90,6 +94,10 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   for (const std::int64_t word : words) {
     if (word == kNotReady) return false;
     flags |= word;
+  }
+  if (!is_agreed()) {
+    agree(group);
+    return true;
   }
   if ((flags & (kHasRequests | kHasBoxes | kHasWaiting)) == 0) return false;
   const std::vector<std::int64_t> controls = exchange_controls(group);

@@ -32,7 +32,7 @@ std::string layout_digest(const Catalog& target) {
 }
 
 /// The manifest, its hashes still zeros.
-Manifest draft_of(const ManifestRequest& request, const Catalog& target) {
+Manifest draft_of(const ManifestRequest& request, const Catalog& target, const FilePlaces& places) {
   Manifest manifest{.tool = request.tool,
                     .algorithm = request.algorithm,
                     .format = target.format,
@@ -44,9 +44,11 @@ Manifest draft_of(const ManifestRequest& request, const Catalog& target) {
                     .options = request.options,
                     .source = request.source,
                     .files = {}};
-  for (const File& file : target.files) {
+  for (std::size_t i = 0; i < target.files.size(); ++i) {
+    const File& file = target.files[i];
     const auto blocks = static_cast<std::size_t>(block_count(file.bytes));
     manifest.files.push_back({file.path, file.bytes, std::string(blocks * hex_digits(request.algorithm), '0')});
+    if (!places.empty()) manifest.files.back().rank = places[i];
   }
   return manifest;
 }
@@ -66,10 +68,10 @@ std::string hash_block(FileWriter& file, std::int64_t bytes, std::int64_t block,
 
 }  // namespace
 
-File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target) {
+File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target, const FilePlaces& places) {
   const std::string path =
       is_folder ? std::string(kManifestName) : target.files.front().path + std::string(kManifestSuffix);
-  return {path, std::ssize(manifest_text(draft_of(request, target))), -1};
+  return {path, std::ssize(manifest_text(draft_of(request, target, places))), -1};
 }
 
 BlockHashes& ManifestRun::hashes_of(std::uint32_t file) {
@@ -148,7 +150,7 @@ std::string ManifestRun::finish(Group& group) {
     own.text(hash);
   }
   for (const Bytes& message : gather(group, own.take(), 0)) take_known(message);
-  Manifest manifest = draft_of(request_, target_);
+  Manifest manifest = draft_of(request_, target_, places_);
   for (std::uint32_t file = 0; group.rank() == 0 && file < file_count(); ++file) {
     manifest.files[file].blocks = hashes_of(file).take();
   }

@@ -18,14 +18,17 @@
 
 namespace shard {
 
+/// Which rank each file of the target lies with; empty: all lie at one place.
+using FilePlaces = std::vector<int>;
+
 /// The manifest of a placed target's files, as a file of the output: its size is known before its hashes are.
-File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target);
+File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target, const FilePlaces& places);
 
 /// Ownership: request and target must outlive this.
 class ManifestRun {
  public:
-  ManifestRun(const ManifestRequest& request, const Catalog& target)
-      : request_(request), target_(target), hashes_(target.files.size()) {}
+  ManifestRun(const ManifestRequest& request, const Catalog& target, FilePlaces places)
+      : request_(request), target_(target), places_(std::move(places)), hashes_(target.files.size()) {}
 
   /// A writer that also hashes. Ownership: this keeps it; `to` must outlive its use.
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
@@ -47,6 +50,7 @@ class ManifestRun {
 
   const ManifestRequest& request_;
   const Catalog& target_;
+  const FilePlaces places_;
   std::vector<std::unique_ptr<BlockHashes>> hashes_;  ///< By file; null where this rank knows nothing of it.
   std::vector<std::unique_ptr<HashingWriter>> writers_;
   std::vector<Block> missing_;

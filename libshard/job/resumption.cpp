@@ -47,9 +47,6 @@ Left find_left(OutputStore& store, Group& group, const CopyJob& job, const Outpu
   if (!job.resume || job.dry_run) return left;
   Bytes own;
   collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
-    if (exchanges(job, group)) {
-      throw Error(ErrorCode::kUnsupported, "cannot resume: ranks that read for one another keep no journal");
-    }
     if (places.is_root(group.rank())) left.output = store.find_left();
     if (left.output != nullptr) own = heads_of(left.output->notes());
   });
@@ -67,8 +64,8 @@ PlanGrid grid_of(const Left& left, const PlanGrid& now) {
       .found(now.max_memory_bytes);
 }
 
-bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan) {
-  return !job.version.empty() && !job.dry_run && !exchanges(job, group) && plan.bytes_to_write >= kLeastJournaledBytes;
+bool keeps_journal(const CopyJob& job, const Plan& plan) {
+  return !job.version.empty() && !job.dry_run && plan.bytes_to_write >= kLeastJournaledBytes;
 }
 
 JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,

@@ -20,14 +20,14 @@ struct Left {
 
   bool is_found() const { return !heads.empty(); }
 };
-/// Collective. \throws Error kUnsupported  ranks that read for one another; kPeer
+/// Collective. \throws Error kPeer
 Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places);
 
 /// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads.
 /// \throws Error kInvalidArgument  the interrupted run was given more memory
 PlanGrid grid_of(const Left& left, const PlanGrid& now);
 
-bool keeps_journal(const CopyJob& job, const Group& group, const Plan& plan);
+bool keeps_journal(const CopyJob& job, const Plan& plan);
 
 /// \param files  what is written, for people; `inputs` is a hash over what all ranks' plans are made from.
 /// Cost: linear in pieces, and identify_files'.

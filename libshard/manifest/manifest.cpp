@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "libshard/core/error.h"
@@ -55,8 +56,15 @@ std::string hash_of(const json& object, const char* key) {
   throw bad_manifest(fmt::format("'{}' is not a hash", key)).expected("32 hexadecimal digits").found(text);
 }
 
+int rank_of(const json& file) {
+  const std::int64_t rank = number_of(file, "rank");
+  if (rank <= std::numeric_limits<int>::max()) return static_cast<int>(rank);
+  throw bad_manifest("'rank' is not a rank").found(rank);
+}
+
 ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
   ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
+  if (value.contains("rank")) file.rank = rank_of(value);
   const json& blocks = list_of(value, "blocks");
   if (std::ssize(blocks) != block_count(file.bytes)) {
     throw bad_manifest(fmt::format("'{}' of {} bytes has {} blocks", file.path, file.bytes, blocks.size()))

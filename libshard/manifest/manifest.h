@@ -31,7 +31,8 @@ constexpr std::size_t hex_digits(HashAlgorithm algorithm) { return algorithm == 
 struct ManifestFile {
   std::string path;  ///< Below the folder; for a single file its name.
   std::int64_t bytes = 0;
-  std::string blocks;  ///< The hashes of its blocks in hexadecimal, one behind the other.
+  std::string blocks;         ///< The hashes of its blocks in hexadecimal, one behind the other.
+  std::optional<int> rank{};  ///< The one that it lies with; none where all ranks write to one place.
 
   std::string_view block(std::int64_t index, HashAlgorithm algorithm) const {
     const std::size_t digits = hex_digits(algorithm);

@@ -28,8 +28,9 @@ void add_files(const Manifest& manifest, std::string& text) {
   text += " \"files\": [";
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const ManifestFile& file = manifest.files[i];
-    text += fmt::format("{}\n  {{\"path\": {}, \"bytes\": {}, \"hash\": \"{}\", \"blocks\": [", i == 0 ? "" : ",",
-                        json_string(file.path), file.bytes, list_hash(file, manifest.algorithm));
+    text += fmt::format("{}\n  {{\"path\": {}, \"bytes\": {}, ", i == 0 ? "" : ",", json_string(file.path), file.bytes);
+    if (file.rank) text += fmt::format("\"rank\": {}, ", *file.rank);
+    text += fmt::format("\"hash\": \"{}\", \"blocks\": [", list_hash(file, manifest.algorithm));
     for (std::size_t at = 0; at < file.blocks.size(); at += digits) {
       text.append(at == 0 ? "\n   \"" : ",\n   \"").append(file.blocks, at, digits).append("\"");
     }

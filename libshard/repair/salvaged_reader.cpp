@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "libshard/core/hash_table.h"
+#include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
 
 namespace shard {
@@ -17,7 +20,8 @@ std::vector<std::int64_t> numbers(Dims dims) { return {dims.begin(), dims.end()}
 
 class SalvagedReader final : public Reader {
  public:
-  SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage) : inner_(std::move(inner)) {
+  SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage, int threads)
+      : inner_(std::move(inner)), threads_(threads) {
     inner_->load_objects();
     keep_whole(salvage);
     std::vector<std::uint32_t> kept = kept_tensors();
@@ -107,32 +111,61 @@ class SalvagedReader final : public Reader {
 
   /// Reads what no checksum made anybody read, for bytes that the disk does not give. \returns whether some are lost.
   bool read_unchecked(std::span<const std::uint32_t> tensors, Salvage& salvage) const {
-    const Catalog& source = inner_->catalog();
-    HashSet<std::uint32_t> met;
-    bool is_any_lost = false;
-    for (const std::uint32_t tensor : tensors) {
-      for (const Chunk& chunk : source.chunks_of(source.tensors[tensor])) {
-        const std::uint32_t storage = source.stored[chunk.stored].storage;
-        const bool is_open = source.storages[storage].crc32.has_value() || salvage.lost_storage(storage) != nullptr;
-        if (is_open || !met.insert(storage)) continue;
+    const std::vector<Part> parts = unchecked_parts(tensors, salvage);
+    std::vector<std::optional<Error>> failures(parts.size());
+    for_each_index(parts.size(), threads_, {}, [&]() -> IndexWorker {
+      return [&, block = std::vector<std::byte>()](std::size_t i) mutable {
         try {
-          read_all(source.storages[storage], *inner_->bytes_of(storage));
+          read(parts[i], block);
         } catch (const Error& error) {
           if (!is_damage(error)) throw;
-          salvage.lose_storage(storage, error);
-          is_any_lost = true;
+          failures[i] = error;
         }
-      }
+      };
+    });
+    bool is_any_lost = false;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!failures[i]) continue;
+      salvage.lose_storage(parts[i].storage, *failures[i]);
+      is_any_lost = true;
     }
     return is_any_lost;
   }
 
-  static void read_all(const Storage& storage, const RandomReader& bytes) {
+  /// Bytes of a storage that one worker reads.
+  struct Part {
+    std::uint32_t storage = 0;
+    std::int64_t begin = 0, end = 0;
+  };
+
+  /// Compressed storages are streams: one part each.
+  std::vector<Part> unchecked_parts(std::span<const std::uint32_t> tensors, const Salvage& salvage) const {
+    constexpr std::int64_t kPart = 64 << 20;
+    const Catalog& source = inner_->catalog();
+    HashSet<std::uint32_t> met;
+    std::vector<Part> parts;
+    for (const std::uint32_t tensor : tensors) {
+      for (const Chunk& chunk : source.chunks_of(source.tensors[tensor])) {
+        const std::uint32_t index = source.stored[chunk.stored].storage;
+        const Storage& storage = source.storages[index];
+        if (storage.crc32.has_value() || salvage.lost_storage(index) != nullptr || !met.insert(index)) continue;
+        const std::int64_t step = storage.plain ? kPart : std::max<std::int64_t>(storage.bytes, 1);
+        for (std::int64_t begin = 0; begin < storage.bytes; begin += step) {
+          parts.push_back({index, begin, std::min(storage.bytes, begin + step)});
+        }
+      }
+    }
+    return parts;
+  }
+
+  void read(const Part& part, std::vector<std::byte>& block) const {
     constexpr std::int64_t kBlock = 1 << 20;
-    std::vector<std::byte> block;
-    for (std::int64_t done = 0; done < storage.bytes; done += std::ssize(block)) {
-      block.resize(static_cast<std::size_t>(std::min(kBlock, storage.bytes - done)));
-      bytes.read_at(storage.offset + done, block);
+    const std::shared_ptr<const RandomReader> bytes = inner_->bytes_of(part.storage);
+    const std::unique_lock<std::mutex> turn = bytes->turn();
+    const std::int64_t offset = inner_->catalog().storages[part.storage].offset;
+    for (std::int64_t at = part.begin; at < part.end; at += std::ssize(block)) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, part.end - at)));
+      bytes->read_at(offset + at, block);
     }
   }
 
@@ -177,6 +210,7 @@ class SalvagedReader final : public Reader {
   }
 
   std::unique_ptr<Reader> inner_;
+  const int threads_;
   Catalog catalog_;
   std::vector<bool> is_lost_;      ///< By tensor.
   std::vector<bool> is_left_out_;  ///< By chunk of the inner catalog.
@@ -185,8 +219,8 @@ class SalvagedReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage) {
-  return std::make_unique<SalvagedReader>(std::move(reader), salvage);
+std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads) {
+  return std::make_unique<SalvagedReader>(std::move(reader), salvage, threads);
 }
 
 }  // namespace shard

@@ -14,7 +14,7 @@ namespace shard {
 /// else its tensor is a loss and `damaged`, as are tensors of which a finding was reported. Losses are noted in the
 /// catalog's metadata (lost_note.h), those that an earlier repair noted too. \throws Error kCorruption  nothing is
 /// left: neither a tensor nor an object. Ownership: `salvage` may go first. Cost: reads all storages that have no
-/// CRC-32; others were checked when they were opened.
-std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage);
+/// CRC-32, by so many threads; others were checked when they were opened.
+std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads);
 
 }  // namespace shard

@@ -35,6 +35,17 @@ def without(name, is_left_out):
         data = data.replace(crc.to_bytes(4, "little"), b"\0\0\0\0")
     pathlib.Path(name).write_bytes(data)
 
+# A plain tensor that all ranks have is compared when the checkpoint is opened.
+for number in 0, 1, 2:
+    folder = pathlib.Path(f"differ{number}")
+    shutil.copytree(golden / "ranks_differ_r2", folder)
+    path = folder / "rank_1.pt"
+    records = [r for r in zipfile.ZipFile(path).infolist() if "/data/" in r.filename]
+    data = bytearray(path.read_bytes())
+    at = records[number].header_offset
+    data[at + 30 + sum(int.from_bytes(data[at + i:at + i + 2], "little") for i in (26, 28))] ^= 1
+    path.write_bytes(data)
+
 without("none.pt", lambda name: True)  # torch.serialization.set_crc32_options(False)
 without("data_left_out.pt", lambda name: "/data/" in name)  # torch.serialization.skip_data(), written later
 P
@@ -51,3 +62,17 @@ done
 expect 4 convert model.pt -o out.safetensors --objects drop
 expect 0 convert none.pt -o none_again.pt
 expect 0 convert data_left_out.pt -o left_out_again.pt
+for number in 0 1 2; do
+  code=0
+  "$SHARDCTL" verify differ$number >out 2>err || code=$?
+  [ $code = 1 ] || [ $code = 4 ] || fail "differ$number: verify ends with exit $code"
+  grep -q "checksum" out err || fail "differ$number: nothing is said of a checksum"
+done
+
+# The document that lies beside plain pieces is a part of the checkpoint.
+expect 0 split "$golden/model.pt" -o plain --to torch-ranks --as plain --ranks 2 --objects drop
+sed -i 's/:/;/' plain/layout.json
+for verb in inspect digest verify; do
+  expect 4 $verb plain
+  grep -q "layout.json" out err || fail "$verb does not name the document"
+done

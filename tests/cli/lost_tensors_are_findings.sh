@@ -3,7 +3,8 @@
 . "$(dirname "$0")/common.sh"
 model whole.safetensors 65536
 head -c 20000 whole.safetensors >cut.safetensors
-expect 0 repair cut.safetensors -o repaired.safetensors
+expect 0 repair cut.safetensors -o repaired.safetensors -v
+holds err "repair: check"
 holds err "w"
 expect 1 verify repaired.safetensors
 holds out "could not save"

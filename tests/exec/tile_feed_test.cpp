@@ -51,6 +51,7 @@ TEST(Needs, AreWhatThePiecesOfTheTargetWant) {
 /// Gives out one tile, for which the second piece has arrived.
 class OneTile final : public TileFeed {
  public:
+  void set_written(std::vector<std::uint8_t>) override {}
   std::optional<std::int64_t> next(const std::function<void()>&) override {
     return is_given_.exchange(true) ? std::nullopt : std::optional<std::int64_t>(0);
   }

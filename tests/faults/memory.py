@@ -79,15 +79,19 @@ def main() -> int:
             path = work / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
+        of_ranks = ["--local-ranks", str(chosen.ranks)]
         run("split", "model.safetensors", "-o", "dcp", "--ranks", "4")
         (work / "model.safetensors").unlink()
         run("gather", "dcp", "-o", "whole.safetensors")
         remove("whole.safetensors")
+        run("gather", "dcp", "-o", "whole.safetensors", *of_ranks)
+        remove("whole.safetensors")
         run("reshard", "dcp", "-o", "other", "--ranks", "6", "--dim", "1")
         remove("other")
-        of_ranks = ["--local-ranks", str(chosen.ranks), "-j", "1", "--max-memory", "1MiB"]  # Which is each rank's.
         run("reshard", "dcp", "-o", "other", "--ranks", "6", "--dim", "1", *of_ranks)
         remove("other")
+        run("convert", "dcp", "-o", "whole.pt", *of_ranks)
+        remove("whole.pt")
         run("convert", "dcp", "-o", "whole.pt", "--checksum", "xxh3")
         remove("dcp")
         run("verify", "whole.pt")

@@ -79,7 +79,8 @@ class Nodes {
     bool own_input = true, own_output = true;
     int threads = 2;
     std::int64_t max_memory_bytes = 64 << 20;
-    bool force = false, dry_run = false, single_file = false;
+    bool force = false, dry_run = false, single_file = false, resume = false;
+    Progress* progress = nullptr;
   };
 
   /// Runs the job of one rank. \returns rank 0's result.
@@ -104,6 +105,8 @@ class Nodes {
     what.own_places = how.own_output;
     what.dry_run = how.dry_run;
     what.single_file = how.single_file;
+    what.resume = how.resume;
+    what.progress = how.progress;
     return write_checkpoint(*output, group, *reader, what);
   }
   void run(const Kind& to, int parts, const How& how) {
@@ -357,6 +360,88 @@ TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
   }
   EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));  // All were prepared, and none was killed here.
 }
+
+/// Two ranks that read for one another lose each other once the first has noted some of what it wrote.
+class NodeLocalResume : public ::testing::Test {
+ protected:
+  NodeLocalResume() {
+    std::mt19937_64 random(7);
+    content_["a"] = random_tensor(random, DType::kFloat32, {9000, 1024});  // Not all of it is read by the first run.
+    nodes_.spread(content_, kDcp, 2);
+    std::swap(nodes_.disks[0], nodes_.disks[1]);  // All that is written comes from the other rank.
+  }
+
+  static bool is_journal(const std::string& path) { return path.find(".journal.") != std::string::npos; }
+  bool has_journal(int rank) const {
+    return std::ranges::any_of(nodes_.disks[static_cast<std::size_t>(rank)].state->paths(), is_journal);
+  }
+  void lose_a_rank() {
+    run_as_threads(2, [&](Group& group) {
+      testing::BreakingGroup breaking(group, [&] { return has_journal(0); });
+      const Error error = error_of([&] { nodes_.copy(breaking, kTo, 2, how_); });
+      EXPECT_EQ(error.code(), ErrorCode::kPeer);
+    });
+    EXPECT_TRUE(has_journal(0));
+  }
+  /// \returns rank 0's counters, which are those of all.
+  std::unique_ptr<Progress> run() {
+    std::array<std::unique_ptr<Progress>, 2> all{std::make_unique<Progress>(), std::make_unique<Progress>()};
+    run_as_threads(2, [&](Group& group) {
+      Nodes::How how = how_;
+      how.progress = all[static_cast<std::size_t>(group.rank())].get();
+      nodes_.copy(group, kTo, 2, how);
+    });
+    return std::move(all[0]);
+  }
+  std::string staged() const {
+    for (const std::string& path : nodes_.disks[0].state->paths()) {
+      if (path.find(".shardctl-") != std::string::npos && path.ends_with(".pt")) return path;
+    }
+    return {};
+  }
+
+  static constexpr Kind kTo{"torch-ranks", false};
+  static constexpr std::int64_t kBytes = 9000 * 4096, kBatch = 8 << 20;
+  Content content_;
+  Nodes nodes_{2};
+  const Nodes::How how_{.max_memory_bytes = 8 << 20, .resume = true};
+};
+
+TEST_F(NodeLocalResume, GoesOnWithWhatWasWrittenAndAsksForTheRest) {
+  lose_a_rank();
+  const auto progress = run();
+  EXPECT_GE(progress->bytes_kept, kBatch);
+  EXPECT_EQ(progress->bytes_kept + progress->bytes_written, kBytes);
+  EXPECT_EQ(progress->bytes_sent, progress->bytes_written) << "nothing is asked for that is there";
+  EXPECT_EQ(nodes_.written(true), nodes_.expected(kTo, 2));
+}
+
+TEST_F(NodeLocalResume, AsksAgainForWhatWasDamagedOrLostMeanwhile) {
+  lose_a_rank();
+  std::vector<std::byte> bytes = nodes_.disks[0].state->content(staged());
+  for (std::size_t i = 0; i < bytes.size(); i += 64 << 10) bytes[i] ^= std::byte{1};
+  nodes_.disks[0].state->put(staged(), bytes);
+  for (const std::string& path : nodes_.disks[1].state->paths()) {
+    if (is_journal(path)) nodes_.disks[1].disk->remove_all(path);
+  }
+  EXPECT_EQ(run()->bytes_kept, 0);
+  EXPECT_EQ(nodes_.written(true), nodes_.expected(kTo, 2));
+}
+
+class DamagedNodeLocalResume : public NodeLocalResume, public ::testing::WithParamInterface<int> {};
+
+/// The checksum of a storage is compared when all of it was read, by whichever rank and run.
+TEST_P(DamagedNodeLocalResume, FindsWhatTheFirstRunSentAlready) {
+  const std::string path = "/d/src/__1_0.distcp";
+  std::vector<std::byte> bytes = nodes_.disks[0].state->content(path);
+  bytes[bytes.size() / 8 * static_cast<std::size_t>(GetParam()) + bytes.size() / 16] ^= std::byte{1};
+  nodes_.disks[0].state->put(path, bytes);
+  lose_a_rank();
+  EXPECT_EQ(error_of([&] { run(); }).code(), ErrorCode::kCorruption);
+  EXPECT_TRUE(nodes_.written(true).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, DamagedNodeLocalResume, ::testing::Range(0, 8));
 
 }  // namespace
 }  // namespace shard::testing

@@ -2,7 +2,9 @@
 import json
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -201,6 +203,41 @@ def check_lost(checks: h.Checks, work: Path, launch: h.Launch, phase: str, how: 
         checks.that("mpirun" in launch.name or left == [], f"{what}: rank {rank} leaves nothing, but {left}", result)
 
 
+def check_resume(checks: h.Checks, work: Path, launch: h.Launch) -> None:
+    """A rank is killed when all is written: the next run reads that back and sends nothing; the one after it does nothing."""
+    h.make_model(work / "large.safetensors", 64)
+    subprocess.run([h.SHARDCTL, "split", "large.safetensors", "-o", "large", "--ranks", "4", "-q"], cwd=work, env=h.BASE, check=True)
+    spread(work, "large", 3)
+    arguments = ["reshard", "src", "-o", "out", "--ranks", "3", "--dim", "1", "--checksum", "xxh3", *LOCAL]
+    job, pid = held(work, launch, "finish", 1, [*arguments, "--resume"])
+    os.kill(pid, signal.SIGKILL)
+    killed, what = job.wait(40), f"resumed, {launch.name}"
+    checks.that(killed.code != 0 and any(h.left_overs(work / f"rank{rank}") for rank in range(3)), f"{what}: something is left", killed)
+    result = run(work, launch, [*arguments, "--resume", "--json"])
+    if checks.that(result.code == 0, f"{what}: exit 0", result):
+        told = json.loads(result.out)
+        checks.that(told["bytes_kept"] >= 8 << 20, f"{what}: keeps {told['bytes_kept']} bytes and writes {told['bytes_written']}", result)
+        alone = h.run(h.alone(), ["reshard", "large", "-o", "large-alone", "--ranks", "3", "--dim", "1"], cwd=work)
+        joined = join(work, 3, "out")
+        (joined / "shardctl.manifest.json").unlink()
+        checks.that(h.same_tree(work / "large-alone", joined) == "", f"{what}: the same bytes", alone)
+    shutil.rmtree(work / "large-alone")
+
+
+def check_if_changed(checks: h.Checks, work: Path, launch: h.Launch) -> None:
+    """Done once, and again only where a rank lost what it had."""
+    make_source(work, "dcp", 3)
+    spread(work, "dcp", 3)
+    arguments, what = [*WRITES["dcp"], *LOCAL, "--if-changed", "--json"], f"--if-changed, {launch.name}"
+    for unchanged in False, True:
+        result = run(work, launch, arguments)
+        checks.that(result.code == 0 and json.loads(result.out)["unchanged"] == unchanged, f"{what}: unchanged is {unchanged}", result)
+    moved = next((work / "rank2" / "out").iterdir())
+    moved.rename(work / "rank0" / "out" / moved.name)
+    result = run(work, launch, arguments)
+    checks.that(is_told(result, launch, 5), f"{what}: a file of another rank is not taken for its own", result)
+
+
 def check_plan(checks: h.Checks, work: Path, launch: h.Launch) -> None:
     """A dry run prints sums over ranks, and writes nothing."""
     make_source(work, "dcp", 3)
@@ -239,6 +276,7 @@ def check_all_bytes(checks: h.Checks, work: Path) -> None:
         check_reading(checks, work, launch, 3)
         check_plan(checks, work, launch)
         check_damage(checks, work, launch)
+        check_if_changed(checks, work, launch)
     for launch in (h.mpirun(2, "gloo"), h.torchrun(2)) if h.FULL else (h.torchrun(2),):
         check_elements(checks, work, launch)
         check_other_rank(checks, work, launch)
@@ -270,6 +308,8 @@ def check_all_faults(checks: h.Checks, work: Path) -> None:
         check_lost_between(checks, work, launch, how)
     for launch, is_stopped in slow:
         check_slow(checks, work, launch, is_stopped)
+    for launch in (mpi, gloo, torchrun) if h.FULL else (mpi,):
+        check_resume(checks, work, launch)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 /// A group whose ranks lose one another in the middle of a job.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -11,11 +12,12 @@
 
 namespace shard::testing {
 
-/// Breaks for all ranks as soon as something stands at a path of a disk.
+/// Breaks for all ranks as soon as something stands at a path of a disk, or something else is true.
 class BreakingGroup : public Group {
  public:
   BreakingGroup(Group& inner, const LocalDisk& disk, std::string path)
-      : inner_(inner), disk_(disk), path_(std::move(path)) {}
+      : BreakingGroup(inner, [&disk, path = std::move(path)] { return disk.status(path).kind != FileKind::kAbsent; }) {}
+  BreakingGroup(Group& inner, std::function<bool()> is_over) : inner_(inner), is_over_(std::move(is_over)) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   std::string_view backend() const override { return inner_.backend(); }
@@ -32,13 +34,12 @@ class BreakingGroup : public Group {
 
  private:
   void look() {
-    if (disk_.status(path_).kind == FileKind::kAbsent) return;
+    if (!is_over_()) return;
     inner_.abort();
     throw Error(ErrorCode::kPeer, "a rank is gone");
   }
   Group& inner_;
-  const LocalDisk& disk_;
-  const std::string path_;
+  const std::function<bool()> is_over_;
 };
 
 }  // namespace shard::testing

@@ -134,8 +134,10 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
   job.own_places = what.own_places;
   job.dry_run = what.dry_run;
   job.device = what.device;
-  Progress progress;
-  return run_copy_job(output, group, job, progress, {});
+  if (what.resume) job.version = "test";
+  job.resume = what.resume;
+  Progress own;
+  return run_copy_job(output, group, job, what.progress != nullptr ? *what.progress : own, {});
 }
 
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format) {

@@ -46,7 +46,9 @@ struct WriteCheckpoint {
   GroupStore* parts = nullptr;                         ///< See CopyJob.
   bool own_places = false;                             ///< See CopyJob.
   bool dry_run = false;
-  Device* device = nullptr;  ///< See CopyJob.
+  Device* device = nullptr;      ///< See CopyJob.
+  bool resume = false;           ///< Keeps a journal, and goes on by one that was left.
+  Progress* progress = nullptr;  ///< Where to count; null: nowhere.
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "libshard/core/digest.h"
 #include "tests/verify/verify_world.h"
 
 namespace shard::app {
@@ -28,7 +29,7 @@ class FlippedBits : public ::testing::Test {
   VerifyWorld world;
 
   /// Flips bits one at a time, each at a random place of all files together.
-  void expect_findings(const Case& each) {
+  void expect_findings(const Case& each, int count = flips()) {
     const auto before = world.verify({each.source, "-j", "1"});
     ASSERT_EQ(world.code, 0) << each.name << ": " << before;
     std::vector<std::string> contents;
@@ -36,7 +37,7 @@ class FlippedBits : public ::testing::Test {
     for (const std::string& file : each.files) total += contents.emplace_back(world.content(file)).size();
     std::mt19937_64 random(16);
     int missed = 0;
-    for (int i = 0; i < flips(); ++i) {
+    for (int i = 0; i < count; ++i) {
       std::size_t at = std::uniform_int_distribution<std::size_t>(0, total - 1)(random), file = 0;
       while (at >= contents[file].size()) at -= contents[file++].size();
       const int bit = static_cast<int>(random() % 8);
@@ -50,13 +51,14 @@ class FlippedBits : public ::testing::Test {
       }
       world.put(each.files[file], contents[file]);
     }
-    std::printf("%s: %d of %d flips found\n", each.name, flips() - missed, flips());
+    std::printf("%s: %d of %d flips found\n", each.name, count - missed, count);
   }
 
   std::vector<std::string> files_in(const std::string& folder, const std::string& suffix) const {
     std::vector<std::string> found;
     for (const std::string& path : world.state->paths()) {
-      if (path.starts_with(folder + "/") && path.ends_with(suffix)) found.push_back(path);
+      const bool is_wanted = path.starts_with(folder + "/") && path.ends_with(suffix);
+      if (is_wanted && world.fs->status(path).kind == FileKind::kFile) found.push_back(path);
     }
     return found;
   }
@@ -91,12 +93,46 @@ TEST_F(FlippedBits, OfTorchsOwnItemsAreFound) {
 
 TEST_F(FlippedBits, OfEveryFileOfAManifestAreFound) {
   world.put("/m.safetensors", small_model());
-  for (const char* format : {"safetensors", "torch", "dcp", "dcp-hf"}) {
+  for (const char* format : {"safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"}) {
     const std::string to = std::string("/") + format;
     ASSERT_EQ(world.run({"convert", "/m.safetensors", "-o", to, "--to", format, "--checksum", "xxh3", "-q"}), 0)
         << world.err;
     expect_findings({format, to, files_in(to, "")});
   }
+}
+
+TEST_F(FlippedBits, OfSavesOfFrameworksWithAManifestAreFound) {
+  world.load("deepspeed/stage2_tied", "/deepspeed");
+  world.load("megatron/dense_tp2", "/megatron");
+  const std::vector<std::vector<std::string>> lines{
+      {"reshard", "/deepspeed", "-o", "/d", "--ranks", "3", "--checksum", "xxh3", "-q"},
+      {"convert", "/deepspeed", "-o", "/u", "--to", "deepspeed-universal", "--checksum", "xxh3", "-q"},
+      {"convert", "/megatron", "-o", "/m", "--to", "megatron-dist", "--checksum", "xxh3", "-q"}};
+  for (const std::vector<std::string>& line : lines) {
+    ASSERT_EQ(world.run(line), 0) << world.err;
+    expect_findings({line[1].c_str(), line[3], files_in(line[3], "")});
+  }
+}
+
+TEST_F(FlippedBits, OfFilesThatMegatronsOwnHashesAreOfAreFound) {
+  world.load("megatron/dense_tp2/iter_0000007", "/m");
+  nlohmann::json hashes;
+  const std::vector<std::string> files = files_in("/m", "");
+  for (const std::string& file : files) {
+    Hasher hasher(HashAlgorithm::kSha256);
+    hasher.update(world.content(file));
+    hashes[file.substr(3)] = hasher.finish_hex();
+  }
+  world.put("/m/integrity.json", nlohmann::json{{"algorithm", "sha256"}, {"files", hashes}}.dump());
+  expect_findings({"integrity.json", "/m", files});
+}
+
+TEST_F(FlippedBits, OfHdf5WithAManifestAreFound) {
+  world.put("/m.safetensors", small_model());
+  const int code = world.run({"convert", "/m.safetensors", "-o", "/h", "--to", "hdf5", "--checksum", "xxh3", "-q"});
+  if (code == 8) GTEST_SKIP() << "without the plug-in for HDF5";
+  ASSERT_EQ(code, 0) << world.err;
+  expect_findings({"hdf5", "/h", files_in("/h", "")}, flips() / 20);  // Each starts a process.
 }
 
 TEST_F(FlippedBits, OfASingleFileWithAManifestBesideItAreFound) {

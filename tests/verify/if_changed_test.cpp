@@ -77,5 +77,20 @@ TEST_F(IfChanged, WorksWithRanks) {
   EXPECT_TRUE(is_unchanged());
 }
 
+TEST_F(IfChanged, WorksWithRanksThatWriteForThemselves) {
+  for (const char* const to : {"/o.safetensors", "/d"}) {
+    std::vector<std::string> words{"convert",        "/m.safetensors", "-o",     to,
+                                   "--to",           "safetensors",    "--json", "--if-changed",
+                                   "--local-output", "--local-ranks"};
+    words.emplace_back("2");
+    ASSERT_EQ(world.run(words), 0) << world.err;
+    EXPECT_FALSE(is_unchanged());
+    ASSERT_EQ(world.run(words), 0) << world.err;
+    EXPECT_TRUE(is_unchanged());
+    words.back() = "3";
+    EXPECT_EQ(world.run(words), 5) << "files may lie with other ranks then";
+  }
+}
+
 }  // namespace
 }  // namespace shard::app
