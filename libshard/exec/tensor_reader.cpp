@@ -258,8 +258,8 @@ struct TensorReader::Impl {
     std::atomic<std::size_t> begun{0};
     for_each_index(within.size(), static_cast<int>(workers), {}, [&]() -> IndexWorker {
       const auto own = std::make_shared<PieceReader>(catalog, reader, checks, progress, std::stop_token());
-      return [&, own, staging = memory.subspan(begun++ * share, share)](std::size_t i) {
-        read_pieces(*own, box, box, within.subspan(i, 1), out, staging);
+      return [&, own, room = memory.subspan(begun++ * share, share)](std::size_t i) {
+        read_pieces(*own, box, box, within.subspan(i, 1), out, room);
       };
     });
   }

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,7 +9,6 @@
 
 #include "libshard/core/box.h"
 #include "shardtorch/errors.h"
-#include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
@@ -82,59 +82,75 @@ std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpe
   return cut;
 }
 
-/// All members want the same, or all throw.
-std::optional<NewCut> agreed_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
-  const ProcessGroup& group = *tensor.checked_group();
-  if (!group.is_member()) return new_cut(tensor, spec);
-  std::optional<NewCut> cut;
-  agree_on(group.group(), [&]() -> std::vector<std::string> {
-    cut = new_cut(tensor, spec);
-    return {"resharding_spec=" + spec->str()};
-  });
-  return cut;
+/// This member's `tensors` under one cut as the tensor that it has under the other, and `plan` to fill that.
+/// \throws c10::NotImplementedError  there is not exactly one of `tensors`.
+at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut& cuts,
+                         const std::vector<at::Tensor>& tensors) {
+  SHARD_CHECK_NOT_IMPLEMENTED(tensors.size() == 1, kOnlySingle);
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const ShardMetadata &before = cuts.before[rank], &after = cuts.after[rank];
+  const at::Tensor fresh =
+      at::empty(after.shard_sizes, at::TensorOptions(plan.travel_as).device(after.placement->device()));
+  plan.to = cut(tensors.front(), before, cuts.after);
+  plan.from = cut(fresh, after, cuts.before);
+  return fresh;
 }
 
-/// This member's elements, from one cut to another; the way back is the derivative.
-struct Exchange {
-  ProcessGroupPtr group;
-  NewCut cuts;
-  at::ScalarType dtype;
+/// Gradients from a cut to the one before it.
+at::Tensor exchange_back(const ProcessGroup& group, const NewCut& cuts, at::ScalarType dtype,
+                         const std::vector<at::Tensor>& gradients) {
+  at::Tensor fresh;
+  transfer(group, [&] {
+    Transfer plan(group.size(), dtype);
+    fresh = plan_exchange(plan, group, {cuts.after, cuts.before}, gradients);
+    return plan;
+  });
+  return fresh;
+}
 
-  /// \throws c10::NotImplementedError  on all ranks: one has not exactly one of `tensors`.
-  at::Tensor operator()(const std::vector<at::Tensor>& tensors) const {
-    const auto rank = static_cast<std::size_t>(group->rank());
-    const ShardMetadata &before = cuts.before[rank], &after = cuts.after[rank];
-    at::Tensor fresh;
-    transfer(*group, [&] {
-      SHARD_CHECK_NOT_IMPLEMENTED(tensors.size() == 1, kOnlySingle);
-      fresh = at::empty(after.shard_sizes, at::TensorOptions(dtype).device(after.placement->device()));
-      Transfer plan(group->size(), dtype);
-      plan.to = cut(tensors.front(), before, cuts.after);
-      plan.from = cut(fresh, after, cuts.before);
-      return plan;
-    });
-    return fresh;
-  }
-  Exchange reversed() const { return {group, {cuts.after, cuts.before}, dtype}; }
+/// What became of a member's shards: nothing, where the cut stays.
+struct Resharded {
+  std::optional<NewCut> cuts;
+  std::vector<at::Tensor> local;
 };
 
-/// This member's shard under the new cut, with its elements.
-Shard exchange_shards(const ShardedTensorImpl& tensor, const NewCut& cuts) {
+/// All members want the same cut and have this rank's elements under it, or all throw: they meet once.
+Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local) {
+  const ProcessGroup& group = *tensor.group;
+  Resharded resharded;
+  transfer(group, [&] {
+    resharded.cuts = new_cut(tensor, spec);
+    Transfer plan(group.size(), tensor.metadata.tensor_properties.dtype);
+    plan.arguments = {"resharding_spec=" + spec->str()};
+    if (resharded.cuts.has_value()) resharded.local = {plan_exchange(plan, group, *resharded.cuts, local)};
+    return plan;
+  });
+  return resharded;
+}
+
+/// The same, with the way back as its derivative where gradients are recorded.
+Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const TensorProperties& properties = tensor.metadata.tensor_properties;
-  const Exchange exchange{tensor.group, cuts, properties.dtype};
-  const ShardMetadata& after = cuts.after[static_cast<std::size_t>(tensor.group->rank())];
   std::vector<at::Tensor> local;
   for (const Shard& shard : tensor.local_shards) local.push_back(shard.tensor);
-  if (properties.requires_grad && at::GradMode::is_enabled()) {
-    const auto there = [&] { return std::vector{exchange(local)}; };
-    const auto back = [reversed = exchange.reversed()](const std::vector<at::Tensor>& gradients) {
-      return std::vector{reversed(gradients)};
-    };
-    return {functional::differentiable(local, there, back).front(), after};
+  if (!properties.requires_grad || !at::GradMode::is_enabled()) {
+    Resharded resharded = exchange(tensor, spec, local);
+    for (at::Tensor& fresh : resharded.local) {
+      if (properties.pin_memory) fresh = fresh.pin_memory();
+      fresh.set_requires_grad(properties.requires_grad);
+    }
+    return resharded;
   }
-  at::Tensor fresh = exchange(local);
-  if (properties.pin_memory) fresh = fresh.pin_memory();
-  return {fresh.set_requires_grad(properties.requires_grad), after};
+  const auto resharded = std::make_shared<Resharded>();
+  const auto there = [&] {
+    *resharded = exchange(tensor, spec, local);
+    return std::exchange(resharded->local, {});
+  };
+  const auto back = [resharded, group = tensor.group, dtype = properties.dtype](const auto& gradients) {
+    return std::vector{exchange_back(*group, *resharded->cuts, dtype, gradients)};
+  };
+  std::vector<at::Tensor> fresh = functional::differentiable(local, there, back);
+  return {resharded->cuts, std::move(fresh)};
 }
 
 }  // namespace
@@ -142,10 +158,15 @@ Shard exchange_shards(const ShardedTensorImpl& tensor, const NewCut& cuts) {
 ShardedTensor ShardedTensor::reshard(ShardingSpecPtr spec) {
   TORCH_WARN_ONCE(kDeprecated);
   ShardedTensorImpl& tensor = impl();
-  std::optional<NewCut> shards = agreed_cut(tensor, spec);
-  if (!shards.has_value()) return *this;
-  if (tensor.group->is_member()) tensor.local_shards = {exchange_shards(tensor, *shards)};
-  tensor.metadata.shards_metadata = std::move(shards->after);
+  const bool is_member = tensor.checked_group()->is_member();
+  Resharded resharded = is_member ? reshard_local(tensor, spec) : Resharded{new_cut(tensor, spec), {}};
+  if (!resharded.cuts.has_value()) return *this;
+  std::vector<ShardMetadata>& after = resharded.cuts->after;
+  if (is_member) {
+    const ShardMetadata& own = after[static_cast<std::size_t>(tensor.group->rank())];
+    tensor.local_shards = {Shard(std::move(resharded.local.front()), own)};
+  }
+  tensor.metadata.shards_metadata = std::move(after);
   tensor.spec = std::move(spec);
   return *this;
 }

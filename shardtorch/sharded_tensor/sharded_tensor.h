@@ -204,13 +204,13 @@ class ShardedTensor : public ShardedTensorBase {
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
   /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective,
-  /// as gather with one more all_gather, which is all where dimension and placements stay as they are. Afterwards the
-  /// metadata's shards are in the order of ranks, empty ones begin at the end at most. The local tensor is another one:
-  /// while gradients are recorded and the tensor requires them, one whose gradient goes back to the old local tensors
-  /// (backward is a collective); else (torch::NoGradGuard, for parameters) a leaf with the old one's properties. What
-  /// remote_shards() refers to stays what it was. Deprecated by torch, of which it warns once. \throws
-  /// c10::NotImplementedError  a spec that is not a chunk spec; a rank without exactly one shard, before or after.
-  /// \throws c10::ValueError  another spec on another rank.
+  /// as gather; nothing moves where dimension and placements stay as they are. Afterwards the metadata's shards are in
+  /// the order of ranks, empty ones begin at the end at most. The local tensor is another one: while gradients are
+  /// recorded and the tensor requires them, one whose gradient goes back to the old local tensors (backward is a
+  /// collective); else (torch::NoGradGuard, for parameters) a leaf with the old one's properties. What remote_shards()
+  /// refers to stays what it was. Deprecated by torch, of which it warns once. \throws c10::NotImplementedError  a spec
+  /// that is not a chunk spec; a rank without exactly one shard, before or after. \throws c10::ValueError  another spec
+  /// on another rank.
   ShardedTensor reshard(ShardingSpecPtr spec);
 
  private:

@@ -233,10 +233,11 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP06_a_rank_without_its_one_shard
 
 SHARD_RANKS_TEST(ShardedTensorFromLocalShards, UP07_init_from_local_shards_with_different_glb_size) {
   with_comms(kNoRpc, [&] {
-    for (const std::int64_t step : {0, 5}) {
+    for (const auto& [step, text] : {std::pair(0, "overlap"), std::pair(5, "exceeds tensor dim")}) {
       const ShardMetadata own({step * rank(), 0}, {5, 5}, placement(rank()));
       const std::vector<Shard> shards{Shard(randn({5, 5}), own)};
-      SHARD_EXPECT_THROW(sharded_tensor::init_from_local_shards(shards, at::IntArrayRef({0, 0})), c10::ValueError, "");
+      SHARD_EXPECT_THROW(sharded_tensor::init_from_local_shards(shards, at::IntArrayRef({0, 0})), c10::ValueError,
+                         text);
     }
   });
 }

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -345,6 +349,46 @@ SHARD_RANKS_TEST(Reshard, NothingMovesWhereNothingChanges) {
   EXPECT_TRUE(st.local_tensor().is_same(before));
 }
 
+/// Counts the times that ranks meet.
+class MeetingsGroup final : public Group {
+ public:
+  explicit MeetingsGroup(Group& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  std::string_view backend() const override { return group_.backend(); }
+  void barrier() override { ++meetings, group_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { ++meetings, group_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    ++meetings, group_.all_gather(own, all);
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    ++exchanges, group_.exchange(to, from);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { group_.set_timeout(timeout); }
+  void abort() noexcept override { group_.abort(); }
+
+  int meetings = 0, exchanges = 0;
+
+ private:
+  Group& group_;
+};
+
+SHARD_RANKS_TEST(Reshard, RanksAgreeOnceBeforeTheyMoveElements) {
+  const auto counting = std::make_shared<MeetingsGroup>(default_group()->group());
+  const auto group = std::make_shared<ProcessGroup>(counting, default_group()->global_ranks(), "counting");
+  ShardedTensor st = cut(counted({8, 5}), chunks(0, {0, 1, 2, 3}), group);
+  const auto meetings_of = [&](const ShardingSpecPtr& spec) {
+    counting->meetings = counting->exchanges = 0;
+    st.reshard(spec);
+    return std::pair(counting->meetings, counting->exchanges);
+  };
+  EXPECT_EQ(meetings_of(chunks(1, {0, 1, 2, 3})), std::pair(1, 1));
+  EXPECT_EQ(meetings_of(chunks(1, {0, 1, 2, 3})).first, 1) << "where nothing changes too";
+  requires_grad_(st);
+  EXPECT_EQ(meetings_of(chunks(0, {3, 1, 0, 2})), std::pair(1, 1)) << "while gradients are recorded";
+  expect_parts_of(st, counted({8, 5}));
+}
+
 SHARD_RANKS_TEST(Reshard, DtypeAndRequiresGradStay) {
   ShardedTensor st = shard_tensor(counted({8, 4}, at::kDouble).requires_grad_(), chunks(0, {0, 1, 2, 3}));
   st.reshard(chunks(1, {0, 1, 2, 3}));
@@ -387,6 +431,7 @@ SHARD_RANKS_TEST(Reshard, OfAGroupOfSomeRanks) {
 
 SHARD_RANKS_TEST(Reshard, ASpecOfOneRankAloneIsRefusedByAll) {
   ShardedTensor st = cut(counted({8, 5}), chunks(0, {0, 1, 2, 3}));
+  const at::Tensor before = st.local_tensor();
   const ShardingSpecPtr right = chunks(1, {0, 1, 2, 3});
   const auto refused = [&](ShardingSpecPtr wrong) {
     return [&st, spec = rank() == 2 ? std::move(wrong) : right] { st.reshard(spec); };
@@ -396,6 +441,7 @@ SHARD_RANKS_TEST(Reshard, ASpecOfOneRankAloneIsRefusedByAll) {
               Refuses<c10::NotImplementedError>("Only single local shard supported for reshard."));
   EXPECT_THAT(refused(chunks(0, {0, 1, 2, 3})), Refuses<c10::ValueError>("does not match with resharding_spec="));
   EXPECT_THAT(refused(chunks(1, {3, 1, 2, 0})), Refuses<c10::ValueError>("does not match with resharding_spec="));
+  EXPECT_TRUE(st.local_tensor().is_same(before));
   expect_parts_of(st.reshard(right), counted({8, 5}));
 }
 
