@@ -23,10 +23,12 @@ namespace {
 
 using testing::Content;
 using testing::DamagedSave;
+using testing::forget_stage;
 using ::testing::HasSubstr;
 using testing::in_optimizer;
 using testing::kStage1Model;
 using testing::kStage1Optimizers;
+using testing::list_states;
 using testing::open_checkpoint;
 using testing::read_content;
 using testing::save_path;
@@ -126,9 +128,6 @@ TEST(DeepSpeed, TheModulesOwnWeights) {
 class OtherForms : public DamagedSave {
  protected:
   void SetUp() override { take_all("stage1"); }
-  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
-    for (const char* file : kStage1Optimizers) edit(file, change);
-  }
   void expect_the_same() {
     const Content truth = read_content(*open_checkpoint(posix_disk(), save_path("stage1.safetensors")));
     EXPECT_EQ(read_content(*open()), truth);
@@ -136,11 +135,7 @@ class OtherForms : public DamagedSave {
 };
 
 TEST_F(OtherForms, StatesInAListAsBefore0510) {
-  edit_optimizers([](Arena& arena, Value& root) {
-    Value& base = in_optimizer(root, "base_optimizer_state");
-    Value* const group = mapping_items(*find_key(base, "state"))[1];
-    base = *make_list(arena, ValueKind::kList, std::array{group});
-  });
+  edit_optimizers(list_states);
   expect_the_same();
 }
 
@@ -164,17 +159,13 @@ TEST_F(OtherForms, ShapesInTheOptimizersFilesAsBefore06) {
 }
 
 TEST_F(OtherForms, WithoutAStageAsOfBf16Optimizer) {
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
 }
 
 TEST_F(OtherForms, WithoutShapesTheMappingsTellTheOrder) {
   edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
 }
 

@@ -17,9 +17,11 @@ using deepspeed::ParamGroup;
 using deepspeed::Save;
 using testing::Content;
 using ::testing::ElementsAre;
+using testing::forget_stage;
 using testing::in_optimizer;
 using testing::kStage1Model;
 using testing::kStage1Optimizers;
+using testing::list_states;
 using testing::open_checkpoint;
 using testing::read_content;
 using testing::save_path;
@@ -125,9 +127,6 @@ class Remade : public testing::DamagedSave {
   Error refusal(const Format& format, const RemakeOptions& options) {
     return test::error_of([&] { remade(format, options); });
   }
-  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
-    for (const char* file : kStage1Optimizers) edit(file, change);
-  }
 };
 
 TEST_F(Remade, SavesOfAllStagesHoldTheSameForAnyNumberOfRanks) {
@@ -142,20 +141,14 @@ TEST_F(Remade, SavesOfAllStagesHoldTheSameForAnyNumberOfRanks) {
 
 TEST_F(Remade, StatesInAListStayOne) {
   take_all("stage1");
-  edit_optimizers([](Arena& arena, Value& root) {
-    Value& base = in_optimizer(root, "base_optimizer_state");
-    Value* const group = mapping_items(*find_key(base, "state"))[1];
-    base = *make_list(arena, ValueKind::kList, std::array{group});
-  });
+  edit_optimizers(list_states);
   expect_the_same();
   EXPECT_EQ(refusal(kDeepSpeedUniversalFormat, {}).code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(Remade, WithoutAStageMastersArePadded) {
   take_all("stage1");
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
   const std::unique_ptr<Reader> reader = remade(kDeepSpeedFormat, {.ranks = 8});
   // 109 elements in 8 slices of 14: the last one's masters have 11 of their own.

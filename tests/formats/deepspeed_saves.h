@@ -23,6 +23,35 @@ namespace shard::testing {
 
 inline std::string save_path(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/deepspeed/" + name; }
 
+inline constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
+inline constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                              "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
+
+/// The value under a key of the optimizer's dict.
+inline Value& in_optimizer(Value& root, const char* key) {
+  return *find_key(*find_key(root, "optimizer_state_dict"), key);
+}
+
+/// Puts another value under a key that is there; the old one may be shared.
+inline void set(Value& mapping, std::string_view key, Value* value) {
+  const std::span<Value*> items = mapping_items(mapping);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
+  }
+}
+
+/// Optimizer states in a list, as before DeepSpeed 0.5.10. For edit_optimizers. \pre of one group
+inline void list_states(Arena& arena, Value& root) {
+  Value& base = in_optimizer(root, "base_optimizer_state");
+  Value* const group = mapping_items(*find_key(base, "state"))[1];
+  base = *make_list(arena, ValueKind::kList, std::array{group});
+}
+
+/// As BF16_Optimizer writes it. For edit_optimizers.
+inline void forget_stage(Arena& arena, Value& root) {
+  set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
+}
+
 /// A save in memory, where a test may change it.
 class DamagedSave : public ::testing::Test {
  protected:
@@ -36,6 +65,10 @@ class DamagedSave : public ::testing::Test {
   }
   void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
     files_.at(file) = repickled(files_.at(file), change);
+  }
+  /// Of take_all("stage1").
+  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
+    for (const char* file : kStage1Optimizers) edit(file, change);
   }
   std::unique_ptr<Reader> open() {
     state_ = std::make_shared<MemoryState>();
@@ -57,22 +90,5 @@ class DamagedSave : public ::testing::Test {
   std::shared_ptr<MemoryState> state_;
   std::unique_ptr<LocalDisk> disk_;
 };
-
-inline constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
-inline constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
-                                              "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
-
-/// The value under a key of the optimizer's dict.
-inline Value& in_optimizer(Value& root, const char* key) {
-  return *find_key(*find_key(root, "optimizer_state_dict"), key);
-}
-
-/// Puts another value under a key that is there; the old one may be shared.
-inline void set(Value& mapping, std::string_view key, Value* value) {
-  const std::span<Value*> items = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
-  }
-}
 
 }  // namespace shard::testing
