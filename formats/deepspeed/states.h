@@ -79,6 +79,7 @@ struct UniversalFile {
 
 struct UniversalStates {
   bool is_parted = false;            ///< The save was of stage 3.
+  bool is_joined = false;            ///< Of several model-parallel ranks, whose states hold the shapes of parts.
   std::uint32_t file = 0;            ///< Of the optimizer's states.
   Value* rest = nullptr;             ///< A dict of those, less what was spread over ranks.
   std::vector<UniversalFile> files;  ///< By parameter, then name.

@@ -5,8 +5,6 @@
 #include "formats/deepspeed/format.h"
 #include "formats/deepspeed/groups.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/local_output.h"
-#include "libshard/ranks/group.h"
 #include "tests/formats/deepspeed_saves.h"
 
 namespace shard {
@@ -100,32 +98,14 @@ TEST_F(Groups, AConfigurationThatIsNotPlainDataIsRefused) {
 
 // Saves
 
-class Remade : public testing::DamagedSave {
+class Remade : public testing::RemadeSave {
  protected:
-  /// What `format` makes of the save, opened again.
-  std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
-    open();
-    remake(format, options);
-    return format.open({disk_.get(), {"/out"}}, {});
-  }
-  void remake(const Format& format, const RemakeOptions& options) {
-    Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
-    CopyJob job;
-    job.reader = made.reader.get();
-    job.make_own_target = [&] { return std::move(made.target); };
-    job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
-    Progress progress;
-    run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
-  }
   Content truth() { return read_content(*open()); }
   void expect_the_same() {
     const Content expected = truth();
     for (const std::int64_t ranks : {1, 3, 8}) {
       EXPECT_EQ(read_content(*remade(kDeepSpeedFormat, {.ranks = ranks})), expected) << ranks;
     }
-  }
-  Error refusal(const Format& format, const RemakeOptions& options) {
-    return test::error_of([&] { remade(format, options); });
   }
 };
 

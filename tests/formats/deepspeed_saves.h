@@ -14,8 +14,12 @@
 #include <memory>
 #include <string>
 
+#include "formats/format.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
+#include "libshard/ranks/group.h"
 #include "tests/formats/torch_files.h"
+#include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
@@ -89,6 +93,30 @@ class DamagedSave : public ::testing::Test {
   std::map<std::string, std::string> files_;
   std::shared_ptr<MemoryState> state_;
   std::unique_ptr<LocalDisk> disk_;
+};
+
+/// A save that is written again, as /out.
+class RemadeSave : public DamagedSave {
+ protected:
+  /// What `format` makes of the save, opened again.
+  std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
+    open();
+    remake(format, options);
+    return format.open({disk_.get(), {"/out"}}, {});
+  }
+  void remake(const Format& format, const RemakeOptions& options) {
+    Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
+    CopyJob job;
+    job.reader = made.reader.get();
+    job.make_own_target = [&] { return std::move(made.target); };
+    job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
+    Progress progress;
+    run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
+  }
+  Error refusal(const Format& format, const RemakeOptions& options) {
+    return test::error_of([&] { remade(format, options); });
+  }
+  std::string content_of(const std::string& path) const { return test::as_text(state_->content(path)); }
 };
 
 }  // namespace shard::testing
