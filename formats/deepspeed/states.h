@@ -42,6 +42,7 @@ struct ModelStates {
   std::int64_t data_ranks = 0;                         ///< 0 where it does not say.
   std::int64_t stage = -1;                             ///< By its configuration; -1 where that does not say.
   bool round_robin = false;                            ///< round_robin_gradients of its configuration.
+  bool is_mics = false;                                ///< It says mics_shard_size: groups of ranks hold copies.
   std::int64_t sub_group_size = kSubGroupSize;         ///< Elements, by its configuration.
 };
 

@@ -288,10 +288,10 @@ TEST_F(DamagedSave, OptimizerFilesOfAModelParallelRankAreMissing) {
 }
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
-  const std::pair<const char*, const char*> kinds[] = {{"layer_00-model_00-model_states.pt", "pipeline"},
-                                                       {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
-                                                       {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
-                                                       {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
+  const std::pair<const char*, const char*> kinds[] = {
+      {"layer_00-model_00-model_states.pt", "pipeline"},  {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
+      {"expert_0_mp_rank_00_model_states.pt", "experts"}, {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
+      {"offloaded_tensors", "offloaded to disk"},         {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
   for (const auto& [name, words] : kinds) {
     files_.clear();
     take_all("stage1");
@@ -300,6 +300,30 @@ TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
     EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << name;
     EXPECT_THAT(found.what(), HasSubstr(words));
   }
+}
+
+TEST_F(DamagedSave, OneGroupOfMicsIsNamed) {
+  take_all("stage3");
+  for (const char* file : {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"}) {
+    edit(file, [](Arena& arena, Value& root) {
+      set(root, "dp_world_size", make_int(arena, 4));
+      Value& zero = *find_key(*find_key(root, "ds_config"), "zero_optimization");
+      std::vector<Value*> items(mapping_items(zero).begin(), mapping_items(zero).end());
+      items.insert(items.end(), {make_string(arena, "mics_shard_size"), make_int(arena, 2)});
+      zero = *make_list(arena, ValueKind::kDict, items);
+    });
+  }
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << found.what();
+  EXPECT_THAT(found.what(), HasSubstr("MiCS"));
+}
+
+TEST_F(DamagedSave, AnotherPartitionCountIsOfAnotherSave) {
+  take_all("stage3");
+  edit("zero_pp_rank_1_mp_rank_00_optim_states.pt", [](Arena& arena, Value& root) {
+    set(*find_key(root, "optimizer_state_dict"), "partition_count", make_int(arena, 3));
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "zero_pp_rank_1_mp_rank_00_optim_states.pt");
 }
 
 TEST_F(DamagedSave, EveryCutIsRefused) {
