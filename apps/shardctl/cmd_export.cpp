@@ -277,7 +277,7 @@ std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const 
 
 }  // namespace
 
-void check_export(const Session& session, Options& options) {
+void check_export(const Session&, Options& options) {
   const std::string& dtype = options.exporting.dtype;
   if (dtype != kKeep && dtype != kAuto && !dtype_of_name(dtype)) {
     throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("name one such as bfloat16, or auto, or keep");

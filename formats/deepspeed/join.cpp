@@ -89,7 +89,7 @@ class Join {
     }
     Tensor whole = first;
     whole.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-    if (rule.kind == JoinRule::Kind::kReplicated) {
+    if (rule.kind == JoinRule::Kind::kReplicated || parts.size() == 1) {
       for (const Tensor* part : parts) {
         const auto chunks = std::span(old_).subspan(part->first_chunk, part->chunk_count);
         catalog_.chunks.insert(catalog_.chunks.end(), chunks.begin(), chunks.end());
@@ -193,17 +193,25 @@ class Join {
   FirstNames buffers_;
 };
 
+/// Null where there is none.
+const Value* info_of(const ModelStates& model) {
+  const Value* const info = find_value(*model.root, "universal_checkpoint_info");
+  return info != nullptr && is_mapping(*info) ? info : nullptr;
+}
+
 }  // namespace
 
+bool holds_rules(const ModelStates& model) { return info_of(model) != nullptr; }
+
 void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks) {
-  const Value* const info = find_value(*model.root, "universal_checkpoint_info");
-  if (info == nullptr || !is_mapping(*info)) {
+  const Value* const info = info_of(model);
+  if (info == nullptr) {
     throw Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
         .in_file(catalog.files[model.file].path)
         .because("it has no universal_checkpoint_info, which says how");
   }
   Join(catalog, model, ranks, *info).run();
-  catalog.warnings.emplace_back("objects are those of model-parallel rank 0");
+  if (ranks.size() > 1) catalog.warnings.emplace_back("objects are those of model-parallel rank 0");
 }
 
 }  // namespace shard::deepspeed

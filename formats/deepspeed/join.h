@@ -17,6 +17,9 @@ struct RankEntries {
   std::size_t first_stored = 0;  ///< Its stored tensors begin here, and end where those of the next rank begin.
 };
 
+/// True where the states hold universal_checkpoint_info.
+bool holds_rules(const ModelStates& model);
+
 /// Adds to `catalog` the tensors that all ranks' make, by the rules of rank 0's universal_checkpoint_info: a
 /// parameter's states follow its rule, an alias that of its parameter. Buffers count as equal on all ranks (a warning
 /// names them). The chunks of `catalog` are made anew; data-parallel rank D of model-parallel rank M is rank

@@ -90,7 +90,7 @@ JoinRules::JoinRules(const Value& info) {
     const int dim = static_cast<int>(
         std::min<std::int64_t>(pickle::natural(need_value(*sub, "partition_dim"), "partition_dim"), 1 << 20));
     add("parameter_with_sub_params", need_value(*sub, "patterns"),
-        {JoinRule::Kind::kConcat, dim, segments_of(need_value(*sub, "shape"), dim)});
+        {.dim = dim, .segments = segments_of(need_value(*sub, "shape"), dim), .sub_params = sub});
   }
 }
 

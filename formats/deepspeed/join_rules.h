@@ -26,6 +26,7 @@ struct JoinRule {
   std::vector<std::int64_t> segments{};  ///< Sizes of the whole parameter along `dim`.
   bool is_halved = false;                ///< Two segments of equal size.
   std::optional<std::int64_t> rows{};    ///< Rows past these are padding (of a vocabulary).
+  const Value* sub_params = nullptr;     ///< The entry of parameter_with_sub_params that says the segments, or null.
 };
 
 class JoinRules {

@@ -40,22 +40,20 @@ class Merge {
     add_shared();
   }
 
-  FlatTensors run_whole() {
+  /// What data-parallel ranks have parts of.
+  void add_spread() {
     if (!save_.optimizers.empty()) add_parameters();
     if (save_.is_parted()) add_frozen();
-    FlatTensors flat;
-    std::vector<Value*> trees;
-    for (const auto& [name, index] : out_.by_name().entries()) {
-      trees.push_back(make_tensor(arena_, index));
-      flat[name] = trees.back();
-    }
-    load_tree("model_states", save_.models.front().file, *save_.models.front().root, trees);
-    if (!save_.optimizers.empty()) {
-      warn_of_differences();
-      load_tree("optim_states", save_.optimizers.front().file, *save_.optimizers.front().root, trees);
-    }
-    catalog_.root = make_list(arena_, ValueKind::kList, trees);
-    return flat;
+  }
+
+  /// The trees of the files, each under a name that `prefix` leads.
+  void add_trees(std::string_view prefix, std::vector<Value*>& trees) {
+    const ModelStates& model = save_.models.front();
+    load_tree(fmt::format("{}model_states", prefix), model.file, *model.root, trees);
+    if (save_.optimizers.empty()) return;
+    const OptimizerStates& first = save_.optimizers.front();
+    warn_of_differences();
+    load_tree(fmt::format("{}optim_states", prefix), first.file, *first.root, trees);
   }
 
   /// What the model states hold besides, and what rank 0's optimizer does.
@@ -117,7 +115,8 @@ class Merge {
         continue;
       }
       const Dims* const listed = shapes.find(file.param);
-      const bool is_row = save_.universal->is_parted || (listed != nullptr && file.view->shape.size() == 1);
+      const bool is_short = listed != nullptr && file.view->shape.size() == 1 && !save_.universal->is_joined;
+      const bool is_row = save_.universal->is_parted || is_short;
       if (is_row && listed == nullptr) throw no_shape(file);
       const Dims shape = is_row ? *listed : file.view->shape;
       if (checked_numel(shape) != checked_numel(file.view->shape)) throw no_shape(file).expected(to_string(shape));
@@ -332,14 +331,55 @@ class Merge {
   CatalogBuilder out_;
 };
 
+std::string prefix_of(std::size_t model_rank) {
+  return model_rank == 0 ? std::string() : fmt::format("mp_rank_{:02}.", model_rank);
+}
+
+/// Leads the names of the tensors from `first` on.
+void add_prefix(Catalog& catalog, std::size_t first, const std::string& prefix) {
+  for (Tensor& tensor : std::span(catalog.tensors).subspan(first)) {
+    tensor.name = catalog.arena->copy(prefix + std::string(tensor.name));
+    tensor.path = {};
+  }
+}
+
 }  // namespace
 
 std::string name_of_state(std::string_view param, std::string_view state) {
   return state.empty() ? std::string(param) : fmt::format("optimizer.state.{}.{}", param, state);
 }
 
-FlatTensors merge_whole(Catalog& catalog, torch_save::SavedFiles& files, const Save& save) {
-  return Merge(catalog, files, save, false).run_whole();
+std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves,
+                                     bool is_joined) {
+  std::vector<FlatTensors> flat;
+  std::vector<Value*> trees;
+  const auto list_from = [&](std::size_t first) {
+    FlatTensors& listed = flat.emplace_back();
+    for (std::size_t i = first; i < catalog.tensors.size(); ++i) {
+      trees.push_back(make_tensor(*catalog.arena, static_cast<std::int64_t>(i)));
+      listed[catalog.tensors[i].name] = trees.back();
+    }
+  };
+  std::vector<RankEntries> ranks;
+  for (std::size_t rank = 0; rank < saves.size(); ++rank) {
+    const std::size_t first = catalog.tensors.size(), first_stored = catalog.stored.size();
+    Merge(catalog, files, saves[rank], false).add_spread();
+    if (is_joined) {
+      ranks.push_back({std::exchange(catalog.tensors, {}), first_stored});
+      continue;
+    }
+    list_from(first);
+    if (rank > 0) add_prefix(catalog, first, prefix_of(rank));
+  }
+  if (is_joined) {
+    join_model_ranks(catalog, saves.front().models.front(), ranks);
+    list_from(0);
+  }
+  for (std::size_t rank = 0; rank < saves.size(); ++rank) {
+    Merge(catalog, files, saves[rank], false).add_trees(prefix_of(rank), trees);
+  }
+  catalog.root = make_list(*catalog.arena, ValueKind::kList, trees);
+  return flat;
 }
 
 void merge(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves, bool from_module) {

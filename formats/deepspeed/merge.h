@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/deepspeed/states.h"
 #include "libshard/core/hash_table.h"
@@ -29,9 +30,12 @@ std::string name_of_state(std::string_view param, std::string_view state);
 /// numbers are right once the catalog is validated.
 using FlatTensors = HashMap<std::string_view, const Value*>;
 
-/// Fills `catalog` with all that the save's files hold, for who writes them again: what ranks have parts of, under the
-/// names that `merge` gives it, and all of the trees of the model's states and of rank 0's optimizer, of which tensors
-/// are kTensor values then. \throws Error  as merge.
-FlatTensors merge_whole(Catalog& catalog, torch_save::SavedFiles& files, const Save& save);
+/// Fills `catalog` with all that the files of model-parallel ranks hold, for who writes them again: what data-parallel
+/// ranks have parts of, under the names that `merge` gives it, led by "mp_rank_M." of rank 1 and on; and all of the
+/// trees of the model's states and of data-parallel rank 0's optimizer, of which tensors are kTensor values then.
+/// \returns the former of each model-parallel rank; if `is_joined` one, of the tensors that all ranks' make (see
+/// join.h). \throws Error  as merge.
+std::vector<FlatTensors> merge_whole(Catalog& catalog, torch_save::SavedFiles& files, std::span<const Save> saves,
+                                     bool is_joined);
 
 }  // namespace shard::deepspeed

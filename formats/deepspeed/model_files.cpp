@@ -6,26 +6,27 @@
 namespace shard::deepspeed {
 
 std::string ModelFiles::name(std::size_t file) const {
-  const TagFolder& folder = reader_.folder();
+  const TagFolder& folder = whole_.folder;
   return are_of_ranks() ? name_beside(folder.sharded_models.front(), static_cast<std::int64_t>(file))
                         : folder.models.front().name;
 }
 
 void ModelFiles::add_frozen(TreeFiles& files, std::span<RankParts> parts) const {
-  if (!reader_.save().is_parted()) return;
-  const Catalog& source = reader_.catalog();
+  if (!whole_.save.is_parted()) return;
+  const Catalog& source = whole_.catalog;
   if (!are_of_ranks()) {
     throw Error(ErrorCode::kUnsupported, "cannot write a stage 3 save without a file of model states of each rank")
-        .in_file(reader_.folder().path);
+        .in_file(whole_.folder.path);
   }
-  for (const auto& [name, shape] : reader_.save().models.front().frozen_shapes.entries()) {
-    const std::uint32_t tensor = reader_.flat_tensor(name);
+  for (const auto& [name, shape] : whole_.save.models.front().frozen_shapes.entries()) {
+    const std::uint32_t tensor = whole_.flat_tensor(name);
     const StoredTensor& stored = source.stored[source.chunks[source.tensors[tensor].first_chunk].stored];
     const std::int64_t numel = checked_numel(shape), size = part_of(numel, ranks_);
     std::vector<std::uint32_t> rows;
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      rows.push_back(files.add_row(are_of_ranks() ? static_cast<std::uint32_t>(rank) : 0, static_cast<int>(rank),
-                                   stored.dtype, size, source.storages[stored.storage].location));
+      rows.push_back(files.add_row(first_ + static_cast<std::uint32_t>(rank),
+                                   whole_.number_of(static_cast<std::int64_t>(rank)), stored.dtype, size,
+                                   source.storages[stored.storage].location));
       parts[rank].frozen[name] = files.number_of(rows.back());
     }
     add_in_rows(files, tensor, rows, runs_in_parts(numel, ranks_, 0));

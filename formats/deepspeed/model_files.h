@@ -15,21 +15,23 @@
 
 namespace shard::deepspeed {
 
-/// They are the first files of the target: one, or one of each rank where the save has them so.
+/// They follow one another in the target, from file `first` on: one, or one of each rank where the save has them so.
 /// Ownership: refers to what it is made of.
 class ModelFiles {
  public:
-  ModelFiles(const SaveReader& reader, std::int64_t ranks) : reader_(reader), ranks_(ranks) {}
+  ModelFiles(const WholeSave& whole, std::int64_t ranks, std::uint32_t first)
+      : whole_(whole), ranks_(ranks), first_(first) {}
 
-  bool are_of_ranks() const { return reader_.folder().models.empty(); }
+  bool are_of_ranks() const { return whole_.folder.models.empty(); }
   std::size_t count() const { return are_of_ranks() ? static_cast<std::size_t>(ranks_) : 1; }
   std::string name(std::size_t file) const;
   /// Stage 3: adds each rank's part of the frozen parameters, also to `parts`.
   void add_frozen(TreeFiles& files, std::span<RankParts> parts) const;
 
  private:
-  const SaveReader& reader_;
+  const WholeSave& whole_;
   std::int64_t ranks_;
+  std::uint32_t first_;
 };
 
 /// Adds a tensor that is made of the source's `tensor` and lies in rows, which are by rank.

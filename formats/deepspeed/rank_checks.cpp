@@ -58,6 +58,11 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
   const ModelStates& first = save.models.front();
   const Value* const step = find_key(*first.root, "global_steps");
   pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  if (first.is_mics && first.data_ranks > ranks && ranks > 0) {
+    throw Error(ErrorCode::kUnsupported, "cannot read a DeepSpeed save of MiCS, of which one group of ranks has files")
+        .in_file(catalog.files[first.file].path)
+        .because(fmt::format("the group has {} of {} ranks", ranks, first.data_ranks));
+  }
   for (const ModelStates& model : save.models) {
     if (model.data_ranks != 0 && model.data_ranks != ranks) {
       throw other_world(catalog, model.file, ranks, model.data_ranks);

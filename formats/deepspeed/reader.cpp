@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/deepspeed/join.h"
 #include "formats/deepspeed/rank_checks.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/universal_folder.h"
@@ -24,17 +25,18 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   for (const auto* files : {&folder_.models, &folder_.sharded_models, &folder_.optimizers}) {
     if (!files->empty()) last = std::max(last, files->back().model_rank);
   }
-  if (last > 0 && listing == Listing::kWhole) {
-    throw Error(ErrorCode::kUnsupported, "cannot write a save of several model-parallel ranks").in_file(folder_.path);
+  for (std::int64_t rank = 0; rank <= last; ++rank) {
+    read_save(folders_.emplace_back(of_model_rank(folder_, rank)), options);
   }
-  for (std::int64_t rank = 0; rank <= last; ++rank) read_save(of_model_rank(folder_, rank), options);
   check_model_ranks(catalog_, folder_, saves_);
   describe(catalog_.world_size.value_or(0));
   const bool from_module = options.weights == Weights::kModule;
-  if (listing == Listing::kWhole) {
-    flat_ = merge_whole(catalog_, files_, save());
-  } else {
+  if (listing == Listing::kNamed) {
     merge(catalog_, files_, saves_, from_module);
+  } else {
+    const Save& first = saves_.front();
+    const bool has_parts = last > 0 || holds_rules(first.models.front());
+    flat_ = merge_whole(catalog_, files_, saves_, listing == Listing::kJoined && has_parts && !first.is_parted());
   }
   validate_catalog(catalog_, *options.findings);
 }
@@ -62,12 +64,22 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
 std::string SaveReader::tag() const {
   const std::string name = base_name(folder_.path);
   if (!name.empty() && name != "." && name != ".." && name != "/") return name;
-  const Value* const steps = find_key(*save().models.front().root, "global_steps");
+  const Value* const steps = find_key(*saves_.front().models.front().root, "global_steps");
   return fmt::format("global_step{}", steps != nullptr && steps->kind == ValueKind::kInt ? steps->number : 0);
 }
 
-std::uint32_t SaveReader::flat_tensor(std::string_view name) const {
-  const Value* const* const found = flat_.find(name);
+std::vector<WholeSave> SaveReader::wholes() const {
+  std::vector<WholeSave> all;
+  const int count = static_cast<int>(saves_.size());
+  for (std::size_t rank = 0; rank < saves_.size(); ++rank) {
+    const FlatTensors& flat = flat_[std::min(rank, flat_.size() - 1)];
+    all.push_back({catalog_, folders_[rank], saves_[rank], flat, static_cast<int>(rank), count});
+  }
+  return all;
+}
+
+std::uint32_t WholeSave::flat_tensor(std::string_view name) const {
+  const Value* const* const found = flat.find(name);
   return found == nullptr ? kNoIndex : static_cast<std::uint32_t>((*found)->number);
 }
 
@@ -80,12 +92,12 @@ void SaveReader::describe(std::int64_t ranks) {
     for (const ModelStates& model : save.models) catalog_.files[model.file].rank = number(model.ranks);
     for (const OptimizerStates& rank : save.optimizers) catalog_.files[rank.file].rank = number(rank.ranks);
   }
-  const ModelStates& model = save().models.front();
+  const ModelStates& model = saves_.front().models.front();
   if (ranks > 0) catalog_.world_size = ranks * model_ranks;
   if (const Value* version = find_key(*model.root, "ds_version"); version != nullptr && version->is_string()) {
     catalog_.format_version = version->text();
   }
-  if (save().optimizers.empty() && model.stage <= 0) {
+  if (saves_.front().optimizers.empty() && model.stage <= 0) {
     catalog_.warnings.emplace_back("the weights are those of the module: without ZeRO nothing names their masters");
   }
 }

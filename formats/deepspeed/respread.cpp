@@ -26,31 +26,32 @@ struct BufferKind {
   friend bool operator==(const BufferKind&, const BufferKind&) = default;
 };
 
-/// All that the trees of the files are made of. The files share it.
+/// All that the trees of a model-parallel rank's files are made of. The files share it.
 struct Respreading {
-  const SaveReader* reader = nullptr;
+  WholeSave whole;
   NewGroups groups;
   std::int64_t ranks = 0;
   std::vector<RankParts> parts;  ///< By rank.
 
-  NewSpread spread() const { return {reader->save(), groups, ranks}; }
+  NewSpread spread() const { return {whole.save, groups, ranks}; }
 };
 
+/// The files of one model-parallel rank, which begin at file `first` of the target.
 class Respread {
  public:
-  Respread(const SaveReader& reader, std::int64_t ranks)
-      : reader_(reader),
-        save_(reader.save()),
-        files_(reader.catalog(), "deepspeed"),
-        all_(std::make_shared<Respreading>(Respreading{&reader, {}, ranks, {}})),
-        models_(reader, ranks) {
+  Respread(const WholeSave& whole, std::int64_t ranks, TreeFiles& files, std::uint32_t first)
+      : save_(whole.save),
+        files_(files),
+        first_(first),
+        all_(std::make_shared<Respreading>(Respreading{whole, {}, ranks, {}})),
+        models_(all_->whole, ranks, first) {
     all_->parts.resize(static_cast<std::size_t>(ranks));
     for (std::size_t rank = 0; rank < all_->parts.size(); ++rank) {
       all_->parts[rank].rank = static_cast<std::int64_t>(rank);
     }
   }
 
-  std::unique_ptr<Writer> make() {
+  std::vector<TreeFile> make() {
     if (!save_.optimizers.empty()) {
       // Checks anew, and says how slices were aligned.
       Catalog charged = source_catalog();
@@ -63,12 +64,8 @@ class Respread {
       }
     }
     models_.add_frozen(files_, all_->parts);
-    files_.target.world_size = all_->ranks;
-    std::vector<TreeFile> files = name_files();
-    return files_.finish(std::move(files), {{"latest", reader_.tag()}});
+    return name_files();
   }
-
-  Catalog take_target() { return std::move(files_.target); }
 
  private:
   // Buffers
@@ -83,7 +80,7 @@ class Respread {
         view = &*found->groups[old_group];
       }
       if (view == nullptr) continue;
-      const auto& locations = reader_.catalog().locations;
+      const auto& locations = all_->whole.catalog.locations;
       const auto location = std::ranges::find(locations, view->location) - locations.begin();
       const bool is_known = location < std::ssize(locations);
       return BufferKind{view->dtype, static_cast<std::uint16_t>(is_known ? location : 0)};
@@ -116,8 +113,8 @@ class Respread {
   std::uint32_t add_buffer(std::string_view state, std::size_t g, std::int64_t rank, std::int64_t elements,
                            const BufferKind& kind) {
     const auto r = static_cast<std::size_t>(rank);
-    const std::uint32_t row = files_.add_row(static_cast<std::uint32_t>(models_.count() + r), static_cast<int>(rank),
-                                             kind.dtype, elements, kind.location);
+    const std::uint32_t row = files_.add_row(first_ + static_cast<std::uint32_t>(models_.count() + r),
+                                             all_->whole.number_of(rank), kind.dtype, elements, kind.location);
     RankParts& parts = all_->parts[r];
     if (state.empty()) {
       parts.masters.push_back(files_.number_of(row));
@@ -128,7 +125,7 @@ class Respread {
   }
 
   std::uint32_t tensor_of(const ParamShape& param, std::string_view state) const {
-    return reader_.flat_tensor(name_of_state(param.name, state));
+    return all_->whole.flat_tensor(name_of_state(param.name, state));
   }
 
   /// Whether buffers end where the parameters do: masters of ZeRO, and states in the form of a list.
@@ -184,22 +181,24 @@ class Respread {
   std::vector<TreeFile> name_files() const {
     std::vector<TreeFile> files;
     for (std::size_t rank = 0; rank < models_.count(); ++rank) {
-      files.push_back(
-          {join_path(reader_.tag(), models_.name(rank)), static_cast<int>(rank),
-           [all = all_, rank](Arena& arena) { return model_tree(arena, all->spread(), all->parts[rank]); }});
+      files.push_back({models_.name(rank), number_of(rank), [all = all_, rank](Arena& arena) {
+                         return model_tree(arena, all->spread(), all->parts[rank]);
+                       }});
     }
     for (std::size_t rank = 0; rank < all_->parts.size() && !save_.optimizers.empty(); ++rank) {
-      const std::string name = name_beside(reader_.folder().optimizers.front(), static_cast<std::int64_t>(rank));
-      files.push_back({join_path(reader_.tag(), name), static_cast<int>(rank), [all = all_, rank](Arena& arena) {
+      const std::string name = name_beside(all_->whole.folder.optimizers.front(), static_cast<std::int64_t>(rank));
+      files.push_back({name, number_of(rank), [all = all_, rank](Arena& arena) {
                          return optimizer_tree(arena, all->spread(), all->parts[rank]);
                        }});
     }
     return files;
   }
 
-  const SaveReader& reader_;
+  int number_of(std::size_t rank) const { return all_->whole.number_of(static_cast<std::int64_t>(rank)); }
+
   const Save& save_;
-  TreeFiles files_;
+  TreeFiles& files_;
+  std::uint32_t first_;
   std::shared_ptr<Respreading> all_;
   ModelFiles models_;
   std::vector<std::int64_t> alignments_;  ///< By group of the save.
@@ -209,9 +208,25 @@ class Respread {
 
 Remake respread(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
-  Respread respread(*reader, options.ranks.value_or(reader->catalog().world_size.value_or(1)));
-  std::unique_ptr<Writer> writer = respread.make();
-  return {std::move(reader), respread.take_target(), std::move(writer)};
+  const std::vector<WholeSave> wholes = reader->wholes();
+  const std::int64_t model_ranks = std::ssize(wholes);
+  const std::int64_t all = options.ranks.value_or(reader->catalog().world_size.value_or(model_ranks));
+  if (all % model_ranks != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "the number of ranks must be a multiple of the model-parallel ranks")
+        .expected(fmt::format("a multiple of {}", model_ranks))
+        .found(all);
+  }
+  TreeFiles target(reader->catalog(), "deepspeed");
+  target.target.world_size = all;
+  std::vector<TreeFile> files;
+  for (const WholeSave& whole : wholes) {
+    for (TreeFile& file : Respread(whole, all / model_ranks, target, static_cast<std::uint32_t>(files.size())).make()) {
+      file.path = join_path(reader->tag(), file.path);
+      files.push_back(std::move(file));
+    }
+  }
+  std::unique_ptr<Writer> writer = target.finish(std::move(files), {{"latest", reader->tag()}});
+  return {std::move(reader), std::move(target.target), std::move(writer)};
 }
 
 }  // namespace shard::deepspeed

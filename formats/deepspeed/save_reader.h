@@ -15,8 +15,23 @@ namespace shard::deepspeed {
 
 /// Which of a save a reader lists.
 enum class Listing {
-  kNamed,  ///< See merge.
-  kWhole,  ///< See merge_whole.
+  kNamed,   ///< See merge.
+  kWhole,   ///< See merge_whole.
+  kJoined,  ///< The same, the parameters of several model-parallel ranks joined, and those that have rules for it.
+};
+
+/// What is listed of one model-parallel rank. Ownership: refers to the reader.
+struct WholeSave {
+  const Catalog& catalog;
+  const TagFolder& folder;  ///< Its files.
+  const Save& save;
+  const FlatTensors& flat;  ///< Of Listing::kJoined those of all model-parallel ranks.
+  int model_rank = 0, model_ranks = 1;
+
+  /// The catalog's index of a parameter, a state or a frozen part; kNoIndex where there is none.
+  std::uint32_t flat_tensor(std::string_view name) const;
+  /// Its data-parallel rank `rank` among all ranks.
+  int number_of(std::int64_t rank) const { return static_cast<int>(rank) * model_ranks + model_rank; }
 };
 
 class SaveReader final : public torch_save::SavedReader {
@@ -24,13 +39,10 @@ class SaveReader final : public torch_save::SavedReader {
   /// \throws Error  see open (reader.h)
   SaveReader(const Source& source, const OpenOptions& options, Listing listing);
 
-  const TagFolder& folder() const { return folder_; }
   /// The folder's name, or where its path does not say it ("."), the one that the engine gives by default.
   std::string tag() const;
-  /// Of model-parallel rank 0; the only one of Listing::kWhole.
-  const Save& save() const { return saves_.front(); }
-  /// Of Listing::kWhole. The catalog's index of a parameter, a state or a frozen part; kNoIndex where there is none.
-  std::uint32_t flat_tensor(std::string_view name) const;
+  /// By model-parallel rank; not of Listing::kNamed.
+  std::vector<WholeSave> wholes() const;
 
  private:
   SaveReader(const Source& source, const OpenOptions& options, Listing listing, TagFolder folder);
@@ -38,8 +50,9 @@ class SaveReader final : public torch_save::SavedReader {
   void describe(std::int64_t ranks);
 
   TagFolder folder_;
-  std::vector<Save> saves_;  ///< By model-parallel rank.
-  FlatTensors flat_;
+  std::vector<TagFolder> folders_;  ///< The files of each model-parallel rank.
+  std::vector<Save> saves_;         ///< As folders_.
+  std::vector<FlatTensors> flat_;   ///< As folders_, or one; see merge_whole.
 };
 
 }  // namespace shard::deepspeed

@@ -46,6 +46,8 @@ void read_configuration(const Value& root, ModelStates& states) {
   if (stage != nullptr && stage->kind == ValueKind::kInt) states.stage = stage->number;
   const Value* const robin = find_value(*zero, "round_robin_gradients");
   states.round_robin = robin != nullptr && robin->boolean();
+  const Value* const mics = find_value(*zero, "mics_shard_size");
+  states.is_mics = mics != nullptr && mics->kind == ValueKind::kInt && mics->number > 0;
   const Value* const size = find_value(*zero, "sub_group_size");
   if (size == nullptr) return;
   if (size->kind == ValueKind::kInt) states.sub_group_size = size->number;

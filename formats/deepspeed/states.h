@@ -42,6 +42,7 @@ struct ModelStates {
   std::int64_t data_ranks = 0;                         ///< 0 where it does not say.
   std::int64_t stage = -1;                             ///< By its configuration; -1 where that does not say.
   bool round_robin = false;                            ///< round_robin_gradients of its configuration.
+  bool is_mics = false;                                ///< It says mics_shard_size: groups of ranks hold copies.
   std::int64_t sub_group_size = kSubGroupSize;         ///< Elements, by its configuration.
 };
 
@@ -79,6 +80,7 @@ struct UniversalFile {
 
 struct UniversalStates {
   bool is_parted = false;            ///< The save was of stage 3.
+  bool is_joined = false;            ///< Of several model-parallel ranks, whose states hold the shapes of parts.
   std::uint32_t file = 0;            ///< Of the optimizer's states.
   Value* rest = nullptr;             ///< A dict of those, less what was spread over ranks.
   std::vector<UniversalFile> files;  ///< By parameter, then name.

@@ -154,9 +154,11 @@ TagFolder find_tag_folder(const Source& source) {
     names = store.list(latest);
   }
   if (!holds_states(names)) {
-    throw Error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states")
-        .in_file(folder)
-        .of_kind(FindingKind::kMissingFile);
+    Error error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states");
+    error.in_file(folder).of_kind(FindingKind::kMissingFile);
+    const bool is_named = store.status(join_path(path, kLatest)).kind == FileKind::kFile;
+    if (is_named && latest.empty()) error.because("its file 'latest' does not name a folder that is there");
+    throw error;
   }
   refuse_others(folder, names);
   return sort_state_files(folder, names);

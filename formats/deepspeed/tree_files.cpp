@@ -4,14 +4,13 @@
 #include <span>
 #include <utility>
 
-#include "formats/torch/placed_zip.h"
+#include "formats/torch/zips_writer.h"
 #include "libshard/catalog/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/visited.h"
-#include "libshard/io/file_writer.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -101,7 +100,7 @@ void check_all_placed(const Catalog& target) {
       .of_kind(FindingKind::kMixedSave);
 }
 
-class TreeWriter final : public Writer {
+class TreeWriter final : public torch_save::ZipsWriter {
  public:
   TreeWriter(std::int64_t source_tensors, StoredByFile copied, std::vector<TreeFile> files, std::vector<TextFile> texts)
       : source_tensors_(source_tensors),
@@ -110,37 +109,24 @@ class TreeWriter final : public Writer {
         texts_(std::move(texts)) {}
 
   void place(Catalog& target) override {
-    keys_.assign(target.storages.size(), kNoIndex);
     for (std::uint32_t file = 0; file < files_.size(); ++file) {
-      zips_.emplace_back(keys_).place(target, file, base_name(files_[file].path), pickle_of(target, file));
+      place_zip(target, base_name(files_[file].path));
       target.files[file].path = files_[file].path;
     }
     check_all_placed(target);
-    for (const TextFile& text : texts_) target.files.push_back({text.path, std::ssize(text.content), -1});
+    for (const TextFile& text : texts_) place_text(target, text.path, text.content);
   }
 
-  bool needs_checksums() const override { return true; }
   bool is_folder() const override { return true; }
 
-  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
-    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
-  }
-  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override {
-    return torch_save::frames_of(target, zips_);
-  }
-  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
-    if (file < zips_.size()) return zips_[file].finish(checksums, to);
-    to.write_at(0, std::as_bytes(std::span(texts_[file - zips_.size()].content)));
-  }
-
  private:
-  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) {
+  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) override {
     return [this, &target, file](const pickle::Sink& sink) {
       Arena arena;
       const auto view = [&](std::int64_t number) {
         const std::int64_t stored = number < source_tensors_ ? *copied_[file].find(static_cast<std::uint32_t>(number))
                                                              : number - source_tensors_;
-        return zips_[file].view_of(target, target.stored[static_cast<std::size_t>(stored)]);
+        return zip(file).view_of(target, target.stored[static_cast<std::size_t>(stored)]);
       };
       torch_save::dump(*files_[file].tree(arena), view, {}, sink);
     };
@@ -150,8 +136,6 @@ class TreeWriter final : public Writer {
   StoredByFile copied_;
   std::vector<TreeFile> files_;
   std::vector<TextFile> texts_;
-  std::vector<torch_save::PlacedZip> zips_;  ///< By file.
-  std::vector<std::uint32_t> keys_;          ///< Each storage's in its file.
 };
 
 }  // namespace

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
+#include "formats/deepspeed/join.h"
+#include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/model_files.h"
+#include "formats/deepspeed/state_values.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -44,18 +49,19 @@ Value* without(Arena& arena, const Value& mapping, std::span<const std::string_v
   return make_list(arena, ValueKind::kDict, items);
 }
 
+/// What the trees of a model-parallel rank's files are made of. The files share it.
 struct Universal {
-  const SaveReader* reader = nullptr;
+  WholeSave whole;
   NewGroups groups;
   std::vector<RankParts> parts;
 
-  NewSpread spread() const { return {reader->save(), groups, std::ssize(parts)}; }
+  NewSpread spread() const { return {whole.save, groups, std::ssize(parts)}; }
 };
 
 /// The model's states of a rank, with what the engine asks for, which trainers do not write.
 const Value* universal_model_tree(Arena& arena, const Universal& all, std::size_t rank) {
   const Value* const tree = model_tree(arena, all.spread(), all.parts[rank]);
-  if (all.reader->save().is_parted()) return tree;
+  if (all.whole.save.is_parted()) return tree;
   return without(arena, *tree, {}, kInfo,
                  make_dict(arena, {{"universal_checkpoint_version", make_float(arena, kVersion)}}));
 }
@@ -96,34 +102,46 @@ void check_name(std::string_view name) {
       .of_tensor(name);
 }
 
+/// What the engine cuts a parameter by for its tensor-parallel ranks.
+Value* cut_tree(Arena& arena, const JoinRule& rule, Value* tensor) {
+  std::vector<Value*> items;
+  const auto add = [&](std::string_view key, Value* value) {
+    items.insert(items.end(), {make_string(arena, key), value});
+  };
+  if (rule.sub_params != nullptr) {
+    Value* const arguments[] = {&need_value(*rule.sub_params, "patterns"), &need_value(*rule.sub_params, "shape"),
+                                &need_value(*rule.sub_params, "partition_dim")};
+    Value* const type = make_global(arena, "deepspeed.checkpoint.universal_checkpoint", "SubparamShape");
+    add("sub_param_shape", make_call(arena, type, arguments));
+  } else if (rule.kind == JoinRule::Kind::kConcat) {
+    add("cat_dim", make_int(arena, rule.dim));
+    if (rule.is_halved) add("param_n_sub_params", make_int(arena, 2));
+  }
+  if (rule.rows) {
+    Value* const yes = make_value(arena, ValueKind::kBool);
+    yes->number = 1;
+    add("vocab_tensor", yes);
+  }
+  add("param", tensor);
+  return make_list(arena, ValueKind::kDict, items);
+}
+
 class UniversalMaker {
  public:
   explicit UniversalMaker(const SaveReader& reader)
-      : reader_(reader),
-        save_(reader.save()),
-        ranks_(reader.catalog().world_size.value_or(1)),
-        target_files_(reader.catalog(), "deepspeed-universal"),
-        all_(std::make_shared<Universal>()),
-        models_(reader, ranks_) {
+      : reader_(reader), wholes_(reader.wholes()), target_files_(reader.catalog(), "deepspeed-universal") {
     check();
-    all_->reader = &reader;
-    all_->groups = regroup(save_, groups_of(save_), ranks_);
-    all_->parts.resize(static_cast<std::size_t>(ranks_));
-    for (std::size_t rank = 0; rank < all_->parts.size(); ++rank) {
-      all_->parts[rank].rank = static_cast<std::int64_t>(rank);
-    }
+    const ModelStates& model = first().save.models.front();
+    if (holds_rules(model)) rules_.emplace(*find_key(*model.root, kInfo));
   }
 
   std::unique_ptr<Writer> make() {
-    models_.add_frozen(target_files_, all_->parts);
-    for (std::size_t rank = 0; rank < models_.count(); ++rank) {
-      add_file(models_.name(rank),
-               [all = all_, rank](Arena& arena) { return universal_model_tree(arena, *all, rank); });
-    }
+    for (const WholeSave& whole : wholes_) add_models(whole);
     add_file(join_path(kZeroFolder, kOptimizerFile),
-             [all = all_](Arena& arena) { return common_tree(arena, all->reader->save().optimizers.front()); });
-    for (std::size_t g = 0; g < all_->groups.groups.size(); ++g) {
-      for (const ParamShape& param : all_->groups.groups[g].params) add_parameter(param.name, g);
+             [save = &first().save](Arena& arena) { return common_tree(arena, save->optimizers.front()); });
+    const std::vector<ParamGroup> groups = groups_of(first().save);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const ParamShape& param : groups[g]) add_parameter(param.name, g);
     }
     return target_files_.finish(std::move(files_), {{std::string(kLatestUniversal), reader_.tag()}});
   }
@@ -131,16 +149,33 @@ class UniversalMaker {
   Catalog take_target() { return std::move(target_files_.target); }
 
  private:
+  const WholeSave& first() const { return wholes_.front(); }
+
   void check() const {
     const auto refuse = [](const std::string& why) {
       throw Error(ErrorCode::kUnsupported, "cannot write the save as a universal checkpoint").because(why);
     };
-    if (save_.optimizers.empty()) refuse("it has no files of ZeRO's optimizer states");
-    const OptimizerStates& first = save_.optimizers.front();
-    const Value* const zero = find_key(*first.root, "optimizer_state_dict");
-    const Value* const base = find_key(*zero, first.is_parted() ? "optimizer_state_dict" : "base_optimizer_state");
+    if (first().save.optimizers.empty()) refuse("it has no files of ZeRO's optimizer states");
+    const OptimizerStates& optimizer = first().save.optimizers.front();
+    if (wholes_.size() > 1 && optimizer.is_parted()) refuse("it is of stage 3 and several model-parallel ranks");
+    const Value* const zero = find_key(*optimizer.root, "optimizer_state_dict");
+    const Value* const base = find_key(*zero, optimizer.is_parted() ? "optimizer_state_dict" : "base_optimizer_state");
     if (base == nullptr || !is_mapping(*base) || find_key(*base, "param_groups") == nullptr) {
       refuse("its optimizer's states are not in torch's form, with param_groups");
+    }
+  }
+
+  void add_models(const WholeSave& whole) {
+    const std::int64_t ranks = std::ssize(whole.save.optimizers);
+    auto all = std::make_shared<Universal>(Universal{whole, regroup(whole.save, groups_of(whole.save), ranks), {}});
+    all->parts.resize(static_cast<std::size_t>(ranks));
+    for (std::size_t rank = 0; rank < all->parts.size(); ++rank) {
+      all->parts[rank].rank = static_cast<std::int64_t>(rank);
+    }
+    const ModelFiles models(whole, ranks, static_cast<std::uint32_t>(files_.size()));
+    models.add_frozen(target_files_, all->parts);
+    for (std::size_t rank = 0; rank < models.count(); ++rank) {
+      add_file(models.name(rank), [all, rank](Arena& arena) { return universal_model_tree(arena, *all, rank); });
     }
   }
 
@@ -150,12 +185,13 @@ class UniversalMaker {
 
   void add_parameter(std::string_view name, std::size_t group) {
     check_name(name);
-    add_tensor(name, {}, kWeights);
-    for (const FlatState& state : save_.optimizers.front().states) {
+    const JoinRule rule = rules_ ? rules_->rule_for(name) : JoinRule();
+    add_tensor(name, {}, kWeights, rule);
+    for (const FlatState& state : first().save.optimizers.front().states) {
       check_name(state.name);
-      add_tensor(name, state.name, state.name);
+      add_tensor(name, state.name, state.name, rule);
     }
-    if (Value* const step = find_step(group); step != nullptr && !save_.is_parted()) {
+    if (Value* const step = find_step(group); step != nullptr && !first().save.is_parted()) {
       add_file(path_of(name, kStep), [step](Arena&) { return step; });
     }
   }
@@ -164,19 +200,20 @@ class UniversalMaker {
     return fmt::format("{}/{}/{}.pt", kZeroFolder, name, file);
   }
 
-  void add_tensor(std::string_view name, std::string_view state, std::string_view file) {
-    const std::uint32_t tensor = reader_.flat_tensor(name_of_state(name, state));
+  void add_tensor(std::string_view name, std::string_view state, std::string_view file, const JoinRule& rule) {
+    const std::uint32_t tensor = first().flat_tensor(name_of_state(name, state));
     if (tensor == kNoIndex) return;  // The group was never stepped.
-    const bool is_row = save_.is_parted();
+    const bool is_row = first().save.is_parted();
     const std::uint32_t stored = target_files_.add_whole(static_cast<std::uint32_t>(files_.size()), tensor, is_row);
-    add_file(path_of(name, file), [number = target_files_.number_of(stored), is_row](Arena& arena) -> const Value* {
-      Value* const value = make_tensor(arena, number);
-      return is_row ? value : make_dict(arena, {{"cat_dim", make_int(arena, 0)}, {"param", value}});
-    });
+    add_file(path_of(name, file),
+             [number = target_files_.number_of(stored), is_row, rule](Arena& arena) -> const Value* {
+               Value* const value = make_tensor(arena, number);
+               return is_row ? value : cut_tree(arena, rule, value);
+             });
   }
 
   Value* find_step(std::size_t group) const {
-    const Value* const zero = find_key(*save_.optimizers.front().root, "optimizer_state_dict");
+    const Value* const zero = find_key(*first().save.optimizers.front().root, "optimizer_state_dict");
     const Value* const base = find_key(*zero, "base_optimizer_state");
     const Value* const state = base == nullptr ? nullptr : find_key(*base, "state");
     const std::span<Value*> items = state == nullptr ? std::span<Value*>() : mapping_items(*state);
@@ -187,12 +224,10 @@ class UniversalMaker {
   }
 
   const SaveReader& reader_;
-  const Save& save_;
-  std::int64_t ranks_;
+  std::vector<WholeSave> wholes_;   ///< By model-parallel rank.
+  std::optional<JoinRules> rules_;  ///< Of the first.
   TreeFiles target_files_;
   std::vector<TreeFile> files_;
-  std::shared_ptr<Universal> all_;
-  ModelFiles models_;
 };
 
 }  // namespace
@@ -202,7 +237,7 @@ Remake make_universal(const Source& source, const OpenOptions& open, const Remak
     throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint holds whole tensors for any number of ranks")
         .found(*options.ranks);
   }
-  auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
+  auto reader = std::make_unique<SaveReader>(source, open, Listing::kJoined);
   UniversalMaker maker(*reader);
   std::unique_ptr<Writer> writer = maker.make();
   return {std::move(reader), maker.take_target(), std::move(writer)};

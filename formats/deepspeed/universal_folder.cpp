@@ -51,8 +51,8 @@ UniversalFolder find_universal_folder(const Source& source) {
   folder.are_models_of_ranks = files.models.empty();
   folder.models = folder.are_models_of_ranks ? files.sharded_models : files.models;
   if (folder.models.empty()) throw missing_in(folder.path, "the file of the model's states is missing");
-  if (folder.models.back().model_rank > 0) {
-    throw Error(ErrorCode::kUnsupported, "cannot read the model's states of several model-parallel ranks")
+  if (folder.are_models_of_ranks && folder.models.back().model_rank > 0) {
+    throw Error(ErrorCode::kUnsupported, "cannot read a stage 3 save of several model-parallel ranks")
         .in_file(join_path(folder.path, folder.models.back().name));
   }
   const std::string zero = join_path(folder.path, kZeroFolder);

@@ -9,6 +9,7 @@
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/saved_reader.h"
+#include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -25,8 +26,13 @@ class UniversalReader final : public torch_save::SavedReader {
       : SavedReader(*source.store, {folder.path, options.opaque_globals, nullptr}), folder_(std::move(folder)) {
     catalog_.format = "deepspeed-universal";
     Save save;
-    for (const StateFile& file : folder_.models) save.models.push_back(read_model_states(catalog_, files_, file));
+    for (const StateFile& file : folder_.models) {
+      ModelStates states = read_model_states(catalog_, files_, file);
+      if (file.model_rank == 0) save.models.push_back(std::move(states));
+    }
+    if (save.models.empty()) throw missing_first();
     read_files(save.universal.emplace());
+    if (save.universal->is_joined) check_module(save, options.weights);
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
     }
@@ -34,8 +40,32 @@ class UniversalReader final : public torch_save::SavedReader {
     validate_catalog(catalog_, *options.findings);
   }
 
+  Error missing_first() const {
+    return Error(ErrorCode::kNotFound, "the model's states of model-parallel rank 0 are missing")
+        .in_file(folder_.path)
+        .of_kind(FindingKind::kMissingFile);
+  }
+
+  /// Parameters are whole; of what only the modules hold, rank 0's buffers are read as those of all.
+  void check_module(const Save& save, Weights weights) {
+    const ModelStates& model = save.models.front();
+    const auto refuse = [&](std::string_view what) {
+      return Error(ErrorCode::kUnsupported, fmt::format("cannot read {} of several model-parallel ranks", what))
+          .in_file(catalog_.files[model.file].path);
+    };
+    if (weights == Weights::kModule) throw refuse("the 16-bit weights");
+    HashSet<std::string_view> known;
+    for (const UniversalFile& file : save.universal->files) known.insert(file.param);
+    for (const auto& [name, view] : model.module.entries()) {
+      if (known.contains(name) || model.buffers.contains(name) || model.shared.contains(name)) continue;
+      throw refuse("frozen parameters").of_tensor(name);
+    }
+    catalog_.warnings.emplace_back("buffers and objects are those of model-parallel rank 0");
+  }
+
   void read_files(UniversalStates& states) {
     states.is_parted = folder_.are_models_of_ranks;
+    states.is_joined = folder_.models.back().model_rank > 0;
     read_universal_states(catalog_, files_, fmt::format("{}/{}", kZeroFolder, kOptimizerFile), states);
     for (const UniversalFolder::Param& param : folder_.params) {
       const std::string_view name = catalog_.arena->copy(param.name);

@@ -1,6 +1,6 @@
 /// \file
 /// One torch.save zip of a target catalog: its storages get their places before a byte is written; its pickle is
-/// written before them, its directory after them. What the torch and the torch-ranks Writer share.
+/// written before them, its directory after them. The files of ZipsWriter.
 #pragma once
 
 #include <cstdint>

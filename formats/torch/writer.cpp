@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "formats/parts/hf_index/index_writer.h"
-#include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
+#include "formats/torch/zips_writer.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 
@@ -65,7 +64,7 @@ std::vector<std::vector<std::uint32_t>> tensors_by_file(const Catalog& target) {
   return by_file;
 }
 
-class TorchWriter final : public Writer {
+class TorchWriter final : public ZipsWriter {
  public:
   explicit TorchWriter(const WriteOptions& options) : options_(options) {}
 
@@ -77,12 +76,11 @@ class TorchWriter final : public Writer {
           .suggest(Remedy::kNameFolder);
     }
     check_contents(target);
-    keys_.assign(target.storages.size(), kNoIndex);
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
     const bool is_named = !target.files.front().path.empty();
     if (count == 1 && !is_named) {
       const std::string name = options_.single_file ? options_.base_name : "pytorch_model.bin";
-      place_file(target, 0, name, root_of(target, by_file[0]));
+      place_file(target, name, root_of(target, by_file[0]));
       return;
     }
     if (is_named) return place_named(target, by_file);
@@ -92,22 +90,9 @@ class TorchWriter final : public Writer {
       const std::string name = fmt::format("pytorch_model-{:05}-of-{:05}.bin", i + 1, count);
       const std::span<const Object> objects =
           i == 0 ? std::span<const Object>(target.objects) : std::span<const Object>();
-      place_file(target, i, name, flat_dict(target, by_file[i], objects));
+      place_file(target, name, flat_dict(target, by_file[i], objects));
     }
     place_index(target);
-  }
-
-  bool needs_checksums() const override { return true; }
-
-  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
-    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
-  }
-
-  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override { return frames_of(target, zips_); }
-
-  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
-    if (file < zips_.size()) return zips_[file].finish(checksums, to);
-    to.write_at(0, std::as_bytes(std::span(index_)));
   }
 
   bool is_folder() const override { return !options_.single_file; }
@@ -117,19 +102,19 @@ class TorchWriter final : public Writer {
   void place_named(Catalog& target, const std::vector<std::vector<std::uint32_t>>& by_file) {
     for (std::uint32_t i = 0; i < by_file.size(); ++i) {
       const std::string name = target.files[i].path;
-      place_file(target, i, name, flat_dict(target, by_file[i], {}));
+      place_file(target, name, flat_dict(target, by_file[i], {}));
     }
   }
 
-  void place_file(Catalog& target, std::uint32_t file, const std::string& name, const Value* root) {
+  void place_file(Catalog& target, const std::string& name, const Value* root) {
     roots_.push_back(root);
-    zips_.emplace_back(keys_).place(target, file, name, pickle_of(target, file));
+    place_zip(target, name);
   }
 
-  PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) {
+  PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) override {
     return [this, &target, file](const pickle::Sink& sink) {
       const auto view = [&](std::int64_t number) {
-        return zips_[file].view_of(target, stored_of(target, target.tensors[static_cast<std::size_t>(number)]));
+        return zip(file).view_of(target, stored_of(target, target.tensors[static_cast<std::size_t>(number)]));
       };
       dump(*roots_[file], view, {}, sink);
     };
@@ -150,15 +135,11 @@ class TorchWriter final : public Writer {
     for (const Tensor& tensor : target.tensors) {
       entries.push_back({tensor.name, target.files[target.storages[stored_of(target, tensor).storage].file].path});
     }
-    index_ = hf_index::dump_index(total, entries);
-    target.files.push_back({std::string(kIndexName), static_cast<std::int64_t>(index_.size()), -1});
+    place_text(target, std::string(kIndexName), hf_index::dump_index(total, entries));
   }
 
   WriteOptions options_;
-  std::vector<PlacedZip> zips_;      ///< By data file, as roots_.
-  std::vector<const Value*> roots_;  ///< What the file holds; in the target's arena.
-  std::vector<std::uint32_t> keys_;  ///< Each storage's in its file, once its pickle has named it.
-  std::string index_;                ///< Content of the index, or empty.
+  std::vector<const Value*> roots_;  ///< What each data file holds; in the target's arena.
 };
 
 }  // namespace

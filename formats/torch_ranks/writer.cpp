@@ -4,16 +4,14 @@
 
 #include <algorithm>
 
-#include "formats/torch/placed_zip.h"
+#include "formats/torch/zips_writer.h"
 #include "formats/torch_ranks/shardings.h"
 #include "formats/torch_ranks/unwrap_parameters.h"
 #include "formats/torch_ranks/written_rank.h"
 #include "libshard/catalog/layout.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
-#include "libshard/io/file_writer.h"
 
 namespace shard::torch_ranks {
 
@@ -65,7 +63,7 @@ std::vector<MeshAxis> named(std::vector<MeshAxis> mesh) {
   return mesh;
 }
 
-class RanksWriter final : public Writer {
+class RanksWriter final : public torch_save::ZipsWriter {
  public:
   explicit RanksWriter(RankFiles kind) : kind_(kind) {}
 
@@ -76,32 +74,16 @@ class RanksWriter final : public Writer {
       if (is_cut[i]) check_tensor(target, target.tensors[i]);
     }
     target.rank_files = kind_;
-    keys_.assign(target.storages.size(), kNoIndex);
     set_ = common_parts(target, is_cut);
     for (std::uint32_t rank = 0; rank < set_->ranks; ++rank) {
-      const std::string name = fmt::format("rank-{:05}-of-{:05}.pt", rank, set_->ranks);
-      zips_.emplace_back(keys_).place(target, rank, name, pickle_of(target, rank));
+      place_zip(target, fmt::format("rank-{:05}-of-{:05}.pt", rank, set_->ranks));
     }
     // Files in which nothing is cut would not say that they are ranks' either.
     const bool is_any_cut = std::ranges::find(is_cut, true) != is_cut.end();
     if (kind_ == RankFiles::kPlain || !is_any_cut) place_layout(target, is_cut);
   }
 
-  bool needs_checksums() const override { return true; }
   bool is_folder() const override { return true; }
-
-  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
-    if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
-  }
-
-  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override {
-    return torch_save::frames_of(target, zips_);
-  }
-
-  void finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
-    if (file < zips_.size()) return zips_[file].finish(checksums, to);
-    to.write_at(0, std::as_bytes(std::span(layout_)));
-  }
 
  private:
   std::unique_ptr<WrittenSet> common_parts(Catalog& target, const std::vector<bool>& is_cut) const {
@@ -118,9 +100,8 @@ class RanksWriter final : public Writer {
     return set;
   }
 
-  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t rank) {
-    return
-        [this, &target, rank](const pickle::Sink& sink) { WrittenRank(target, *set_, rank, zips_[rank]).dump(sink); };
+  torch_save::PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t rank) override {
+    return [this, &target, rank](const pickle::Sink& sink) { WrittenRank(target, *set_, rank, zip(rank)).dump(sink); };
   }
 
   void check_tensor(const Catalog& target, const Tensor& tensor) const {
@@ -163,15 +144,11 @@ class RanksWriter final : public Writer {
       if (is_cut[i] && !is_second) names.push_back({tensor.name, target.shardings[tensor.sharding].placements});
     }
     const std::string path = fmt::format("rank-{{rank}}-of-{:05}.pt", target.files.size());
-    layout_ = dump_layout_document(path, mesh, names);
-    target.files.push_back({std::string(kLayoutName), static_cast<std::int64_t>(layout_.size()), -1});
+    place_text(target, std::string(kLayoutName), dump_layout_document(path, mesh, names));
   }
 
   const RankFiles kind_;
   std::unique_ptr<WrittenSet> set_;
-  std::vector<torch_save::PlacedZip> zips_;  ///< By rank.
-  std::vector<std::uint32_t> keys_;          ///< Each storage's in its file.
-  std::string layout_;                       ///< Content of layout.json, or empty.
 };
 
 }  // namespace

@@ -65,6 +65,24 @@ def timed(command: list, out: Path) -> tuple[float, int]:
     return seconds, usage.ru_maxrss // 1024
 
 
+def copies(source: Path, out: Path) -> dict[str, list]:
+    return {"cp": ["cp", "-r", source, out], "cp (A/A)": ["cp", "-r", source, out]}
+
+
+def print_beside_cp(title: str, rows: dict[str, list], out: Path, runs: int) -> None:
+    """Runs the commands in random order, `runs` times each, and prints the minima beside that of "cp"."""
+    samples = {name: [] for name in rows}
+    for _ in range(runs):
+        for name in random.sample(list(rows), len(rows)):
+            samples[name].append(timed(rows[name], out))
+    least = min(seconds for seconds, _ in samples["cp"])
+    print(f"{title}, {runs} runs, load {os.getloadavg()[0]:.1f}")
+    print("| row | min s | x cp | MiB |\n|---|--:|--:|--:|")
+    for name, taken in samples.items():
+        seconds = min(each for each, _ in taken)
+        print(f"| {name} | {seconds:.3f} | {seconds / least:.2f} | {max(size for _, size in taken)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shardctl", type=Path)
@@ -81,21 +99,12 @@ def main() -> None:
             maker = multiprocessing.Process(target=save, args=(source, stage, shapes, options.ranks))
             maker.start()
             maker.join()
-            rows = {"cp": ["cp", "-r", source, out], "cp (A/A)": ["cp", "-r", source, out],
+            rows = {**copies(source, out),
                     "gather": [options.shardctl, "gather", source, "-o", out, "--to", "safetensors", "--objects", "drop", "--no-fsync", "-q"]}
             if options.zero_to_fp32:
                 (work / "latest").write_text(source.name)
                 rows["zero_to_fp32"] = [sys.executable, options.zero_to_fp32, work, out, "--safe_serialization"]
-            samples = {name: [] for name in rows}
-            for _ in range(options.runs):
-                for name in random.sample(list(rows), len(rows)):
-                    samples[name].append(timed(rows[name], out))
-            least = min(seconds for seconds, _ in samples["cp"])
-            print(f"stage {stage}, {options.size} MiB, {options.ranks} ranks, {options.runs} runs")
-            print("| row | min s | x cp | MiB |\n|---|--:|--:|--:|")
-            for name, taken in samples.items():
-                seconds = min(each for each, _ in taken)
-                print(f"| {name} | {seconds:.3f} | {seconds / least:.2f} | {max(size for _, size in taken)} |")
+            print_beside_cp(f"stage {stage}, {options.size} MiB, {options.ranks} ranks", rows, out, options.runs)
             subprocess.run(["rm", "-rf", source, out], check=True)
 
 

@@ -11,13 +11,12 @@ import argparse
 import json
 import math
 import os
-import random
 import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
-from deepspeed import timed
+from deepspeed import copies, print_beside_cp
 
 HIDDEN, INNER, HEADS, GROUPS, VOCAB = 2048, 5632, 16, 4, 32_000
 LAYER = {
@@ -67,17 +66,8 @@ def main() -> None:
         export = [options.shardctl, "export", source, "-o", out, "--no-fsync", "--map", *core_map]
         subprocess.run([*export], check=True)
         subprocess.run([options.shardctl, "diff", out, hub, "--equal-nan", "-q"], check=True)
-        rows = {"cp": ["cp", "-r", source, out], "cp (A/A)": ["cp", "-r", source, out], "export": export}
-        samples = {name: [] for name in rows}
-        for _ in range(options.runs):
-            for name in random.sample(list(rows), len(rows)):
-                samples[name].append(timed(rows[name], out))
-        least = min(seconds for seconds, _ in samples["cp"])
-        print(f"{options.size} MiB, {options.runs} runs, load {os.getloadavg()[0]:.1f}")
-        print("| row | min s | x cp | MiB |\n|---|--:|--:|--:|")
-        for name, taken in samples.items():
-            seconds = min(each for each, _ in taken)
-            print(f"| {name} | {seconds:.3f} | {seconds / least:.2f} | {max(size for _, size in taken)} |")
+        rows = {**copies(source, out), "export": export}
+        print_beside_cp(f"{options.size} MiB", rows, out, options.runs)
 
 
 if __name__ == "__main__":

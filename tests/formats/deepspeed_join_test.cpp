@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "formats/deepspeed/format.h"
 #include "formats/deepspeed/join_rules.h"
 #include "libshard/io/local_disk.h"
 #include "tests/formats/deepspeed_saves.h"
@@ -34,7 +37,7 @@ Value* numbers(Arena& arena, std::initializer_list<std::int64_t> values) {
   return make_list(arena, ValueKind::kTuple, items);
 }
 
-class Joined : public testing::DamagedSave {
+class Joined : public testing::RemadeSave {
  protected:
   using MakeInfo = std::function<Value*(Arena&)>;
 
@@ -143,6 +146,85 @@ TEST_F(Joined, ASaveOfOtherStepsIsAnother) {
   edit("mp_rank_01_model_states.pt",
        [](Arena& arena, Value& root) { testing::set(root, "global_steps", make_int(arena, 9)); });
   expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, "mp_rank_01");
+}
+
+/// A rule of each kind for the parameters of the saves.
+Value* every_rule(Arena& arena) {
+  Value* const shape = make_list(arena, ValueKind::kTuple, std::array{numbers(arena, {6, 8}), make_int(arena, 5)});
+  const std::array sub{
+      dict(arena,
+           {{"patterns", text_list(arena, {"head.weight"})}, {"shape", shape}, {"partition_dim", make_int(arena, 0)}})};
+  return dict(arena, {{"universal_checkpoint_version", make_int(arena, 0)},
+                      {"parameter_with_row_parallelism_patterns", text_list(arena, {"b.weight"})},
+                      {"vocabulary_parameter_patterns", text_list(arena, {"embed"})},
+                      {"original_vocab_size", make_int(arena, 9)},
+                      {"parameter_with_sub_params", make_list(arena, ValueKind::kList, sub)}});
+}
+
+TEST_F(Joined, EachModelParallelRankIsWrittenForOtherRanks) {
+  take_ranks(every_rule);
+  const Content expected = read_content(*open());
+  for (const std::int64_t ranks : {2, 4, 10}) {
+    const std::unique_ptr<Reader> reader = remade(kDeepSpeedFormat, {.ranks = ranks});
+    EXPECT_EQ(reader->catalog().world_size, ranks);
+    EXPECT_EQ(read_content(*reader), expected) << ranks;
+  }
+  EXPECT_EQ(read_content(*remade(kDeepSpeedFormat, {})), expected);
+}
+
+TEST_F(Joined, FilesComeBackAsTheyWere) {
+  take_ranks(every_rule);
+  remade(kDeepSpeedFormat, {.ranks = 10});
+  std::map<std::string, std::string> source;
+  std::swap(source, files_);
+  for (const std::string& name : disk_->list("/out/s")) files_[name] = content_of("/out/s/" + name);
+  remade(kDeepSpeedFormat, {.ranks = 4});
+  for (const auto& [name, bytes] : source) {
+    state_->put("/source/" + name, test::as_span(bytes));
+    EXPECT_EQ(read_content(*open_checkpoint(*disk_, "/out/s/" + name, "torch")),
+              read_content(*open_checkpoint(*disk_, "/source/" + name, "torch")))
+        << name;
+  }
+}
+
+TEST_F(Joined, RanksThatModelParallelOnesDoNotDivideAreRefused) {
+  take_ranks(every_rule);
+  EXPECT_EQ(refusal(kDeepSpeedFormat, {.ranks = 3}).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(Joined, AUniversalCheckpointHoldsTheJoinedTensors) {
+  take_ranks(every_rule);
+  const Content expected = read_content(*open());
+  EXPECT_EQ(read_content(*remade(kDeepSpeedUniversalFormat, {})), expected);
+  const auto said = [&](const std::string& param) {
+    std::set<std::string> names;
+    const auto file = open_checkpoint(*disk_, "/out/s/zero/" + param + "/fp32.pt", "torch");
+    for (const Object& object : file->catalog().objects) names.emplace(object.name);
+    return names;
+  };
+  using Names = std::set<std::string>;
+  EXPECT_EQ(said("a.weight"), (Names{"cat_dim"}));
+  EXPECT_EQ(said("b.weight"), (Names{"cat_dim"}));
+  EXPECT_EQ(said("embed.weight"), (Names{"cat_dim", "vocab_tensor"}));
+  EXPECT_THAT(said("head.weight"), ::testing::Contains(::testing::StartsWith("sub_param_shape")));
+  EXPECT_EQ(disk_->status("/out/s/mp_rank_01_model_states.pt").kind, FileKind::kFile);
+}
+
+TEST_F(Joined, AUniversalCheckpointOfFrozenPartsIsRefused) {
+  take_ranks(every_rule);
+  remade(kDeepSpeedUniversalFormat, {});
+  const std::string model = std::string("/out/s/") + kStage1Model;
+  const std::string changed = testing::repickled(content_of(model), [](Arena& arena, Value& root) {
+    Value& module = *find_key(root, "module");
+    std::vector<Value*> items(mapping_items(module).begin(), mapping_items(module).end());
+    items.insert(items.end(), {make_string(arena, "frozen"), *std::next(items.begin())});
+    module = *make_list(arena, ValueKind::kDict, items);
+  });
+  state_->put(model, test::as_span(changed));
+  EXPECT_EQ(test::error_of([&] {
+              kDeepSpeedUniversalFormat.open({disk_.get(), {"/out"}}, {});
+            }).code(),
+            ErrorCode::kUnsupported);
 }
 
 TEST(JoinRules, TwoSubParametersAreHalves) {

@@ -23,10 +23,12 @@ namespace {
 
 using testing::Content;
 using testing::DamagedSave;
+using testing::forget_stage;
 using ::testing::HasSubstr;
 using testing::in_optimizer;
 using testing::kStage1Model;
 using testing::kStage1Optimizers;
+using testing::list_states;
 using testing::open_checkpoint;
 using testing::read_content;
 using testing::save_path;
@@ -126,9 +128,6 @@ TEST(DeepSpeed, TheModulesOwnWeights) {
 class OtherForms : public DamagedSave {
  protected:
   void SetUp() override { take_all("stage1"); }
-  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
-    for (const char* file : kStage1Optimizers) edit(file, change);
-  }
   void expect_the_same() {
     const Content truth = read_content(*open_checkpoint(posix_disk(), save_path("stage1.safetensors")));
     EXPECT_EQ(read_content(*open()), truth);
@@ -136,11 +135,7 @@ class OtherForms : public DamagedSave {
 };
 
 TEST_F(OtherForms, StatesInAListAsBefore0510) {
-  edit_optimizers([](Arena& arena, Value& root) {
-    Value& base = in_optimizer(root, "base_optimizer_state");
-    Value* const group = mapping_items(*find_key(base, "state"))[1];
-    base = *make_list(arena, ValueKind::kList, std::array{group});
-  });
+  edit_optimizers(list_states);
   expect_the_same();
 }
 
@@ -164,17 +159,13 @@ TEST_F(OtherForms, ShapesInTheOptimizersFilesAsBefore06) {
 }
 
 TEST_F(OtherForms, WithoutAStageAsOfBf16Optimizer) {
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
 }
 
 TEST_F(OtherForms, WithoutShapesTheMappingsTellTheOrder) {
   edit(kStage1Model, [](Arena& arena, Value& root) { set(root, "param_shapes", make_value(arena, ValueKind::kNone)); });
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
 }
 
@@ -297,10 +288,10 @@ TEST_F(DamagedSave, OptimizerFilesOfAModelParallelRankAreMissing) {
 }
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
-  const std::pair<const char*, const char*> kinds[] = {{"layer_00-model_00-model_states.pt", "pipeline"},
-                                                       {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
-                                                       {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
-                                                       {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
+  const std::pair<const char*, const char*> kinds[] = {
+      {"layer_00-model_00-model_states.pt", "pipeline"},  {"layer_1_expert_0_mp_rank_00_model_states.pt", "experts"},
+      {"expert_0_mp_rank_00_model_states.pt", "experts"}, {"expp_rank_0_mp_rank_00_optim_states.pt", "experts"},
+      {"offloaded_tensors", "offloaded to disk"},         {"mp_rank_00_model_states.pt-0.2", "several pieces"}};
   for (const auto& [name, words] : kinds) {
     files_.clear();
     take_all("stage1");
@@ -309,6 +300,30 @@ TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {
     EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << name;
     EXPECT_THAT(found.what(), HasSubstr(words));
   }
+}
+
+TEST_F(DamagedSave, OneGroupOfMicsIsNamed) {
+  take_all("stage3");
+  for (const char* file : {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"}) {
+    edit(file, [](Arena& arena, Value& root) {
+      set(root, "dp_world_size", make_int(arena, 4));
+      Value& zero = *find_key(*find_key(root, "ds_config"), "zero_optimization");
+      std::vector<Value*> items(mapping_items(zero).begin(), mapping_items(zero).end());
+      items.insert(items.end(), {make_string(arena, "mics_shard_size"), make_int(arena, 2)});
+      zero = *make_list(arena, ValueKind::kDict, items);
+    });
+  }
+  const Error found = error();
+  EXPECT_EQ(found.code(), ErrorCode::kUnsupported) << found.what();
+  EXPECT_THAT(found.what(), HasSubstr("MiCS"));
+}
+
+TEST_F(DamagedSave, AnotherPartitionCountIsOfAnotherSave) {
+  take_all("stage3");
+  edit("zero_pp_rank_1_mp_rank_00_optim_states.pt", [](Arena& arena, Value& root) {
+    set(*find_key(root, "optimizer_state_dict"), "partition_count", make_int(arena, 3));
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "zero_pp_rank_1_mp_rank_00_optim_states.pt");
 }
 
 TEST_F(DamagedSave, EveryCutIsRefused) {

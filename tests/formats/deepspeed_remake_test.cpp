@@ -5,8 +5,6 @@
 #include "formats/deepspeed/format.h"
 #include "formats/deepspeed/groups.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/local_output.h"
-#include "libshard/ranks/group.h"
 #include "tests/formats/deepspeed_saves.h"
 
 namespace shard {
@@ -17,9 +15,11 @@ using deepspeed::ParamGroup;
 using deepspeed::Save;
 using testing::Content;
 using ::testing::ElementsAre;
+using testing::forget_stage;
 using testing::in_optimizer;
 using testing::kStage1Model;
 using testing::kStage1Optimizers;
+using testing::list_states;
 using testing::open_checkpoint;
 using testing::read_content;
 using testing::save_path;
@@ -98,35 +98,14 @@ TEST_F(Groups, AConfigurationThatIsNotPlainDataIsRefused) {
 
 // Saves
 
-class Remade : public testing::DamagedSave {
+class Remade : public testing::RemadeSave {
  protected:
-  /// What `format` makes of the save, opened again.
-  std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
-    open();
-    remake(format, options);
-    return format.open({disk_.get(), {"/out"}}, {});
-  }
-  void remake(const Format& format, const RemakeOptions& options) {
-    Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
-    CopyJob job;
-    job.reader = made.reader.get();
-    job.make_own_target = [&] { return std::move(made.target); };
-    job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
-    Progress progress;
-    run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
-  }
   Content truth() { return read_content(*open()); }
   void expect_the_same() {
     const Content expected = truth();
     for (const std::int64_t ranks : {1, 3, 8}) {
       EXPECT_EQ(read_content(*remade(kDeepSpeedFormat, {.ranks = ranks})), expected) << ranks;
     }
-  }
-  Error refusal(const Format& format, const RemakeOptions& options) {
-    return test::error_of([&] { remade(format, options); });
-  }
-  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
-    for (const char* file : kStage1Optimizers) edit(file, change);
   }
 };
 
@@ -142,20 +121,14 @@ TEST_F(Remade, SavesOfAllStagesHoldTheSameForAnyNumberOfRanks) {
 
 TEST_F(Remade, StatesInAListStayOne) {
   take_all("stage1");
-  edit_optimizers([](Arena& arena, Value& root) {
-    Value& base = in_optimizer(root, "base_optimizer_state");
-    Value* const group = mapping_items(*find_key(base, "state"))[1];
-    base = *make_list(arena, ValueKind::kList, std::array{group});
-  });
+  edit_optimizers(list_states);
   expect_the_same();
   EXPECT_EQ(refusal(kDeepSpeedUniversalFormat, {}).code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(Remade, WithoutAStageMastersArePadded) {
   take_all("stage1");
-  edit_optimizers([](Arena& arena, Value& root) {
-    set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
-  });
+  edit_optimizers(forget_stage);
   expect_the_same();
   const std::unique_ptr<Reader> reader = remade(kDeepSpeedFormat, {.ranks = 8});
   // 109 elements in 8 slices of 14: the last one's masters have 11 of their own.

@@ -14,14 +14,47 @@
 #include <memory>
 #include <string>
 
+#include "formats/format.h"
+#include "libshard/io/local_output.h"
 #include "libshard/io/memory_disk.h"
+#include "libshard/ranks/group.h"
 #include "tests/formats/torch_files.h"
+#include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::testing {
 
 inline std::string save_path(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/deepspeed/" + name; }
+
+inline constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
+inline constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                              "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
+
+/// The value under a key of the optimizer's dict.
+inline Value& in_optimizer(Value& root, const char* key) {
+  return *find_key(*find_key(root, "optimizer_state_dict"), key);
+}
+
+/// Puts another value under a key that is there; the old one may be shared.
+inline void set(Value& mapping, std::string_view key, Value* value) {
+  const std::span<Value*> items = mapping_items(mapping);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
+  }
+}
+
+/// Optimizer states in a list, as before DeepSpeed 0.5.10. For edit_optimizers. \pre of one group
+inline void list_states(Arena& arena, Value& root) {
+  Value& base = in_optimizer(root, "base_optimizer_state");
+  Value* const group = mapping_items(*find_key(base, "state"))[1];
+  base = *make_list(arena, ValueKind::kList, std::array{group});
+}
+
+/// As BF16_Optimizer writes it. For edit_optimizers.
+inline void forget_stage(Arena& arena, Value& root) {
+  set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
+}
 
 /// A save in memory, where a test may change it.
 class DamagedSave : public ::testing::Test {
@@ -36,6 +69,10 @@ class DamagedSave : public ::testing::Test {
   }
   void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
     files_.at(file) = repickled(files_.at(file), change);
+  }
+  /// Of take_all("stage1").
+  void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
+    for (const char* file : kStage1Optimizers) edit(file, change);
   }
   std::unique_ptr<Reader> open() {
     state_ = std::make_shared<MemoryState>();
@@ -58,21 +95,28 @@ class DamagedSave : public ::testing::Test {
   std::unique_ptr<LocalDisk> disk_;
 };
 
-inline constexpr const char* kStage1Model = "mp_rank_00_model_states.pt";
-inline constexpr std::array kStage1Optimizers{"zero_pp_rank_0_mp_rank_00_optim_states.pt",
-                                              "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
-
-/// The value under a key of the optimizer's dict.
-inline Value& in_optimizer(Value& root, const char* key) {
-  return *find_key(*find_key(root, "optimizer_state_dict"), key);
-}
-
-/// Puts another value under a key that is there; the old one may be shared.
-inline void set(Value& mapping, std::string_view key, Value* value) {
-  const std::span<Value*> items = mapping_items(mapping);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
+/// A save that is written again, as /out.
+class RemadeSave : public DamagedSave {
+ protected:
+  /// What `format` makes of the save, opened again.
+  std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
+    open();
+    remake(format, options);
+    return format.open({disk_.get(), {"/out"}}, {});
   }
-}
+  void remake(const Format& format, const RemakeOptions& options) {
+    Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
+    CopyJob job;
+    job.reader = made.reader.get();
+    job.make_own_target = [&] { return std::move(made.target); };
+    job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
+    Progress progress;
+    run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
+  }
+  Error refusal(const Format& format, const RemakeOptions& options) {
+    return test::error_of([&] { remade(format, options); });
+  }
+  std::string content_of(const std::string& path) const { return test::as_text(state_->content(path)); }
+};
 
 }  // namespace shard::testing

@@ -1,0 +1,41 @@
+/// \file
+/// ZipsWriter: a Writer whose files are torch.save zips and, after them, small files of text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/torch/placed_zip.h"
+#include "libshard/checkpoint/writer.h"
+
+namespace shard::torch_save {
+
+/// What is left to a writer is `place`, which calls place_zip for each data file and then place_text, and the pickles.
+class ZipsWriter : public Writer {
+ public:
+  bool needs_checksums() const final { return true; }
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) final;
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const final;
+  void finish_file(const Catalog& target, std::uint32_t file, const Checksums& checksums, FileWriter& to) final;
+
+ protected:
+  /// Dumps the pickle of file number `file`; see PlacedZip.
+  virtual PlacedZip::DumpPickle pickle_of(const Catalog& target, std::uint32_t file) = 0;
+
+  /// Lays out the target's next file, whose folder in the zip is named after `name`. \pre the target has that file and
+  /// all storages
+  void place_zip(Catalog& target, const std::string& name);
+  /// Adds a file with that content to the target. \pre no zip follows
+  void place_text(Catalog& target, std::string path, std::string content);
+  /// Of a file that was placed, or is being placed.
+  PlacedZip& zip(std::uint32_t file) { return zips_[file]; }
+
+ private:
+  std::vector<PlacedZip> zips_;      ///< By file.
+  std::vector<std::uint32_t> keys_;  ///< Each storage's in its file, once its pickle has named it.
+  std::vector<std::string> texts_;   ///< Of the files after the zips.
+};
+
+}  // namespace shard::torch_save

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# What can be wrong with the folder of a DeepSpeed save, each with its exit code and a line that says where.
+. "$(dirname "$0")/common.sh"
+saves="$SHARD_DATA/deepspeed"
+optimizer=global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
+
+copied() { # copied SAVE: a fresh copy of it as ./save
+  rm -rf save
+  cp -r "$saves/$1" save
+  chmod -R u+w save
+}
+
+# `latest` and `latest_universal` beside each other: two checkpoints, of which --from chooses.
+copied stage1
+expect 0 convert "$saves/stage1" -o universal --to deepspeed-universal
+cp -r universal/global_step2 save/global_step2_universal
+printf global_step2_universal >save/latest_universal
+for verb in inspect verify; do
+  expect 4 "$verb" save
+  holds err "fits 2 formats: deepspeed, deepspeed-universal"
+  holds err "--from deepspeed-universal"
+done
+for format in deepspeed deepspeed-universal; do
+  expect 0 inspect save --from "$format" --json
+  [ "$(jq -r .format out)" = "$format" ] || fail "--from $format read another"
+done
+expect 0 diff save "$saves/stage1" --from deepspeed
+
+# `latest` names a folder that is gone, or nothing.
+for tag in global_step9 ""; do
+  copied stage1
+  printf "%s" "$tag" >save/latest
+  expect 4 inspect save
+  holds err "inspect save/global_step2"
+  expect 3 inspect save --from deepspeed
+  holds err "'latest' does not name a folder"
+done
+
+# Two saves mixed, a rank missing, one too many, a byte changed.
+copied stage2_robin
+cp -f "$saves/stage2_tied/$optimizer" "save/$optimizer"
+expect 4 inspect save
+holds err "rank_1"
+copied stage2_tied
+rm "save/$optimizer"
+expect 3 inspect save
+holds err "rank_1"
+expect 3 verify save
+holds out "missing_file $optimizer"
+copied stage2_tied
+cp "save/$optimizer" save/global_step2/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt
+expect 4 inspect save
+holds err "rank_3"
+expect 4 verify save
+holds out "world_size_mismatch"
+copied stage2_tied
+python3 - "save/$optimizer" <<'END' || fail "no file to damage"
+import sys, zipfile
+path = sys.argv[1]
+entry = next(each for each in zipfile.ZipFile(path).infolist() if "/data/" in each.filename and each.file_size > 8)
+with open(path, "r+b") as file:
+    file.seek(entry.header_offset + 26)
+    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
+    file.seek(entry.header_offset + 30 + name + extra)
+    byte = file.read(1)[0]
+    file.seek(-1, 1)
+    file.write(bytes([byte ^ 1]))
+END
+expect 1 verify save
+holds out "crc_mismatch $optimizer"
