@@ -5,12 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 
 #include "formats/hdf5_source.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/shared_library.h"
 #include "libshard/io/paths.h"
+
+#ifdef SHARD_HDF5_INSIDE
+extern "C" void shard_formats_2(shard::AddFormat add);
+extern "C" const char* shard_library_version();
+#endif
 
 namespace shard {
 
@@ -26,11 +33,37 @@ std::string path_of(const KnownFormat& format) {
   return join_path(folder_of_code(kKnown.data()), std::string(format.library));
 }
 
+/// The entries of a plug-in that is linked into the program.
+struct InsidePlugin {
+  std::string_view library;
+  AddFormatsOfPlugin add;
+  LibraryVersion version;
+};
+#ifdef SHARD_HDF5_INSIDE
+constexpr std::array kInside{InsidePlugin{"libshard_hdf5.so", shard_formats_2, shard_library_version}};
+#else
+constexpr std::array<InsidePlugin, 0> kInside{};
+#endif
+
+const InsidePlugin* inside(const KnownFormat& format) {
+  const auto found = std::ranges::find(kInside, format.library, &InsidePlugin::library);
+  return found == kInside.end() ? nullptr : &*found;
+}
+
+/// What the plug-in says of its library; empty where it cannot be opened or does not say.
+std::string library_version_of(const KnownFormat& format) {
+  if (const InsidePlugin* const plugin = inside(format); plugin != nullptr) return plugin->version();
+  const SharedLibrary library(path_of(format));
+  void* const entry = library.is_open() ? library.find(kLibraryVersionEntry) : nullptr;
+  return entry == nullptr ? std::string() : reinterpret_cast<LibraryVersion>(entry)();
+}
+
 }  // namespace
 
 std::span<const KnownFormat> known_formats() { return kKnown; }
 
 bool is_installed(const KnownFormat& format) {
+  if (inside(format) != nullptr) return true;
   return why_no_plugins().empty() && !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
 }
 
@@ -45,6 +78,7 @@ void load_format_plugin(const std::string& path) {
 }
 
 void load_plugin_of(const KnownFormat& format) {
+  if (const InsidePlugin* const plugin = inside(format); plugin != nullptr) return plugin->add(&register_format);
   try {
     load_format_plugin(path_of(format));
   } catch (Error& error) {
@@ -58,10 +92,8 @@ std::vector<std::pair<std::string, std::string>> plugin_library_versions() {
   std::vector<std::pair<std::string, std::string>> versions;
   for (const KnownFormat& format : kKnown) {
     if (format.needs.empty() || !is_installed(format)) continue;
-    const SharedLibrary library(path_of(format));
-    if (!library.is_open()) continue;
-    if (void* const entry = library.find(kLibraryVersionEntry); entry != nullptr) {
-      versions.emplace_back(format.needs, reinterpret_cast<LibraryVersion>(entry)());
+    if (std::string version = library_version_of(format); !version.empty()) {
+      versions.emplace_back(format.needs, std::move(version));
     }
   }
   return versions;

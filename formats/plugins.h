@@ -2,7 +2,8 @@
 /// Formats that are not built in: shared libraries beside libshard_formats.so, opened when they are needed.
 ///
 /// A format that needs a large library of others (HDF5) is a plug-in, so that a program that never meets it does not
-/// load that library. A plug-in is known here by the formats and suffixes that it brings; its file may be absent.
+/// load that library. A plug-in is known here by the formats and suffixes that it brings; its file may be absent. In
+/// the program as one file (SHARD_ONE_FILE) the one for HDF5 lies inside, and no other is opened.
 #pragma once
 
 #include <span>
@@ -38,7 +39,8 @@ struct KnownFormat {
 };
 std::span<const KnownFormat> known_formats();
 
-/// True where the plug-in of `format` is installed and the program opens plug-ins; it may still be unusable.
+/// True where the plug-in of `format` is inside the program, or installed where the program opens plug-ins; that may
+/// still be unusable.
 bool is_installed(const KnownFormat& format);
 
 /// Opens the plug-in at `path` and registers its formats; a second call for the same plug-in changes nothing.

@@ -78,10 +78,10 @@ const Format& load_known(const KnownFormat& known) {
   Error absent(ErrorCode::kUnsupported, fmt::format("this build does not have the format '{}'", known.name));
   absent.hint(fmt::format("formats here: {}", all_names()));
   if (known.library.empty()) throw Error(absent);
-  if (const std::string_view none = why_no_plugins(); !none.empty()) {
-    throw Error(absent.because(fmt::format("it is in the plug-in {}: {}", known.library, none)));
-  }
   if (!is_installed(known)) {
+    if (const std::string_view none = why_no_plugins(); !none.empty()) {
+      throw Error(absent.because(fmt::format("it is in the plug-in {}: {}", known.library, none)));
+    }
     throw Error(absent.because(fmt::format("the plug-in {} is not installed; it is built where the packages {} are",
                                            known.library, known.built_with)));
   }

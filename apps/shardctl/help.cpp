@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/shardctl/verbs.h"
+
 namespace shard::app {
 namespace {
 
@@ -13,6 +15,12 @@ std::string verb_list() {
   std::string text = "Verbs:\n";
   for (const Verb& verb : verbs()) text += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
   return text;
+}
+
+std::string_view bad_usage(const Uses& uses) {
+  if (!uses.sources) return uses.rank_options ? "bad usage, contradicting launcher variables" : "bad usage";
+  if (!uses.rank_options) return "bad usage, bad layout document, name clash after renaming";
+  return "bad usage, bad layout document, name clash after renaming, contradicting launcher variables";
 }
 
 }  // namespace
@@ -34,16 +42,23 @@ std::string_view program_examples() {
 std::vector<ExitCode> exit_codes(const Verb* verb) {
   const Uses all{.sources = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
   const Uses uses = verb == nullptr ? all : verb->uses;
-  const std::string_view answer = verb == nullptr ? "diff: differs" : verb->no_answer;
-  std::vector<ExitCode> codes{{0, verb == nullptr ? "done, and on disk; diff: equal" : verb->success}};
+  const std::string_view answer =
+      verb == nullptr ? "diff: differs; verify: findings; map check: tensors are unmatched" : verb->no_answer;
+  std::vector<ExitCode> codes{{0, verb == nullptr ? "done, and on disk; diff: equal; verify: good" : verb->success}};
   if (!answer.empty()) codes.push_back({1, answer});
-  codes.push_back({2, "bad usage, bad layout document, name clash after renaming"});
-  codes.push_back({3, "input not found or not readable"});
-  codes.push_back({4, "input damaged, contradictory, of unknown format, or refused for safety"});
+  codes.push_back({2, bad_usage(uses)});
+  if (uses.sources) {
+    codes.push_back({3, "input not found or not readable"});
+  } else if (verb->run != run_help) {  // Which heeds no option.
+    codes.push_back({3, "--config: the file is not found or not readable"});
+  }
+  if (uses.sources) codes.push_back({4, "input damaged, contradictory, of unknown format, or refused for safety"});
   if (uses.target) codes.push_back({5, "output exists and --force is not given, or source and output overlap"});
+  if (!uses.target && uses.page)
+    codes.push_back({5, "--html: the page exists and --force is not given, or it lies in a source"});
   codes.push_back({6, "resources: disk full, memory limit, output not writable"});
-  if (uses.rank_options) codes.push_back({7, "launch or communication failure: a rank is lost or silent"});
-  codes.push_back({8, "valid request that this build or format cannot do"});
+  if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank is lost or silent"});
+  if (uses.sources) codes.push_back({8, "valid request that this build or format cannot do"});
   codes.push_back({70, "internal error"});
   codes.push_back({130, "SIGINT"});
   codes.push_back({143, "SIGTERM"});

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include "apps/shardctl/descriptor_buffer.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/signals.h"
+#include "formats/helper.h"
 #include "libshard/io/local_disk.h"
 #ifdef SHARD_TEST_DOOR
 #include "apps/shardctl/test_door.h"
@@ -48,6 +50,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const std::optional<int> code = shard::run_as_helper({argv, static_cast<std::size_t>(argc)})) return *code;
   try {
     return run(argc, argv);
   } catch (const std::exception&) {  // Not even enough to report it.

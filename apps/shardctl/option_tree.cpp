@@ -182,9 +182,7 @@ void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   }
 }
 
-/// Several verbs write a page; where all verbs' options meet, the first adds the option.
 void add_page(CLI::App& app, Options& o) {
-  if (app.get_option_no_throw("--html") != nullptr) return;
   OptionGroup group{app, "Output"};
   group.single("--html", o.page.path, "FILE", "also write the result as one self-contained HTML page")
       ->check([](const std::string& path) { return std::string(path.empty() ? "the name is empty" : ""); });
@@ -205,6 +203,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   for (const Verb& verb : own) {
     if (verb.add_options != nullptr) verb.add_options(app, o);
   }
+  if (uses.page) add_page(app, o);
   if (uses.selection) add_selection(app, o);
   if (uses.numbers) add_maps(app, uses, o);
   if (uses.rank_options) add_ranks(app, uses, o.ranks);
@@ -215,7 +214,6 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
 
 void add_inspect(CLI::App& app, Options& o) {
   OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
-  add_page(app, o);
 }
 
 void add_repair(CLI::App& app, Options& o) {
@@ -232,13 +230,11 @@ void add_export(CLI::App& app, Options& o) {
 }
 
 void add_verify(CLI::App& app, Options& o) {
-  add_page(app, o);
   OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
                                       "compare with this manifest, not with the one that lies there");
 }
 
 void add_diff(CLI::App& app, Options& o) {
-  add_page(app, o);
   OptionGroup group{app, "Comparison"};
   group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
   group.single("--rtol", o.diff.rtol, "X", "see --atol");
@@ -292,6 +288,7 @@ void add_all_options(CLI::App& app, CommonOptions& common, Options& o) {
     all.sources = all.sources || verb.uses.sources;
     all.selection = all.selection || verb.uses.selection;
     all.target = all.target || verb.uses.target;
+    all.page = all.page || verb.uses.page;
     all.target_layout = all.target_layout || verb.uses.target_layout;
     all.numbers = all.numbers || verb.uses.numbers;
     all.maps = all.maps || verb.uses.maps;

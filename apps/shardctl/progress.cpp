@@ -45,6 +45,8 @@ ProgressMeter::ProgressMeter(const Session& session, Log& log, std::string what,
     : session_(session),
       log_(log),
       style_(style_of(session)),
+      tells_own_(session.common.progress == "json" && session.common.verbose > 0 && !session.common.quiet &&
+                 session.group->size() > 1),
       what_(std::move(what)),
       own_(std::move(own)),
       others_(others) {
@@ -77,20 +79,19 @@ void ProgressMeter::finish() {
 
 void ProgressMeter::run() {
   using std::chrono::milliseconds;
-  const bool is_drawn = style_ != Style::kNone;
-  const milliseconds every = style_ == Style::kRedraw ? milliseconds(100) : is_drawn ? milliseconds(1000) : kLogEvery;
-  const milliseconds first = is_drawn ? kFirst : kLogEvery;
+  const milliseconds every = style_ == Style::kRedraw ? milliseconds(100) : is_drawn() ? milliseconds(1000) : kLogEvery;
+  const milliseconds first = is_drawn() ? kFirst : kLogEvery;
   auto logged = start_;
   std::unique_lock lock(mutex_);
   for (milliseconds pause = first; !ended_.wait_for(lock, pause, [this] { return over_; }); pause = every) {
-    if (is_drawn) draw();
+    if (is_drawn()) draw();
     if (const auto now = std::chrono::steady_clock::now(); now - logged >= kLogEvery) {
       log_progress();
       logged = now;
     }
   }
   // Of JSON one line at least, so that a reader sees the end.
-  if (style_ == Style::kJson || (style_ == Style::kLines && drawn_)) draw();
+  if (style_ == Style::kJson || tells_own_ || (style_ == Style::kLines && drawn_)) draw();
   log_end();
 }
 
@@ -123,9 +124,12 @@ std::string ProgressMeter::text_of(const Figures& now) const {
 
 void ProgressMeter::draw() {
   drawn_ = true;
-  const Figures now = figures(own_() + others_.load(), total_);
+  const std::int64_t own = own_();
+  if (tells_own_) draw_json(figures(own, 0), {}, session_.group->rank());
+  if (style_ == Style::kNone) return;
+  const Figures now = figures(own + others_.load(), total_);
   const std::vector<int> awaited = awaited_ranks();
-  if (style_ == Style::kJson) return draw_json(now, awaited);
+  if (style_ == Style::kJson) return draw_json(now, awaited, std::nullopt);
   const std::string text = text_of(now) + awaited_text(awaited);
   TextSink sink(session_.err);
   if (style_ == Style::kLines) return sink.line("shardctl: " + text);
@@ -133,7 +137,7 @@ void ProgressMeter::draw() {
   sink.add(text);
 }
 
-void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaited) {
+void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaited, std::optional<int> rank) {
   JsonWriter json(session_.err);
   json.begin_object();
   json.key("schema"), json.string("shardctl.progress/1");
@@ -145,8 +149,9 @@ void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaite
   json.key("seconds_left"), json.literal(now.seconds_left ? fmt::format("{:.3f}", *now.seconds_left) : "null");
   json.key("waiting_for");
   json.begin_array();
-  for (const int rank : awaited) json.number(rank);
+  for (const int each : awaited) json.number(each);
   json.end_array();
+  json.key("rank"), rank ? json.number(*rank) : json.null();
   json.end_object();
   json.end_line();
 }

@@ -1,6 +1,7 @@
 /// \file
 /// Progress on stderr, drawn by its own thread: one line that is redrawn on a terminal, else several lines, or JSON
-/// Lines. Rank 0 shows the sum of all ranks. With -v or --log-file each rank also logs its own part.
+/// Lines. Rank 0 shows the sum of all ranks. With -v or --log-file each rank also logs its own part; of several ranks
+/// with -v and JSON Lines each tells its own in a line of its own.
 #pragma once
 
 #include <atomic>
@@ -45,16 +46,20 @@ class ProgressMeter {
     double seconds, bytes_per_second;
     std::optional<double> seconds_left;
   };
+  /// Whether anything is drawn each second.
+  bool is_drawn() const { return style_ != Style::kNone || tells_own_; }
   Figures figures(std::int64_t done, std::int64_t total) const;
   std::string text_of(const Figures& now) const;
   void draw();
-  void draw_json(const Figures& now, const std::vector<int>& awaited);
+  /// `rank`: whose figures these are; nothing for the sum of all ranks.
+  void draw_json(const Figures& now, const std::vector<int>& awaited, std::optional<int> rank);
   void log_progress();
   void log_end();
 
   const Session& session_;
   Log& log_;
   const Style style_;
+  const bool tells_own_;
   const std::string what_;
   const std::function<std::int64_t()> own_;
   const std::atomic<std::int64_t>& others_;

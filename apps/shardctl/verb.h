@@ -21,6 +21,7 @@ struct Uses {
   bool sources = false;        ///< Reads checkpoints: SRC and the options of source,
   bool selection = false;      ///< and those of selection.
   bool target = false;         ///< Writes DST.
+  bool page = false;           ///< Writes a page where --html asks for one.
   bool target_layout = false;  ///< Cuts tensors: --layout is the target's, not the source's.
   bool numbers = false;        ///< Takes what a model map's numbers come from,
   bool maps = false;           ///< and the maps themselves.

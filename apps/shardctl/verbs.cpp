@@ -8,7 +8,14 @@ namespace {
 
 constexpr Uses kReads{
     .sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
-constexpr Uses kVerifies{.sources = true, .rank_options = true, .ranks = true};
+constexpr Uses kShows{.sources = true,
+                      .selection = true,
+                      .page = true,
+                      .numbers = true,
+                      .maps = true,
+                      .rank_options = true,
+                      .ranks = true};
+constexpr Uses kVerifies{.sources = true, .page = true, .rank_options = true, .ranks = true};
 constexpr Uses kGathers{.sources = true,
                         .selection = true,
                         .target = true,
@@ -44,7 +51,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"
                  "  shardctl inspect checkpoint/ --html checkpoint.html\n",
      .success = kDone,
-     .uses = kReads,
+     .uses = kShows,
      .add_options = add_inspect,
      .run = run_inspect},
     {.name = "split",
@@ -168,7 +175,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl diff a b --json | jq -r '.values[].name'\n",
      .success = "equal",
      .no_answer = "differs",
-     .uses = kReads,
+     .uses = kShows,
      .add_options = add_diff,
      .check = check_diff,
      .run = run_diff},

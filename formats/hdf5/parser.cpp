@@ -20,7 +20,7 @@ namespace {
 class Conversation {
  public:
   Conversation(const ParserProgram& program, const RandomReader& file, Arena& arena)
-      : file_(file), arena_(arena), process_(program.path, arguments_for(file), program.silence) {}
+      : file_(file), arena_(arena), process_(program.path, kParserName, arguments_for(file), program.silence) {}
 
   FileFacts follow(const std::function<void(const Entry&)>& each) {
     while (true) {
@@ -120,8 +120,15 @@ class Conversation {
   HashSet<std::int64_t> served_;
 };
 
-/// An address in the library that holds this code.
-const char kHere = 0;
+/// A program beside the library that holds this code; in the program as one file, that program (formats/helper.h).
+std::string path_of_parser() {
+#ifdef SHARD_HDF5_INSIDE
+  return "/proc/self/exe";
+#else
+  static const char kHere = 0;
+  return folder_of_code(&kHere) + "/" + kParserName;
+#endif
+}
 
 }  // namespace
 
@@ -135,7 +142,7 @@ FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Are
 }
 
 FileFacts parse_file(const RandomReader& file, Arena& arena, const std::function<void(const Entry&)>& each) {
-  static const ParserProgram program{folder_of_code(&kHere) + "/shard-hdf5-parser"};
+  static const ParserProgram program{path_of_parser()};
   return run_parser(program, file, arena, each);
 }
 

@@ -45,8 +45,9 @@ class SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  int start(pid_t& process, const std::string& program, const std::vector<std::string>& arguments) const {
-    std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  int start(pid_t& process, const std::string& program, const std::string& name,
+            const std::vector<std::string>& arguments) const {
+    std::vector<char*> argv{const_cast<char*>(name.c_str())};
     for (const std::string& each : arguments) argv.push_back(const_cast<char*>(each.c_str()));
     argv.push_back(nullptr);
     char* environment[] = {nullptr};
@@ -69,12 +70,12 @@ std::string fate_of(int status) {
 
 }  // namespace
 
-ParserProcess::ParserProcess(const std::string& program, const std::vector<std::string>& arguments,
-                             std::chrono::milliseconds silence)
+ParserProcess::ParserProcess(const std::string& program, const std::string& name,
+                             const std::vector<std::string>& arguments, std::chrono::milliseconds silence)
     : silence_(silence) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_not_started(program, errno);
-  const int error = SpawnPlan(ends[1]).start(process_, program, arguments);
+  const int error = SpawnPlan(ends[1]).start(process_, program, name, arguments);
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);

@@ -16,9 +16,9 @@ namespace shard::hdf5 {
 /// waited for by the destructor at the latest. Threads: one.
 class ParserProcess {
  public:
-  /// `silence`: a process that neither sends nor takes anything for so long is ended.
-  /// \throws Error kResource  it cannot be started
-  ParserProcess(const std::string& program, const std::vector<std::string>& arguments,
+  /// `name`: what the process is told that it was called by. `silence`: a process that neither sends nor takes anything
+  /// for so long is ended. \throws Error kResource  it cannot be started
+  ParserProcess(const std::string& program, const std::string& name, const std::vector<std::string>& arguments,
                 std::chrono::milliseconds silence);
   ~ParserProcess();
   ParserProcess(const ParserProcess&) = delete;

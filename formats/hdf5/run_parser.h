@@ -1,5 +1,5 @@
 /// \file
-/// parse_file() with a parser of choice. Inside formats/hdf5 only.
+/// parse_file() with a parser of choice. Inside formats/hdf5 and formats only.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,9 @@
 #include "formats/hdf5/parser.h"
 
 namespace shard::hdf5 {
+
+/// The name that the parser is started under, whatever its file is called.
+inline constexpr char kParserName[] = "shard-hdf5-parser";
 
 struct ParserProgram {
   std::string path;

@@ -381,7 +381,7 @@ class ErrorDocument(Document):
 
 @dataclass(frozen=True)
 class Progress(Document):
-    """How far a verb is: `shardctl.progress/1`. `bytes_total` is 0 until it is known."""
+    """How far a verb is: `shardctl.progress/1`. `bytes_total` is 0 until it is known; `rank` is None for the sum of all ranks."""
 
     what: str
     bytes_done: int
@@ -390,3 +390,4 @@ class Progress(Document):
     waiting_for: tuple[int, ...]
     bytes_per_second: float = 0.0
     seconds_left: Optional[float] = None
+    rank: Optional[int] = None

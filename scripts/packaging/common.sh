@@ -46,3 +46,11 @@ debian() {
     -o Dir::State::status="$state/status" -o Dir::Cache="$state" -o APT::Architecture="$2" -o APT::Architectures="$2" \
     -o APT::Sandbox::User=root "${@:3}"
 }
+
+# The glibc of Debian 11 (2.31), the oldest that Debian's mirrors hold, in a folder with nothing else: old_root x86_64|aarch64 FOLDER.
+old_root() {
+  local debian_name=amd64
+  [ "$1" = x86_64 ] || debian_name=arm64
+  mkdir -p "$2"
+  (cd "$2" && debian bullseye "$debian_name" download -q libc6 >&2 && dpkg-deb --extract libc6_*.deb . && rm libc6_*.deb)
+}

@@ -583,6 +583,12 @@ TEST_F(Verbs, ProgressAsJsonHasRateAndTimeLeft) {
   EXPECT_THAT(world.err, testing::ContainsRegex(R"("bytes_per_second": [0-9.]+, "seconds_left": 0.000)"));
 }
 
+TEST_F(Verbs, ProgressAsJsonIsTheSumOfAllRanks) {
+  world.run({"split", "/m.safetensors", "-o", "/out", "--progress", "json", "--ranks", "2", "--local-ranks", "2"});
+  EXPECT_THAT(world.err, HasSubstr(R"("rank": null})"));
+  EXPECT_THAT(world.err, testing::Not(HasSubstr(R"("rank": 0)")));
+}
+
 TEST_F(Verbs, TheLogTellsWhatEachRankDid) {
   world.run({"split", "/m.safetensors", "-o", "/out", "-v", "--ranks", "2", "--local-ranks", "2"});
   EXPECT_THAT(world.err, testing::ContainsRegex("rank 0 of 2 on .*: split 0 bytes in [0-9.]+ s"));

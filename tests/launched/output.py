@@ -77,6 +77,16 @@ def check_progress(checks: h.Checks, work: Path, launch: h.Launch) -> None:
     (work / "drawn.pt").unlink(missing_ok=True)
 
 
+def check_progress_of_ranks(checks: h.Checks, work: Path, launch: h.Launch) -> None:
+    """With -v each rank also tells its own part, in whole lines; the parts sum to what rank 0 tells of all."""
+    result = h.run(launch, ["gather", "model.safetensors", "-o", "drawn.pt", "--progress", "json", "-v"], cwd=work)
+    lines = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
+    last = {line["rank"]: line["bytes_done"] for line in lines}
+    checks.that(set(last) == {None, 0, 1} and last[0] + last[1] == last[None],
+                f"progress, {launch.name}: each rank's part", result)
+    (work / "drawn.pt").unlink(missing_ok=True)
+
+
 def main() -> None:
     h.require_launchers()
     checks = h.Checks()
@@ -92,6 +102,8 @@ def main() -> None:
                 check_usage(checks, work, launch)
         for launch in (h.threads(4), h.mpirun(4, "mpi"), h.mpirun(2, "gloo")):
             check_progress(checks, work, launch)
+        for launch in (h.threads(2), h.mpirun(2, "mpi")):
+            check_progress_of_ranks(checks, work, launch)
         check_error_file(checks, work)
         check_logs(checks, work)
         h.check_nothing_left(checks, work)

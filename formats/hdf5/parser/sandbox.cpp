@@ -41,7 +41,8 @@ bool add_rules(scmp_filter_ctx filter) {
   is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, of_memory, not_code) == 0;
   for (const int call : {SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(brk), SCMP_SYS(exit),
                          SCMP_SYS(exit_group), SCMP_SYS(futex), SCMP_SYS(rt_sigreturn), SCMP_SYS(restart_syscall),
-                         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday)}) {
+                         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
+                         SCMP_SYS(gettid)}) {  // LLVM's C++ library asks it where a static object is initialised.
     is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, call, 0) == 0;
   }
   return is_added;
