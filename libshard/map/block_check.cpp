@@ -17,9 +17,9 @@ namespace shard {
 
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
+using BlockNumbers = std::vector<std::int64_t>;
 /// Rank, and by dimension where a box begins in the logical tensor, its size, and where it begins in the stored one.
-using Places = std::vector<Numbers>;
+using BlockPlaces = std::vector<BlockNumbers>;
 
 class BlockCheck {
  public:
@@ -38,7 +38,7 @@ class BlockCheck {
     check_shape();
     const auto has_rank = [&](const MapLink& link) { return rank_of_(link) >= 0; };
     const bool by_rank = std::ranges::all_of(scale_.links, has_rank) && std::ranges::all_of(scaled_.links, has_rank);
-    const Numbers ones(block_.size(), 1);
+    const BlockNumbers ones(block_.size(), 1);
     if (places_of(scale_, ones, by_rank) == places_of(scaled_, block_, by_rank)) return;
     throw wrong(fmt::format("{} cuts '{}' other than its scale '{}'", rule_.where, scaled_.name, scale_.name))
         .of_tensor(scale_.name)
@@ -47,7 +47,7 @@ class BlockCheck {
 
  private:
   void check_shape() const {
-    Numbers expected;
+    BlockNumbers expected;
     const bool has_dims = scaled_.shape.size() == std::ssize(block_);
     for (int d = 0; has_dims && d < scaled_.shape.size(); ++d) {
       expected.push_back(ceil_div(scaled_.shape[d], block_[static_cast<std::size_t>(d)]));
@@ -70,10 +70,10 @@ class BlockCheck {
   }
 
   /// Of all links, in units of `unit`, each once and in order. \throws Error kInvalidArgument  one inside a unit
-  Places places_of(const BlockedTensor& tensor, const Numbers& unit, bool by_rank) const {
-    Places places;
+  BlockPlaces places_of(const BlockedTensor& tensor, const BlockNumbers& unit, bool by_rank) const {
+    BlockPlaces places;
     for (const MapLink& link : tensor.links) {
-      Numbers place{by_rank ? rank_of_(link) : -1};
+      BlockNumbers place{by_rank ? rank_of_(link) : -1};
       for (int d = 0; d < tensor.shape.size(); ++d) {
         const std::int64_t step = unit[static_cast<std::size_t>(d)], whole = tensor.shape[d];
         const std::int64_t offset = link.is_whole ? 0 : link.box.offsets[d];
@@ -95,7 +95,7 @@ class BlockCheck {
   const MapRule& rule_;
   const BlockedTensor &scale_, &scaled_;
   const RankOf& rank_of_;
-  Numbers block_;
+  BlockNumbers block_;
 };
 
 }  // namespace

@@ -252,7 +252,8 @@ class Undoing {
         .found(dtype_name(tensor.dtype));
   }
 
-  /// Adds what lies in flat buffers to the entries.
+  /// Adds what lies in flat buffers to the entries. Their number is the document's, or was paid for: nothing is
+  /// charged.
   void undo_flat() {
     std::vector<FlatUndo::Known> known;
     for (const UndoneMap::Entry& entry : made_.entries_) {
@@ -264,7 +265,6 @@ class Undoing {
         if (made.is_compared) made_.paddings_.push_back({made_.arena_->copy(made.name), made.links.front()});
         continue;
       }
-      made_.arena_->charge(Charge::kEntries);
       UndoneMap::Entry entry;
       entry.name = made_.arena_->copy(made.name);
       entry.shape = made_.arena_->dims(made.shape);
