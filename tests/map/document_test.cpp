@@ -55,8 +55,7 @@ TEST(MapDocument, NamesAnUnknownKeyAndWhereItStands) {
 }
 
 TEST(MapDocument, RefusesWhatThisBuildDoesNotDo) {
-  for (const char* keys :
-       {R"("block": {})", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
+  for (const char* keys : {R"("block": {})", R"("reduce": "mean")", R"("concat": {"widths": [1]})"}) {
     const Error error = error_of_rule(std::string(R"("logical": "a", "stored": "b", )") + keys);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << keys;
     EXPECT_THAT(error.what(), HasSubstr("not supported")) << keys;
