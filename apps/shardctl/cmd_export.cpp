@@ -114,9 +114,7 @@ void Export::find_reference() {
 }
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
-  SourceOptions as_stored = options.source;
-  as_stored.map.clear();  // Its names are those without wrappers.
-  OpenSource source = open_source(session, as_stored, log);
+  OpenSource source = open_source(session, options.source, log, {.keeps_map = true});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   check_include({&catalog}, options.exporting.names);

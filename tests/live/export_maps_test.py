@@ -124,7 +124,7 @@ class Maps(LiveTest):
             wanted = {name: tensor if "norm" in name else tensor.chunk(2, 0 if any(f"{row}." in name for row in rows) else 1)[rank]
                       for name, tensor in metas(model.state_dict(), 4, 2).items()}
             assert_same_tensors(self, torch.load(self.dir / f"meta/consolidated.0{rank}.pth"), wanted)
-        shardctl("export", self.dir / "meta", "-o", self.dir / "out", "--map", "llama-pth", "--hf-ref", hub)
+        shardctl("export", self.dir / "meta", "-o", self.dir / "out", "--from", "torch-ranks", "--map", "llama-pth", "--hf-ref", hub)
         self.assertTrue(torch.equal(logits(load(self.dir / "out")), logits(model)))
 
     def test_hub_folders_become_what_frameworks_store(self):
