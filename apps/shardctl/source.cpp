@@ -128,10 +128,11 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
         .hint("drop --ranks-expected");
   }
   if (ranks && *ranks > expected) {
-    findings.report(Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
-                        .expected(expected)
-                        .found(*ranks)
-                        .of_kind(FindingKind::kWorldSizeMismatch));
+    findings.report(
+        Error(ErrorCode::kCorruption, fmt::format("{} was written by more ranks than expected", source.label))
+            .expected(expected)
+            .found(*ranks)
+            .of_kind(FindingKind::kWorldSizeMismatch));
   }
 }
 

@@ -75,8 +75,8 @@ struct CopyJob {
   bool resume = false;
   std::stop_token stop;
   AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with own_places, once
-  /// all are prepared, "publish". May be empty; may throw.
+  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with
+  /// own_places, once all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 
