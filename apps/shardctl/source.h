@@ -33,12 +33,12 @@ struct OpenSource {
 
 /// What a verb wants of a source beyond the options.
 struct SourceWishes {
-  bool metadata_only = false;                 ///< See OpenOptions.
-  bool may_lack_ranks = false;                ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
-  bool of_other_ranks = false;                ///< With --local-input: the files need not be those of this job's ranks.
-  Salvage* salvage = nullptr;                 ///< Opened for repair: what cannot be read is lost, see without_losses.
-  const SourceStore* store = nullptr;         ///< To read from instead of the session's.
-  bool keeps_map = false;                     ///< SourceOptions::map is not undone.
+  bool metadata_only = false;          ///< See OpenOptions.
+  bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
+  bool of_other_ranks = false;         ///< With --local-input: the files need not be those of this job's ranks.
+  Salvage* salvage = nullptr;          ///< Opened for repair: what cannot be read is lost, see without_losses.
+  const SourceStore* store = nullptr;  ///< To read from instead of the session's.
+  bool keeps_map = false;              ///< SourceOptions::map is not undone.
   /// With SourceOptions::map: a name that this leaves out needs no rule of the map. Null: each needs one.
   const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.

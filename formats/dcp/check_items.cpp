@@ -21,7 +21,7 @@ class ItemFileCheck {
   void run(std::span<const Item> items) {
     std::int64_t at = 0;
     for (const Item& item : items) {
-      if (item.offset < at) continue;  // A replica.
+      if (item.offset < at) continue;                                 // A replica.
       const bool is_cut = item.length > file_->size() - item.offset;  // It was reported.
       if (item.offset > at) check_gap(at, std::min(item.offset, file_->size()));
       if (is_cut) return;

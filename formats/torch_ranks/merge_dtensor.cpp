@@ -64,10 +64,14 @@ class DTensorMerge {
           .because("files of different saves do not make one checkpoint");
     };
     if (!(value.shape == first_.shape)) {
-      throw differs(FindingKind::kShapeMismatch, "shape").expected(to_string(first_.shape)).found(to_string(value.shape));
+      throw differs(FindingKind::kShapeMismatch, "shape")
+          .expected(to_string(first_.shape))
+          .found(to_string(value.shape));
     }
     if (value.dtype != first_.dtype) {
-      throw differs(FindingKind::kDtypeMismatch, "dtype").expected(dtype_name(first_.dtype)).found(dtype_name(value.dtype));
+      throw differs(FindingKind::kDtypeMismatch, "dtype")
+          .expected(dtype_name(first_.dtype))
+          .found(dtype_name(value.dtype));
     }
     if (value.sharding.mesh == first_.sharding.mesh && value.sharding.placements == first_.sharding.placements &&
         value.order == first_.order) {
@@ -108,13 +112,15 @@ class DTensorMerge {
   }
 
   void check_all_found() {
-    if (meshes_.empty()) throw contradiction(context_, holders_[0], FindingKind::kGap, "no file's rank is on the tensor's mesh");
+    if (meshes_.empty())
+      throw contradiction(context_, holders_[0], FindingKind::kGap, "no file's rank is on the tensor's mesh");
     for (const auto& [ranks, parts] : meshes_) {
       const auto absent = std::ranges::find(parts.stored, kNoIndex);
       if (absent == parts.stored.end()) continue;
       const std::int64_t index = absent - parts.stored.begin();
       const std::int64_t rank = ranks.empty() ? index : ranks[static_cast<std::size_t>(index)];
-      throw contradiction(context_, holders_[0], FindingKind::kGap, fmt::format("rank {}'s file lacks the tensor", rank))
+      throw contradiction(context_, holders_[0], FindingKind::kGap,
+                          fmt::format("rank {}'s file lacks the tensor", rank))
           .because(fmt::format("the mesh that rank {}'s file names holds a part of it there", holders_[0].rank()));
     }
   }
@@ -134,8 +140,8 @@ class DTensorMerge {
     }
   }
 
-  /// Joins several meshes: returns one that has them side by side, with an axis along which they repeat each other. It is the
-  /// fastest axis where the ranks count up along it, as on slices of a larger mesh, else the slowest.
+  /// Joins several meshes: returns one that has them side by side, with an axis along which they repeat each other. It
+  /// is the fastest axis where the ranks count up along it, as on slices of a larger mesh, else the slowest.
   Sharding words() const {
     Sharding sharding = first_.sharding;
     if (meshes_.size() == 1) return sharding;

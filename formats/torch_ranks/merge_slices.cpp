@@ -40,7 +40,8 @@ class SliceMerge {
   void check_kind(const Holder& holder) const {
     const torch_save::TensorView &view = view_of(holder), &first = view_of(holders_.front());
     if (view.shape.size() != dims_) {
-      throw contradiction(context_, holder, FindingKind::kShapeMismatch, "the slice has another number of dimensions than others")
+      throw contradiction(context_, holder, FindingKind::kShapeMismatch,
+                          "the slice has another number of dimensions than others")
           .expected(to_string(first.shape))
           .found(to_string(view.shape));
     }

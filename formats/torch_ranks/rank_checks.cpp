@@ -51,8 +51,8 @@ class RankSettler {
 
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
     Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
-    error.in_file(shown(file)).because(
-        "its tensors do not state it, and the names of the files do not differ in exactly one number");
+    error.in_file(shown(file))
+        .because("its tensors do not state it, and the names of the files do not differ in exactly one number");
     if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
     throw error.hint("state it in the layout document: files.path with its axes in braces");
   }

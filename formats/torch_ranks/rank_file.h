@@ -25,7 +25,7 @@ struct RankLeaf {
   LeafKind kind{};
   bool requires_grad = false;
   bool has_attributes = false;  ///< See StoredTensor.
-  std::uint32_t item = 0;  ///< Index into RankFile::sharded, dtensors or plain.
+  std::uint32_t item = 0;       ///< Index into RankFile::sharded, dtensors or plain.
 };
 
 struct RankFile {

@@ -1,5 +1,6 @@
 /// \file
-/// The closed set of things that can be wrong with a checkpoint: the `kind`s of `shardctl.verify/1` and `shardctl.error/1`.
+/// The closed set of things that can be wrong with a checkpoint: the `kind`s of `shardctl.verify/1` and
+/// `shardctl.error/1`.
 #pragma once
 
 #include <cstdint>

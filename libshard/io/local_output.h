@@ -12,9 +12,9 @@
 ///
 /// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later
 /// run removes by itself. A DST that is a symbolic link is replaced as a name; what it points to stays.
-/// The companion of a single file (output.h) is renamed right after it; an old one goes before. A kill in between leaves
-/// the file without a companion, never beside one of another file.
-/// What replaces a file or a folder gets its permission bits, and so do files of the same names in a replaced folder.
+/// The companion of a single file (output.h) is renamed right after it; an old one goes before. A kill in between
+/// leaves the file without a companion, never beside one of another file. What replaces a file or a folder gets its
+/// permission bits, and so do files of the same names in a replaced folder.
 #pragma once
 
 #include <memory>

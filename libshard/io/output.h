@@ -68,7 +68,8 @@ class Output {
   virtual ~Output() = default;  ///< Aborts unless committed; a commit is final from then on.
   /// What OutputStore::part of any rank finds this output by.
   virtual std::vector<std::byte> token() const = 0;
-  /// Does all of the commit that nobody sees yet, and removes the notes. \pre every part has finished. \throws Error kResource, kExists
+  /// Does all of the commit that nobody sees yet, and removes the notes. \pre every part has finished.
+  /// \throws Error kResource, kExists
   virtual void prepare() = 0;
   /// Makes all files visible at once; prepares first where nobody did. \throws Error kResource, kExists
   virtual void commit() = 0;

@@ -145,7 +145,8 @@ TEST(PickleOpcodes, BytesThatAreNoOpcodesAreRefusedByName) {
   int refused = 0;
   for (int byte = 0; byte < 256; ++byte) {
     if (!pickle::op_name(static_cast<std::uint8_t>(byte)).empty()) continue;
-    expect_refused("\x80\x05" + std::string(1, static_cast<char>(byte)), "not an opcode of Python", std::to_string(byte));
+    expect_refused("\x80\x05" + std::string(1, static_cast<char>(byte)), "not an opcode of Python",
+                   std::to_string(byte));
     ++refused;
   }
   EXPECT_EQ(refused, 188);

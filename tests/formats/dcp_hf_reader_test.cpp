@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/detect.h"
 #include "formats/dcp_hf/names.h"
+#include "formats/detect.h"
 #include "tests/formats/dcp_hf_files.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"

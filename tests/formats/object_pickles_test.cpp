@@ -19,14 +19,14 @@ using testing::RankFolder;
 std::string text(const std::string& value) {  // BINUNICODE
   return "X" + std::string(1, static_cast<char>(value.size())) + "\0\0\0"s + value;
 }
-const std::string kStorage =
-    "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\2tQ";
-const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage +
-                            "K\0K\2\x85K\1\x85\x89"s + "ccollections\nOrderedDict\n)RtR";
+const std::string kStorage = "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\2tQ";
+const std::string kTensor =
+    "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage + "K\0K\2\x85K\1\x85\x89"s + "ccollections\nOrderedDict\n)RtR";
 
 /// A zip that pickles {"x": value}.
 std::string file_of(const std::string& value) {
-  return pack({{"data.pkl", "\x80\x02}" + text("x") + value + "s."}, {"data/0", std::string(8, 'd')}, {"version", "3\n"}});
+  return pack(
+      {{"data.pkl", "\x80\x02}" + text("x") + value + "s."}, {"data/0", std::string(8, 'd')}, {"version", "3\n"}});
 }
 
 /// Reads such a file as torch, as a bytes item of dcp and as a rank's file; each must refuse it with that code.

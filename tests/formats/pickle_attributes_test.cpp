@@ -1,8 +1,7 @@
-#include "formats/parts/pickle/attributes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/parts/pickle/attributes.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -14,7 +13,10 @@ using ::testing::HasSubstr;
 
 /// An object of a known class with this state.
 const Value& object(Arena& arena, const std::string& state) {
-  const std::string text = "\x80\x04" "cargparse\nNamespace\n)R" + state + "b.";
+  const std::string text =
+      "\x80\x04"
+      "cargparse\nNamespace\n)R" +
+      state + "b.";
   const auto kept = std::make_shared<const std::vector<std::byte>>(bytes_of(text).begin(), bytes_of(text).end());
   arena.adopt(kept);
   return *pickle::load(arena, *kept, known_only());

@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     std::cout << dumper.finish();
     return 0;
   } catch (const shard::Error& error) {
-    fmt::print(stderr, "{} {}: {}\n", shard::code_name(error.code()), error.kind() ? shard::kind_name(*error.kind()) : "", error.what());
+    fmt::print(stderr, "{} {}: {}\n", shard::code_name(error.code()),
+               error.kind() ? shard::kind_name(*error.kind()) : "", error.what());
     return 1;
   }
 }

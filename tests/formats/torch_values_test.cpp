@@ -164,7 +164,8 @@ TEST(TorchObjects, TensorsInKeywordArgumentsAreHidden) {
   MemoryFiles files;
   const auto reader = open_value(files, "cargparse\nNamespace\n)}" + text_op("t") + kTensor + "s\x92");
   ASSERT_EQ(reader->catalog().objects.size(), 1U);
-  EXPECT_THAT(reader->catalog().warnings, ElementsAre(HasSubstr("objects have tensors as attributes, which are not listed: 'x'")));
+  EXPECT_THAT(reader->catalog().warnings,
+              ElementsAre(HasSubstr("objects have tensors as attributes, which are not listed: 'x'")));
 }
 
 TEST(TorchWrapped, OtherSubclassesStayObjects) {

@@ -271,7 +271,8 @@ const Damage kDamage[] = {
      "end record is missing"},
     {"cut before the directory", [](std::string& b) { b.resize(directory_of(b)); }, ErrorCode::kCorruption,
      "end record is missing"},
-    {"cut inside the first record", [](std::string& b) { b.resize(65); }, ErrorCode::kCorruption, "end record is missing"},
+    {"cut inside the first record", [](std::string& b) { b.resize(65); }, ErrorCode::kCorruption,
+     "end record is missing"},
     {"cut to ten bytes", [](std::string& b) { b.resize(10); }, ErrorCode::kCorruption, "too few"},
     {"empty", [](std::string& b) { b.clear(); }, ErrorCode::kCorruption, "too few"},
 };

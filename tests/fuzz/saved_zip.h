@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "formats/parts/pickle/pickle.h"
-#include "formats/torch/tensor_pickle.h"
 #include "formats/parts/zip/zip.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 
 namespace shard::fuzz {

@@ -28,8 +28,8 @@ inline void check_cost(const Budget& budget, std::int64_t held_bytes) {
 }
 
 /// Opens `paths` of `files` as `format`, locates every tensor, reads the begin of each and all objects. Any Error is a
-/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read, a cost that the input
-/// does not pay for) is a finding.
+/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read, a cost that the
+/// input does not pay for) is a finding.
 inline void open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
                     const OpenOptions& options = {}) {
   try {

@@ -30,16 +30,33 @@ std::string refusal(const Set& set, const LaunchOptions& options = {}) {
   return "accepted";
 }
 
-const Set kTorchrun{{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
-                    {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "job7"},
-                    {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                    {"TORCHELASTIC_ERROR_FILE", "/e/error.json"}, {"OMP_NUM_THREADS", "1"}};
-const Set kOmpi{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"PMIX_NAMESPACE", "77.1"}, {"PMIX_RANK", "1"},
+const Set kTorchrun{{"RANK", "3"},
+                    {"WORLD_SIZE", "8"},
+                    {"LOCAL_RANK", "1"},
+                    {"LOCAL_WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "node7"},
+                    {"MASTER_PORT", "29500"},
+                    {"TORCHELASTIC_RUN_ID", "job7"},
+                    {"TORCHELASTIC_RESTART_COUNT", "2"},
+                    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                    {"TORCHELASTIC_ERROR_FILE", "/e/error.json"},
+                    {"OMP_NUM_THREADS", "1"}};
+const Set kOmpi{{"OMPI_COMM_WORLD_RANK", "1"},
+                {"OMPI_COMM_WORLD_SIZE", "4"},
+                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                {"PMIX_NAMESPACE", "77.1"},
+                {"PMIX_RANK", "1"},
                 {"OMPI_MCA_orte_jobfam_session_dir", "/s/77"}};
-const Set kSlurm{{"SLURM_STEP_ID", "5"}, {"SLURM_JOB_ID", "99"}, {"SLURM_PROCID", "6"}, {"SLURM_STEP_NUM_TASKS", "7"},
-                 {"SLURM_NTASKS", "16"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "3"},
-                 {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}, {"SLURM_STEP_NODELIST", "gpu[01-04]"}};
+const Set kSlurm{{"SLURM_STEP_ID", "5"},
+                 {"SLURM_JOB_ID", "99"},
+                 {"SLURM_PROCID", "6"},
+                 {"SLURM_STEP_NUM_TASKS", "7"},
+                 {"SLURM_NTASKS", "16"},
+                 {"SLURM_LOCALID", "0"},
+                 {"SLURM_NODEID", "3"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                 {"SLURM_STEP_NODELIST", "gpu[01-04]"}};
 
 Set joined(Set a, const Set& b) {
   a.insert(b.begin(), b.end());
@@ -91,8 +108,10 @@ TEST(DetectLaunch, ReadsOpenMpi) {
 }
 
 TEST(DetectLaunch, ReadsMvapichAndPmi) {
-  const Launch mvapich = detect({{"MV2_COMM_WORLD_RANK", "2"}, {"MV2_COMM_WORLD_SIZE", "3"},
-                                 {"MV2_COMM_WORLD_LOCAL_RANK", "0"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "1"}});
+  const Launch mvapich = detect({{"MV2_COMM_WORLD_RANK", "2"},
+                                 {"MV2_COMM_WORLD_SIZE", "3"},
+                                 {"MV2_COMM_WORLD_LOCAL_RANK", "0"},
+                                 {"MV2_COMM_WORLD_LOCAL_SIZE", "1"}});
   EXPECT_EQ(mvapich.launcher, Launcher::kMvapich);
   EXPECT_EQ(mvapich.rank, 2);
   const Launch pmi = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
@@ -146,7 +165,8 @@ TEST(DetectLaunch, NamesWhatIsIncomplete) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     EXPECT_THAT(refusal(without(kTorchrun, name)), HasSubstr(name));
   }
-  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "RANK, WORLD_SIZE are set, but not MASTER_ADDR, MASTER_PORT");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+            "RANK, WORLD_SIZE are set, but not MASTER_ADDR, MASTER_PORT");
   EXPECT_THAT(refusal(without(kOmpi, "OMPI_COMM_WORLD_SIZE")), HasSubstr("OMPI_COMM_WORLD_SIZE"));
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE"));
   EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}), HasSubstr("PMIX_RANK"));

@@ -9,8 +9,8 @@
 namespace shard::hf_index {
 
 /// The first part (model-00002-of-00003.safetensors) that is not among `names` though another part's name counts it, or
-/// empty. Parts count from 1, or from 0 where a part of that number is there. Names of another form, or without `suffix`
-/// (".safetensors"), say nothing.
+/// empty. Parts count from 1, or from 0 where a part of that number is there. Names of another form, or without
+/// `suffix` (".safetensors"), say nothing.
 /// Cost: n log n in names, whatever number they give.
 std::string missing_part(const std::vector<std::string>& names, std::string_view suffix);
 

@@ -82,7 +82,7 @@ struct Dumper::Impl {
   std::string out;
   int depth = 0;
   std::uint32_t memo_size = 0;
-  HashMap<const Value*, std::uint32_t> values;  ///< Places in the memo by node.
+  HashMap<const Value*, std::uint32_t> values;       ///< Places in the memo by node.
   HashMap<std::string_view, std::uint32_t> strings;  ///< Their texts lie in `texts`.
   Arena texts;
   HashMap<std::string, std::uint32_t> globals;

@@ -57,7 +57,7 @@ class ZipReader {
   const std::vector<Record>& records() const { return records_; }
   /// The record `top folder/name`, or null. torch's reader takes the folder from the first entry.
   const Record* find(std::string_view name) const;
-  const std::string& folder() const { return folder_; }  ///< Empty where the first entry lies in none.
+  const std::string& folder() const { return folder_; }             ///< Empty where the first entry lies in none.
   std::int64_t directory_offset() const { return end_.directory; }  ///< From the zip's first byte.
   std::int64_t directory_bytes() const { return end_.directory_bytes; }
   bool has_checksums() const { return has_checksums_; }  ///< Whether any record has a CRC-32 other than 0.
