@@ -263,8 +263,9 @@ void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   group.flag("--json", common.json, "print one JSON document on stdout, for errors too");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));
-  group.single("--max-memory", common.max_memory, "SIZE",
-               "memory for the buffers of all workers, and as much on a device (default: 64MiB); --local-ranks share it");
+  group.single(
+      "--max-memory", common.max_memory, "SIZE",
+      "memory for the buffers of all workers, and as much on a device (default: 64MiB); --local-ranks share it");
   group.single("--progress", common.progress, "WHEN", "auto (default), always, never or json")
       ->check(CLI::IsMember({"auto", "always", "never", "json"}));
   group.single("--color", common.color, "WHEN", "auto (default), always or never")

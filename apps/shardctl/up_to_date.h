@@ -17,8 +17,8 @@ std::optional<ManifestRequest> manifest_request(const Session& session, const Op
 bool has_own_places(const Session& session, const Options& options);
 
 /// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
-/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte of
-/// them: `verify` does. Collective; the same on all ranks.
+/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte
+/// of them: `verify` does. Collective; the same on all ranks.
 std::optional<Manifest> unchanged_output(const Session& session, const Options& options);
 
 }  // namespace shard::app

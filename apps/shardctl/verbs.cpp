@@ -134,7 +134,8 @@ const std::array<Verb, 16> kVerbs{{
          "of zips and .metadata, and takes a damaged replica from another rank. Nothing is guessed or filled in: what\n"
          "is lost is absent in DST, listed on stderr and in --json, and noted in DST's metadata (shardctl.lost).\n"
          "Items of dcp do not carry names: where .metadata is lost, --like names another checkpoint of the same job.\n"
-         "What is lost is known when all was read, so one process reads it, on all its cores; several ranks are refused.\n"
+         "What is lost is known when all was read, so one process reads it, on all its cores; several ranks are "
+         "refused.\n"
          "Exit code 0 means that DST is on disk, also where something was lost; 4 that nothing can be saved.",
      .examples = "  shardctl repair cut.safetensors -o repaired.safetensors\n"
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
