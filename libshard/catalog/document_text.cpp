@@ -94,7 +94,8 @@ class YamlReader {
   explicit YamlReader(std::string_view text) {
     if (yaml_parser_initialize(&parser_) == 0) throw Error(ErrorCode::kResource, "out of memory");
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+    const char* const begin = text.empty() ? "" : text.data();  // libyaml asserts that there is one.
+    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(begin), text.size());
   }
   YamlReader(const YamlReader&) = delete;
   YamlReader& operator=(const YamlReader&) = delete;

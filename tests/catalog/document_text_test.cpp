@@ -62,6 +62,7 @@ TEST(DocumentText, WhatJsonCannotSayIsRefusedByLine) {
   EXPECT_THAT(refusal_of("a: [1\nb: 2\n"), testing::HasSubstr("nor YAML"));
   EXPECT_THAT(refusal_of("a: \x01\n"), testing::HasSubstr("nor YAML"));
   EXPECT_THAT(refusal_of(""), testing::HasSubstr("it is empty"));
+  test::expect_error(ErrorCode::kInvalidArgument, "it is empty", [] { parse_document_text(std::string_view()); });
   EXPECT_THAT(refusal_of("# nothing\n"), testing::HasSubstr("it is empty"));
   EXPECT_THAT(refusal_of("{\"a\": 1, \"a\": 2}"), testing::HasSubstr("'a' appears twice"));
 }
