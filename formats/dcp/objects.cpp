@@ -66,9 +66,9 @@ std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLe
   return leaf.path.empty() ? entry.name : copy_name(arena, fmt::format("{}.{}", entry.name, leaf.name));
 }
 
-class TensorFinder {
+class InnerTensorFinder {
  public:
-  TensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)
+  InnerTensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)
       : arena_(arena), item_(item), entry_(entry), out_(out), hidden_(arena) {}
 
   void run() {
@@ -184,7 +184,7 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.opaque_unknown = options.opaque_globals;
   load.suggest_opaque = true;
   loaded.root = pickle::load(arena, *data_pkl, load);
-  if (options.with_tensors) TensorFinder(arena, item, entry, loaded).run();
+  if (options.with_tensors) InnerTensorFinder(arena, item, entry, loaded).run();
   loaded.hides_tensors = hide_tensors(arena, *loaded.root, options.hidden_as);
   return loaded;
 }

@@ -10,8 +10,8 @@
 
 #include "formats/deepspeed/states.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/torch/saved_file.h"
 #include "formats/torch/saved_files.h"
+#include "formats/torch/tensor_finder.h"
 #include "libshard/core/error.h"
 
 namespace shard::deepspeed {
@@ -21,25 +21,7 @@ Value* find_value(const Value& mapping, std::string_view key);
 /// \throws Error kCorruption  there is none.
 Value& need_value(const Value& mapping, std::string_view key);
 
-class TensorFinder {
- public:
-  explicit TensorFinder(Arena& arena) : arena_(arena), hidden_(arena) {}
-
-  /// Nothing for what is not a tensor.
-  std::optional<TensorView> find(const Value& value) {
-    const bool wrapped = torch_save::is_parameter(value, hidden_);
-    return torch_save::as_tensor(arena_, wrapped ? *value.items()[0] : value);
-  }
-  TensorView need(const Value& value, std::string_view what) {
-    const std::optional<TensorView> view = find(value);
-    if (!view) throw pickle::malformed(what, "it is not a tensor").found(type_name(value));
-    return *view;
-  }
-
- private:
-  Arena& arena_;
-  torch_save::HiddenTensors hidden_;
-};
+using torch_save::TensorFinder;
 
 /// The groups of param_shapes: a list of them, or before DeepSpeed 0.5.4 one. Nothing where there are none.
 std::optional<std::vector<ParamGroup>> read_groups(Arena& arena, const Value& root);

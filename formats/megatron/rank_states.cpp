@@ -5,7 +5,7 @@
 #include "formats/megatron/names.h"
 #include "formats/megatron/old_names.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/torch/saved_file.h"
+#include "formats/torch/tensor_finder.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -15,21 +15,7 @@ namespace shard::megatron {
 namespace {
 
 using pickle::malformed;
-
-/// Finds tensors among values.
-class TensorFinder {
- public:
-  explicit TensorFinder(Arena& arena) : arena_(arena), hidden_(arena) {}
-
-  std::optional<TensorView> find(const Value& value) {
-    const bool wrapped = torch_save::is_parameter(value, hidden_);
-    return torch_save::as_tensor(arena_, wrapped ? *value.items()[0] : value);
-  }
-
- private:
-  Arena& arena_;
-  torch_save::HiddenTensors hidden_;
-};
+using torch_save::TensorFinder;
 
 class ChunkReader {
  public:

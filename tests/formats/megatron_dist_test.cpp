@@ -3,21 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "formats/detect.h"
 #include "formats/megatron_dist/format.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
+#include "tests/formats/megatron_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using testing::Content;
 using ::testing::HasSubstr;
@@ -27,19 +25,13 @@ using testing::read_content;
 std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/megatron/" + name; }
 
 const Value* value_of(const Catalog& catalog, std::string_view name) {
-  const auto object = std::ranges::find(catalog.objects, name, &Object::name);
-  return object == catalog.objects.end() ? nullptr : object->value;
+  const Object* const object = testing::find_object(catalog, name);
+  return object == nullptr ? nullptr : object->value;
 }
 
 /// The golden iteration "dense" in memory, under /c.
 class Megatron : public ::testing::Test {
  protected:
-  Megatron() {
-    for (const auto& entry : fs::directory_iterator(data("dense/iter_0000007"))) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(file), {}};
-    }
-  }
   void put(const std::string& folder = "/c") {
     for (const auto& [name, content] : files) put(folder + "/" + name, content);
   }
@@ -57,7 +49,7 @@ class Megatron : public ::testing::Test {
     for (std::size_t at; (at = metadata.find(from)) != std::string::npos;) metadata.replace(at, from.size(), to);
   }
 
-  std::map<std::string, std::string> files;
+  std::map<std::string, std::string> files = testing::files_below(data("dense/iter_0000007"));
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
   std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
 };
@@ -65,7 +57,7 @@ class Megatron : public ::testing::Test {
 class MegatronGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MegatronGolden, HoldsWhatTheModelHeld) {
-  const Content truth = read_content(*open_checkpoint(posix_disk(), data(GetParam()) + ".safetensors"));
+  const Content truth = testing::truth_beside(data(GetParam()));
   const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data(GetParam()));
   EXPECT_EQ(reader->catalog().format, "megatron-dist");
   Content content = read_content(*reader);
