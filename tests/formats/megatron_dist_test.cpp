@@ -7,6 +7,7 @@
 
 #include "formats/detect.h"
 #include "formats/megatron_dist/format.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
 #include "tests/formats/megatron_saves.h"
@@ -19,6 +20,7 @@ namespace {
 using ::testing::Contains;
 using testing::Content;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::open_checkpoint;
 using testing::read_content;
 
@@ -158,6 +160,52 @@ TEST_F(Megatron, FlatBuffersOfTheOptimizerAreNotTensors) {
       reader->catalog().objects, [](const Object& each) { return each.name.starts_with("optimizer.distributed."); });
   ASSERT_NE(object, reader->catalog().objects.end());
   EXPECT_EQ(object->value->kind, ValueKind::kOpaque);
+}
+
+/// Takes the first dimension from the sizes of a tensor's chunks.
+std::string with_short_chunks(const std::string& metadata, std::string_view name) {
+  Arena arena;
+  pickle::LoadOptions load;
+  load.allow = [](std::string_view, std::string_view) { return true; };
+  Value* const root = pickle::load(arena, std::as_bytes(std::span(metadata)), load);
+  Value* const tensor = find_key(*find_key(*root->extra()->state, "state_dict_metadata"), name);
+  for (Value* chunk : find_key(*tensor->extra()->state, "chunks")->items()) {
+    Value& sizes = *find_key(*chunk->extra()->state, "sizes");
+    Value* const arguments = sizes.items()[0];
+    std::vector<Value*> rest(arguments->items().begin() + 1, arguments->items().end());
+    sizes = *make_call(arena, sizes.callee(), std::vector{make_list(arena, ValueKind::kTuple, rest)});
+  }
+  pickle::Dumper dumper({.protocol = 4, .tensor = {}});
+  dumper.value(*root);
+  return dumper.finish();
+}
+
+TEST_F(Megatron, ChunksThatLackDimensionsCostTheirTensorsAlone) {
+  constexpr std::string_view kTensor = "decoder.layers.mlp.linear_fc2.weight";
+  files[".metadata"] = with_short_chunks(files.at(".metadata"), kTensor);
+  put();
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_EQ(reader->catalog().tensors.size(), 26U);
+  EXPECT_EQ(reader->catalog().find(kTensor), nullptr);
+  EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("'decoder.layers.mlp.linear_fc2.weight' first")));
+  ASSERT_NE(value_of(reader->catalog(), kTensor), nullptr);
+  EXPECT_EQ(value_of(reader->catalog(), kTensor)->kind, ValueKind::kOpaque);
+}
+
+TEST_F(Megatron, OfDcpTheyAreDamage) {
+  files[".metadata"] = with_short_chunks(files.at(".metadata"), "decoder.layers.mlp.linear_fc2.weight");
+  files.erase("metadata.json");
+  put();
+  const Error error = test::error_of([&] { detect_format({disk.get(), {"/c"}}).open({disk.get(), {"/c"}}, {}); });
+  EXPECT_EQ(error.kind(), FindingKind::kShapeMismatch);
+}
+
+TEST_F(Megatron, CommonDataThatShouldBeThereAreMissed) {
+  files.erase("common.pt");
+  put();
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is not there")));
+  put("/c/metadata.json", R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
+  EXPECT_THAT(open()->catalog().warnings, Not(Contains(HasSubstr("common.pt"))));
 }
 
 }  // namespace
