@@ -17,7 +17,7 @@ namespace {
 /// Walks the value tree of one pickle into a Metadata.
 class Parser {
  public:
-  explicit Parser(Arena& arena) : arena_(arena) {}
+  Parser(Arena& arena, bool sets_short_apart) : arena_(arena), sets_short_apart_(sets_short_apart) {}
 
   Metadata run(const Value& root) {
     classes_.need(root, Class::kMetadata);
@@ -27,6 +27,9 @@ class Parser {
     if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
     read_storage_data(arena_, classes_, pickle::need(root, "storage_data"), targets_, out_);
     if (const Value* megatron = pickle::attribute(root, "mcore_data")) set_reshaped_apart(*megatron);
+    set_apart(
+        out_, [this](std::string_view name) { return short_.contains(name); },
+        "have chunks whose sizes lack dimensions (a defect of Megatron-core) and cannot be placed");
     if (const Value* note = pickle::attribute(root, kLostAttribute))
       out_.lost_note = pickle::string(*note, kLostAttribute);
     return std::move(out_);
@@ -72,7 +75,10 @@ class Parser {
     ChunkEntry chunk;
     chunk.offsets = pickle::dims(arena_, pickle::need(value, "offsets"), "offsets of a chunk");
     chunk.sizes = pickle::dims(arena_, pickle::need(value, "sizes"), "sizes of a chunk");
-    if (chunk.offsets.size() != tensor.size.size() || chunk.sizes.size() != tensor.size.size()) {
+    const int dimensions = tensor.size.size();
+    if (sets_short_apart_ && chunk.offsets.size() == dimensions && chunk.sizes.size() < dimensions) {
+      short_.insert(tensor.name);
+    } else if (chunk.offsets.size() != dimensions || chunk.sizes.size() != dimensions) {
       throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions, a chunk of it another number",
                                                       tensor.name, tensor.size.size()))
           .of_tensor(tensor.name)
@@ -178,6 +184,8 @@ class Parser {
   }
 
   Arena& arena_;
+  bool sets_short_apart_;
+  HashSet<std::string_view> short_;  ///< Tensors with chunks whose sizes lack dimensions.
   MetadataClasses classes_;
   Metadata out_;
   Targets targets_;
@@ -221,17 +229,18 @@ void set_apart(Metadata& metadata, const std::function<bool(std::string_view nam
       fmt::format("{} tensors {}, '{}' first", metadata.objects.size() - objects, why, metadata.objects[objects].name));
 }
 
-Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file, bool opaque_globals) {
+Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file,
+                        const MetadataOptions& options) {
   try {
     Arena scratch(arena.budget());
-    pickle::LoadOptions options;
-    options.file = file;
-    options.opaque_unknown = opaque_globals;
-    options.allow = [](std::string_view module, std::string_view name) {
+    pickle::LoadOptions load;
+    load.file = file;
+    load.opaque_unknown = options.opaque_globals;
+    load.allow = [](std::string_view module, std::string_view name) {
       refuse_foreign_class(module, name);
       return is_megatron_metadata(module, name) || pickle::is_known_global(module, name);
     };
-    return Parser(arena).run(*pickle::load(scratch, data, options));
+    return Parser(arena, options.sets_short_apart).run(*pickle::load(scratch, data, load));
   } catch (Error& error) {
     error.in_file(file);
     throw;

@@ -68,9 +68,14 @@ struct Metadata {
   std::vector<std::string> warnings;
 };
 
+struct MetadataOptions {
+  bool opaque_globals = false;    ///< Classes outside the list may stand where nothing is read (storage_meta).
+  bool sets_short_apart = false;  ///< Tensors of which a chunk's sizes lack leading dimensions are set apart.
+};
+
 /// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
 /// nowhere in particular yet (validate_catalog checks bounds and coverage). Names, paths and sizes are copied into
-/// `arena`. With `opaque_globals` classes outside the list may stand where nothing is read (storage_meta).
+/// `arena`.
 ///
 /// Megatron-core up to 0.15 stores some tensors of the optimizer reshaped and lists them in `mcore_data`, an attribute
 /// more. Those become objects, so that no reader takes the stored shape for theirs; all other tensors are as they say.
@@ -81,7 +86,7 @@ struct Metadata {
 ///   ByteCheckpoint, classes of Megatron-core other than its Metadata.
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
-                        bool opaque_globals = false);
+                        const MetadataOptions& options = {});
 
 /// Makes objects of the tensors that cannot be read for what they are: opaque ones, which no writer takes. Warns with
 /// their number: "<count> tensors <why>, '<name>' first".

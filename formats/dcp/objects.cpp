@@ -66,7 +66,6 @@ std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLe
   return leaf.path.empty() ? entry.name : copy_name(arena, fmt::format("{}.{}", entry.name, leaf.name));
 }
 
-/// Lists the plain tensors of an object, each with the path that leads to it.
 class InnerTensorFinder {
  public:
   InnerTensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)

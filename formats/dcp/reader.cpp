@@ -41,7 +41,7 @@ class DcpReader : public Reader {
     if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
     if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
     add_files(store_, folder_, metadata, options, catalog_);
-    read_common();
+    read_common(metadata);
     CollectedFindings of_items;  // For repair each item is looked into.
     check_items(metadata, catalog_, salvage_ == nullptr ? findings_ : of_items,
                 [this](std::uint32_t index) { return file(index); });
@@ -114,16 +114,24 @@ class DcpReader : public Reader {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
       catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
-      ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, opaque_globals_)});
+      const MetadataOptions options{opaque_globals_, form_.sets_short_apart};
+      ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, options)});
     }
     metadata_files_ = static_cast<std::uint32_t>(catalog_.files.size());
     is_of_ranks_ = ranks.front().rank >= 0;
     return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
   }
 
-  void read_common() {
+  void read_common(const Metadata& metadata) {
     const std::string name(form_.common_file);
-    if (name.empty() || store_.status(join_path(folder_, name)).kind != FileKind::kFile) return;
+    if (name.empty()) return;
+    if (store_.status(join_path(folder_, name)).kind != FileKind::kFile) {
+      if (form_.needs_common &&
+          std::ranges::none_of(metadata.objects, [this](auto& each) { return is_common(each); })) {
+        catalog_.warnings.push_back(fmt::format("{} is not there: what it held (arguments, iteration) is lost", name));
+      }
+      return;
+    }
     common_index_ = static_cast<std::uint32_t>(catalog_.files.size());
     common_ = read_common_file(store_, folder_, name, catalog_, salvage_);
   }

@@ -215,7 +215,7 @@ Metadata read_like(const Source& like, Arena& arena, bool opaque_globals) {
   const std::string& folder = like.paths.front();
   const auto file = like.store->open_below(folder, std::string(kMetadataName));
   const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), arena);
-  Metadata metadata = parse_metadata(arena, bytes, join_path(folder, kMetadataName), opaque_globals);
+  Metadata metadata = parse_metadata(arena, bytes, join_path(folder, kMetadataName), {opaque_globals});
   metadata.lost_note.clear();
   return metadata;
 }

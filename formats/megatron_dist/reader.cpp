@@ -19,6 +19,7 @@ constexpr dcp::FolderForm kForm{
     .keeps_objects_whole = true,
     .common_file = kCommonFile,
     .common_item = kCommonItem,
+    .sets_short_apart = true,
     .is_unreadable = is_bucket,
     .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not say"};
 
@@ -38,7 +39,9 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
         .because("Megatron-core writes metadata.json last")
         .hint("name the folder of one iteration, or the one with latest_checkpointed_iteration.txt");
   }
-  return dcp::open_folder(*source.store, folder, options, kForm);
+  dcp::FolderForm form = kForm;
+  form.needs_common = names_common(*source.store, folder);
+  return dcp::open_folder(*source.store, folder, options, form);
 }
 
 }  // namespace shard::megatron_dist

@@ -20,31 +20,42 @@ std::string small_text(const SourceStore& store, const std::string& path, std::i
   return text;
 }
 
-bool names_torch_dist(const std::string& text) {
+struct Config {
+  bool is_torch_dist = false, names_common = false;
+};
+
+Config read_config(const SourceStore& store, const std::string& folder) {
+  const std::string text = small_text(store, join_path(folder, kConfigName), kMaxConfigBytes);
+  if (text.empty()) return {};
   JsonCursor json(text.data(), text.data() + text.size(), std::string(kConfigName), FindingKind::kBadHeader);
   std::string_view key;
-  bool is_first = true, is_found = false;
+  Config config;
+  bool is_first = true;
   json.enter_object();
   while (json.next_key(key, is_first)) {
     if (key == "sharded_backend") {
-      is_found = json.string() == "torch_dist";
+      config.is_torch_dist = json.string() == "torch_dist";
     } else {
+      config.names_common = config.names_common || key == "common_backend";
       json.skip();
     }
   }
   json.finish();
-  return is_found;
+  return config;
 }
 
 }  // namespace
 
 bool is_checkpoint(const SourceStore& store, const std::string& folder) {
-  const std::string text = small_text(store, join_path(folder, kConfigName), kMaxConfigBytes);
   try {
-    return !text.empty() && names_torch_dist(text);
+    return read_config(store, folder).is_torch_dist;
   } catch (const Error&) {
     return false;  // A file of that name, of someone else.
   }
+}
+
+bool names_common(const SourceStore& store, const std::string& folder) {
+  return read_config(store, folder).names_common;
 }
 
 std::string find_checkpoint(const SourceStore& store, const std::string& path) {

@@ -15,6 +15,9 @@ inline constexpr std::string_view kConfigName = "metadata.json", kCommonFile = "
 /// Whether the folder is one checkpoint: its metadata.json names the back end torch_dist. Reads at most 64 KiB.
 bool is_checkpoint(const SourceStore& store, const std::string& folder);
 
+/// Whether the metadata.json of a checkpoint says that its common data were saved. \pre is_checkpoint
+bool names_common(const SourceStore& store, const std::string& folder);
+
 /// The folder of one checkpoint that `path` is or holds: itself; the iteration that latest_checkpointed_iteration.txt
 /// names, a number or "release"; `weights` (NeMo 2) or `model_weights` (NeMo 1). Empty where there is none.
 std::string find_checkpoint(const SourceStore& store, const std::string& path);

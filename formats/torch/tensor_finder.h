@@ -1,5 +1,5 @@
 /// \file
-/// TensorFinder: which values of a pickle are tensors, bare or in a Parameter.
+/// Tensors among the values of a torch.save file.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,23 @@
 
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/saved_file.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_save {
 
-/// For the values of one pickle. The views live in the arena. Not for several threads at once.
+/// Tells tensors, Parameters among them, from other values. Views lie in the arena, which must outlive the finder.
+/// Threads: one at a time.
 class TensorFinder {
  public:
   explicit TensorFinder(Arena& arena) : arena_(arena), hidden_(arena) {}
 
-  /// Nothing for what is not a tensor. \throws Error kCorruption  see is_parameter and as_tensor
+  /// Nothing for what is not a tensor. \throws Error kCorruption  it is a damaged one.
   std::optional<TensorView> find(const Value& value) {
-    return as_tensor(arena_, is_parameter(value, hidden_) ? *value.items()[0] : value);
+    const bool wrapped = is_parameter(value, hidden_);
+    return as_tensor(arena_, wrapped ? *value.items()[0] : value);
   }
-  /// \throws Error kCorruption  also: it is not a tensor; `what` says what it is for
+  /// \throws Error kCorruption  it is not a tensor, naming `what` and its type.
   TensorView need(const Value& value, std::string_view what) {
     const std::optional<TensorView> view = find(value);
     if (!view) throw pickle::malformed(what, "it is not a tensor").found(type_name(value));

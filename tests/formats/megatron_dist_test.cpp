@@ -3,43 +3,37 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "formats/detect.h"
 #include "formats/megatron_dist/format.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
+#include "tests/formats/megatron_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using testing::Content;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::open_checkpoint;
 using testing::read_content;
 
 std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/megatron/" + name; }
 
 const Value* value_of(const Catalog& catalog, std::string_view name) {
-  const auto object = std::ranges::find(catalog.objects, name, &Object::name);
-  return object == catalog.objects.end() ? nullptr : object->value;
+  const Object* const object = testing::find_object(catalog, name);
+  return object == nullptr ? nullptr : object->value;
 }
 
 /// The golden iteration "dense" in memory, under /c.
 class Megatron : public ::testing::Test {
  protected:
-  Megatron() {
-    for (const auto& entry : fs::directory_iterator(data("dense/iter_0000007"))) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(file), {}};
-    }
-  }
   void put(const std::string& folder = "/c") {
     for (const auto& [name, content] : files) put(folder + "/" + name, content);
   }
@@ -57,7 +51,7 @@ class Megatron : public ::testing::Test {
     for (std::size_t at; (at = metadata.find(from)) != std::string::npos;) metadata.replace(at, from.size(), to);
   }
 
-  std::map<std::string, std::string> files;
+  std::map<std::string, std::string> files = testing::files_below(data("dense/iter_0000007"));
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
   std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
 };
@@ -65,7 +59,7 @@ class Megatron : public ::testing::Test {
 class MegatronGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MegatronGolden, HoldsWhatTheModelHeld) {
-  const Content truth = read_content(*open_checkpoint(posix_disk(), data(GetParam()) + ".safetensors"));
+  const Content truth = testing::truth_beside(data(GetParam()));
   const std::unique_ptr<Reader> reader = open_checkpoint(posix_disk(), data(GetParam()));
   EXPECT_EQ(reader->catalog().format, "megatron-dist");
   Content content = read_content(*reader);
@@ -166,6 +160,52 @@ TEST_F(Megatron, FlatBuffersOfTheOptimizerAreNotTensors) {
       reader->catalog().objects, [](const Object& each) { return each.name.starts_with("optimizer.distributed."); });
   ASSERT_NE(object, reader->catalog().objects.end());
   EXPECT_EQ(object->value->kind, ValueKind::kOpaque);
+}
+
+/// Takes the first dimension from the sizes of a tensor's chunks.
+std::string with_short_chunks(const std::string& metadata, std::string_view name) {
+  Arena arena;
+  pickle::LoadOptions load;
+  load.allow = [](std::string_view, std::string_view) { return true; };
+  Value* const root = pickle::load(arena, std::as_bytes(std::span(metadata)), load);
+  Value* const tensor = find_key(*find_key(*root->extra()->state, "state_dict_metadata"), name);
+  for (Value* chunk : find_key(*tensor->extra()->state, "chunks")->items()) {
+    Value& sizes = *find_key(*chunk->extra()->state, "sizes");
+    Value* const arguments = sizes.items()[0];
+    std::vector<Value*> rest(arguments->items().begin() + 1, arguments->items().end());
+    sizes = *make_call(arena, sizes.callee(), std::vector{make_list(arena, ValueKind::kTuple, rest)});
+  }
+  pickle::Dumper dumper({.protocol = 4, .tensor = {}});
+  dumper.value(*root);
+  return dumper.finish();
+}
+
+TEST_F(Megatron, ChunksThatLackDimensionsCostTheirTensorsAlone) {
+  constexpr std::string_view kTensor = "decoder.layers.mlp.linear_fc2.weight";
+  files[".metadata"] = with_short_chunks(files.at(".metadata"), kTensor);
+  put();
+  const std::unique_ptr<Reader> reader = open();
+  EXPECT_EQ(reader->catalog().tensors.size(), 26U);
+  EXPECT_EQ(reader->catalog().find(kTensor), nullptr);
+  EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("'decoder.layers.mlp.linear_fc2.weight' first")));
+  ASSERT_NE(value_of(reader->catalog(), kTensor), nullptr);
+  EXPECT_EQ(value_of(reader->catalog(), kTensor)->kind, ValueKind::kOpaque);
+}
+
+TEST_F(Megatron, OfDcpTheyAreDamage) {
+  files[".metadata"] = with_short_chunks(files.at(".metadata"), "decoder.layers.mlp.linear_fc2.weight");
+  files.erase("metadata.json");
+  put();
+  const Error error = test::error_of([&] { detect_format({disk.get(), {"/c"}}).open({disk.get(), {"/c"}}, {}); });
+  EXPECT_EQ(error.kind(), FindingKind::kShapeMismatch);
+}
+
+TEST_F(Megatron, CommonDataThatShouldBeThereAreMissed) {
+  files.erase("common.pt");
+  put();
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is not there")));
+  put("/c/metadata.json", R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
+  EXPECT_THAT(open()->catalog().warnings, Not(Contains(HasSubstr("common.pt"))));
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 
@@ -13,6 +11,7 @@
 #include "formats/megatron/format.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/memory_disk.h"
+#include "tests/formats/megatron_saves.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
@@ -20,18 +19,16 @@
 namespace shard {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::Contains;
 using testing::Content;
+using testing::find_object;
 using ::testing::HasSubstr;
 using testing::open_checkpoint;
 using testing::read_content;
 
 std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) + "/megatron_legacy/" + name; }
 
-Content truth_of(const std::string& name) {
-  return read_content(*open_checkpoint(posix_disk(), data(name) + ".safetensors"));
-}
+Content truth_of(const std::string& name) { return testing::truth_beside(data(name)); }
 
 /// What the reader reads, without the numbers of steps that an optimizer of torch keeps for each parameter.
 Content content_of(Reader& reader) {
@@ -67,12 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Saves, MegatronGolden, ::testing::Values("dense", "expe
 class MegatronSave : public ::testing::Test {
  protected:
   void take(const std::string& name) {
-    const std::string root = data(name) + "/iter_0000005";
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream stream(entry.path(), std::ios::binary);
-      files_[fs::relative(entry.path(), root)] = {std::istreambuf_iterator<char>(stream), {}};
-    }
+    for (auto& [path, bytes] : testing::files_below(data(name) + "/iter_0000005")) files_[path] = std::move(bytes);
   }
   void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
     files_.at(file) = testing::repickled(files_.at(file), change);
@@ -134,11 +126,6 @@ constexpr const char* kFirst = "mp_rank_00_000/model_optim_rng.pt";
 constexpr const char* kLast = "mp_rank_01_001/model_optim_rng.pt";
 
 // What is read
-
-const Object* find_object(const Catalog& catalog, std::string_view name) {
-  const auto found = std::ranges::find(catalog.objects, name, &Object::name);
-  return found == catalog.objects.end() ? nullptr : &*found;
-}
 
 TEST_F(MegatronSave, ArgumentsAreObjectsByName) {
   take("dense");

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Every file of a Megatron-core save, missing, cut or another's: what verify says of it, and in which file.
+. "$(dirname "$0")/common.sh"
+data="$SHARD_DATA/megatron"
+
+# damaged CODE KIND FILE COMMAND: the save after COMMAND in its folder; KIND none: no finding.
+damaged() {
+  rm -rf save && cp -r "$data/dense_tp2/iter_0000007" save
+  (cd save && eval "$4")
+  expect "$1" verify save --json
+  if [ "$2" = none ]; then
+    [ "$(jq '.findings | length' out)" = 0 ] || fail "findings after: $4"
+  else
+    jq -e --arg kind "$2" --arg file "$3" 'any(.findings[]; .kind == $kind and .file == $file)' out >/dev/null ||
+      fail "no $2 in $3 after: $4"
+  fi
+}
+
+half='truncate -s $(($(stat -c %s $f) / 2)) $f'
+other="cp $data/dense/iter_0000007"
+
+damaged 3 missing_file .metadata 'rm .metadata'
+damaged 4 bad_pickle .metadata "f=.metadata; $half"
+damaged 4 bad_pickle .metadata ': >.metadata'
+damaged 4 bad_pickle .metadata 'cp metadata.json .metadata'
+damaged 1 extra_file __1_0.distcp "$other/.metadata ."  # Of a save by one rank.
+
+damaged 4 truncated common.pt "f=common.pt; $half"
+damaged 4 truncated common.pt ': >common.pt'
+damaged 4 truncated common.pt 'cp metadata.json common.pt'
+damaged 4 crc_mismatch common.pt 'printf X | dd of=common.pt bs=1 seek=100 conv=notrunc status=none'
+damaged 0 none '' 'rm common.pt'
+expect 0 gather save -o rest.safetensors --objects drop
+holds err "common.pt is not there"
+
+for file in __0_0.distcp __0_1.distcp __1_0.distcp __1_1.distcp; do
+  damaged 1 missing_file $file "rm $file"
+  damaged 1 truncated $file "f=$file; $half"
+  damaged 1 truncated $file ": >$file"
+  damaged 1 truncated $file "cp common.pt $file"
+done
+damaged 1 bad_header __0_0.distcp "$other/__0_0.distcp ."  # Mixed saves.
+damaged 1 truncated __0_0.distcp 'mv __0_0.distcp x && mv __1_0.distcp __0_0.distcp && mv x __1_0.distcp'
+damaged 0 extra_file __7_0.distcp 'cp __0_0.distcp __7_0.distcp'
+damaged 0 none '' 'echo {} >tokenizer.json'
+
+# Without metadata.json, or with a wrong one, the folder is dcp's.
+for file in rm ': >' 'echo "{\"sharded_back" >' "echo '{\"sharded_backend\": \"zarr\"}' >"; do
+  damaged 0 none '' "$file metadata.json"
+  expect 0 inspect save --json
+  [ "$(jq -r .format out)" = dcp ] || fail "not read as dcp after: $file metadata.json"
+done
+
+damaged 1 bad_header integrity.json "echo '{\"algorithm\": \"sha256\", \"fil' >integrity.json"
+damaged 1 bad_header integrity.json "echo '{\"algorithm\": \"sha256\", \"files\": {\"common.pt\": \"00\"}}' >integrity.json"
+damaged 1 hash_mismatch common.pt "echo '{\"algorithm\": \"sha256\", \"files\": {\"common.pt\": \"$(printf '0%.0s' {1..64})\"}}' >integrity.json"
