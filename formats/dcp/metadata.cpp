@@ -27,9 +27,7 @@ class Parser {
     if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
     read_storage_data(arena_, classes_, pickle::need(root, "storage_data"), targets_, out_);
     if (const Value* megatron = pickle::attribute(root, "mcore_data")) set_reshaped_apart(*megatron);
-    set_apart(
-        out_, [this](std::string_view name) { return short_.contains(name); },
-        "have chunks whose sizes lack dimensions (a defect of Megatron-core) and cannot be placed");
+    set_short_apart();
     if (const Value* note = pickle::attribute(root, kLostAttribute))
       out_.lost_note = pickle::string(*note, kLostAttribute);
     return std::move(out_);
@@ -54,6 +52,19 @@ class Parser {
         }
       }
     }
+  }
+
+  void set_short_apart() {
+    const std::size_t objects = out_.objects.size();
+    set_apart(
+        out_, [this](std::string_view name) { return short_.contains(name); },
+        "have chunks whose sizes lack dimensions (a defect of Megatron-core) and cannot be placed");
+    if (out_.objects.size() == objects) return;
+    out_.defect = Error(ErrorCode::kCorruption, "the sizes of its chunks lack dimensions: it cannot be placed")
+                      .of_tensor(out_.objects[objects].name)
+                      .of_kind(FindingKind::kShapeMismatch)
+                      .because(fmt::format("a defect of Megatron-core, which {} tensors here have",
+                                           out_.objects.size() - objects));
   }
 
   void tensor(std::string_view name, const Value& value) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/error.h"
 
 namespace shard::dcp {
 
@@ -66,6 +68,8 @@ struct Metadata {
   std::string lost_note;  ///< What a repair noted, see kLostNote; an attribute of Metadata that torch does not look at.
   std::string maker;      ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
   std::vector<std::string> warnings;
+  std::optional<Error>
+      defect;  ///< What is wrong, and leaves the rest as it is meant; of some tensors that are set apart.
 };
 
 struct MetadataOptions {

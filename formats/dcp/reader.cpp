@@ -129,6 +129,10 @@ class DcpReader : public Reader {
       if (form_.needs_common &&
           std::ranges::none_of(metadata.objects, [this](auto& each) { return is_common(each); })) {
         catalog_.warnings.push_back(fmt::format("{} is not there: what it held (arguments, iteration) is lost", name));
+        findings_.tolerate(Error(ErrorCode::kNotFound, "the file of the common data is missing")
+                               .in_file(name)
+                               .of_kind(FindingKind::kMissingFile)
+                               .because("metadata.json says that there is one"));
       }
       return;
     }
@@ -159,6 +163,7 @@ class DcpReader : public Reader {
   void fill_catalog(const Metadata& metadata, bool metadata_only) {
     catalog_.format_version = metadata.maker;
     catalog_.warnings.insert(catalog_.warnings.end(), metadata.warnings.begin(), metadata.warnings.end());
+    if (metadata.defect) findings_.tolerate(metadata.defect->in_file(catalog_.files.front().path));
     try {
       add_tensors(metadata);
       if (salvage_ != nullptr) check_all_items();

@@ -29,7 +29,7 @@ damaged 4 truncated common.pt "f=common.pt; $half"
 damaged 4 truncated common.pt ': >common.pt'
 damaged 4 truncated common.pt 'cp metadata.json common.pt'
 damaged 4 crc_mismatch common.pt 'printf X | dd of=common.pt bs=1 seek=100 conv=notrunc status=none'
-damaged 0 none '' 'rm common.pt'
+damaged 1 missing_file common.pt 'rm common.pt'
 expect 0 gather save -o rest.safetensors --objects drop
 holds err "common.pt is not there"
 

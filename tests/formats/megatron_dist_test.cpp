@@ -18,6 +18,7 @@ namespace shard {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using testing::Content;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -190,6 +191,10 @@ TEST_F(Megatron, ChunksThatLackDimensionsCostTheirTensorsAlone) {
   EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("'decoder.layers.mlp.linear_fc2.weight' first")));
   ASSERT_NE(value_of(reader->catalog(), kTensor), nullptr);
   EXPECT_EQ(value_of(reader->catalog(), kTensor)->kind, ValueKind::kOpaque);
+
+  CollectedFindings found;
+  detect_format({disk.get(), {"/c"}}).open({disk.get(), {"/c"}}, {.findings = &found});
+  EXPECT_THAT(found.kinds(), ElementsAre(FindingKind::kShapeMismatch));
 }
 
 TEST_F(Megatron, OfDcpTheyAreDamage) {
