@@ -163,7 +163,7 @@ class DcpReader : public Reader {
   void fill_catalog(const Metadata& metadata, bool metadata_only) {
     catalog_.format_version = metadata.maker;
     catalog_.warnings.insert(catalog_.warnings.end(), metadata.warnings.begin(), metadata.warnings.end());
-    if (metadata.defect) findings_.tolerate(metadata.defect->in_file(catalog_.files.front().path));
+    if (metadata.defect) findings_.tolerate(Error(*metadata.defect).in_file(catalog_.files.front().path));
     try {
       add_tensors(metadata);
       if (salvage_ != nullptr) check_all_items();

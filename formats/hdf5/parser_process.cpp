@@ -29,7 +29,6 @@ class SpawnPlan {
   explicit SpawnPlan(int socket) {
     posix_spawn_file_actions_init(&actions_);
     posix_spawn_file_actions_adddup2(&actions_, socket, 0);
-    posix_spawn_file_actions_addclosefrom_np(&actions_, 1);
     posix_spawnattr_init(&attributes_);
     sigset_t signals;
     sigemptyset(&signals);

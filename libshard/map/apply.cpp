@@ -14,6 +14,7 @@
 #include "libshard/core/index_walk.h"
 #include "libshard/map/block_check.h"
 #include "libshard/map/file_names.h"
+#include "libshard/map/flat_buffers.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/wrong.h"

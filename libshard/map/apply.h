@@ -78,7 +78,7 @@ class AppliedMap {
   std::vector<PaddingTensor> paddings_;
   std::vector<std::string> warnings_;
   std::int64_t ranks_ = 1;
-  std::unique_ptr<const FlatBuffers> flat_;  ///< Null where no tensor lies in flat buffers.
+  std::shared_ptr<const FlatBuffers> flat_;  ///< Null where no tensor lies in flat buffers.
   std::uint32_t first_buffer_ = 0;           ///< In stored_: of those of flat_, which follow one another.
   std::vector<std::string> rank_files_;      ///< Names, by rank.
 };

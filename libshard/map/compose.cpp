@@ -5,6 +5,7 @@
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/map/flat_buffers.h"
 
 namespace shard {
 

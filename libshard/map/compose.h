@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/map/flat_buffers.h"
 #include "libshard/map/rule_parts.h"
 
 namespace shard {
+
+class FlatBuffers;
 
 /// How many of a tensor's first dimensions its chunks cut into single positions, as layers and experts that are
 /// stacked; 0 where chunks do not lie in the order of a catalog. By tensor of the catalog. Cost: a look at each chunk.

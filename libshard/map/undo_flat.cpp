@@ -9,6 +9,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/map/flat_buffers.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/settle.h"
 #include "libshard/map/wrong.h"

@@ -18,8 +18,8 @@ namespace shard {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using testing::Content;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::open_checkpoint;
@@ -193,7 +193,9 @@ TEST_F(Megatron, ChunksThatLackDimensionsCostTheirTensorsAlone) {
   EXPECT_EQ(value_of(reader->catalog(), kTensor)->kind, ValueKind::kOpaque);
 
   CollectedFindings found;
-  detect_format({disk.get(), {"/c"}}).open({disk.get(), {"/c"}}, {.findings = &found});
+  OpenOptions options;
+  options.findings = &found;
+  detect_format({disk.get(), {"/c"}}).open({disk.get(), {"/c"}}, options);
   EXPECT_THAT(found.kinds(), ElementsAre(FindingKind::kShapeMismatch));
 }
 

@@ -19,5 +19,6 @@ if grep -vE '^(read|write)\(0,|^(brk|mmap|munmap|mremap|madvise|futex|gettid|exi
   echo "the parser asks the system for more than its socket and memory"
   exit 1
 fi
+grep -q '^close_range(1, ' "$trace/all" || { echo "the parser keeps what its caller has open"; exit 1; }
 grep -q '^read(0,' "$trace/inside"
 echo "$(wc -l < "$trace/inside") calls inside"

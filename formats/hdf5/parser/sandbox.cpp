@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -12,6 +14,15 @@
 namespace shard::hdf5 {
 
 namespace {
+
+/// Of what the parent had open.
+void close_all_but_socket() {
+  if (syscall(__NR_close_range, 1U, ~0U, 0U) == 0) return;
+  constexpr rlim_t kMost = 1 << 20;  // What kernels before 5.9 give to a process that asks for no more.
+  rlimit descriptors{};
+  getrlimit(RLIMIT_NOFILE, &descriptors);
+  for (rlim_t each = 1; each < std::min(descriptors.rlim_cur, kMost); ++each) close(static_cast<int>(each));
+}
 
 /// Lowers a limit, whose signal comes at `most`. One that is lower already stays: a process may not raise it.
 bool limit(__rlimit_resource resource, std::int64_t most, std::int64_t grace = 0) {
@@ -58,6 +69,7 @@ void filter_calls() {
 }  // namespace
 
 bool enter_sandbox(const SandboxLimits& limits) {
+  close_all_but_socket();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_DUMPABLE, 0);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !set_limits(limits)) return false;

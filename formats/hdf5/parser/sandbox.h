@@ -11,7 +11,8 @@ struct SandboxLimits {
   std::int64_t memory_bytes = 0;  ///< Of address space.
 };
 
-/// Afterwards this process can read and write descriptor 0, take memory and end. It ends with its parent.
+/// Closes all descriptors but 0. Afterwards this process can read and write that one, take memory and end. It ends with
+/// its parent.
 /// \returns false  a limit cannot be set. Kernels without seccomp are accepted: no descriptor can be opened there
 /// either.
 bool enter_sandbox(const SandboxLimits& limits);
