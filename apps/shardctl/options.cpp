@@ -43,11 +43,6 @@ Error bad_size(const std::string& text, const std::string& option) {
 
 Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
-Error absent(std::string_view what) {
-  return Error(ErrorCode::kUnsupported, fmt::format("{} is not part of this build", what))
-      .hint("run 'shardctl --help' for what is");
-}
-
 std::int64_t parse_size(const std::string& text, const std::string& option) {
   double number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -146,8 +146,6 @@ struct Options {
 
 /// A mistake in the command line.
 Error usage(const std::string& message);
-/// Something that the contract names and this build does not have.
-Error absent(std::string_view what);
 
 /// "5GB" (10^9), "5GiB", "64k", "123": bytes. Letters in any case; decimals allowed ("1.5GB").
 /// \throws Error kInvalidArgument  naming `option`.

@@ -90,10 +90,6 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
 }
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
-TEST_F(CommandLine, KnowsValuesOfOtherBuilds) {
-  refuses({"split", "a", "-o", "b", "--map", "hf-v5", "--like", "c"}, "--like with --map or --to-map",
-          ErrorCode::kUnsupported);
-}
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
   const Options options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
   EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));

@@ -183,6 +183,7 @@ verify cut
 gather a.safetensors -o made.safetensors --if-changed
 gather a.safetensors -o made.safetensors --if-changed
 split a.safetensors -o made --ranks 2 --checksum sha256
+split a.safetensors -o local --ranks 2 --local-ranks 2 --local-output --checksum xxh3
 cat a.safetensors real
 cat a.safetensors bool
 cat a.safetensors int
@@ -210,6 +211,7 @@ export data/golden/2.11.0/dcp_training_r2 -o plan --dry-run
 export a.safetensors -o no --hf-ref hub
 gather data/golden/2.11.0/dcp_hf_r2 -o result.safetensors --progress json
 diff a.safetensors b.safetensors --include dtype --progress json
+diff a.safetensors b.safetensors --local-ranks 2 -v --progress json
 map list
 map check map.json a.safetensors
 version
@@ -225,7 +227,7 @@ split a.safetensors -o no --mesh dp=2 --place 'real=R,R'
 """.split("\n")[1:-1]
 
 # Documents that the commands above leave in files.
-MANIFESTS = ["made.safetensors.manifest.json", "made/shardctl.manifest.json"]
+MANIFESTS = ["made.safetensors.manifest.json", "made/shardctl.manifest.json", "local/shardctl.manifest.json"]
 
 
 # Machines for `env`, by what the stand-in for the plug-in of GPUs reports; one has no plug-in.

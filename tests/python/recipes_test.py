@@ -8,7 +8,7 @@ PACKAGING = SOURCE / "packaging"
 # Debian's packages that a build needs, by their names in conda-forge.
 CONDA = {
     "libcli11-dev": "cli11", "libfmt-dev": "fmt", "libisal-dev": "isa-l", "libre2-dev": "re2", "libsimdjson-dev": "simdjson",
-    "libspdlog-dev": "spdlog", "libssl-dev": "openssl", "libxxhash-dev": "libxxhash", "libzstd-dev": "zstd",
+    "libspdlog-dev": "spdlog", "libssl-dev": "openssl", "libxxhash-dev": "libxxhash", "libyaml-dev": "yaml", "libzstd-dev": "zstd",
     "nlohmann-json3-dev": "nlohmann_json", "zlib1g-dev": "zlib",
 }  # fmt: skip
 OF_TESTS = {"libgtest-dev", "libgmock-dev"}
