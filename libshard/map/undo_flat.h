@@ -21,6 +21,8 @@
 
 namespace shard {
 
+struct FlatBuffer;
+
 /// Ownership: catalog, map and arena must outlive it.
 class FlatUndo {
  public:
