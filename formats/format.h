@@ -14,6 +14,7 @@
 #include "libshard/catalog/format_traits.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/placement.h"
+#include "libshard/catalog/rank_paths.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/findings.h"
@@ -43,14 +44,17 @@ struct OpenOptions {
   Weights weights = Weights::kMasters;  ///< For formats that have both.
   /// Plain tensors in files of ranks are each rank's own: a model map will say how they fit together.
   bool own_tensors = false;
-  const MeshLayout* layout = nullptr;  ///< A layout document for files that do not say how tensors were cut.
+  const RankPaths* rank_paths = nullptr;  ///< With own_tensors: which files there are. The source is their folder.
+  const MeshLayout* layout = nullptr;     ///< A layout document for files that do not say how tensors were cut.
 };
 
 struct WriteOptions {
   bool single_file = false;               ///< DST is one file, not a folder.
   std::string base_name{};                ///< DST's last component, for formats that store it.
   std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
-  bool common_file = false;               ///< megatron-dist: common.pt, as core up to 0.18, instead of an item.
+  /// torch, of several files without an index: keys under which each holds its tensors.
+  std::vector<std::string> root{};
+  bool common_file = false;  ///< megatron-dist: common.pt, as core up to 0.18, instead of an item.
 };
 
 /// The whole of a source, to be written as it was but for how it is spread or arranged.

@@ -54,7 +54,7 @@ FormatTraits traits_of_own_tensors(std::string_view format) {
 }
 
 CopyJob make_job(const Session& session, const Options& options, const CopyVerb& verb, const Work& work) {
-  const WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
+  WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
   CopyJob job;
   job.reader = work.source.reader.get();
   job.layout = work.layout.layout;
@@ -65,6 +65,7 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   if (is_cut_by_map(session, options, work.form) && !job.traits.mapped_ranks) {
     job.traits = traits_of_own_tensors(job.traits.name);
     format = &kTorchFormat;
+    write.root = root_of_ranks(session, options.target.map);
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = format->make_writer(write);

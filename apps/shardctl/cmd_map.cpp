@@ -92,7 +92,7 @@ int check_map_on(Session& session, const Options& options) {
   named.map = options.map.name;
   const OpenSource source = open_source(session, named, log, {.metadata_only = true, .keeps_map = true});
   const ModelMap map =
-      choose_map(session, options.map.name, options.source.numbers, source, MapUse::kUndo, ranks_of(source.catalog()));
+      choose_map(session, options.map.name, options.source.numbers, source, MapUse::kUndo, ranks_of(source));
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());

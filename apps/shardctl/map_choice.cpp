@@ -1,17 +1,21 @@
 #include "apps/shardctl/map_choice.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/model_folder.h"
+#include "formats/torch/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/value.h"
 #include "libshard/io/paths.h"
 #include "libshard/map/builtin_maps.h"
 #include "libshard/map/mapped_reader.h"
+#include "libshard/map/rank_search.h"
 
 namespace shard::app {
 namespace {
@@ -37,14 +41,72 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
   return numbers;
 }
 
+/// An object of that name; null where there is none.
+const Value* value_of(const Catalog& catalog, std::string_view name) {
+  const auto object = std::ranges::find(catalog.objects, name, &Object::name);
+  return object == catalog.objects.end() ? nullptr : object->value;
+}
+
+/// An entry of its own, or an attribute of a Namespace `args`.
 std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view name) {
-  const std::string wanted = std::string(kArguments) + std::string(name);
-  const auto object = std::ranges::find(catalog.objects, wanted, &Object::name);
-  if (object == catalog.objects.end() || object->value == nullptr) return std::nullopt;
-  const Value& value = *object->value;
+  const Value* found = value_of(catalog, std::string(kArguments) + std::string(name));
+  const Value* const all = value_of(catalog, kArguments.substr(0, kArguments.size() - 1));
+  if (found == nullptr && all != nullptr && all->extra() != nullptr && all->extra()->state != nullptr) {
+    found = find_key(*all->extra()->state, name);
+  }
+  if (found == nullptr) return std::nullopt;
+  const Value& value = *found;
   if (value.kind == ValueKind::kInt || value.kind == ValueKind::kBool) return value.number;
   if (value.kind == ValueKind::kString) return std::string(value.text());
   return std::nullopt;
+}
+
+MapInputs inputs_of(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+  MapInputs inputs;
+  inputs.given = parse_numbers(numbers.set);
+  inputs.config_file = find_config(session, numbers, sources);
+  if (!inputs.config_file.empty()) inputs.config = read_text(session, inputs.config_file);
+  return inputs;
+}
+
+/// What DeepSpeed lists beside a module: the names of its parameters by group, in the order of the flat buffers.
+std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
+  std::vector<std::vector<std::string>> groups;
+  const auto add = [&](const Value& group) {
+    groups.emplace_back();
+    const std::span<Value*> items = mapping_items(group);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) groups.back().emplace_back(items[i]->text());
+  };
+  if (is_mapping(shapes)) {
+    add(shapes);
+  } else {
+    for (const Value* const group : shapes.items()) add(*group);
+  }
+  return groups;
+}
+
+/// Of rank 0: the lists of other ranks have the same names.
+std::vector<std::vector<std::string>> read_param_shapes(const Session& session, const OpenSource& source) {
+  const std::vector<RankPath> files = source.rank_paths ? source.rank_paths->files : std::vector<RankPath>();
+  for (const RankPath& file : files) {
+    const Source one{&source_store(session), {join_path(source.paths.front(), file.path)}};
+    const std::unique_ptr<Reader> reader = kTorchFormat.open(one, {});
+    const Value* const root = reader->catalog().root;
+    const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, "param_shapes");
+    if (shapes != nullptr) return names_in_shapes(*shapes);
+  }
+  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map's flatten: no file of the source lists param_shapes")
+      .in_file(source.paths.front());
+}
+
+/// The coordinates that the names of the files state are those of the map's mesh.
+void check_mesh(const ModelMap& map, const OpenSource& source) {
+  if (!source.rank_paths || source.rank_paths->mesh.empty() || source.rank_paths->mesh == map.mesh()) return;
+  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map: its mesh is not that of the files")
+      .in_file(source.paths.front())
+      .because("the coordinates in the files' names say how many there are on each axis")
+      .expected(fmt::format("{}", fmt::join(map.mesh(), " x ")))
+      .found(fmt::format("{}", fmt::join(source.rank_paths->mesh, " x ")));
 }
 
 }  // namespace
@@ -63,7 +125,9 @@ std::string find_config(const Session& session, const MapNumbers& numbers, const
   return {};
 }
 
-std::int64_t ranks_of(const Catalog& catalog) {
+std::int64_t ranks_of(const OpenSource& source) {
+  if (source.rank_paths) return source.rank_paths->ranks;
+  const Catalog& catalog = source.catalog();
   const auto is_of_a_rank = [](const Tensor& tensor) { return tensor.rank >= 0; };
   return std::ranges::any_of(catalog.tensors, is_of_a_rank) ? catalog.world_size.value_or(1) : 1;
 }
@@ -82,13 +146,37 @@ bool has_mesh(const Session& session, const std::string& name) {
   return !parse_map_document(read_map_text(session, name), name).mesh.empty();
 }
 
+std::vector<std::string> root_of_ranks(const Session& session, const std::string& name) {
+  const std::vector<MapFiles> files = parse_map_document(read_map_text(session, name), name).files;
+  return files.empty() ? std::vector<std::string>() : files.front().root;
+}
+
+std::optional<RankPaths> named_ranks(const Session& session, const SourceOptions& options) {
+  const MapDocument document = parse_map_document(read_map_text(session, options.map), options.map);
+  const SourceStore& store = source_store(session);
+  const std::string& folder = options.paths.front();
+  if (document.files.empty() || options.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+    return std::nullopt;
+  }
+  const auto list = [&](const std::string& below) {
+    const std::string path = below.empty() ? folder : join_path(folder, below);
+    return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
+  };
+  const MapVariables known(document, inputs_of(session, options.numbers, options.paths));
+  std::optional<RankPaths> paths = find_rank_paths(document, known, list);
+  const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
+  if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
+    throw Error(ErrorCode::kNotFound, fmt::format("'{}' holds no file that the map names", folder))
+        .in_file(folder)
+        .expected(document.files.front().path);
+  }
+  return paths;
+}
+
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks) {
   MapDocument document = parse_map_document(read_map_text(session, name), name);
-  MapInputs inputs;
-  inputs.given = parse_numbers(numbers.set);
-  inputs.config_file = find_config(session, numbers, source.paths);
-  if (!inputs.config_file.empty()) inputs.config = read_text(session, inputs.config_file);
+  MapInputs inputs = inputs_of(session, numbers, source.paths);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });
   };
@@ -97,13 +185,22 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   inputs.ranks = ranks;
   (use == MapUse::kUndo ? inputs.stored : inputs.logical) = &source.catalog();
   MapVariables variables(document, inputs);
-  return ModelMap(std::move(document), std::move(variables));
+  if (document.flatten && document.flatten->takes_param_shapes) {
+    if (use == MapUse::kMake) {
+      throw Error(ErrorCode::kUnsupported, "cannot make flat buffers in the order of param_shapes")
+          .because("only a checkpoint that is read lists them")
+          .hint("list the names in flatten.order");
+    }
+    document.flatten->param_shapes = read_param_shapes(session, source);
+  }
+  ModelMap map(std::move(document), std::move(variables));
+  if (use == MapUse::kUndo) check_mesh(map, source);
+  return map;
 }
 
 void undo_map(const Session& session, const SourceOptions& options, const SelectionOptions* selection,
               OpenSource& source, Log& log) {
-  const ModelMap map =
-      choose_map(session, options.map, options.numbers, source, MapUse::kUndo, ranks_of(source.catalog()));
+  const ModelMap map = choose_map(session, options.map, options.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),

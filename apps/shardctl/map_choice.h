@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/shardctl/source.h"
+#include "libshard/catalog/rank_paths.h"
 #include "libshard/map/document.h"
 #include "libshard/map/model_map.h"
 
@@ -17,13 +18,20 @@ std::string read_map_text(const Session& session, const std::string& name);
 /// Whether the map of that name says what each of several ranks stores.
 bool has_mesh(const Session& session, const std::string& name);
 
+/// Keys under which the files of ranks of the map of that name hold their tensors.
+std::vector<std::string> root_of_ranks(const Session& session, const std::string& name);
+
+/// The files of ranks that the map of the options names in the one folder of the source; nothing where it names none.
+/// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
+std::optional<RankPaths> named_ranks(const Session& session, const SourceOptions& options);
+
 /// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
 /// none.
 /// \throws Error kNotFound  --hf-ref has none
 std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources);
 
 /// How many ranks hold tensors of their own in a source: the variable `ranks` of a map that is undone.
-std::int64_t ranks_of(const Catalog& catalog);
+std::int64_t ranks_of(const OpenSource& source);
 
 /// What a map is chosen for: `source` holds what it is undone on, or what it is made of.
 enum class MapUse : std::uint8_t { kUndo, kMake };

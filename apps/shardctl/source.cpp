@@ -10,6 +10,7 @@
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
 #include "formats/detect.h"
+#include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -152,7 +153,12 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   const SourceStore& store = wishes.store != nullptr ? *wishes.store : source_store(session);
   const Source source{&store, options.paths};
   check_exists(session, options);
-  opened.format = options.from.empty() ? &detect_format(source) : &format_named(options.from);
+  const bool may_name_ranks =
+      !options.map.empty() && (options.from.empty() || options.from == kTorchRanksFormat.traits.name);
+  if (may_name_ranks) opened.rank_paths = named_ranks(session, options);
+  opened.format = opened.rank_paths      ? &kTorchRanksFormat
+                  : options.from.empty() ? &detect_format(source)
+                                         : &format_named(options.from);
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   OpenOptions how;
   how.findings = wishes.findings;
@@ -165,6 +171,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
     how.layout = opened.layout.get();
   }
   if (!options.map.empty()) how.own_tensors = has_mesh(session, options.map);
+  if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
   how.salvage = wishes.salvage;
   how.like = wishes.like;
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct OpenSource {
   const Format* format = nullptr;
   std::unique_ptr<MeshLayout>
       layout;  ///< From --layout, where it is the source's. The reader may use it while it lives.
+  std::optional<RankPaths> rank_paths;  ///< Files that the map to undo names.
   std::unique_ptr<Reader> reader;
   bool is_mapped = false;  ///< A model map was undone.
 

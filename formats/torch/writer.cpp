@@ -102,7 +102,12 @@ class TorchWriter final : public ZipsWriter {
   void place_named(Catalog& target, const std::vector<std::vector<std::uint32_t>>& by_file) {
     for (std::uint32_t i = 0; i < by_file.size(); ++i) {
       const std::string name = target.files[i].path;
-      place_file(target, name, flat_dict(target, by_file[i], {}));
+      Value* dict = flat_dict(target, by_file[i], {});
+      for (auto key = options_.root.rbegin(); key != options_.root.rend(); ++key) {
+        const std::vector<Value*> item{make_string(*target.arena, *key), dict};
+        dict = make_list(*target.arena, ValueKind::kDict, item);
+      }
+      place_file(target, name, dict);
     }
   }
 

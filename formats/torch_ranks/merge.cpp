@@ -33,11 +33,12 @@ std::strong_ordering compare_place(const RankLeaf& a, const RankLeaf& b) {
 class Merge {
  public:
   Merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks, const MeshLayout* layout,
-        Findings& findings)
+        bool own_tensors, Findings& findings)
       : shardings_(catalog),
         context_{catalog, files, shardings_, catalog.world_size.value()},
         ranks_(ranks),
         layout_(layout),
+        own_tensors_(own_tensors),
         findings_(findings),
         hidden_(*catalog.arena) {}
 
@@ -102,8 +103,8 @@ class Merge {
   /// A dict with equal keys, as no Python dict has them.
   void check_twice(Holders holders) const {
     for (std::size_t i = 1; i < holders.size(); ++i) {
-      if (holders[i].file != holders[i - 1].file) continue;
-      throw contradiction(context_, holders[i], FindingKind::kDuplicateName, "it is in the file twice, at one place");
+      if (holders[i].rank() != holders[i - 1].rank()) continue;
+      throw contradiction(context_, holders[i], FindingKind::kDuplicateName, "its rank holds it twice, at one place");
     }
   }
 
@@ -181,7 +182,7 @@ class Merge {
   void finish_plain(Holders holders, std::uint32_t first, const std::vector<std::uint32_t>& stored,
                     std::optional<std::uint32_t> same) {
     Catalog& catalog = context_.catalog;
-    if (same) {
+    if (same && (!own_tensors_ || is_on_all_left(holders))) {
       if (*same != stored_of(first)) ++taken_from_others_;
       catalog.stored[stored_of(first)] = catalog.stored[*same];
       catalog.stored.resize(catalog.stored.size() - stored.size());
@@ -254,6 +255,7 @@ class Merge {
   MergeContext context_;
   const std::vector<RankFile>& ranks_;
   const MeshLayout* layout_;
+  bool own_tensors_;
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
   pickle::Equality objects_{{.budget = context_.catalog.arena->budget().get()}};
@@ -267,8 +269,8 @@ class Merge {
 }  // namespace
 
 void merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks,
-           const MeshLayout* layout, Findings& findings) {
-  Merge(catalog, files, ranks, layout, findings).run();
+           const MeshLayout* layout, bool own_tensors, Findings& findings) {
+  Merge(catalog, files, ranks, layout, own_tensors, findings).run();
 }
 
 }  // namespace shard::torch_ranks

@@ -19,9 +19,11 @@ using torch_save::TensorView;
 
 class LeafReader {
  public:
-  LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file)
+  LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file, const RankRoot& root)
       : catalog_(catalog),
         file_(file),
+        root_(root.keys),
+        takes_beside_(root.takes_beside),
         dtensors_(*catalog.arena, [&files, number = file.number](
                                       const TensorView& view) { return files.integers(number, view, kMaxRanks); }),
         hidden_(*catalog.arena) {}
@@ -39,11 +41,30 @@ class LeafReader {
   }
 
  private:
+  /// Whether a leaf lies below the root, and further down than it.
+  bool is_inside(const TreeLeaf& leaf) const {
+    if (leaf.path.size() <= root_.size()) return root_.empty();
+    for (std::size_t i = 0; i < root_.size(); ++i) {
+      if (leaf.path[i].key() != root_[i]) return false;
+    }
+    return true;
+  }
+
+  void leave_root(RankLeaf& leaf, const Path& full) const {
+    if (root_.empty()) return;
+    for (const std::string& key : root_) leaf.name.remove_prefix(key.size() + 1);
+    leaf.path = compact_path(full.without_first(root_.size()), leaf.name);
+  }
+
   void visit(const TreeLeaf& tree_leaf) {
+    const bool is_outside = !is_inside(tree_leaf);
+    if (is_outside && !takes_beside_) return;
     RankLeaf leaf{tree_leaf.name, compact_path(tree_leaf.path, tree_leaf.name), tree_leaf.value, LeafKind::kObject};
     const bool wrapped = torch_save::is_parameter(*tree_leaf.value, hidden_);
     Value& node = wrapped ? *tree_leaf.value->items()[0] : *tree_leaf.value;
     if (read_tensor(node, leaf)) {
+      if (is_outside) return;
+      leave_root(leaf, tree_leaf.path);
       leaf.node = &node;
       if (wrapped) leaf.requires_grad = tree_leaf.value->items()[1]->boolean();
       leaf.has_attributes = wrapped && torch_save::has_attributes(*tree_leaf.value);
@@ -115,6 +136,8 @@ class LeafReader {
 
   Catalog& catalog_;
   RankFile& file_;
+  std::span<const std::string> root_;
+  bool takes_beside_;
   DTensorReader dtensors_;
   torch_save::HiddenTensors hidden_;
   std::string_view rank_teller_, world_teller_;
@@ -136,12 +159,13 @@ std::string_view name_of(LeafKind kind) {
   return "an object";
 }
 
-RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name) {
+RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
+                        const RankRoot& root) {
   RankFile file;
   file.root = files.add(name);
   file.number = static_cast<std::uint32_t>(catalog.files.size() - 1);
   try {
-    LeafReader(catalog, files, file).read();
+    LeafReader(catalog, files, file, root).read();
   } catch (Error& error) {
     throw error.in_file(catalog.files[file.number].path);
   }

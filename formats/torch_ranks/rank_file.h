@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,9 +45,17 @@ struct RankFile {
   bool is_sharded() const { return !sharded.empty() || !dtensors.empty(); }
 };
 
+/// Where the tensors of a file lie.
+struct RankRoot {
+  std::span<const std::string>
+      keys{};                ///< Tensors below them alone count, under their names there; objects keep theirs.
+  bool takes_beside = true;  ///< Objects that lie elsewhere count too.
+};
+
 /// Opens `name` as the next file of `files` and reads its leaves.
 /// \throws Error kCorruption, kNotFound, kUnsupported  naming file and tensor; kCorruption (kinds rank_mismatch,
 ///   world_size_mismatch) too where its tensors do not agree about its rank or world size.
-RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name);
+RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
+                        const RankRoot& root = {});
 
 }  // namespace shard::torch_ranks

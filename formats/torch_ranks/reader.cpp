@@ -26,7 +26,9 @@ constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
 class RanksReader final : public torch_save::SavedReader {
  public:
   RanksReader(const Source& source, const OpenOptions& options)
-      : RanksReader(source, options, find_rank_files(source)) {}
+      : RanksReader(
+            source, options,
+            options.rank_paths == nullptr ? find_rank_files(source) : RankSource{source.paths.front(), {}, {}}) {}
 
  private:
   RanksReader(const Source& source, const OpenOptions& options, RankSource files)
@@ -34,6 +36,10 @@ class RanksReader final : public torch_save::SavedReader {
         findings_(*options.findings),
         source_(std::move(files)) {
     catalog_.format = "torch-ranks";
+    if (options.rank_paths != nullptr) {
+      read_named(*options.rank_paths);
+      return;
+    }
     if (source_.names.empty()) {
       throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
     }
@@ -50,8 +56,30 @@ class RanksReader final : public torch_save::SavedReader {
     }
     settle(ranks, {source_.names, layout, options.ranks_expected, is_plain && options.own_tensors});
     if (ranks.empty()) return;
-    merge(catalog_, files_, ranks, layout, findings_);
+    merge(catalog_, files_, ranks, layout, is_plain && options.own_tensors, findings_);
     catalog_.rank_files = is_plain ? RankFiles::kPlain : kind_of(ranks, layout);
+    validate_catalog(catalog_, findings_);
+  }
+
+  /// Ranks are what `paths` says. What lies beside the tensors is that of a rank's first file.
+  void read_named(const RankPaths& paths) {
+    std::vector<RankFile> ranks;
+    for (const RankPath& path : paths.files) {
+      const bool is_first = ranks.empty() || *ranks.back().rank != path.rank;
+      ranks.push_back(read_rank_file(catalog_, files_, path.path, {path.root, is_first}));
+      if (ranks.back().is_sharded()) {
+        throw Error(ErrorCode::kUnsupported,
+                    "cannot read files by the map's names: their tensors state ranks themselves")
+            .in_file(catalog_.files[ranks.back().number].path);
+      }
+      ranks.back().rank = path.rank;
+      catalog_.files[ranks.back().number].rank = static_cast<int>(path.rank);
+    }
+    catalog_.format_version = files_.version(ranks.front().number);
+    catalog_.world_size = paths.ranks;
+    merge(catalog_, files_, ranks, nullptr, true, findings_);
+    catalog_.root = nullptr;  // It has what lies beside the tensors, too.
+    catalog_.rank_files = RankFiles::kPlain;
     validate_catalog(catalog_, findings_);
   }
 

@@ -47,7 +47,8 @@ class Applying {
         names_(map),
         use_(map),
         made_(made),
-        arena_(*made.stored_.arena) {
+        arena_(*made.stored_.arena),
+        is_on_paper_(flat_only) {
     for (std::size_t i = 0; flat_only && i < map.document().rules.size(); ++i) {
       if (!map.rule(i).family) use_.add(i);
     }
@@ -323,6 +324,7 @@ class Applying {
     }
     std::ranges::stable_sort(tensors, {}, &SelectedTensor::name);
     made_.ranks_ = map_.ranks();
+    if (is_on_paper_) return;
     made_.rank_files_ = rank_file_names(map_);
   }
 
@@ -338,6 +340,7 @@ class Applying {
   HashSet<std::string> keys_there_;  ///< Ranks and names of what is stored.
   std::vector<FlatLocal> locals_;    ///< What lies in flat buffers.
   HashSet<std::string> names_there_;
+  bool is_on_paper_;  ///< Nothing will be written.
 };
 
 AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only) {

@@ -110,19 +110,37 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// One torch.save file for each rank.
-std::string read_files(const JsonPlace& place) {
-  if (place.json().is_array()) throw JsonPlace(place.json(), place.where() + " as a list").absent();
-  place.check_keys({"path", "container", "root", "writer"});
-  for (const char* key : {"root", "writer"}) {
-    if (const auto found = place.find(key)) throw found->absent();
+/// A list of keys, or a text with '.' between them.
+std::vector<std::string> read_root(const JsonPlace& place) {
+  std::vector<std::string> keys;
+  if (place.json().is_array()) {
+    for (const JsonPlace& item : place.items()) keys.push_back(item.text());
+    return keys;
   }
+  std::string rest = place.text();
+  for (std::size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
+    keys.push_back(rest.substr(0, dot));
+    rest.erase(0, dot + 1);
+  }
+  keys.push_back(rest);
+  return keys;
+}
+
+/// torch.save files of ranks.
+MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"path", "container", "root", "writer", "states"});
   if (const auto container = place.find("container")) {
     const std::size_t word = container->word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
     if (word > 1)
       throw JsonPlace(container->json(), fmt::format("{} \"{}\"", container->where(), container->text())).absent();
   }
-  return place.at("path").text();
+  MapFiles files{place.at("path").text()};
+  if (const auto root = place.find("root")) files.root = read_root(*root);
+  if (const auto writer = place.find("writer")) files.writer = read_on(*writer, document.mesh);
+  if (const auto states = place.find("states")) {
+    for (const JsonPlace& state : states->items()) files.states.push_back(state.text());
+  }
+  return files;
 }
 
 }  // namespace
@@ -143,7 +161,10 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   if (const auto mesh = top.find("mesh")) {
     for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
   }
-  if (const auto files = top.find("files")) document.file_path = read_files(*files);
+  if (const auto files = top.find("files")) {
+    for (const JsonPlace& place : files->items_or_self()) document.files.push_back(read_files(place, document));
+    if (document.mesh.empty()) throw JsonPlace::wrong(files->where() + " stands with a mesh");
+  }
   if (const auto types = top.find("types")) {
     for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
   }

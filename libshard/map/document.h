@@ -158,11 +158,19 @@ struct MapRefusal {
   std::string because;
 };
 
+/// Files of ranks: one for each combination of the coordinates that the path names.
+struct MapFiles {
+  std::string path;                   ///< How they are named, see file_names.h.
+  std::vector<std::string> root{};    ///< Keys that lead to the tensors in each.
+  std::vector<MapOn> writer{};        ///< The coordinates that own them: what other ranks hold is not stored.
+  std::vector<std::string> states{};  ///< The states that lie there; none: the model's tensors.
+};
+
 struct MapDocument {
   std::string name;
   std::vector<MapVariable> vars;
   std::vector<MapMeshAxis> mesh;
-  std::string file_path{};  ///< How ranks' files are named (file_names.h); empty: the document does not say.
+  std::vector<MapFiles> files{};                           ///< None: the document does not say.
   std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
   std::vector<MapIndex> index;
   std::vector<MapRule> rules;

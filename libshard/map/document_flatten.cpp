@@ -30,8 +30,7 @@ FlatFamily read_family(const std::string& state, const JsonPlace& place, const M
 
 std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
   if (place.json().is_string()) {
-    const std::size_t word = place.word({"stored", "param_shapes"});
-    if (word == 1) throw JsonPlace(place.json(), place.where() + " \"param_shapes\"").absent();
+    place.word({"stored", "param_shapes"});
     return {};
   }
   std::vector<std::vector<NameTemplate>> order;
@@ -112,8 +111,14 @@ MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document) {
       flatten.families.push_back(read_family(state, name, document));
     }
   }
-  if (const auto order = place.find("order")) flatten.order = read_order(*order);
-  if (const auto groups = place.find("groups")) flatten.groups = read_groups(*groups);
+  if (const auto order = place.find("order")) {
+    flatten.order = read_order(*order);
+    flatten.takes_param_shapes = order->json() == "param_shapes";
+  }
+  if (const auto groups = place.find("groups")) {
+    if (flatten.takes_param_shapes) throw JsonPlace::wrong(groups->where() + ": param_shapes states the groups");
+    flatten.groups = read_groups(*groups);
+  }
   if (const auto buckets = place.find("buckets")) read_buckets(*buckets, flatten);
   if (const auto align = place.find("align")) {
     if (flatten.kind != FlatKind::kFsdp1) throw JsonPlace::wrong(align->where() + " is for the kind fsdp1");

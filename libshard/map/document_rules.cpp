@@ -102,21 +102,6 @@ MapPermute read_permute(const JsonPlace& place) {
       .found(text);
 }
 
-std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
-  std::vector<MapOn> all;
-  for (const auto& [axis, where] : place.members()) {
-    const JsonPlace::Json name = axis;
-    MapOn on{read_axis(JsonPlace(name, where.where()), mesh)};
-    if (where.json().is_string()) {
-      on.coordinates = {where.word({"first", "last"}) == 0 ? 0 : -1};
-    } else {
-      for (const JsonPlace& item : where.items_or_self()) on.coordinates.push_back(item.integer());
-    }
-    all.push_back(std::move(on));
-  }
-  return all;
-}
-
 bool is_variable(const MapDocument& document, const std::string& name) {
   return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
 }
@@ -232,6 +217,21 @@ void check_rule(const JsonPlace& place, const MapRule& rule) {
 }
 
 }  // namespace
+
+std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  std::vector<MapOn> all;
+  for (const auto& [axis, where] : place.members()) {
+    const JsonPlace::Json name = axis;
+    MapOn on{read_axis(JsonPlace(name, where.where()), mesh)};
+    if (where.json().is_string()) {
+      on.coordinates = {where.word({"first", "last"}) == 0 ? 0 : -1};
+    } else {
+      for (const JsonPlace& item : where.items_or_self()) on.coordinates.push_back(item.integer());
+    }
+    all.push_back(std::move(on));
+  }
+  return all;
+}
 
 NameTemplate read_template(const JsonPlace& place) {
   try {

@@ -14,6 +14,8 @@ namespace shard {
 MapRule read_rule(const JsonPlace& place, const MapDocument& document);
 /// The axis that a text names, as its index in the mesh.
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
+/// Axes and the coordinates on them.
+std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 CutRule read_split(const JsonPlace& place);
 /// A name with placeholders.
 NameTemplate read_template(const JsonPlace& place);

@@ -37,6 +37,14 @@ FlatKeys::FlatKeys(const MapFlatten& flatten) : flatten_(flatten) {
       patterns_.push_back({std::move(compiled), number, of_item});
     }
   }
+  for (std::size_t group = 0; group < flatten.param_shapes.size(); ++group) {
+    for (const std::string& name : flatten.param_shapes[group]) {
+      const auto number = static_cast<std::int64_t>(plain_.entries().size());
+      if (!plain_.try_emplace(name, std::vector{number}).is_new)
+        throw wrong(fmt::format("the checkpoint's param_shapes lists '{}' twice", name)).of_tensor(name);
+      group_of_name_.try_emplace(name, std::to_string(group));
+    }
+  }
   if (!sets_.compile()) throw too_many_orders();
 }
 
@@ -49,6 +57,10 @@ std::optional<FlatKeys::Place> FlatKeys::find(std::string_view key) const {
 }
 
 std::optional<std::string> FlatKeys::group_of(std::string_view key) const {
+  if (flatten_.takes_param_shapes) {
+    const std::string* const group = group_of_name_.find(key);
+    return group == nullptr ? std::nullopt : std::optional(*group);
+  }
   if (groups_.empty()) return "0";
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     std::string captured;
@@ -62,7 +74,7 @@ std::optional<std::string> FlatKeys::group_of(std::string_view key) const {
 }
 
 std::optional<std::vector<std::int64_t>> FlatKeys::order_of(std::string_view key) const {
-  if (flatten_.order.empty()) return std::vector<std::int64_t>();
+  if (flatten_.order.empty() && !flatten_.takes_param_shapes) return std::vector<std::int64_t>();
   std::vector<std::size_t> numbers;
   sets_.append_matching(key, numbers);
   std::optional<std::vector<std::int64_t>> order;

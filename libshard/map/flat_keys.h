@@ -42,6 +42,7 @@ class FlatKeys {
   const MapFlatten& flatten_;
   std::vector<std::unique_ptr<RE2>> groups_;
   HashMap<std::string, std::vector<std::int64_t>> plain_;  ///< Names of the list without placeholders.
+  HashMap<std::string, std::string> group_of_name_;        ///< Of param_shapes.
   std::vector<Pattern> patterns_;                          ///< Those with some.
   PatternSets sets_{RE2::ANCHOR_BOTH};                     ///< By pattern.
 };

@@ -33,7 +33,9 @@ struct MapFlatten {
   /// Stored names in their order; several in one item are repeated for each number of their placeholders. None: by
   /// name.
   std::vector<std::vector<NameTemplate>> order{};
-  std::vector<std::string> groups{};  ///< Patterns of stored names; none: all are one group.
+  bool takes_param_shapes = false;  ///< Groups and order are what the checkpoint lists, see param_shapes.
+  std::vector<std::vector<std::string>> param_shapes{};  ///< Stored names by group, in their order.
+  std::vector<std::string> groups{};                     ///< Patterns of stored names; none: all are one group.
   Expression align{1};
   std::optional<Expression> bucket_size{};
   std::vector<std::string> bucket_ends{};  ///< Stored names with which a bucket ends.

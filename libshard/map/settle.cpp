@@ -101,6 +101,19 @@ void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::s
   for (auto& [names, shape] : flatten.shapes) fill_in(names, document, variables);
 }
 
+/// What an entry of `files` holds lies with its writers alone.
+void leave_to_writers(MapRule& rule, const std::string& state, const MapDocument& document) {
+  const auto holds = [&](const MapFiles& files) {
+    return state.empty() ? files.states.empty() : std::ranges::find(files.states, state) != files.states.end();
+  };
+  auto files = std::ranges::find_if(document.files, holds);
+  if (files == document.files.end()) files = document.files.begin();
+  if (files == document.files.end()) return;
+  for (const MapOn& writer : files->writer) {
+    if (std::ranges::find(rule.on, writer.axis, &MapOn::axis) == rule.on.end()) rule.on.push_back(writer);
+  }
+}
+
 }  // namespace
 
 MapState flat_state(const std::string& state) {
@@ -115,13 +128,19 @@ void settle(MapDocument& document, const MapVariables& variables) {
     for_each_name(rule, [&](NameTemplate& names) { fill_in(names, document, variables); });
   }
   const std::size_t count = document.rules.size();
+  std::vector<std::string> states(count);  // By rule.
   for (const MapState& state : document.states) {
     for (std::size_t i = 0; i < count; ++i) {
-      if (document.rules[i].match.empty()) document.rules.push_back(of_state(document.rules[i], state));
+      if (!document.rules[i].match.empty()) continue;
+      document.rules.push_back(of_state(document.rules[i], state));
+      states.push_back(state.name);
     }
   }
   document.states.clear();
   if (document.flatten) lay_in_buffers(document, variables, count);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (!document.rules[i].family) leave_to_writers(document.rules[i], states[i], document);
+  }
 }
 
 }  // namespace shard

@@ -3,10 +3,13 @@
 What a map makes of tensors is made here element by element.
 """
 import json
+import pathlib
 import shutil
 import struct
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
+
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 
 
 def experts():
@@ -311,7 +314,11 @@ def check_flat_buffers():
     assert "padding of 'flat.l' is not zero" in run("gather", "wrong-flat.safetensors", "-o", "x.safetensors", "--map", "one.json", expect=4)
     assert not (WORK / "x.safetensors").exists()
     document("orders.json", mesh={"dp": 1}, rules=[{"match": ".*"}], flatten=flatten | {"order": "param_shapes"})
-    assert "param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=8)
+    assert "param_shapes states the groups" in run("digest", "one.safetensors", "--map", "orders.json", expect=2)
+    del flatten["groups"]
+    document("orders.json", mesh={"dp": 1}, rules=[{"match": ".*"}], flatten=flatten | {"order": "param_shapes"})
+    assert "lists param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=2)
+    assert "in the order of param_shapes" in run("gather", "one.safetensors", "-o", "x.pt", "--to-map", "orders.json", expect=8)
     document("mean.json", rules=[{"match": ".*", "reduce": "mean"}])
     assert "computes no values" in run("digest", "one.safetensors", "--map", "mean.json", expect=8)
 
@@ -353,14 +360,90 @@ def check_files_are_written():
     run(*split[:-1], "plain.json", "--ranks", "3", "-f", "--exclude", "q")
     assert sorted(path.name for path in (WORK / "written").iterdir())[2] == "rank-00002-of-00003.pt"
     for path, words, code in (("same.pth", "two ranks one name", 2), ("{pp}.pth", "neither an axis", 2), ("a{mp", "with fields", 2),
-                              ("d/{mp}.pth", "folders", 8)):
+                              ("d/../{mp}.pth", "cannot be a file's", 2), ("/{mp}.pth", "cannot be a file's", 2)):
         document("bad.json", mesh={"mp": "ranks"}, files={"path": path}, rules=[{"match": ".*", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
         assert words in run(*split[:-1], "bad.json", "--ranks", "2", "-f", expect=code), path
-    document("bad.json", files={"path": "a", "root": "model"}, rules=[])
-    assert "files.root is not supported" in run("map", "show", "bad.json", expect=8)
+    document("bad.json", files={"path": "a"}, rules=[])
+    assert "stands with a mesh" in run("map", "show", "bad.json", expect=2)
+    document("bad.json", mesh={"mp": 1}, files={"path": "a", "container": "dcp"}, rules=[])
+    assert "files.container \"dcp\" is not supported" in run("map", "show", "bad.json", expect=8)
 
 
-for check in (check_files_of_ranks, check_files_are_written, check_flat_buffers, check_experts, check_rotary,
+def check_files_in_folders():
+    """A grid of ranks, in folders and below keys; the names' order of axes is not the mesh's."""
+    tensors = {"row": ([2, 8], numbers(16)), "column": ([4, 3], numbers(12)), "same": ([5], numbers(5))}
+    write(WORK / "grid.safetensors", tensors)
+    rules = [{"match": "row", "shard": [{"axis": "tp", "dim": 1}], "on": {"pp": "first"}},
+             {"match": "column", "shard": [{"axis": "pp", "dim": 0}]}, {"match": "same", "on": {"pp": "last"}}]
+    grid = {"mesh": {"pp": 2, "tp": 2}, "rules": rules}
+    files = {"path": "iter_{step:07d}/mp_rank_{tp:02d}_{pp:03d}/model.pt", "root": ["model", "a.b"]}
+    document("grid.json", **grid, vars={"step": {"from": "config.json#/step"}}, files=files)
+    for step in (10, 20):
+        run("split", "grid.safetensors", "-o", f"step{step}", "--to", "torch-ranks", "--to-map", "grid.json", "--ranks", "4", "--set", f"step={step}")
+    one = "step10/iter_0000010/mp_rank_01_000/model.pt"  # The first stage's second rank.
+    run("gather", one, "-o", "one-of-four.safetensors")
+    half = [n for row in rows(tensors["row"]) for n in row[4:]]
+    assert read(WORK / "one-of-four.safetensors") == {"model.a.b.row": ([2, 4], half), "model.a.b.column": ([2, 3], tensors["column"][1][:6])}
+    gather = ["gather", "step10", "-o", "whole-again.safetensors", "--map", "grid.json", "-f"]
+    run(*gather)
+    assert read(WORK / "whole-again.safetensors") == tensors
+    shutil.copytree(WORK / "step20/iter_0000020", WORK / "step10/iter_0000020")
+    assert "--set step=VALUE" in run(*gather, expect=2)
+    (WORK / "step10/iter_0000020/mp_rank_00_001/model.pt").unlink()
+    run(*gather, "--set", "step=10")
+    found = run(*gather, "--set", "step=20", expect=3)
+    assert "iter_0000020/mp_rank_00_001/model.pt" in found, found
+    document("half.json", **(grid | {"mesh": {"pp": 1, "tp": 2}}), files=files)
+    assert "mesh is not that of the files" in run("gather", "step20", "-o", "x.safetensors", "--map", "half.json", expect=2)
+    assert "holds no file that the map names" in run("gather", "ranks", "-o", "x.safetensors", "--map", "grid.json", expect=3)
+    # Only the first of two data-parallel ranks writes.
+    document("writer.json", mesh={"dp": 2, "pp": 2, "tp": 2}, rules=rules, files=files | {"writer": {"dp": 0}})
+    run("gather", "step20", "-o", "written-once.safetensors", "--map", "writer.json")
+    assert read(WORK / "written-once.safetensors") == tensors
+    document("unstated.json", mesh={"dp": 2, "pp": 2, "tp": 2}, rules=rules, files=files)
+    assert "lacks the axis 'dp'" in run("gather", "step20", "-o", "x.safetensors", "--map", "unstated.json", expect=2)
+    split = ["split", "grid.safetensors", "-o", "x", "--to", "torch-ranks", "--ranks", "8", "--to-map"]
+    assert "such files are only read" in run(*split, "writer.json", expect=8)
+
+
+def check_saves_of_frameworks():
+    """Real saves of DeepSpeed and Megatron-LM by documents alone, against the formats that know them."""
+    saved = DATA / "deepspeed/stage1/global_step2"
+    document("zero.json", mesh={"dp": "ranks"}, types={"name": r"(?:embed|a|norm|b|head)\.(?:weight|bias)"},
+             files=[{"path": "mp_rank_00_model_states.pt", "root": "module", "writer": {"dp": 0}},
+                    {"path": "zero_pp_rank_{dp}_mp_rank_00_optim_states.pt", "root": "optimizer_state_dict",
+                     "states": ["fp32", "exp_avg", "exp_avg_sq"]}],
+             rules=[{"logical": "{name}", "stored": "{name}"}, {"match": "steps|mask|scale"},
+                    {"match": r"base_optimizer_state\.state\.0\.step", "drop": True}],
+             flatten={"axis": "dp", "kind": "zero12", "order": "param_shapes", "states": {
+                 "fp32": "single_partition_of_fp32_groups.{group}", "exp_avg": "base_optimizer_state.state.{group}.exp_avg",
+                 "exp_avg_sq": "base_optimizer_state.state.{group}.exp_avg_sq"}})
+    words = ["--map", "zero.json", "--unknown-globals", "opaque", "--objects", "drop"]
+    run("gather", saved, "-o", "zero.safetensors", *words)
+    assert "equal" in run("diff", "zero.safetensors", saved, "--exclude", "optimizer.state.**.fp32", "--objects", "drop")
+    run("gather", saved, "-o", "masters.safetensors", *words, "--include", "optimizer.state.**.fp32", "--rename", r"optimizer\.state\.(.*)\.fp32=\1")
+    assert "equal" in run("diff", "masters.safetensors", saved, *[word for name in ("optimizer.**", "steps", "mask", "scale")
+                                                                   for word in ("--exclude", name)], "--objects", "drop")
+    saved = DATA / "megatron_legacy/dense"
+    layer, at = "decoder.layers.{l}", "model{l_chunk}.decoder.layers.{l_local}"
+    cuts = {"self_attention.linear_qkv": 0, "self_attention.linear_proj": 1, "mlp.linear_fc2": 1}
+    document("core.json", mesh={"pp": 2, "tp": 2}, types={"norm": "input_layernorm|pre_mlp_layernorm"},
+             files={"path": "iter_{step}/mp_rank_{tp:02d}_{pp:03d}/model_optim_rng.pt"},
+             index={"l": {"count": "L", "axis": "pp", "chunks": 2}}, vars={"L": {"from": "args.num_layers"}},
+             rules=[{"match": r"(optimizer|rng_state)\..*|.*\.linear_fc1\.weight", "drop": True},
+                    {"logical": f"{layer}.{{norm}}.weight", "stored": f"{at}.{{norm}}.weight"},
+                    {"logical": "decoder.final_layernorm.weight", "stored": "model1.decoder.final_layernorm.weight", "on": {"pp": "last"}},
+                    {"logical": "embedding.word_embeddings.weight", "stored": "model0.embedding.word_embeddings.weight",
+                     "on": {"pp": "first"}, "shard": [{"axis": "tp", "dim": 0}]},
+                    {"alias": "embedding.word_embeddings.weight", "stored": "model1.output_layer.weight", "on": {"pp": "last"},
+                     "shard": [{"axis": "tp", "dim": 0}]},
+                    *[{"logical": f"{layer}.{name}.weight", "stored": f"{at}.{name}.weight", "shard": [{"axis": "tp", "dim": dim}]}
+                      for name, dim in cuts.items()]])
+    run("gather", saved, "-o", "core.safetensors", "--map", "core.json", "--unknown-globals", "opaque", "--objects", "drop")
+    assert "equal" in run("diff", "core.safetensors", saved, "--exclude", "optimizer.**", "--exclude", "**.linear_fc1.weight", "--objects", "drop")
+
+
+for check in (check_files_of_ranks, check_files_are_written, check_files_in_folders, check_saves_of_frameworks, check_flat_buffers, check_experts, check_rotary,
               check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()
