@@ -1,10 +1,13 @@
 #include "formats/finder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "formats/torch/format.h"
 #include "formats/torch_ranks/format.h"
@@ -214,6 +217,25 @@ std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<
 
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint) {
   return Finder(*source.store, is_checkpoint).find(source.paths.front());
+}
+
+std::vector<FoundCheckpoint> numbered_models(const Source& source) {
+  std::vector<FoundCheckpoint> found;
+  const std::string& folder = source.paths.front();
+  if (source.paths.size() != 1 || source.store->status(folder).kind != FileKind::kFolder) return found;
+  const std::vector<std::string> names = source.store->list(folder);
+  for (const auto& [stem, suffix] : {std::pair("model", ".safetensors"), std::pair("pytorch_model", ".bin")}) {
+    const auto is_one = [&](const std::string& name) {
+      const std::vector<std::string> pieces = pieces_of(name);
+      return name == fmt::format("{}{}", stem, suffix) ||
+             (pieces.size() == 3 && pieces[0] == fmt::format("{}_", stem) && pieces[2] == suffix);
+    };
+    for (const std::string& name : names) {
+      if (is_one(name)) found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, name)});
+    }
+  }
+  std::ranges::sort(found, {}, &FoundCheckpoint::path);
+  return found.size() > 1 ? found : std::vector<FoundCheckpoint>();
 }
 
 bool holds_several_sets(const Source& source) {

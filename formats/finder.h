@@ -37,6 +37,10 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 /// own state. Where a trainer's file names the last of several steps, those of that step only.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
 
+/// The models that lie in one folder as accelerate numbers them: model.safetensors, model_1.safetensors (or
+/// pytorch_model.bin, ...). None where there are not several.
+std::vector<FoundCheckpoint> numbered_models(const Source& source);
+
 /// True where the files of torch's suffixes in the one folder of `source` are of several sets by their names, which no
 /// save by ranks writes: model_rank_#.pt and optim_rank_#.pt, model.bin and optimizer.bin, or rank_#.pt and a trainer's
 /// scheduler.pt.

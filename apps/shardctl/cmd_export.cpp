@@ -29,12 +29,18 @@
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/undo.h"
 
 namespace shard::app {
 namespace {
 
-constexpr std::string_view kKeep = "keep", kAuto = "auto";
-constexpr std::size_t kShownRenames = 16;
+constexpr std::string_view kKeep = "keep", kAuto = "auto", kOlderNames = "hf-v5";
+constexpr std::size_t kShownRenames = 16, kMostRepeated = 8;
+
+/// Whether a catalog, which is sorted by name, has a tensor.
+bool has_tensor(const Catalog& catalog, std::string_view name) {
+  return std::ranges::binary_search(catalog.tensors, name, {}, &Tensor::name);
+}
 
 /// One export: what is found out on the way from the command line to the output.
 class Export {
@@ -48,17 +54,21 @@ class Export {
   void find_reference();
   OpenSource open(const Session& session, const Options& options, Log& log);
   void adjust(OpenSource& source, Selection& selection);
+  ModelHints hints() const;
   void drop_tied(OpenSource& source, Selection& selection, const Catalog* reference);
   void change_dtypes(Selection& selection) const;
   std::unique_ptr<Reader> open_reference() const;
   void compare(const OpenSource& source, const Selection& selection, const Catalog& reference);
-  [[noreturn]] void refuse(const ReferenceDifference& difference);
+  bool fits_by_names(const OpenSource& source, const Catalog& reference, const std::set<std::string>& may_lack) const;
+  std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map) const;
+  [[noreturn]] void refuse(const ReferenceDifference& difference, bool fits_by_map);
   std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer) const;
 
   Session& session_;
   Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
   TakenSource taken_;
   ModelConfig config_;
+  std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
   ExportReport report_;
   std::vector<AddedFile> files_;
 };
@@ -114,6 +124,7 @@ void Export::find_reference() {
 }
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
+  if (!options_.exporting.no_check) reference_ = open_reference();
   OpenSource source = open_source(session, options.source, log, {.keeps_map = true});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
@@ -121,7 +132,8 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
   const GlobSet include(options.exporting.names.include), exclude(options.exporting.names.exclude);
   const bool takes_all = options.exporting.names.include.empty();
   ModelPart part = find_model(
-      catalog, [&](std::string_view name) { return (takes_all || include.matches(name)) && !exclude.matches(name); });
+      catalog, [&](std::string_view name) { return (takes_all || include.matches(name)) && !exclude.matches(name); },
+      hints());
   for (const std::string& warning : catalog.warnings) {
     if (!hf_index::is_others_warning(warning)) part.warnings.push_back(warning);
   }
@@ -145,10 +157,37 @@ void Export::adjust(OpenSource& source, Selection& selection) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
         .in_file(taken_.paths.front());
   }
-  const std::unique_ptr<Reader> reference = options_.exporting.no_check ? nullptr : open_reference();
-  drop_tied(source, selection, reference ? &reference->catalog() : nullptr);
+  const Catalog* const reference = reference_ ? &reference_->catalog() : nullptr;
+  drop_tied(source, selection, reference);
   change_dtypes(selection);
-  if (reference) compare(source, selection, reference->catalog());
+  if (reference != nullptr) compare(source, selection, *reference);
+}
+
+/// Of the model's own names: a map's are others.
+ModelHints Export::hints() const {
+  if (!options_.source.map.empty()) return {};
+  ModelHints hints{.type = config_.type};
+  if (reference_) hints.has = [this](std::string_view name) { return has_tensor(reference_->catalog(), name); };
+  return hints;
+}
+
+/// Adds the matrices that the reference lacks with those of its own that they may repeat.
+void add_repeated(const Catalog& source, const Selection& selection, const Catalog& reference,
+                  std::vector<TiedPair>& pairs) {
+  std::vector<std::size_t> unknown, known;
+  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+    const SelectedTensor& each = selection.tensors[i];
+    if (source.tensors[each.source].shape.size() < 2) continue;
+    (has_tensor(reference, each.name) ? known : unknown).push_back(i);
+  }
+  if (unknown.size() > kMostRepeated) return;  // Another model's names.
+  for (const std::size_t repeated : unknown) {
+    const Tensor& tensor = source.tensors[selection.tensors[repeated].source];
+    for (const std::size_t original : known) {
+      const Tensor& other = source.tensors[selection.tensors[original].source];
+      if (other.shape == tensor.shape && other.dtype == tensor.dtype) pairs.push_back({repeated, original, true});
+    }
+  }
 }
 
 bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, const SelectedTensor& b) {
@@ -172,24 +211,20 @@ bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, 
   return true;
 }
 
-/// Whether the reference stores a tied tensor once.
-bool stores_once(const Catalog& reference, std::string_view repeated, std::string_view original) {
-  const auto has = [&](std::string_view name) {
-    return std::ranges::find(reference.tensors, name, &Tensor::name) != reference.tensors.end();
-  };
-  return !has(repeated) && has(original);
-}
-
 void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* reference) {
   std::vector<std::size_t> dropped;
-  for (const TiedPair& pair : find_tied(selection.tensors)) {
+  std::vector<TiedPair> pairs = find_tied(selection.tensors);
+  if (reference != nullptr) add_repeated(source.catalog(), selection, *reference, pairs);
+  for (const TiedPair& pair : pairs) {
     const SelectedTensor &repeated = selection.tensors[pair.repeated], &original = selection.tensors[pair.original];
-    const bool is_once = reference != nullptr && stores_once(*reference, repeated.name, original.name);
+    if (std::ranges::find(dropped, pair.repeated) != dropped.end()) continue;
+    const bool is_once =
+        reference != nullptr && !has_tensor(*reference, repeated.name) && has_tensor(*reference, original.name);
     if (!config_.ties_embeddings && !is_once) continue;
     if (are_equal(session_, *source.reader, repeated, original)) {
       report_.tied.emplace_back(repeated.name);
       dropped.push_back(pair.repeated);
-    } else if (config_.ties_embeddings) {
+    } else if (config_.ties_embeddings && !pair.is_guess) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", repeated.name, original.name))
           .of_tensor(repeated.name)
           .because("config.json ties them (tie_word_embeddings), so a model would load one for both")
@@ -246,16 +281,40 @@ void Export::compare(const OpenSource& source, const Selection& selection, const
   const ReferenceDifference difference =
       compare_with_reference(selection.tensors, source.catalog(), reference, may_lack);
   report_.is_checked = true;
-  if (!difference.empty()) refuse(difference);
+  if (difference.empty()) return;
+  const bool fits_by_map = options_.source.map.empty() && fits_by_names(source, reference, may_lack);
+  refuse(difference, fits_by_map);
 }
 
-void Export::refuse(const ReferenceDifference& difference) {
+/// Whether the names of transformers 4 are the reference's.
+bool Export::fits_by_names(const OpenSource& source, const Catalog& reference,
+                           const std::set<std::string>& may_lack) const try {
+  const ModelMap map =
+      choose_map(session_, std::string(kOlderNames), options_.source.numbers, source, MapUse::kUndo, 1);
+  const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
+  std::vector<SelectedTensor> tensors;
+  for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
+    const Tensor& tensor = logical.tensors[i];
+    if (!may_lack.contains(std::string(tensor.name))) tensors.push_back({i, tensor.dtype, tensor.name, {}});
+  }
+  const ReferenceDifference left = compare_with_reference(tensors, logical, reference, may_lack);
+  return left.missing.empty() && left.shapes.empty() && left.unexpected.size() <= 1;  // A tied head.
+} catch (const Error&) {
+  return false;  // The map is not this model's: there is nothing to hint at.
+}
+
+std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {
+  const PrefixGuess guess = guess_prefix(difference);
+  if (!guess.strip.empty()) return repeat_command(options_.arguments, "--strip-prefix " + guess.strip);
+  if (!guess.add.empty()) return repeat_command(options_.arguments, "--add-prefix " + guess.add);
+  if (fits_by_map) return repeat_command(options_.arguments, fmt::format("--map {}", kOlderNames));
+  return "list all with --json; add --no-check to export them all the same";
+}
+
+void Export::refuse(const ReferenceDifference& difference, bool fits_by_map) {
   session_.error_details = lines_of(difference);
   FirstNames few;
   for (const std::string& line : session_.error_details) few.add(line);
-  const PrefixGuess guess = guess_prefix(difference);
-  const bool fits = !guess.strip.empty() || !guess.add.empty();
-  const std::string option = guess.strip.empty() ? "--add-prefix " + guess.add : "--strip-prefix " + guess.strip;
   throw Error(
       ErrorCode::kCorruption,
       fmt::format("the tensors are not those of the reference '{}': {} missing, {} unexpected, {} of another "
@@ -263,8 +322,7 @@ void Export::refuse(const ReferenceDifference& difference) {
                   report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
       .in_file(report_.reference)
       .because(few.text())
-      .hint(fits ? repeat_command(options_.arguments, option)
-                 : "list all with --json; add --no-check to export them all the same");
+      .hint(remedy_for(difference, fits_by_map));
 }
 
 std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const {

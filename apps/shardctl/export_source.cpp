@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/source.h"
 #include "formats/detect.h"
+#include "formats/finder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -28,7 +30,11 @@ TakenSource take_source(const Session& session, const SourceOptions& options) {
   TakenSource taken{.label = fmt::format("{}", fmt::join(options.paths, " ")), .paths = options.paths};
   if (!options.from.empty() || options.paths.size() != 1) return taken;
   check_exists(session, options);
+  if (!options.map.empty() && named_ranks(session, options)) return taken;
   const Source source{&source_store(session), options.paths};
+  if (const std::vector<FoundCheckpoint> models = numbered_models(source); !models.empty()) {
+    refuse_several(options.paths.front(), models);
+  }
   Recognised recognised = recognise(source);
   if (recognised.format != nullptr) return taken;
   const std::vector<FoundCheckpoint> found = model_candidates(source, std::move(recognised.below));

@@ -56,7 +56,7 @@ bool is_model_file(std::string_view name) {
 
 /// A value of a config as it stands in the text: `true`, `"bfloat16"`.
 struct RawConfig {
-  std::string ties, dtype;
+  std::string ties, dtype, type;
 };
 
 RawConfig read_object(JsonCursor& json, std::string_view text) {
@@ -74,6 +74,7 @@ RawConfig read_object(JsonCursor& json, std::string_view text) {
     std::string value(text.substr(begin, static_cast<std::size_t>(json.position()) - begin));
     std::erase_if(value, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '"'; });
     if (name == "tie_word_embeddings") config.ties = value;
+    if (name == "model_type") config.type = value;
     if ((name == "torch_dtype" || name == "dtype") && value != "null") config.dtype = value;
   }
   if (config.ties.empty()) config.ties = inner.ties;
@@ -111,9 +112,10 @@ ModelConfig read_model_config(const SourceStore& store, const std::string& folde
   const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   JsonCursor json(text.data(), text.data() + text.size(), path, FindingKind::kBadHeader);
+  json.take_python_numbers();
   const RawConfig raw = read_object(json, text);
   json.finish();
-  ModelConfig config{.ties_embeddings = raw.ties == "true", .dtype = raw.dtype};
+  ModelConfig config{.ties_embeddings = raw.ties == "true", .type = raw.type, .dtype = raw.dtype};
   if (config.dtype.starts_with("torch.")) config.dtype.erase(0, std::string_view("torch.").size());
   return config;
 }

@@ -15,6 +15,7 @@ inline constexpr const char* kConfigName = "config.json";
 /// What of a config.json decides which tensors are exported.
 struct ModelConfig {
   bool ties_embeddings = false;  ///< `tie_word_embeddings`, of the text model where the model itself has none.
+  std::string type;              ///< `model_type`; empty where there is none.
   std::string dtype;             ///< `torch_dtype` or `dtype`; empty where there is none.
 };
 

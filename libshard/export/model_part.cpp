@@ -17,7 +17,20 @@ constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
 constexpr std::string_view kModelPrefix = "model.", kAdapted = "base_model.model.";
 /// Modules that transformers' models have beside the model proper.
-constexpr std::array<std::string_view, 6> kHeads{"lm_head", "embed_out", "cls", "classifier", "score", "qa_outputs"};
+constexpr std::array<std::string_view, 12> kHeads{"lm_head",
+                                                  "embed_out",
+                                                  "cls",
+                                                  "classifier",
+                                                  "score",
+                                                  "qa_outputs",
+                                                  "logit_scale",
+                                                  "vocab_projector",
+                                                  "generator_predictions",
+                                                  "text_projection",
+                                                  "visual_projection",
+                                                  "pre_classifier"};
+/// What the classes of several families call the model proper; those of others call it by its type.
+constexpr std::array<std::string_view, 2> kModelNames{"transformer", "backbone"};
 
 /// The containers that trainers keep a model in, the surest first: parts joined by '.'.
 constexpr std::array<std::string_view, 7> kModels{"model",       "state_dict", "model_state_dict", "app.model",
@@ -102,8 +115,27 @@ bool has_outer_model(const std::vector<ModelTensor>& tensors) {
   });
 }
 
+/// Whether all names begin with `model.`, and the hints tell that a module outside of the model does it.
+bool is_in_module(const std::vector<ModelTensor>& tensors, const ModelHints& hints) {
+  std::size_t with = 0, without = 0;
+  bool is_named = false;
+  std::string type = hints.type;
+  std::ranges::replace(type, '-', '_');
+  for (const ModelTensor& each : tensors) {
+    if (!each.name.starts_with(kModelPrefix)) return false;
+    const std::string_view inner = std::string_view(each.name).substr(kModelPrefix.size()), part = first_part(inner);
+    if (hints.has && hints.has(each.name)) ++with;
+    if (hints.has && hints.has(inner)) ++without;
+    is_named = is_named || contains(kModelNames, part) || (part.size() > 2 && type.find(part) != std::string::npos);
+  }
+  return hints.has ? without > with : is_named && !type.empty();
+}
+
 /// A module that holds the model as its attribute `model` puts that before all names.
-void undouble(std::vector<ModelTensor>& tensors) {
+void undouble(std::vector<ModelTensor>& tensors, const ModelHints& hints) {
+  if (is_in_module(tensors, hints)) {
+    for (ModelTensor& each : tensors) each.name.erase(0, kModelPrefix.size());
+  }
   while (has_outer_model(tensors)) {
     for (ModelTensor& each : tensors) {
       if (each.name.starts_with(kModelPrefix)) each.name.erase(0, kModelPrefix.size());
@@ -164,7 +196,8 @@ bool is_lora(std::string_view name) {
   return name.starts_with("lora_") || name.find(".lora_") != std::string_view::npos;
 }
 
-ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part) {
+ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
+                     const ModelHints& hints) {
   ModelPart part{.container = find_container(source)};
   for (std::uint32_t i = 0; i < source.tensors.size(); ++i) {
     const Tensor& tensor = source.tensors[i];
@@ -183,7 +216,7 @@ ModelPart find_model(const Catalog& source, const std::function<bool(std::string
       ++part.other_objects;
     }
   }
-  undouble(part.tensors);
+  undouble(part.tensors, hints);
   std::ranges::stable_sort(part.tensors, {}, &ModelTensor::name);
   refuse_adapters(source, part.tensors);
   refuse_flat_parameters(part.tensors);

@@ -34,12 +34,22 @@ struct ModelPart {
   std::vector<std::string> warnings{};                ///< What model_reader's catalog warns of: for the caller to fill.
 };
 
+/// What is known of the model beside the checkpoint: it tells whether a module holds the model as its attribute
+/// `model`.
+struct ModelHints {
+  std::function<bool(std::string_view name)> has{};  ///< Whether a reference has a tensor; null: there is none.
+  std::string type{};                                ///< `model_type` of its config; may be empty.
+};
+
 /// The model's part of the entries that `takes_part` (source names). Where tensors lie in a container that trainers
 /// keep a model in (`model`, `state_dict`, `app.model`, ...), they are the model; else all are, but those in containers
 /// of other states (`optimizer`, `lr_scheduler`, ...). Names lose the container, what wrappers add, and, where some
-/// begin with `model.model.` or `model.lm_head.` (or another head), one leading `model.` each. \throws Error
-/// kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter (LoRA), or flat
+/// begin with `model.model.` or `model.lm_head.` (or another head), one leading `model.` each. Where all names begin
+/// with `model.` they lose it if the reference has more of them without; where there is none, if the next part is one
+/// that `type` calls the model, such as `model.bert.`. \throws Error kInvalidArgument  two tensors would have one name;
+/// kUnsupported  tensors of an adapter (LoRA), or flat
 ///   parameters of FSDP, whose names nothing in the checkpoint says.
-ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part);
+ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
+                     const ModelHints& hints = {});
 
 }  // namespace shard

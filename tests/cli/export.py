@@ -98,8 +98,38 @@ class Export(unittest.TestCase):
         self.export("a.safetensors", "-o", "out", "--hf-ref", "hub", "--strip-prefix", "net.")
         self.assertEqual(names(self.dir / "out"), ["a", "b"])
 
+    def test_an_outer_module_is_told_by_the_reference_or_the_type(self):
+        write(self.dir / "bert.safetensors", {"model.bert.a": [1], "model.own.b": [1]})
+        write(self.hub() / "model.safetensors", {"bert.a": [1], "own.b": [1]})
+        self.export("bert.safetensors", "-o", "by-names", "--hf-ref", "hub")
+        self.assertEqual(names(self.dir / "by-names"), ["bert.a", "own.b"])
+        write(self.hub() / "model.safetensors", {"model.bert.a": [1], "model.own.b": [1]})
+        self.export("bert.safetensors", "-o", "as-they-are", "--hf-ref", "hub")
+        self.assertEqual(names(self.dir / "as-they-are"), ["model.bert.a", "model.own.b"])
+        (self.dir / "hub/model.safetensors").unlink()
+        for kind, wanted in (("bert", ["bert.a", "own.b"]), ("llama", ["model.bert.a", "model.own.b"])):
+            self.hub(json.dumps({"model_type": kind}))
+            self.export("bert.safetensors", "-o", kind, "--hf-ref", "hub")
+            self.assertEqual(names(self.dir / kind), wanted)
+
+    def test_names_of_transformers_5_are_a_map_away(self):
+        write(self.dir / "neox.safetensors", {"gpt_neox.a": [1], "lm_head.weight": [1]})
+        write(self.hub('{"model_type": "gpt_neox"}') / "model.safetensors", {"gpt_neox.a": [1], "embed_out.weight": [1]})
+        error = self.export("neox.safetensors", "-o", "out", "--hf-ref", "hub", code=4)
+        self.assertTrue(error["hint"].endswith("--map hf-v5"), error["hint"])
+        self.export("neox.safetensors", "-o", "out", "--hf-ref", "hub", "--map", "hf-v5")
+        self.assertEqual(names(self.dir / "out"), ["embed_out.weight", "gpt_neox.a"])
+
+    def test_two_models_of_accelerate_are_two_lines(self):
+        for name in ("model", "model_1"):
+            write(self.dir / f"saved/{name}.safetensors", {"a": [1]})
+        error = self.export("saved", "-o", "out", code=2)
+        self.assertEqual(error["hint"], "shardctl export saved/model.safetensors -o out --json, or "
+                         "shardctl export saved/model_1.safetensors -o out --json")
+        self.export("saved/model_1.safetensors", "-o", "out")
+
     def test_tied_weights_are_stored_once_where_they_are_equal(self):
-        self.hub('{"text_config": {"tie_word_embeddings": true}}')
+        self.hub('{"time_step_limit": [0.0, Infinity], "text_config": {"tie_word_embeddings": true}}')  # As Python writes it.
         write(self.dir / "a.safetensors", {"lm_head.weight": [1, 2], "model.embed_tokens.weight": [1, 2]})
         self.assertEqual(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["tied"], ["lm_head.weight"])
         self.assertEqual(names(self.dir / "out"), ["model.embed_tokens.weight"])

@@ -5,6 +5,7 @@ torchtitan's and Lightning's FSDP layouts by the calls that those make.
 """
 import json
 import logging
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,7 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 
-from support import LiveTest, assert_same_tensors, shardctl, shardctl_json, spawn
+from support import SHARDCTL, LiveTest, assert_same_tensors, shardctl, shardctl_json, spawn
 from tiny_models import TRANSFORMERS_4, load, loads_in_version_4, logits, tiny
 
 TRAINERS = Path(sys.prefix) / "trainers"  # scripts/setup installs accelerate and Lightning there.
@@ -299,6 +300,49 @@ class Export(LiveTest):
             loaded, info = kind.from_pretrained(out, output_loading_info=True)
             self.assertFalse(any(info.values()), info)
             assert_same_tensors(self, loaded.state_dict(), model.state_dict())
+
+    def test_names_of_many_families(self):
+        """In an outer module, by the reference's names and by the config alone; in the names of version 5, which a map undoes."""
+        import transformers
+
+        sizes = dict(vocab_size=96, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
+        vision = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, image_size=32, patch_size=8)
+        text = sizes | dict(num_key_value_heads=1)
+        made = {
+            transformers.BertForMaskedLM: sizes, transformers.ModernBertForMaskedLM: sizes | dict(pad_token_id=0),
+            transformers.DistilBertForMaskedLM: dict(vocab_size=96, dim=16, n_layers=1, n_heads=2, hidden_dim=24),
+            transformers.GPT2LMHeadModel: dict(vocab_size=96, n_embd=16, n_layer=1, n_head=2, n_positions=32),
+            transformers.MambaForCausalLM: dict(vocab_size=96, hidden_size=16, num_hidden_layers=1, state_size=4),
+            transformers.CLIPModel: dict(text_config=sizes, vision_config=vision, projection_dim=8),
+            transformers.GPTNeoXForCausalLM: sizes, transformers.ViTForImageClassification: vision,
+            transformers.SwinForImageClassification: dict(image_size=32, patch_size=4, embed_dim=8, depths=[1], num_heads=[2], window_size=4),
+            transformers.GraniteMoeForCausalLM: text | dict(num_local_experts=2, num_experts_per_tok=1),
+            transformers.PhimoeForCausalLM: text | dict(num_local_experts=2),
+            transformers.LlavaForConditionalGeneration: dict(text_config=text | dict(model_type="llama"),
+                                                             vision_config=vision | dict(model_type="clip_vision_model"))}
+        mapped = set()
+        for kind, values in made.items():
+            torch.manual_seed(0)
+            model, folder = kind(kind.config_class(**values)), self.dir / kind.__name__
+            with torch.no_grad():
+                for number, tensor in enumerate(model.parameters()):
+                    tensor.add_(number * 1e-3)  # None is all zeros or ones, as another one is.
+            model.save_pretrained(folder / "hub")
+            model.config.save_pretrained(folder / "config")
+            folder.joinpath("saved").mkdir()
+            torch.save({"state_dict": {f"model.{name}": each for name, each in model.state_dict().items()}}, folder / "saved/last.ckpt")
+            for reference_folder in ("hub", "config"):
+                words = ["export", folder / "saved/last.ckpt", "-o", folder / f"of-{reference_folder}", "--hf-ref", folder / reference_folder]
+                done = subprocess.run([SHARDCTL, *map(str, words)], capture_output=True, text=True)
+                if done.returncode == 4 and "--map hf-v5" in done.stderr:
+                    mapped.add(kind.__name__)
+                    done = subprocess.run([SHARDCTL, *map(str, words), "--map", "hf-v5"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, (kind, done.stderr))
+                loaded, info = kind.from_pretrained(folder / f"of-{reference_folder}", output_loading_info=True)
+                self.assertFalse(any(info.values()), (kind, info))
+                assert_same_tensors(self, loaded.state_dict(), model.state_dict())
+        self.assertEqual(mapped, {"GPTNeoXForCausalLM", "ViTForImageClassification", "SwinForImageClassification",
+                                  "GraniteMoeForCausalLM", "PhimoeForCausalLM", "LlavaForConditionalGeneration"})
 
     def test_a_snapshot_of_the_hubs_cache_is_source_and_reference(self):
         model, snapshot = tiny("llama_tied"), self.dir / "models--a--b/snapshots/0123"

@@ -240,6 +240,8 @@ void JsonCursor::skip() {
   } else if (*at_ == '"') {
     const std::string_view raw = string();
     if (has_escapes_) decode(raw);
+  } else if (takes_python_numbers_ && (take_word("NaN") || take_word("Infinity") || take_word("-Infinity"))) {
+    return;
   } else if (!take_word("true") && !take_word("false") && !take_word("null")) {
     skip_number();
   }

@@ -22,6 +22,9 @@ class JsonCursor {
   /// Checks that the text is UTF-8. `file` and `kind` are for messages.
   JsonCursor(const char* begin, const char* end, std::string file, FindingKind kind);
 
+  /// From now on `skip` takes what Python writes for numbers that JSON lacks, too: NaN, Infinity, -Infinity.
+  void take_python_numbers() { takes_python_numbers_ = true; }
+
   /// Enters an object: `{`, then next_key() until it says no.
   void enter_object();
   /// Moves to the next member's value. `is_first` is set by the caller before the first call and cleared here.
@@ -65,7 +68,7 @@ class JsonCursor {
   const char* at_;
   std::string file_;
   FindingKind kind_;
-  bool has_escapes_ = false;
+  bool has_escapes_ = false, takes_python_numbers_ = false;
   int depth_ = 0;
 };
 
