@@ -402,7 +402,8 @@ TEST(MapFlatten, RefusesWhatDoesNotFit) {
   }
   EXPECT_EQ(code_of([&] { map_of(document(zero, R"(, "shard": [{"axis": "dp"}])")); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { map_of(document(zero, R"(, "on": {"dp": "first"})")); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of([&] { map_of(document(zero + R"(, "order": "param_shapes")")); }), ErrorCode::kUnsupported);
+  EXPECT_EQ(code_of([&] { map_of(document(zero + R"(, "order": "param_shapes", "groups": ["a"])")); }),
+            ErrorCode::kInvalidArgument);
   const Model model{{"a", counted(3, 1, 1)}};
   for (const char* more :
        {R"(, "groups": ["b"])", R"(, "order": ["b"])", R"(, "order": ["a", "b"])", R"(, "order": ["a", "a"])"}) {
