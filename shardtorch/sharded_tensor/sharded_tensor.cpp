@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <iterator>
