@@ -23,7 +23,12 @@ endif()
 # For plug-ins; what is not found is not built. The libraries were built without sanitizers, which see our side only.
 if(SHARD_PLUGINS AND (NOT SHARD_SANITIZE OR SHARD_SANITIZE_PLUGINS))
   find_package(MPI COMPONENTS C)
-  find_package(LibTorch 2.11)
+  set(SHARD_LIBTORCH_VERSIONS 2.11...<2.16)  # What the library was built and tested with, first and last.
+  if(LibTorch_ROOT OR DEFINED ENV{LibTorch_ROOT})
+    find_package(LibTorch ${SHARD_LIBTORCH_VERSIONS} REQUIRED)
+  else()
+    find_package(LibTorch ${SHARD_LIBTORCH_VERSIONS})
+  endif()
 endif()
 # For the plug-in that reads and writes HDF5; not built where libhdf5 or libseccomp is not found.
 pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)

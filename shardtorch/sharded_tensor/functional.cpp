@@ -5,7 +5,10 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
+
+#include "shardtorch/sharded_tensor/autograd_node.h"
 
 namespace shard::functional {
 
@@ -28,6 +31,17 @@ class CollectiveNode final : public autograd::Node {
  private:
   std::function<Tensors(Tensors)> backward_;
 };
+
+/// A template so that only the branch for this LibTorch's `Pointer` is compiled.
+template <typename Pointer, typename Node>
+Pointer make_node(std::function<Tensors(Tensors)> backward) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
+    return Pointer(new Node(std::move(backward)),
+                   [](auto* node) { deleteNode(node); });  // Long chains, without recursion.
+  } else {
+    return c10::make_intrusive<Node>(std::move(backward));
+  }
+}
 
 at::Tensor of_one(const at::Tensor& input, const std::function<at::Tensor()>& forward,
                   const std::function<at::Tensor(const at::Tensor&)>& backward) {
@@ -54,7 +68,7 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& fo
   // A view that was made without autograd could not be changed in place with it.
   for (at::Tensor& output : outputs) output = output.variable_data();
   if (!autograd::compute_requires_grad(inputs)) return outputs;
-  const std::shared_ptr<CollectiveNode> node(new CollectiveNode(std::move(backward)), autograd::deleteNode);
+  const AutogradNodePtr node = make_node<AutogradNodePtr, CollectiveNode>(std::move(backward));
   node->set_next_edges(autograd::collect_next_edges(inputs));
   for (at::Tensor& output : outputs) autograd::set_history(output, node);
   return outputs;

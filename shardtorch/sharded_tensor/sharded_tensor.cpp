@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <iterator>
@@ -226,7 +227,7 @@ bool ShardedTensorBase::is_floating_point() const { return at::isFloatingType(dt
 bool ShardedTensorBase::is_pinned() const { return impl().metadata.tensor_properties.pin_memory; }
 bool ShardedTensorBase::is_leaf() const { return tensor_.is_leaf(); }
 at::Tensor ShardedTensorBase::grad() const { return tensor_.grad(); }
-std::shared_ptr<torch::autograd::Node> ShardedTensorBase::grad_fn() const { return tensor_.grad_fn(); }
+AutogradNodePtr ShardedTensorBase::grad_fn() const { return tensor_.grad_fn(); }
 
 void ShardedTensorBase::set_requires_grad(bool requires_grad) {
   SHARD_CHECK(false, "torch function '__set__', with args: (", str(), ", ", requires_grad,

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/autograd_node.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 #include "shardtorch/sharded_tensor/rpc.h"
@@ -85,7 +86,7 @@ class ShardedTensorBase {
   bool is_pinned() const;  ///< By the metadata.
   bool is_leaf() const;
   at::Tensor grad() const;
-  std::shared_ptr<torch::autograd::Node> grad_fn() const;  ///< Null of a leaf.
+  AutogradNodePtr grad_fn() const;  ///< Null of a leaf.
   /// Python's assignment. \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!";
   ///   requires_grad_ (ops.h) does it.
   void set_requires_grad(bool requires_grad);

@@ -194,7 +194,6 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST027_sharded_tensor_sizes) {
     EXPECT_EQ(st.size(1), 20);
     EXPECT_EQ(st.size(-1), 20);
     EXPECT_EQ(st.dim(), 2);
-    EXPECT_EQ(st.dim(), 2);
     SHARD_EXPECT_THROW(st.size(-3), c10::IndexError, "Dimension out of range");
     SHARD_EXPECT_THROW(st.size(2), c10::IndexError, "Dimension out of range");
   });

@@ -213,6 +213,60 @@ TEST(DevicePath, GatherReshardScatterAndEqualCopyNoElementsThroughTheHost) {
   });
 }
 
+/// Chunks of both ranks on `device`, with the rows of `counted()`.
+void expect_rows_on(const ShardedTensor& tensor, at::Device device, const ProcessGroupPtr& group) {
+  const ChunkShardingSpec* const spec = as_chunk(*tensor.sharding_spec());
+  ASSERT_NE(spec, nullptr);
+  EXPECT_EQ(spec->dim(), 0);
+  EXPECT_EQ(spec->placements(), (std::vector<RemoteDevice>{{0, device}, {1, device}}));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(tensor.metadata().shards_metadata.at(static_cast<std::size_t>(rank)),
+              ShardMetadata({32 * rank, 0}, {32, 64}, RemoteDevice(rank, device)));
+  }
+  EXPECT_EQ(tensor.process_group(), group);
+  EXPECT_EQ(tensor.device(), device);
+  EXPECT_EQ(tensor.local_tensor().device(), device);
+  EXPECT_TRUE(tensor.local_tensor().cpu().equal(counted().narrow(0, 32 * group->rank(), 32)));
+}
+
+TEST(DevicePath, ST039_UP02_TensorsMoveToTheCpuAndBackWithTheirSpecAndGroup) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const ShardedTensor tensor = rows(group), on_cpu = tensor.cpu();
+    EXPECT_FALSE(on_cpu.is_same(tensor));
+    expect_rows_on(on_cpu, at::kCPU, group);
+    expect_rows_on(tensor, kDevice, group);
+    const ShardedTensor back = on_cpu.to(kDevice);
+    EXPECT_FALSE(back.is_same(on_cpu));
+    expect_rows_on(back, kDevice, group);
+    EXPECT_TRUE(back.to(kDevice).is_same(back));
+    const ShardedTensor halves = tensor.to(at::kCPU, at::kHalf);
+    EXPECT_EQ(halves.dtype(), at::kHalf);
+    EXPECT_EQ(halves.device(), at::Device(at::kCPU));
+    const ProcessGroupPtr other =
+        std::make_shared<ProcessGroup>(std::shared_ptr<Group>(group, &group->group()), std::vector<int>{0, 1}, "other");
+    expect_rows_on(tensor.cpu(at::MemoryFormat::Preserve, other), at::kCPU, other);
+    expect_rows_on(tensor.to({.device = at::kCPU, .process_group = other}), at::kCPU, other);
+  });
+}
+
+TEST(DevicePath, UP02_OfATensorThatIsPartlyOnTheCpuCpuMakesAnother) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const ShardingSpecPtr mixed = chunk_spec(0, {RemoteDevice(0, at::kCPU), RemoteDevice(1, kDevice)});
+    const ShardedTensor tensor(mixed, {64, 64}, {.process_group = group});
+    at::Tensor(tensor.local_tensor()).copy_(counted().narrow(0, 32 * group->rank(), 32));
+    const ShardedTensor on_cpu = tensor.cpu();
+    EXPECT_FALSE(on_cpu.is_same(tensor)) << "on rank 0 too, which had nothing to move";
+    expect_rows_on(on_cpu, at::kCPU, group);
+  });
+}
+
+TEST(DevicePath, ST040_ARankWithoutShardsSaysTheDeviceOfItsGroup) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const ShardedTensor tensor(chunk_spec(0, {RemoteDevice(1, at::kCPU)}), {4}, {.process_group = group});
+    EXPECT_EQ(tensor.device(), group->rank() == 1 ? at::Device(at::kCPU) : kDevice);
+  });
+}
+
 TEST(DevicePath, CollectivesTakeTensorsOfTheDeviceAsTheyLie) {
   on_ranks([](const ProcessGroupPtr& group) {
     const at::Tensor sum = counted().to(kDevice), first = counted().add(group->rank()).to(kDevice),

@@ -17,6 +17,7 @@
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/modules.h"
 #include "shardtorch/sharded_tensor/ops.h"
+#include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 #include "tests/support/distributed/tensors.h"
@@ -234,6 +235,8 @@ SHARD_RANKS_TEST(ModuleHooks, TR34_a_local_size_of_one_is_squeezed_away) {
     EXPECT_EQ(collect_local_shard(rows_of_four)->forward().sizes(), at::IntArrayRef({16}));
     const ShardedTensor columns = sharded_tensor::rand(chunk_spec(-1, placements()), {1, 8});
     EXPECT_EQ(collect_local_shard(columns).sizes(), at::IntArrayRef({1, 2}));
+    const ShardedTensor boxes = sharded_tensor::rand(enumerable_spec(stacked(placements(), 1, 4)), {4, 4});
+    EXPECT_EQ(collect_local_shard(boxes).sizes(), at::IntArrayRef({1, 4})) << "only chunks are";
   });
 }
 

@@ -3,9 +3,12 @@
 #include "shardtorch/sharded_tensor/ops.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/init.h>
 
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -243,6 +246,36 @@ SHARD_RANKS_TEST(Dispatch, AnOpForAClassOfSpecsMayNameTheClassAsAType) {
   const auto registration = custom_sharding_spec_op<ChunkShardingSpec>("asin", answer(3));
   EXPECT_EQ(call_op("asin", {zeros().as_tensor()}).toInt(), 3);
   EXPECT_TRUE(has_custom_op(*zeros().sharding_spec(), "asin"));
+}
+
+// --- Warnings -------------------------------------------------------------------------------------------------------
+
+/// What torch warns of while `body` runs, also of what it warns once a process.
+std::vector<std::string> warnings_of(const std::function<void()>& body) {
+  struct Keeper final : c10::WarningHandler {
+    void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+    std::vector<std::string> texts;
+  } keeper;
+  const c10::WarningUtils::WarningHandlerGuard handler(&keeper);
+  const c10::WarningUtils::WarnAlways always;
+  body();
+  return keeper.texts;
+}
+
+SHARD_RANKS_TEST(Dispatch, WhatTorchDeprecatesIsWarnedOf) {
+  ShardedTensor st = zeros();
+  const auto deprecated = testing::ElementsAre("Please use DTensor instead and we are deprecating ShardedTensor.");
+  EXPECT_THAT(warnings_of([&] { at::equal(st.as_tensor(), st.as_tensor()); }), deprecated);
+  EXPECT_THAT(warnings_of([&] { st.reshard(rows()); }), deprecated);
+  EXPECT_THAT(warnings_of([&] {
+                ShardedTensor::init_from_local_tensor(st.local_tensor(), rows(), {10, 20});
+              }),
+              deprecated);
+  EXPECT_THAT(warnings_of([&] {
+                st.gather(0, at::empty({10, 20}), {.enforce_dtype = true});
+              }),
+              testing::ElementsAre("`enforce_dtype` is deprecated. Please use `dtype` instead."));
+  EXPECT_THAT(warnings_of([&] { zeros().gather(0, at::empty({10, 20})); }), testing::IsEmpty());
 }
 
 // --- Never memory ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Holds docs/sharded-tensor-tests.md against the tests: rows_of_docs.py SOURCE_DIR
 
 Every row ST-001 to ST-064 and UP-01 to UP-10 has a test of its name, in the files that the table names and in no other;
-the names that the table of the harness gives are in its sources.
+every row API-01 to API-63 names tests that there are; the names that the table of the harness gives are in its sources.
 """
 import re
 import sys
@@ -10,7 +10,8 @@ from pathlib import Path
 SOURCE = Path(sys.argv[1])
 DOCS = (SOURCE / "docs/sharded-tensor-tests.md").read_text()
 ROWS = [f"ST-{number:03}" for number in range(1, 65)] + [f"UP-{number:02}" for number in range(1, 11)]
-TEST = re.compile(r"^(?:SHARD_RANKS_)?TEST(?:_F|_P)?\(\w+,\s*(\w+)\)", re.MULTILINE)
+TEST = re.compile(r"^(?:SHARD_RANKS_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", re.MULTILINE)
+TESTS = {path: TEST.findall(path.read_text()) for path in sorted((SOURCE / "tests/shardtorch").glob("*_test.cpp"))}
 
 
 def cells(row: str) -> list[str]:
@@ -24,8 +25,8 @@ def named(cell: str) -> list[str]:
 
 def files_by_row() -> dict[str, list[str]]:
     files = {row: [] for row in ROWS}
-    for path in sorted((SOURCE / "tests/shardtorch").glob("*_test.cpp")):
-        parts = {part for test in TEST.findall(path.read_text()) for part in test.split("_")}
+    for path, tests in TESTS.items():
+        parts = {part for _, test in tests for part in test.split("_")}
         for row in ROWS:
             if row.replace("-", "") in parts:
                 files[row].append(path.name.removesuffix("_test.cpp"))
@@ -38,6 +39,14 @@ def wrong_rows() -> list[str]:
             if not files or files != said[row]]
 
 
+def missing_tests() -> list[str]:
+    there = {f"{suite}.{test}" for tests in TESTS.values() for suite, test in tests}
+    rows = [f"API-{number:02}" for number in range(1, 64)]
+    said = {row: re.findall(r"`(\w+\.\w+)`", cells(row)[-1]) if cells(row) else [] for row in rows}
+    unnamed = [f"{row} names no test" for row in rows if not said[row]]
+    return unnamed + [f"{row}: there is no test {name}" for row in rows for name in said[row] if name not in there]
+
+
 def missing_names() -> list[str]:
     paths = [*(SOURCE / "tests/support/distributed").iterdir(), *(SOURCE / "shardtorch/sharded_tensor").glob("*.h")]
     harness = "\n".join(path.read_text() for path in paths)
@@ -47,6 +56,6 @@ def missing_names() -> list[str]:
                       if name not in harness and name != "_should_stop_test_suite"]
 
 
-mistakes = wrong_rows() + missing_names()
+mistakes = wrong_rows() + missing_tests() + missing_names()
 print("\n".join(mistakes))
 sys.exit(1 if mistakes else 0)

@@ -254,6 +254,24 @@ TEST(Base, TheMemoryFormatIsNotTakenOver) {
   EXPECT_EQ(st.metadata().tensor_properties.memory_format, at::MemoryFormat::Contiguous);
 }
 
+TEST(Base, WrongMetadataIsRefusedAsWithAGroup) {
+  const auto make = [](const ShardedTensorMetadata& metadata) {
+    return [metadata] { ShardedTensorBase::init_from_local_shards_and_global_metadata({}, metadata); };
+  };
+  ShardedTensorMetadata metadata{{}, {4, 2}, {}};
+  EXPECT_THAT(make(metadata), Refuses<c10::ValueError>("shards_metadata must not be empty!"));
+  metadata = two_rows_each();
+  metadata.tensor_properties.layout = at::kSparse;
+  EXPECT_THAT(make(metadata), Refuses<c10::ValueError>("Only torch.strided layout is currently supported"));
+  metadata = two_rows_each();
+  metadata.shards_metadata[1].shard_offsets[0] = 1;
+  EXPECT_THAT(make(metadata), Refuses<c10::ValueError>("overlap"));
+  metadata.shards_metadata[1].shard_offsets[0] = 3;
+  EXPECT_THAT(make(metadata), Refuses<c10::ValueError>("exceeds tensor dim"));
+  metadata.shards_metadata.pop_back();
+  EXPECT_THAT(make(metadata), Refuses<c10::ValueError>("do not cover the entire tensor"));
+}
+
 TEST(Base, AnUndefinedHandleSaysSo) {
   EXPECT_THROW(ShardedTensorBase().metadata(), c10::Error);
   EXPECT_FALSE(ShardedTensor().defined());

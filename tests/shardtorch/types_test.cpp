@@ -286,7 +286,12 @@ TEST(TensorProperties, AreThoseOfATensorButForItsMemoryFormat) {
   EXPECT_EQ(TensorProperties::of(at::zeros({2, 2}).to_sparse()).layout, at::kSparse);
 }
 
-TEST(TensorProperties, TheDefaultDtypeIsTorchs) { EXPECT_EQ(TensorProperties().dtype, at::kFloat); }
+TEST(TensorProperties, TheDefaultDtypeIsTorchs) {
+  EXPECT_EQ(TensorProperties().dtype, at::kFloat);
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kDouble));
+  EXPECT_EQ(TensorProperties().dtype, at::kDouble);
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kFloat));
+}
 
 // --- Errors ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,15 @@
+/// \file
+/// A handle on a node of autograd's graph, of the type that this LibTorch has.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace shard {
+
+/// What at::Tensor::grad_fn() returns: a std::shared_ptr up to LibTorch 2.12, a c10::intrusive_ptr since 2.13.
+using AutogradNodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+
+}  // namespace shard
