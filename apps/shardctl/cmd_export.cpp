@@ -34,7 +34,8 @@
 namespace shard::app {
 namespace {
 
-constexpr std::string_view kKeep = "keep", kAuto = "auto", kOlderNames = "hf-v5";
+constexpr std::string_view kKeep = "keep", kAuto = "auto", kOlderNames = "hf-v5",
+                           kMappedStates = "optimizer.state.";  ///< What maps call moments and masters.
 constexpr std::size_t kShownRenames = 16, kMostRepeated = 8;
 
 /// Whether a catalog, which is sorted by name, has a tensor.
@@ -153,6 +154,9 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
 }
 
 void Export::adjust(OpenSource& source, Selection& selection) {
+  report_.other_tensors += std::ssize(selection.tensors);
+  std::erase_if(selection.tensors, [](const SelectedTensor& each) { return each.name.starts_with(kMappedStates); });
+  report_.other_tensors -= std::ssize(selection.tensors);
   if (selection.tensors.empty()) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
         .in_file(taken_.paths.front());

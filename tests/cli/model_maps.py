@@ -424,6 +424,9 @@ def check_saves_of_frameworks():
     run("gather", saved, "-o", "masters.safetensors", *words, "--include", "optimizer.state.**.fp32", "--rename", r"optimizer\.state\.(.*)\.fp32=\1")
     assert "equal" in run("diff", "masters.safetensors", saved, *[word for name in ("optimizer.**", "steps", "mask", "scale")
                                                                    for word in ("--exclude", name)], "--objects", "drop")
+    run("export", saved, "-o", "zero-model", *words[:-2])
+    names = [each["name"] for each in json.loads(run("inspect", "zero-model", "--json"))["tensors"]]
+    assert names == ["a.bias", "a.weight", "b.weight", "embed.weight", "head.weight", "mask", "norm.bias", "norm.weight", "scale", "steps"]
     saved = DATA / "megatron_legacy/dense"
     layer, at = "decoder.layers.{l}", "model{l_chunk}.decoder.layers.{l_local}"
     cuts = {"self_attention.linear_qkv": 0, "self_attention.linear_proj": 1, "mlp.linear_fc2": 1}
