@@ -39,6 +39,24 @@ std::vector<std::string> GroupNames::add_mesh(const Sharding& sharding, std::int
   return names;
 }
 
+Value* ShardedValueMaker::mesh_layout(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                                      LayoutForm form) {
+  const auto make = [this](std::string_view name, const Attributes& state) {
+    return instance(global("torch.distributed._mesh_layout", name), {}, dict(state));
+  };
+  const auto pair = [&](std::string_view name, std::span<const std::int64_t> shape,
+                        std::span<const std::int64_t> stride) {
+    return make(name, {{"shape", integers(ValueKind::kTuple, shape)}, {"stride", integers(ValueKind::kTuple, stride)}});
+  };
+  if (form == LayoutForm::kPair) return pair("_MeshLayout", sizes, strides);
+  std::vector<Value*> axes;
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+    const std::size_t dims = sizes[axis] == 1 ? 0 : 1;  // Such an axis has none: equal layouts are to be equal values.
+    axes.push_back(pair("_FlatLayout", sizes.subspan(axis, dims), strides.subspan(axis, dims)));
+  }
+  return make("_MeshLayout", {{"axes", make_list(arena_, ValueKind::kTuple, axes)}});
+}
+
 Value* ShardedValueMaker::device_mesh(const PickledMesh& mesh) {
   const Sharding& sharding = *mesh.sharding;
   const std::vector<std::int64_t> sizes = sizes_of(sharding), strides = strides_of(sizes);
@@ -51,22 +69,20 @@ Value* ShardedValueMaker::device_mesh(const PickledMesh& mesh) {
   for (const std::string& group : mesh.groups) groups.push_back(text(group));
   const bool has_names = std::ranges::none_of(sharding.mesh, [](const MeshAxis& axis) { return axis.name.empty(); });
   const std::vector<std::int64_t> ranks = mesh_ranks(sharding);
-  Value* layout =
-      instance(global("torch.distributed._mesh_layout", "_MeshLayout"), {},
-               dict({{"shape", integers(ValueKind::kTuple, sizes)}, {"stride", integers(ValueKind::kTuple, strides)}}));
-  Value* state = dict({{"_device_type", text(mesh.device_type)},
-                       {"_layout", layout},
-                       {"_rank_map", mesh.ranks},
-                       {"_mesh_dim_names", has_names ? make_list(arena_, ValueKind::kTuple, names) : none()},
-                       {"_root_mesh", none()},
-                       {"_flatten_rank_map", integers(ValueKind::kTuple, ranks)},
-                       {"_thread_id", none()},
-                       {"_flatten_mapping", make_list(arena_, ValueKind::kDict, {})},
-                       {"_dim_group_names", make_list(arena_, ValueKind::kList, groups)},
-                       {"_rank", integer(ranks[static_cast<std::size_t>(mesh.index)])},
-                       {"_coordinate_on_dim", integers(ValueKind::kTuple, coordinate)},
-                       {"_hash", none()}});
-  return instance(global("torch.distributed.device_mesh", "DeviceMesh"), {}, state);
+  Attributes state{{"_device_type", text(mesh.device_type)},
+                   {"_layout", mesh_layout(sizes, strides, mesh.layout)},
+                   {"_rank_map", mesh.ranks},
+                   {"_mesh_dim_names", has_names ? make_list(arena_, ValueKind::kTuple, names) : none()},
+                   {"_root_mesh", none()},
+                   {"_flatten_rank_map", integers(ValueKind::kTuple, ranks)},
+                   {"_thread_id", none()},
+                   {"_flatten_mapping", make_list(arena_, ValueKind::kDict, {})},
+                   {"_dim_group_names", make_list(arena_, ValueKind::kList, groups)},
+                   {"_rank", integer(ranks[static_cast<std::size_t>(mesh.index)])},
+                   {"_coordinate_on_dim", integers(ValueKind::kTuple, coordinate)},
+                   {"_hash", none()}};
+  if (mesh.layout == LayoutForm::kAxes) state.emplace_back("_preserve_rank_order", boolean(false));
+  return instance(global("torch.distributed.device_mesh", "DeviceMesh"), {}, dict(state));
 }
 
 Value* ShardedValueMaker::placement(const Placement& placement) {

@@ -36,7 +36,7 @@ Value* ShardedValueMaker::tuple(std::initializer_list<Value*> items) {
   return make_list(arena_, ValueKind::kTuple, std::span(items.begin(), items.size()));
 }
 
-Value* ShardedValueMaker::dict(Attributes attributes) {
+Value* ShardedValueMaker::dict(const Attributes& attributes) {
   std::vector<Value*> items;
   for (const auto& [key, value] : attributes) items.insert(items.end(), {text(key), value});
   return make_list(arena_, ValueKind::kDict, items);

@@ -1,5 +1,5 @@
 /// \file
-/// The calls that rebuild ShardedTensors and DTensors, as torch 2.11 pickles them.
+/// The calls that rebuild ShardedTensors and DTensors, as torch 2.11 pickles them; meshes as 2.13 does, too.
 ///
 /// Source: the files named in sharded_values.h, and pickles that torch 2.11 wrote.
 #pragma once
@@ -17,6 +17,13 @@
 
 namespace shard::torch_ranks {
 
+/// How a mesh says where its ranks stand. A torch of one form loads no mesh of the other: the object comes, and fails
+/// when it is used.
+enum class LayoutForm {
+  kPair,  ///< Torch 2.11: the sizes and the strides of all axes.
+  kAxes,  ///< Torch 2.13: a layout for each axis; 2.15 says besides if the order of ranks is kept.
+};
+
 /// The DeviceMesh of one sharding as one of its ranks pickles it.
 struct PickledMesh {
   const Sharding* sharding = nullptr;
@@ -24,6 +31,7 @@ struct PickledMesh {
   std::vector<std::string> groups;  ///< Names of the process groups of its axes.
   std::string_view device_type = "cpu";
   Value* ranks = nullptr;  ///< kTensor: the ranks as an int32 vector (mesh_ranks()).
+  LayoutForm layout = LayoutForm::kPair;
 };
 
 /// Numbers process groups as torch does in a process that makes its meshes one after another, each by init_device_mesh
@@ -50,7 +58,7 @@ class ShardedValueMaker {
   Value* dtensor(const DTensorValue& tensor, Value* mesh);
 
  private:
-  using Attributes = std::initializer_list<std::pair<std::string_view, Value*>>;
+  using Attributes = std::vector<std::pair<std::string_view, Value*>>;
 
   Value* text(std::string_view content);
   Value* integer(std::int64_t number);
@@ -59,9 +67,10 @@ class ShardedValueMaker {
   Value* global(std::string_view module, std::string_view name);
   Value* integers(ValueKind kind, std::span<const std::int64_t> numbers);
   Value* tuple(std::initializer_list<Value*> items);
-  Value* dict(Attributes attributes);
+  Value* dict(const Attributes& attributes);
   /// cls.__new__(cls, *arguments), with `state` by BUILD where it is not null.
   Value* instance(Value* cls, std::span<Value* const> arguments, Value* state);
+  Value* mesh_layout(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides, LayoutForm form);
   Value* size(Dims shape);
   Value* strides(Dims shape);
   Value* device(std::string_view text_of_device);

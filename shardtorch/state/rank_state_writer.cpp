@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <functional>
@@ -27,6 +28,11 @@ namespace {
 using torch_ranks::ShardBox;
 using torch_ranks::ShardedTensorValue;
 using torch_save::TensorView;
+
+/// The one that the Python of this LibTorch loads.
+constexpr torch_ranks::LayoutForm kLayoutForm = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+                                                    ? torch_ranks::LayoutForm::kPair
+                                                    : torch_ranks::LayoutForm::kAxes;
 
 [[noreturn]] void refuse_tensor(const std::string& why) {
   throw Error(ErrorCode::kUnsupported, "a tensor cannot be saved").because(why);
@@ -166,7 +172,8 @@ class StateTree {
                                      .index = *mesh.index(),
                                      .groups = groups_.add_mesh(made.sharding, *mesh.index(), mesh.world()->size()),
                                      .device_type = made.device_type,
-                                     .ranks = plain_of(at::tensor(mesh.ranks(), at::kInt))});
+                                     .ranks = plain_of(at::tensor(mesh.ranks(), at::kInt)),
+                                     .layout = kLayoutForm});
     return made;
   }
 

@@ -315,6 +315,37 @@ Sharding sharding_of(std::string_view axes, std::vector<std::int64_t> ranks = {}
   return {parse_mesh(axes), std::move(ranks), {}};
 }
 
+/// What `state` of a layout says under `key`.
+std::vector<std::int64_t> numbers_of(const Value& layout, std::string_view key) {
+  std::vector<std::int64_t> numbers;
+  for (const Value* item : find_key(*layout.extra()->state, key)->items()) numbers.push_back(item->number);
+  return numbers;
+}
+
+// As pickles of torch 2.11.0 and 2.15.0 have it: tests/data/golden, ranks_mesh_r4.
+TEST(ShardedValueMaker, AMeshsLayoutHasTheFormThatIsAskedFor) {
+  using torch_ranks::LayoutForm;
+  Arena arena;
+  torch_ranks::ShardedValueMaker maker(arena);
+  const Sharding sharding = sharding_of("dp=2,one=1,tp=3");
+  const auto layout_in = [&](LayoutForm form) -> const Value& {
+    const Value* mesh = maker.device_mesh(
+        {.sharding = &sharding, .index = 4, .groups = {"1", "2", "3"}, .ranks = make_tensor(arena, 0), .layout = form});
+    EXPECT_EQ(find_key(*mesh->extra()->state, "_preserve_rank_order") != nullptr, form == LayoutForm::kAxes);
+    return *find_key(*mesh->extra()->state, "_layout");
+  };
+  const Value& pair = layout_in(LayoutForm::kPair);
+  EXPECT_THAT(numbers_of(pair, "shape"), ElementsAre(2, 1, 3));
+  EXPECT_THAT(numbers_of(pair, "stride"), ElementsAre(3, 3, 1));
+  const std::span<Value*> axes = find_key(*layout_in(LayoutForm::kAxes).extra()->state, "axes")->items();
+  ASSERT_EQ(axes.size(), 3U);
+  EXPECT_THAT(numbers_of(*axes[0], "shape"), ElementsAre(2));
+  EXPECT_THAT(numbers_of(*axes[0], "stride"), ElementsAre(3));
+  EXPECT_THAT(numbers_of(*axes[1], "shape"), ElementsAre());
+  EXPECT_THAT(numbers_of(*axes[1], "stride"), ElementsAre());
+  EXPECT_THAT(numbers_of(*axes[2], "shape"), ElementsAre(3));
+}
+
 TEST(GroupNames, AreThoseOfTorchsFirstMesh) {
   // init_device_mesh("cpu", (2, 2)) of torch 2.11 on ranks 0 to 3.
   EXPECT_THAT(GroupNames().add_mesh(sharding_of("dp=2,tp=2"), 0, 4), ElementsAre("1", "3"));

@@ -6,6 +6,13 @@
 
 namespace shard::test {
 
+/// What a bound of processor time is multiplied by.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr double kInstrumented = 10;
+#else
+inline constexpr double kInstrumented = 1;
+#endif
+
 /// Seconds of processor time that `action` takes on the calling thread; what other processes do hardly counts.
 template <class Action>
 double cpu_seconds(const Action& action) {
