@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/torch/saved_file.h"
+#include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_save {
@@ -48,6 +49,7 @@ void TreeLoader::load(Value& root) {
   }
   warn(flagged_, "conjugated or negated views are read as the values that they stand for");
   warn(attributed_, "tensors are read without the attributes of their Python objects");
+  for (const std::string& name : containers_with_unnamed_tensors(root, hidden_)) holding_.add(name);
   if (holding_.count() > 0) {
     catalog_.warnings.push_back(fmt::format("{}: objects have tensors as attributes, which are not listed: {}",
                                             catalog_.files[file_].path, holding_.text()));

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string>
+#include <vector>
 
 #include "formats/torch/saved_file.h"
+#include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -176,6 +179,12 @@ void check_contents(const Catalog& target) {
     }
     throw Error(error);
   }
+  if (target.root == nullptr) return;
+  const std::vector<std::string> holding = containers_with_unnamed_tensors(*target.root, hidden);
+  if (holding.empty()) return;
+  throw Error(ErrorCode::kUnsupported, holding[0].empty() ? "cannot write the outermost container"
+                                                          : fmt::format("cannot write '{}'", holding[0]))
+      .because("tensors lie in attributes of this container, where no name leads");
 }
 
 }  // namespace shard::torch_save

@@ -9,6 +9,7 @@
 
 #include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
+#include "formats/torch/unnamed_tensors.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
 #include "libshard/core/first_names.h"
@@ -49,8 +50,8 @@ class Merge {
       while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
       try_name(Holders(all).subspan(begin, end - begin));
     }
-    warn();
     finish_root();
+    warn();
   }
 
  private:
@@ -249,6 +250,9 @@ class Merge {
     if (!is_in_root_) return;
     for (const auto& [node, index] : nodes_) become_tensor(*node, index);
     context_.catalog.root = ranks_.front().root;
+    for (const std::string& name : torch_save::containers_with_unnamed_tensors(*context_.catalog.root, hidden_)) {
+      holding_.add(name);
+    }
   }
 
   Shardings shardings_;

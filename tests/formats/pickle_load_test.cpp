@@ -85,6 +85,31 @@ TEST(PickleLoad, StateDictIsACallWithItemsAndState) {
   EXPECT_FALSE(dict->extra()->is_new);
 }
 
+// Python 2 pickles an OrderedDict as a call with a list of [key, value].
+TEST(PickleLoad, OrderedDictOfPython2HasItsItems) {
+  Arena arena;
+  const std::string text =
+      "\x80\x02"
+      "ccollections\nOrderedDict\n](](U\x01wK\x01e](U\x01xK\x02e](U\x01wK\x03ee\x85R}X\x01\x00\x00\x00tK\x04sb."s;
+  const Value* dict = load_text(arena, text);
+  ASSERT_TRUE(dict->is_call_of("collections", "OrderedDict"));
+  EXPECT_TRUE(dict->items().empty());
+  const std::span<Value*> items = mapping_items(*dict);
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_EQ(items[0]->text(), "w");
+  EXPECT_EQ(items[1]->number, 3);
+  EXPECT_EQ(items[2]->text(), "x");
+  EXPECT_EQ(dict->extra()->state->items()[0]->text(), "t");
+  EXPECT_TRUE(mapping_items(*load_text(arena,
+                                       "\x80\x02"
+                                       "ccollections\nOrderedDict\n]\x85R."s))
+                  .empty());
+  EXPECT_EQ(error_of("\x80\x02"
+                     "ccollections\nOrderedDict\n](](]K\x01ee\x85R."s)
+                .code(),
+            ErrorCode::kCorruption);  // A list as a key.
+}
+
 TEST(PickleLoad, NewObjectAndBatchesOfAppends) {
   Arena arena;
   const std::string text =

@@ -152,6 +152,22 @@ TEST(TorchWrapped, TensorsWithAttributesAreReadByValue) {
   EXPECT_EQ(find_key(*reader->catalog().root, "x")->kind, ValueKind::kTensor);
 }
 
+TEST(TorchWrapped, TensorsInAttributesOfContainersAreAWarning) {
+  MemoryFiles files;
+  const std::string dict =
+      "ccollections\nOrderedDict\n)R(" + text_op("w") + "K\x01u}" + text_op("more") + "(" + kTensor + "tsb";
+  const auto reader = open_value(files, dict);
+  EXPECT_TRUE(reader->catalog().tensors.empty());
+  EXPECT_THAT(reader->catalog().warnings,
+              ElementsAre("made.pt: objects have tensors as attributes, which are not listed: 'x'"));
+}
+
+TEST(TorchWrapped, StateDictsOfPython2HaveTheirTensors) {
+  MemoryFiles files;
+  const auto reader = open_value(files, "ccollections\nOrderedDict\n](](U\x01w" + kTensor + "ee\x85R");
+  EXPECT_THAT(values<float>(*reader, "x.w"), ElementsAre(1, 2));
+}
+
 TEST(TorchWrapped, BuffersAreTensors) {
   MemoryFiles files;
   const std::string state = "}(" + text_op("persistent") + "\x88" + text_op("_is_buffer") + "\x88u";

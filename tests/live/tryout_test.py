@@ -2,6 +2,7 @@
 import argparse
 import collections
 import pathlib
+import pickle
 import unittest
 
 import numpy as np
@@ -121,6 +122,37 @@ class Torch(LiveTest):
             error = shardctl_json("convert", self.dir / "in.pt", "-o", f"{self.dir}/{out}", "--to", "torch", code=8)
             self.assertIn("'w'", error["message"])
         self.assertEqual([p.name for p in self.dir.iterdir()], ["in.pt"])
+
+    def test_container_with_a_tensor_in_an_attribute_is_refused(self):
+        shared = noise((3,))
+        for value in ([noise((2,))], shared):
+            state = collections.OrderedDict(w=noise((2,)), shared=shared)
+            state.more = value
+            torch.save({"model": state}, self.dir / "in.pt")
+            for out in ("out.pt", "ranks"):
+                options = ("--to", "torch-ranks", "--ranks", 2) if out == "ranks" else ()
+                error = shardctl_json("convert", self.dir / "in.pt", "-o", self.dir / out, *options, code=8)
+                self.assertIn("'model'", error["message"])
+            self.assertIn("'model'", shardctl_json("inspect", self.dir / "in.pt")["warnings"][0])
+
+    def test_state_dict_of_python_2_is_read(self):
+        class Python2(pickle._Pickler):
+            dispatch = dict(pickle._Pickler.dispatch)
+
+            def ordered_dict(self, value):
+                self.save_reduce(collections.OrderedDict, ([[key, item] for key, item in value.items()],), obj=value)
+
+            dispatch[collections.OrderedDict] = ordered_dict
+
+        class Module:
+            Pickler = Python2
+            dump = staticmethod(lambda value, file, protocol: Python2(file, protocol).dump(value))
+
+        state = {"model": collections.OrderedDict(w=noise((2, 3)), b=noise((3,))), "empty": collections.OrderedDict()}
+        for zip_file in (True, False):
+            torch.save(state, self.dir / "in.pt", pickle_module=Module, _use_new_zipfile_serialization=zip_file)
+            shardctl("gather", self.dir / "in.pt", "-o", self.dir / "out.pt", "--force")
+            strides_of(self, torch.load(self.dir / "out.pt"), state)
 
     def test_parameter_with_plain_attributes_keeps_them(self):
         parameter = torch.nn.Parameter(noise((2,)))

@@ -230,6 +230,7 @@ void Machine::reduce() {
   if (!is_callable(callee)) fail("calls a value that is not a class or function by name");
   if (callee.is_global("builtins", "getattr")) check_getattr(arguments);
   Value* data = plain_data(callee, arguments.items());
+  if (data == nullptr) data = ordered_dict(below(1), arguments.items());
   if (data == nullptr) return push_call(false, nullptr);
   drop(2);
   push(data);
@@ -256,6 +257,24 @@ Value* Machine::plain_data(const Value& callee, std::span<Value* const> argument
   nodes_.append(*set, arguments[0]->items());
   check_keys(*set, set->items(), 1);
   return set;
+}
+
+/// OrderedDict([[key, value], ...]), as Python 2 spells it, as the call and the assignments that Python 3 makes of it;
+/// null for other calls.
+Value* Machine::ordered_dict(Value& callee, std::span<Value* const> arguments) {
+  if (!callee.is_global("collections", "OrderedDict")) return nullptr;
+  if (arguments.size() != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
+  const auto is_pair = [](const Value* item) {
+    return (item->kind == ValueKind::kList || item->kind == ValueKind::kTuple) && item->items().size() == 2;
+  };
+  if (!std::ranges::all_of(arguments[0]->items(), is_pair)) return nullptr;
+  Value* dict = nodes_.make_call(&callee, {});
+  if (arguments[0]->items().empty()) return dict;
+  std::span<Value*>& pairs = nodes_.extra_of(*dict).dict_items;
+  for (const Value* item : arguments[0]->items()) nodes_.append(pairs, item->items());
+  paired_.push_back(dict);
+  check_keys(*dict, pairs, 2);
+  return dict;
 }
 
 /// Bytes from their protocol 2 spelling; null if a character is past 255.

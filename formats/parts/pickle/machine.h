@@ -102,6 +102,7 @@ class Machine {
   void push_call(bool is_new, Value* kwargs);
   void check_getattr(const Value& arguments) const;
   Value* plain_data(const Value& callee, std::span<Value* const> arguments);
+  Value* ordered_dict(Value& callee, std::span<Value* const> arguments);
   Value* latin1_bytes(ValueKind kind, std::string_view text);
   void build();
 
