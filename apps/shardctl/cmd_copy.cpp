@@ -180,11 +180,12 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.job = make_job(session, options, verb, work);
   work.output = open_output(session, options, verb, work.source);
   const Catalog& source = work.source.catalog();
-  refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects);
+  refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects,
+                   work.job.traits.name);
   if (options.selection.keep_objects) {
     work.source.reader->load_objects();
     // Obstacles inside values that were not read before.
-    refuse_obstacles(source, options.selection, options.arguments, "written");
+    refuse_obstacles(source, options.selection, options.arguments, "written", true, work.job.traits.name);
   }
   // After loading: --include may name a leaf of an object.
   check_include({&source}, options.selection);

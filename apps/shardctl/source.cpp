@@ -12,6 +12,7 @@
 #include "formats/detect.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/visited.h"
@@ -58,14 +59,17 @@ struct Obstacle {
   bool droppable = false;  ///< It holds no tensor's data: --objects drop leaves it out.
 };
 
-/// The first opaque value within `value` that no earlier call met, or null.
-const Value* find_opaque(const Value* value, VisitedSet& met) {
+/// The first opaque value within `value` that no earlier call met and that is not carried over, or null.
+const Value* find_opaque(const Value* value, const Originals* originals, VisitedSet& met) {
   std::vector<const Value*> open{value};
   while (!open.empty()) {
     const Value* next = open.back();
     open.pop_back();
     if (next == nullptr) continue;
-    if (next->kind == ValueKind::kOpaque) return next;
+    if (next->kind == ValueKind::kOpaque) {
+      if (originals == nullptr || !originals->values.contains(next)) return next;
+      continue;
+    }
     const bool leaf = next->items().empty() && next->callee() == nullptr && next->extra() == nullptr;
     if (leaf || !met.insert(next)) continue;
     for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
@@ -73,9 +77,9 @@ const Value* find_opaque(const Value* value, VisitedSet& met) {
   return nullptr;
 }
 
-Obstacle obstacle(const Object& object, VisitedSet& met) {
+Obstacle obstacle(const Object& object, const Originals* originals, VisitedSet& met) {
   const std::string kind = foreign_tensor(object.value);
-  const Value* opaque = find_opaque(object.value, met);
+  const Value* opaque = find_opaque(object.value, originals, met);
   if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
   const bool is_tensor = opaque->module() == "torch" && opaque->text() == "Tensor";
   if (is_tensor) return {"is a torch.Tensor inside an object", false};
@@ -218,9 +222,12 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
 }
 
 void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
-                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects) {
+                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects,
+                      std::string_view written_as) {
+  const Originals* originals = catalog.originals.get();
+  if (originals != nullptr && originals->format != written_as) originals = nullptr;
   VisitedSet checked;
-  const auto usable = [&](const Object& object) { return obstacle(object, checked).is.empty(); };
+  const auto usable = [&](const Object& object) { return obstacle(object, originals, checked).is.empty(); };
   if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
   SelectionOptions keeping = selection;
   keeping.keep_objects = true;
@@ -228,7 +235,7 @@ void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
   VisitedSet met;
   Refused refused;
   for (const SelectedObject& object : chosen.objects) {
-    const Obstacle found = obstacle(catalog.objects[object.source], met);
+    const Obstacle found = obstacle(catalog.objects[object.source], originals, met);
     refused.must_drop = refused.must_drop || found.droppable || (found.is.empty() && !takes_objects);
     if (found.is.empty() || (found.droppable && !selection.keep_objects)) continue;
     const std::string name(catalog.objects[object.source].name);  // --exclude sees source names.

@@ -16,40 +16,43 @@ Value* attributes_of(const Value& value) {
 }
 
 /// The dict with its namespaces as dicts.
-Value* plain_common(Arena& arena, const Value& common) {
+Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   if (!is_mapping(common)) throw pickle::malformed("common data", "it is not a dict").found(type_name(common));
   std::vector<Value*> items;
   const std::span<Value*> all = mapping_items(common);
   for (std::size_t i = 0; i < all.size(); i += 2) {
     if (!all[i]->is_string()) throw pickle::malformed("common data", "a key of it is not a string");
     Value* const attributes = attributes_of(*all[i + 1]);
+    if (attributes != nullptr) originals.values.try_emplace(attributes, all[i + 1]);
     items.insert(items.end(), {all[i], attributes == nullptr ? all[i + 1] : attributes});
   }
   Value* const plain = make_list(arena, ValueKind::kDict, items);
-  hide_tensors(arena, *plain, kInnerTensor);
+  hide_tensors(arena, *plain, kInnerTensor, &originals);
   return plain;
 }
 
 }  // namespace
 
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
-                        Salvage* salvage) {
+                        Salvage* salvage, Originals& originals) {
   const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
   catalog.files.push_back({name, file->size(), -1, file->identity()});
   catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
   try {
-    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, salvage});
-    return plain_common(*catalog.arena, saved->root());
+    HashMap<const Value*, Value*> behind_opaque;
+    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, salvage, &behind_opaque});
+    originals.add(behind_opaque, false);
+    return plain_common(*catalog.arena, saved->root(), originals);
   } catch (Error& error) {
     throw error.in_file(name);
   }
 }
 
-Value* common_of_item(Arena& arena, const Value& loaded) {
+Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals) {
   if (loaded.kind != ValueKind::kList || loaded.items().size() != 1) {
     throw pickle::malformed("common data", "it is not a list of one dict").found(type_name(loaded));
   }
-  return plain_common(arena, *loaded.items().front());
+  return plain_common(arena, *loaded.items().front(), originals);
 }
 
 void list_common(Arena& arena, Value& common, std::vector<Object>& objects, std::vector<TreeEntry>& entries) {

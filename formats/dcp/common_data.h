@@ -7,20 +7,21 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/io/source_store.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 
-/// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Classes outside the list are
-/// opaque. \returns the dict; in the catalog's arena.
+/// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Classes outside the list and
+/// tensors are opaque. \returns the dict; in the catalog's arena.
 /// \throws Error kCorruption, kUnsupported  naming the file: as open_saved_file; it holds no dict.
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
-                        Salvage* salvage);
+                        Salvage* salvage, Originals& originals);
 
 /// The same of a loaded item: a list of one dict. \throws Error kCorruption  it is something else.
-Value* common_of_item(Arena& arena, const Value& loaded);
+Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals);
 
 /// Appends the leaves of the dict to `objects`, and its entries to those of the checkpoint's tree. Namespaces are dicts
 /// of their attributes. Cost: linear in leaves.

@@ -9,6 +9,7 @@
 #include "formats/torch/salvaged_zip.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 namespace {
@@ -159,6 +160,17 @@ Location OpenItem::location_of(const TensorView& view) const {
   if (decoding.deflated || is_coded) location.offset = 0;  // The view begins with the elements.
   location.decoding = decoding;
   return location;
+}
+
+std::optional<std::vector<std::byte>> OpenItem::storage_bytes(std::string_view key, std::int64_t limit_bytes) const {
+  const zip::Record* record = zip_->find(fmt::format("data/{}", key));
+  if (record == nullptr || record->bytes > limit_bytes || is_big_endian()) return std::nullopt;
+  try {
+    return zip_->read(*record, limit_bytes);
+  } catch (const Error& error) {
+    if (!is_damage(error)) throw;
+    return std::nullopt;
+  }
 }
 
 ItemTensor ItemOpener::open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes) {

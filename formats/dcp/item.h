@@ -59,6 +59,8 @@ class OpenItem {
   bool has_storages() const;
   /// \throws Error kCorruption  the storage's record is missing or of another size than the view says.
   Location location_of(const torch_save::TensorView& view) const;
+  /// The little-endian bytes of a storage; nothing where there are none, or more than `limit_bytes`, or damaged ones.
+  std::optional<std::vector<std::byte>> storage_bytes(std::string_view key, std::int64_t limit_bytes) const;
 
  private:
   const zip::Record& need(std::string_view name) const;

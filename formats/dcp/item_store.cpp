@@ -131,6 +131,11 @@ void ItemStore::settle(std::uint32_t index, const Location& location) {
   storage.crc32 = location.crc32;
 }
 
+void ItemStore::settle_whole(std::uint32_t item) {
+  catalog_.storages[item].offset = items_[item].offset;
+  catalog_.storages[item].bytes = items_[item].length;
+}
+
 std::uint32_t ItemStore::add_storage(const Location& location, std::uint32_t file) {
   const auto index = static_cast<std::uint32_t>(catalog_.storages.size());
   catalog_.storages.emplace_back().file = file;

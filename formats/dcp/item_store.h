@@ -51,6 +51,8 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
+  /// Makes all bytes of an object's item its storage. \pre its length is known, and it is not of zstd
+  void settle_whole(std::uint32_t item);
   /// Lets the catalog's budget earn an item's bytes, of all items of a file no more than it has, and what the file
   /// holds.
   void earn(const RandomReader& file, const Item& item);

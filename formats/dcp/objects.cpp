@@ -20,13 +20,15 @@ using torch_save::TensorView;
 /// Puts an opaque value in the place of every tensor that is still a call.
 class TensorHider {
  public:
-  TensorHider(Arena& arena, std::string_view called) : arena_(arena), called_(called), hidden_(arena) {}
+  TensorHider(Arena& arena, std::string_view called, Originals* originals)
+      : arena_(arena), called_(called), originals_(originals), hidden_(arena) {}
 
   void hide(Value& value, int depth = 0) {
     if (!visited_.insert(&value)) return;
     check_depth(depth);
     if (value.kind == ValueKind::kTensor) return;
     if (!is_read_parameter(value) && is_tensor(value)) {
+      if (originals_ != nullptr) originals_->values.try_emplace(&value, copy(value));
       value = *hidden_tensor(arena_, called_);
       hid_some_ = true;
       return;
@@ -42,12 +44,18 @@ class TensorHider {
         value.kind == ValueKind::kCall && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
     return may_be && torch_save::is_parameter(value, hidden_);
   }
+  Value* copy(const Value& value) {
+    Value* const made = make_value(arena_, value.kind);
+    *made = value;
+    return made;
+  }
   bool is_tensor(const Value& value) {
     return torch_save::as_tensor(arena_, value) || !torch_save::unsupported_tensor_kind(value).empty();
   }
 
   Arena& arena_;
   std::string_view called_;
+  Originals* originals_;
   torch_save::HiddenTensors hidden_;
   VisitedSet visited_;
   bool hid_some_ = false;
@@ -167,8 +175,8 @@ Value* hidden_tensor(Arena& arena, std::string_view called) {
   return tensor;
 }
 
-bool hide_tensors(Arena& arena, Value& value, std::string_view called) {
-  TensorHider hider(arena, called);
+bool hide_tensors(Arena& arena, Value& value, std::string_view called, Originals* originals) {
+  TensorHider hider(arena, called, originals);
   hider.hide(value);
   return hider.hid_some();
 }
@@ -183,9 +191,10 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   load.allow = pickle::is_known_global;
   load.opaque_unknown = options.opaque_globals;
   load.suggest_opaque = true;
+  if (options.originals != nullptr) load.behind_opaque = &options.originals->values;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) InnerTensorFinder(arena, item, entry, loaded).run();
-  loaded.hides_tensors = hide_tensors(arena, *loaded.root, options.hidden_as);
+  loaded.hides_tensors = hide_tensors(arena, *loaded.root, options.hidden_as, options.originals);
   return loaded;
 }
 

@@ -12,6 +12,7 @@
 #include "formats/dcp/item.h"
 #include "formats/dcp/metadata.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/originals.h"
 
 namespace shard::dcp {
 
@@ -37,6 +38,7 @@ struct ObjectOptions {
   bool opaque_globals = false;  ///< See OpenOptions.
   bool with_tensors = false;    ///< Plain tensors that a path leads to become kTensor values; else all are opaque.
   std::string_view hidden_as = "torch.Tensor";  ///< What opaque values of tensors are called, see kInnerTensor.
+  Originals* originals = nullptr;               ///< Receives what opaque values stand for.
 };
 
 /// Stands in the place of tensors that belong to their object, as generators' states do: they are left out with it.
@@ -56,8 +58,9 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
 /// The opaque value that stands in the place of a tensor that cannot be written.
 Value* hidden_tensor(Arena& arena, std::string_view called = "torch.Tensor");
 
-/// Puts one in the place of every tensor that is still a call. \returns whether there was any.
-bool hide_tensors(Arena& arena, Value& value, std::string_view called);
+/// Puts one in the place of every tensor that is still a call, which goes to `originals` (null: is lost). \returns
+/// whether there was any.
+bool hide_tensors(Arena& arena, Value& value, std::string_view called, Originals* originals = nullptr);
 
 /// One rank's value of an object; rank -1 where the checkpoint has one for all.
 struct RankObject {

@@ -13,6 +13,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/objects.h"
+#include "formats/dcp/originals.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/rank_metadata.h"
 #include "formats/dcp/rebuild.h"
@@ -37,6 +38,8 @@ class DcpReader : public Reader {
         opaque_globals_(options.opaque_globals || form.keeps_objects_whole),
         items_(store_, folder_, catalog_, salvage_) {
     catalog_.format = form.format;
+    originals_->format = form.format;
+    if (form.keeps_objects_whole) catalog_.originals = originals_;
     Metadata metadata = salvage_ == nullptr ? read_metadata() : salvage_metadata(options.like);
     if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
     if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
@@ -87,6 +90,7 @@ class DcpReader : public Reader {
       }
     });
     list_objects();
+    if (form_.keeps_objects_whole) keep_originals();
     objects_loaded_ = true;
   }
   std::int64_t unread_object_bytes() const override {
@@ -137,7 +141,7 @@ class DcpReader : public Reader {
       return;
     }
     common_index_ = static_cast<std::uint32_t>(catalog_.files.size());
-    common_ = read_common_file(store_, folder_, name, catalog_, salvage_);
+    common_ = read_common_file(store_, folder_, name, catalog_, salvage_, *originals_);
   }
 
   /// The metadata that is whole: .metadata, else what a save that was stopped left of it, else that of ranks; else it
@@ -289,11 +293,16 @@ class DcpReader : public Reader {
     items_.earn(*file, one.item);
     const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
     if (if_tensors && !item.has_storages()) return {};
-    return load_object(*catalog_.arena, item, objects_[one.entry],
-                       {.file = file->name(),
-                        .opaque_globals = opaque_globals_,
-                        .with_tensors = if_tensors,
-                        .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor"});
+    Originals originals;
+    const LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
+                                            {.file = file->name(),
+                                             .opaque_globals = opaque_globals_,
+                                             .with_tensors = if_tensors,
+                                             .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
+                                             .originals = form_.keeps_objects_whole ? &originals : nullptr});
+    const bool in_item = !is_common(objects_[one.entry]);
+    if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
+    return loaded;
   }
 
   // --- Objects ---
@@ -311,7 +320,7 @@ class DcpReader : public Reader {
     std::vector<RankObject> ranks;
     for (std::size_t i = 0; i < objects_.size(); ++i) {
       if (is_common(objects_[i]) && loaded_[i].root != nullptr) {
-        common = common_of_item(*catalog_.arena, *loaded_[i].root);
+        common = common_of_item(*catalog_.arena, *loaded_[i].root, *originals_);
         continue;
       }
       if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
@@ -322,11 +331,43 @@ class DcpReader : public Reader {
       ranks.clear();
     }
     if (common != nullptr) list_common(*catalog_.arena, *common, catalog_.objects, entries);
+    common_ = common;
     sort_objects();
     const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
     const bool differ =
         std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
     if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
+  }
+
+  // --- What a writer of the same format carries over ---
+
+  static bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
+
+  void keep_originals() {
+    for (std::size_t i = 0; i < objects_.size(); ++i) {
+      const Item& item = items_.item(objects_[i].item);
+      if (loaded_[i].root == nullptr || objects_[i].is_reshaped) continue;
+      if (is_common(objects_[i])) {
+        keep_common(file(item.file), item);
+      } else if (is_carried(item)) {
+        items_.settle_whole(objects_[i].item);
+        originals_->items.try_emplace(loaded_[i].root, Originals::Item{objects_[i].item, item.length});
+      }
+    }
+    if (common_index_ != kNoIndex) {
+      keep_common(file(common_index_), {.offset = 0, .length = catalog_.files[common_index_].bytes});
+    }
+  }
+
+  void keep_common(const std::shared_ptr<const RandomReader>& file, const Item& item) {
+    try {
+      const auto fetched = std::make_shared<FetchedFile>(file);
+      keep_storages(*catalog_.arena, *common_, OpenItem(fetched, item, kMaxDecodedObject, *catalog_.arena),
+                    *originals_);
+    } catch (const Error& error) {  // A legacy file, or a damaged one that is being repaired.
+      if (!is_damage(error)) throw;
+      originals_->forget();
+    }
   }
 
   bool is_common(const ObjectEntry& object) const {
@@ -346,6 +387,7 @@ class DcpReader : public Reader {
   std::uint32_t metadata_files_ = 0;       // They are the catalog's first.
   std::uint32_t common_index_ = kNoIndex;  // Of the common file, where there is one.
   Value* common_ = nullptr;                // What it holds.
+  std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   bool opaque_globals_ = false, is_of_ranks_ = false, objects_loaded_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;

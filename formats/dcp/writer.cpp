@@ -27,12 +27,16 @@ using torch_save::SavedZip;
 class ItemFrames final : public StorageFrames {
  public:
   ItemFrames(const Catalog& target, const std::vector<std::uint32_t>& boxes) : target_(target), boxes_(boxes) {}
-  void append_before(std::uint32_t storage, std::string& out) override { out += zip_of(storage).before(); }
+  void append_before(std::uint32_t storage, std::string& out) override {
+    if (is_box(storage)) out += zip_of(storage).before();
+  }
   void append_after(std::uint32_t storage, std::uint32_t crc, std::string& out) override {
-    zip_of(storage).append_after(crc, out);
+    if (is_box(storage)) zip_of(storage).append_after(crc, out);
   }
 
  private:
+  /// Others are whole items of objects.
+  bool is_box(std::uint32_t storage) const { return storage < boxes_.size(); }
   const ItemZip& zip_of(std::uint32_t storage) { return zips_.zip_of(target_, boxes_[storage]); }
 
   const Catalog& target_;
@@ -48,12 +52,14 @@ class DcpWriter : public Writer {
 
   void place(Catalog& target) override {
     FolderContent content = content_of_(target);
+    ready_ = std::move(content.ready);
     list_leaves(target, std::move(content.flat));
     metadata_.has_paths = content.has_paths;
     beside_ = std::move(content.beside);
     place_objects();
     place_boxes(target);
     settle_files(target);
+    copy_originals(target);
     if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
       metadata_.lost_note = note->second;
     }
@@ -71,6 +77,10 @@ class DcpWriter : public Writer {
     if (file != 0) return;
     JoinedWrites writes(to);
     for (std::size_t i = 0; i < metadata_.objects.size(); ++i) {
+      if (const ReadyItem* ready = ready_.find(i)) {
+        if (!ready->original) writes.add(metadata_.items[i].offset, ready->content);
+        continue;
+      }
       const std::string_view pickle = pickle_of(i);
       for (const SavedZip::Span& span : zip_of(pickle).frame(pickle, {})) {
         writes.add(metadata_.items[i].offset + span.offset, span.content);
@@ -108,8 +118,9 @@ class DcpWriter : public Writer {
   /// Bytes items come first, all in the first file: the number of an object's item is its own.
   void pickle_objects(std::span<const Value* const> values) {
     pickle_ends_.reserve(values.size());
-    for (const Value* value : values) {
-      pickles_ += torch_save::dump(*value, [](std::int64_t) { return torch_save::TensorView{}; });
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!ready_.contains(i))
+        pickles_ += torch_save::dump(*values[i], [](std::int64_t) { return torch_save::TensorView{}; });
       pickle_ends_.push_back(pickles_.size());
     }
   }
@@ -117,7 +128,21 @@ class DcpWriter : public Writer {
   void place_objects() {
     metadata_.items.reserve(metadata_.objects.size() + metadata_.chunks.size());
     for (std::size_t i = 0; i < metadata_.objects.size(); ++i) {
-      metadata_.items.push_back({0, zip_of(pickle_of(i)).total_bytes(), 0});
+      const ReadyItem* ready = ready_.find(i);
+      const std::int64_t bytes = ready == nullptr  ? zip_of(pickle_of(i)).total_bytes()
+                                 : ready->original ? ready->original->bytes
+                                                   : std::ssize(ready->content);
+      metadata_.items.push_back({0, bytes, 0});
+    }
+  }
+
+  void copy_originals(Catalog& target) const {
+    for (const auto& [object, ready] : ready_.entries()) {
+      if (!ready.original) continue;
+      const Item& item = metadata_.items[object];
+      const auto storage = static_cast<std::uint32_t>(target.storages.size());
+      target.storages.push_back({.offset = item.offset, .bytes = item.length, .file = item.file, .whole_copy = true});
+      target.storage_copies.push_back({ready.original->storage, storage, 0, 0, item.length});
     }
   }
 
@@ -214,6 +239,7 @@ class DcpWriter : public Writer {
 
   ContentOf content_of_;
   std::vector<FileBeside> beside_;
+  HashMap<std::size_t, ReadyItem> ready_;
   std::uint32_t metadata_file_ = 0;
   std::string pickles_;                   // Of objects, one behind the other.
   std::vector<std::size_t> pickle_ends_;  // Where each ends.
@@ -229,21 +255,11 @@ std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "cannot write dcp as one file: it is a folder")
         .suggest(Remedy::kNameFolder);
   }
-  return make_folder_writer([](Catalog& target) { return FolderContent{flatten(target), true, {}}; });
+  return make_folder_writer([](Catalog& target) { return FolderContent{.flat = flatten(target)}; });
 }
 
 std::unique_ptr<Writer> make_folder_writer(ContentOf content_of) {
   return std::make_unique<DcpWriter>(std::move(content_of));
-}
-
-std::string saved_object(const std::string& folder, const Value& value) {
-  const std::string pickle = torch_save::dump(value, [](std::int64_t) { return torch_save::TensorView{}; });
-  const SavedZip zip(folder, std::ssize(pickle), {});
-  std::string content(static_cast<std::size_t>(zip.total_bytes()), '\0');
-  for (const SavedZip::Span& span : zip.frame(pickle, {})) {
-    content.replace(static_cast<std::size_t>(span.offset), span.content.size(), span.content);
-  }
-  return content;
 }
 
 }  // namespace shard::dcp

@@ -39,6 +39,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
         .because("Megatron-core writes metadata.json last")
         .hint("name the folder of one iteration, or the one with latest_checkpointed_iteration.txt");
   }
+  check_versions(*source.store, folder);
   dcp::FolderForm form = kForm;
   form.needs_common = names_common(*source.store, folder);
   return dcp::open_folder(*source.store, folder, options, form);

@@ -1,5 +1,10 @@
 #include "formats/megatron_dist/save_folder.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
 #include "formats/megatron_tracker.h"
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
@@ -20,9 +25,21 @@ std::string small_text(const SourceStore& store, const std::string& path, std::i
   return text;
 }
 
+/// Versions are the texts of their values; empty where there is none.
 struct Config {
   bool is_torch_dist = false, names_common = false;
+  std::string version{}, common_backend{}, common_version{};
 };
+
+/// What stands there, of any type, as it is spelled.
+std::string next_value(JsonCursor& json, std::string_view text) {
+  const auto before = static_cast<std::size_t>(json.position());
+  json.skip();
+  std::string_view value = text.substr(before, static_cast<std::size_t>(json.position()) - before);
+  constexpr std::string_view kAround = " \t\r\n";
+  value.remove_prefix(std::min(value.size(), value.find_first_not_of(kAround)));
+  return std::string(value);
+}
 
 Config read_config(const SourceStore& store, const std::string& folder) {
   const std::string text = small_text(store, join_path(folder, kConfigName), kMaxConfigBytes);
@@ -35,8 +52,14 @@ Config read_config(const SourceStore& store, const std::string& folder) {
   while (json.next_key(key, is_first)) {
     if (key == "sharded_backend") {
       config.is_torch_dist = json.string() == "torch_dist";
+    } else if (key == "sharded_backend_version") {
+      config.version = next_value(json, text);
+    } else if (key == "common_backend") {
+      config.names_common = true;
+      config.common_backend = next_value(json, text);
+    } else if (key == "common_backend_version") {
+      config.common_version = next_value(json, text);
     } else {
-      config.names_common = config.names_common || key == "common_backend";
       json.skip();
     }
   }
@@ -44,7 +67,32 @@ Config read_config(const SourceStore& store, const std::string& folder) {
   return config;
 }
 
+/// Core has written no other than 1, and takes that where none stands. Another whole number is one that we do not know.
+void check_version(std::string_view key, const std::string& found) {
+  if (found.empty() || found == "1") return;
+  const bool is_number = std::ranges::all_of(found, [](char c) { return c >= '0' && c <= '9'; });
+  throw Error(is_number ? ErrorCode::kUnsupported : ErrorCode::kCorruption,
+              is_number ? fmt::format("this build does not know version {} of Megatron-core's checkpoints", found)
+                        : fmt::format("{} is not a version", key))
+      .in_file(std::string(kConfigName))
+      .of_kind(FindingKind::kBadHeader)
+      .expected(fmt::format("\"{}\": 1", key))
+      .found(found);
+}
+
 }  // namespace
+
+void check_versions(const SourceStore& store, const std::string& folder) {
+  const Config config = read_config(store, folder);
+  check_version("sharded_backend_version", config.version);
+  check_version("common_backend_version", config.common_version);
+  if (config.common_backend.empty() || config.common_backend == "\"torch\"") return;
+  throw Error(ErrorCode::kUnsupported, "this build does not know how the common data are stored")
+      .in_file(std::string(kConfigName))
+      .of_kind(FindingKind::kBadHeader)
+      .expected("\"common_backend\": \"torch\"")
+      .found(config.common_backend);
+}
 
 bool is_checkpoint(const SourceStore& store, const std::string& folder) {
   try {

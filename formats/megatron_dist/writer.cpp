@@ -5,10 +5,12 @@
 
 #include <vector>
 
+#include "formats/dcp/originals.h"
 #include "formats/dcp/writer.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/visited.h"
 
 namespace shard::megatron_dist {
 namespace {
@@ -39,24 +41,42 @@ class Content {
   Content(Catalog& target, bool common_file) : target_(target), arena_(*target.arena), common_file_(common_file) {}
 
   dcp::FolderContent run() {
-    dcp::FolderContent content{flatten_others(), false, {}};
+    dcp::FolderContent content{.flat = flatten_others(), .has_paths = false};
     dcp::Flat& flat = content.flat;
     for (dcp::TensorLeaf& leaf : flat.tensors) leaf.path = Path({}, PathPart::of_key(leaf.name));
     Value* const common = common_of(flat);
     flat.objects.clear();
     flat.values.clear();
-    for (const auto& [name, value] : items_) add(flat, name, value);
+    for (const auto& [name, value] : items_) {
+      if (const Originals::Item* item = item_of(*value)) {
+        content.ready[flat.objects.size()].original = *item;
+      } else {
+        check_written(name, *value);
+      }
+      add(flat, name, value);
+    }
     if (common_file_) {
-      content.beside.push_back({std::string(kCommonFile), dcp::saved_object("common", *common)});
+      content.beside.push_back({std::string(kCommonFile), saved("common", *common)});
     } else {
-      add(flat, kCommonItem, make_list(arena_, ValueKind::kList, std::vector{common}));
+      const Value& item = *make_list(arena_, ValueKind::kList, std::vector{common});
+      content.ready[flat.objects.size()].content = saved("archive", item);
+      add(flat, kCommonItem, &item);
     }
     content.beside.push_back({std::string(kConfigName), std::string(common_file_ ? kConfigWithCommon : kConfig)});
     return content;
   }
 
  private:
-  /// Sharded objects stay as they are; dcp's rules name all else.
+  const Originals::Item* item_of(const Value& value) const {
+    return target_.originals == nullptr ? nullptr : target_.originals->items.find(&value);
+  }
+
+  std::string saved(const std::string& folder, const Value& value) const {
+    return dcp::saved_object(folder, value, target_.originals.get());
+  }
+
+  /// Sharded objects stay as they are, and plain data under a key of the top become common data as they are; dcp's
+  /// rules name all else.
   dcp::Flat flatten_others() {
     Value* const root = target_.root;
     if (root == nullptr || !is_mapping(*root)) return dcp::flatten(target_);
@@ -65,6 +85,8 @@ class Content {
     for (std::size_t i = 0; i < all.size(); i += 2) {
       if (all[i]->is_string() && is_sharded_object(all[i]->text())) {
         items_.emplace_back(all[i]->text(), all[i + 1]);
+      } else if (all[i]->is_string() && !holds(*all[i + 1], ValueKind::kTensor)) {
+        common_.insert(common_.end(), {all[i], all[i + 1]});
       } else {
         others.insert(others.end(), {all[i], all[i + 1]});
       }
@@ -73,6 +95,29 @@ class Content {
     dcp::Flat flat = dcp::flatten(target_);
     target_.root = root;
     return flat;
+  }
+
+  /// What lies in an item with tensors or unknown classes is carried over with the item, or not at all.
+  static void check_written(std::string_view name, const Value& value) {
+    if (!holds(value, ValueKind::kOpaque)) return;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("'{}' holds tensors or objects of unknown classes, and can be written as a whole only", name))
+        .of_tensor(name)
+        .because("a part of it is excluded or renamed")
+        .suggest(Remedy::kExclude, fmt::format("{}.**", name));
+  }
+
+  static bool holds(const Value& value, ValueKind kind) {
+    VisitedSet visited;
+    std::vector<const Value*> open{&value};
+    while (!open.empty()) {
+      const Value& next = *open.back();
+      open.pop_back();
+      if (next.kind == kind) return true;
+      if (visited.insert(&next)) for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
+    }
+    return false;
   }
 
   static void add(dcp::Flat& flat, std::string_view name, const Value* value) {
@@ -88,12 +133,10 @@ class Content {
       Value* const value = flat.values[i] == nullptr ? make_value(arena_, ValueKind::kNone) : copy(*flat.values[i]);
       entries.push_back({flat.objects[i].name, flat.objects[i].path, kNoIndex, value});
     }
-    std::vector<Value*> items;
-    const std::span<Value*> all = mapping_items(*tree_of_paths(arena_, entries));
-    for (std::size_t i = 0; i < all.size(); i += 2) {
-      const bool is_arguments = all[i]->is_string() && all[i]->text() == kArguments && is_mapping(*all[i + 1]);
-      items.insert(items.end(), {all[i], is_arguments ? namespace_of(arena_, all[i + 1]) : all[i + 1]});
-    }
+    std::vector<Value*> items = common_;
+    const std::span<Value*> named = mapping_items(*tree_of_paths(arena_, entries));
+    items.insert(items.end(), named.begin(), named.end());
+    for (std::size_t i = 0; i < items.size(); i += 2) items[i + 1] = with_namespace(*items[i], items[i + 1]);
     const Value& known = *make_list(arena_, ValueKind::kDict, items);
     std::vector<std::string_view> made_up;
     const auto need = [&](std::string_view key, Value* value) {
@@ -111,6 +154,14 @@ class Content {
     return make_list(arena_, ValueKind::kDict, items);
   }
 
+  /// The namespace that a dict was read from; `args` is always one.
+  Value* with_namespace(const Value& key, Value* value) {
+    if (!is_mapping(*value)) return value;
+    Value* const* known = target_.originals == nullptr ? nullptr : target_.originals->values.find(value);
+    if (known != nullptr && *known != nullptr) return *known;
+    return key.is_string() && key.text() == kArguments ? namespace_of(arena_, value) : value;
+  }
+
   Value* copy(const Value& value) {
     Value* const made = make_value(arena_, value.kind);
     *made = value;
@@ -121,6 +172,7 @@ class Content {
   Arena& arena_;
   bool common_file_;
   std::vector<std::pair<std::string_view, const Value*>> items_;
+  std::vector<Value*> common_;  ///< Keys and values.
 };
 
 }  // namespace

@@ -152,6 +152,7 @@ pickle::LoadOptions load_options(const SavedFileOptions& options) {
   load_options.allow = pickle::is_known_global;
   load_options.opaque_unknown = options.opaque_globals;
   load_options.suggest_opaque = true;
+  load_options.behind_opaque = options.behind_opaque;
   return load_options;
 }
 

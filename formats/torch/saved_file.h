@@ -65,6 +65,7 @@ struct SavedFileOptions {
   std::string shown;            ///< Names the file in messages.
   bool opaque_globals = false;  ///< See OpenOptions.
   Salvage* salvage = nullptr;   ///< See OpenOptions.
+  HashMap<const Value*, Value*>* behind_opaque = nullptr;  ///< See pickle::LoadOptions.
 };
 
 /// How their pickles are read.

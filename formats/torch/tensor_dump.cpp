@@ -95,6 +95,17 @@ void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)
   dumper.finish();
 }
 
+std::string dump(const Value& root, const HashMap<const Value*, Value*>& behind_opaque) {
+  pickle::DumpOptions options;
+  options.behind_opaque = [&behind_opaque](const Value& value) -> const Value* {
+    Value* const* behind = behind_opaque.find(&value);
+    return behind != nullptr ? *behind : nullptr;
+  };
+  pickle::Dumper dumper(std::move(options));
+  dumper.value(root);
+  return dumper.finish();
+}
+
 std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view) {
   std::string bytes;
   dump(root, view, {}, [&bytes](std::string_view piece) { bytes += piece; });

@@ -67,6 +67,10 @@ std::string_view unsupported_tensor_kind(const Value& value);
 /// `view.key` must stay valid until the next call.
 std::string dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view);
 
+/// Pickles an object without kTensor values, with what opaque values in it stand for (LoadOptions::behind_opaque).
+/// \throws Error kUnsupported  another opaque value.
+std::string dump(const Value& root, const HashMap<const Value*, Value*>& behind_opaque);
+
 /// What is written in the place of a tensor, by `dumper`; nothing, and false, where the tensor itself stands there.
 using WriteInstead = std::function<bool(pickle::Dumper& dumper, std::int64_t tensor)>;
 /// The same, handed to `sink` piece by piece. What `instead` writes may hold kTensor values of its own.

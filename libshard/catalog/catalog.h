@@ -111,6 +111,8 @@ struct StorageCopy {
   std::int64_t bytes;
 };
 
+struct Originals;
+
 struct Catalog {
   std::string format;          ///< "safetensors", "torch", "dcp", ...
   std::string format_version;  ///< For people; may be empty.
@@ -129,6 +131,8 @@ struct Catalog {
 
   std::map<std::string, std::string> metadata;  ///< safetensors' __metadata__ and the like.
   Value* root = nullptr;  ///< The container tree with kTensor leaves, where the format has one (torch), else null.
+  /// What objects of `root` are in the source's files, for a writer that carries them over; null: it is not known.
+  std::shared_ptr<const Originals> originals;
   std::vector<std::string> warnings;  ///< For `warnings` and stderr; facts that a user would want to know.
 
   std::shared_ptr<Arena> arena = std::make_shared<Arena>();  ///< Holds all views above.

@@ -7,6 +7,7 @@ TargetDraft::TargetDraft(const Catalog& from, const Selection& what, const Forma
   target.format = traits.name;
   target.metadata = source.metadata;
   if (selection.renamed) target.metadata.erase(kAliasesNote);  // It would name what is not there.
+  target.originals = source.originals;
   target.locations = source.locations;
   target.borrowed = source.borrowed;
   target.borrowed.insert(target.borrowed.end(), {source.arena, selection.arena});

@@ -24,11 +24,47 @@ expect 0 inspect core0.19 --json
 expect 0 reshard core0.19 -o cut --ranks 3
 expect 0 diff "$save" cut
 
-# What nobody can write is named, and left out where that is asked for.
-expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to megatron-dist
+objects() { expect 0 inspect "$1" --json && jq -S .objects out; }
+
+# Functions, and tensors inside objects, are carried over unread, from one form of the common data into the other.
+for golden in dense objects; do
+  from="$SHARD_DATA/megatron/$golden"
+  for version in 0.18 0.19; do
+    rm -rf there && expect 0 convert "$from" -o there --to megatron-dist --core-version "$version"
+    expect 0 diff "$from" there --objects drop
+    expect 0 verify there
+    [ "$(objects "$from")" = "$(objects there)" ] || fail "objects of $golden differ in the form of $version"
+    rm -rf back && expect 0 convert there -o back --to megatron-dist --core-version 0.18
+    expect 0 diff "$from" back --objects drop
+    [ "$version" = 0.18 ] && cp back/common.pt common.pt
+    cmp back/common.pt common.pt || fail "common.pt of $golden is another by the way of $version"
+  done
+done
+expect 0 reshard "$SHARD_DATA/megatron/objects" -o cut_objects --ranks 3
+expect 0 diff "$SHARD_DATA/megatron/objects" cut_objects --objects drop
+[ "$(objects "$SHARD_DATA/megatron/objects")" = "$(objects cut_objects)" ] || fail "objects differ after a cut"
+expect 0 convert "$SHARD_DATA/megatron/objects" -o less --to megatron-dist --exclude 'optimizer.**' --exclude args.activation_func
+[ "$(objects less | jq '[.[] | select(.name | startswith("rng_state/"))] | length')" -gt 0 ] || fail "the generators' states are gone"
+expect 8 convert "$SHARD_DATA/megatron/objects" -o none --to megatron-dist --exclude 'rng_state/shard_0_1.0.0.random_rng_state.2'
+holds err "rng_state/shard_0_1' holds tensors"
+expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to torch
 holds err "args.activation_func"
-expect 0 convert "$SHARD_DATA/megatron/dense" -o rest --to megatron-dist --exclude args.activation_func --exclude args.init_method
-expect 0 diff "$SHARD_DATA/megatron/dense" rest --exclude args.activation_func --exclude args.init_method
+
+# Only the version that core has always written is known; where none stands, it is that.
+config() {
+  rm -rf versions && cp -r "$SHARD_DATA/megatron/dense_tp2/iter_0000007" versions && echo "$1" >versions/metadata.json
+}
+for good in '{"sharded_backend": "torch_dist"}' '{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "more": [2]}'; do
+  config "$good" && expect 0 inspect versions
+done
+for new in '"sharded_backend_version": 2' '"common_backend_version": 7' '"common_backend": "zarr"'; do
+  config "{\"sharded_backend\": \"torch_dist\", $new}" && expect 8 gather versions -o none.safetensors --objects drop
+  holds err metadata.json
+done
+for bad in '"1"' null -1 1.5 '{}'; do
+  config "{\"sharded_backend_version\": $bad, \"sharded_backend\": \"torch_dist\"}" && expect 4 inspect versions
+  holds err "sharded_backend_version is not a version"
+done
 
 # What Megatron-core asks for and the source lacks is made up, and said.
 expect 0 convert whole.safetensors -o made --to megatron-dist

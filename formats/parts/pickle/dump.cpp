@@ -126,6 +126,9 @@ void Dumper::Impl::write(const Value& value) {
       value.kind == ValueKind::kBytes ? bytes(value.text()) : byte_array(value.text());
       return remember(value);
     case ValueKind::kOpaque:
+      if (const Value* behind = options.behind_opaque ? options.behind_opaque(value) : nullptr) {
+        return this->value(*behind);
+      }
       refuse(fmt::format("cannot write an object of {}.{}: it is opaque", value.module(), value.text()));
     default:
       return atom(value);

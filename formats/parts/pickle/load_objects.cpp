@@ -103,6 +103,8 @@ void Machine::append(std::size_t count) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {
     fail("appends to a value that is not a list");
+  } else if (Value* behind = call_behind(target)) {
+    nodes_.append(nodes_.extra_of(*behind).list_items, last(count));
   }
   drop(count);
 }
@@ -117,6 +119,8 @@ void Machine::set_items(std::size_t count) {
       paired_.push_back(&target);
     is_dict ? nodes_.append(target, last(count)) : nodes_.append(nodes_.extra_of(target).dict_items, last(count));
     check_keys(target, last(count), 2);
+  } else if (Value* behind = call_behind(target)) {
+    nodes_.append(nodes_.extra_of(*behind).dict_items, last(count));
   }
   drop(count);
 }
@@ -206,6 +210,9 @@ void Machine::push_global(std::string_view module, std::string_view name) {
   const bool allowed = options_.allow && options_.allow(module, name);
   if (!allowed && !options_.opaque_unknown) forbid(module, name);
   Value* global = nodes_.make_global(allowed ? ValueKind::kGlobal : ValueKind::kOpaque, module, name);
+  if (!allowed && options_.behind_opaque != nullptr) {
+    options_.behind_opaque->try_emplace(global, nodes_.make_global(ValueKind::kGlobal, module, name));
+  }
   globals_.try_emplace(std::move(key), global);
   push(global);
 }
@@ -324,15 +331,24 @@ void Machine::push_call(bool is_new, Value* kwargs) {
   const std::span<Value*> arguments = below(0).items();
   const Value& made = class_made(*callee, arguments);
   drop(2);
+  Value* opaque = nullptr;
   if (made.kind == ValueKind::kOpaque) {
-    Value* opaque = nodes_.make_text(ValueKind::kOpaque, made.text());
+    opaque = nodes_.make_text(ValueKind::kOpaque, made.text());
     opaque->module_bytes = made.module_bytes;
-    return push(opaque);
+    if (options_.behind_opaque == nullptr) return push(opaque);
   }
   Value* call = nodes_.make_call(callee, arguments);
   if (is_new) nodes_.extra_of(*call).is_new = true;
   if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
-  push(call);
+  if (opaque != nullptr) options_.behind_opaque->try_emplace(opaque, call);
+  push(opaque != nullptr ? opaque : call);
+}
+
+/// The call that an opaque value stands for, to be added to; null where it is not kept.
+Value* Machine::call_behind(const Value& opaque) {
+  if (options_.behind_opaque == nullptr) return nullptr;
+  Value** behind = options_.behind_opaque->find(&opaque);
+  return behind != nullptr && *behind != nullptr && (*behind)->kind == ValueKind::kCall ? *behind : nullptr;
 }
 
 void Machine::build() {
@@ -342,6 +358,9 @@ void Machine::build() {
     Value*& state = nodes_.extra_of(target).state;
     if (state != nullptr) fail("sets the state of an object twice");
     state = &below(0);
+  } else if (Value* behind = call_behind(target)) {
+    Value*& state = nodes_.extra_of(*behind).state;
+    state == nullptr ? void(state = &below(0)) : void((*options_.behind_opaque)[&target] = nullptr);
   }
   drop(1);
 }

@@ -100,6 +100,7 @@ class Machine {
   void new_object(Value* kwargs);  ///< Null: none.
   void new_object_with_keywords();
   void push_call(bool is_new, Value* kwargs);
+  Value* call_behind(const Value& opaque);
   void check_getattr(const Value& arguments) const;
   Value* plain_data(const Value& callee, std::span<Value* const> arguments);
   Value* ordered_dict(Value& callee, std::span<Value* const> arguments);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "libshard/core/arena.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
 
 namespace shard::pickle {
@@ -32,6 +33,9 @@ struct LoadOptions {
   bool integer_ids =
       false;  ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
   std::vector<Value*>* persistent_ids = nullptr;  ///< Receives every kPersid, in the order of the pickle.
+  /// Receives what kOpaque values stand for: the global, or the call with all that was added to it. Parts of it may be
+  /// opaque in turn. One whose state was set twice is left out.
+  HashMap<const Value*, Value*>* behind_opaque = nullptr;
 };
 
 /// Reads one pickle from the front of `data`. String and bytes values point into `data`: the caller keeps it alive
@@ -60,6 +64,8 @@ struct DumpOptions {
   Sink sink{};       ///< Receives the bytes as they come; empty: finish() returns them all.
   /// Called for each kTensor: writes what stands for it. Gets the dumper to write values through.
   std::function<void(class Dumper&, const Value&)> tensor;
+  /// What a kOpaque value stands for, see LoadOptions::behind_opaque; null: the value is refused. Empty: all are.
+  std::function<const Value*(const Value&)> behind_opaque{};
 };
 
 /// The opcodes of a value, to be written again with other tensors in it: many values of one pickle differ in nothing

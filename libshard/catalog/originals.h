@@ -1,0 +1,56 @@
+/// \file
+/// Originals: what a source's files hold where its objects' values show less.
+///
+/// A value shows plain data. Classes outside the list and tensors inside objects are opaque in it, so no writer takes
+/// it. A format that keeps every object when it is written from itself remembers here what stood there, inert: it is
+/// copied, never resolved or run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "libshard/core/hash_table.h"
+#include "libshard/core/value.h"
+
+namespace shard {
+
+/// Ownership: values lie in the source catalog's arena. They are told by their node, which a pruned tree shares.
+struct Originals {
+  /// An object that has bytes of its own in a file: a storage of the source catalog that is all of them.
+  struct Item {
+    std::uint32_t storage;
+    std::int64_t bytes;
+  };
+
+  std::string_view format;  ///< The one whose writer carries them over.
+  /// What a value stands for: a kOpaque's global, call or tensor; a dict's namespace, whose state it is. Null: that is
+  /// known with the whole item alone in which it lies.
+  HashMap<const Value*, Value*> values;
+  /// The storages that persistent ids in them name, by number ("0", "1", ...): little-endian elements.
+  std::vector<std::vector<std::byte>> storages;
+  HashMap<const Value*, Item> items;
+
+  /// Takes over the values of an object's pickle: of one that lies in an item of its own without what they stand for.
+  void add(const HashMap<const Value*, Value*>& loaded, bool in_item) {
+    for (const auto& [value, original] : loaded.entries()) {
+      if (in_item) {
+        values.try_emplace(value, nullptr);
+      } else if (original != nullptr) {
+        values.try_emplace(value, original);
+      }
+    }
+  }
+  /// Forgets what values stand for.
+  void forget() {
+    HashMap<const Value*, Value*> in_items;
+    for (const auto& [value, original] : values.entries()) {
+      if (original == nullptr) in_items.try_emplace(value, nullptr);
+    }
+    values = std::move(in_items);
+    storages.clear();
+  }
+};
+
+}  // namespace shard
