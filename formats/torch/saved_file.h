@@ -62,9 +62,9 @@ class SavedFile {
 };
 
 struct SavedFileOptions {
-  std::string shown;            ///< Names the file in messages.
-  bool opaque_globals = false;  ///< See OpenOptions.
-  Salvage* salvage = nullptr;   ///< See OpenOptions.
+  std::string shown;                                       ///< Names the file in messages.
+  bool opaque_globals = false;                             ///< See OpenOptions.
+  Salvage* salvage = nullptr;                              ///< See OpenOptions.
   HashMap<const Value*, Value*>* behind_opaque = nullptr;  ///< See pickle::LoadOptions.
 };
 

@@ -90,7 +90,7 @@ TEST(PickleLoad, OrderedDictOfPython2HasItsItems) {
   Arena arena;
   const std::string text =
       "\x80\x02"
-      "ccollections\nOrderedDict\n](](U\x01wK\x01e](U\x01xK\x02e](U\x01wK\x03ee\x85R}X\x01\x00\x00\x00tK\x04sb."s;
+      "ccollections\nOrderedDict\n](](U\001wK\001e](U\001xK\002e](U\001wK\003ee\x85R}X\001\0\0\0tK\004sb."s;
   const Value* dict = load_text(arena, text);
   ASSERT_TRUE(dict->is_call_of("collections", "OrderedDict"));
   EXPECT_TRUE(dict->items().empty());
@@ -105,7 +105,7 @@ TEST(PickleLoad, OrderedDictOfPython2HasItsItems) {
                                        "ccollections\nOrderedDict\n]\x85R."s))
                   .empty());
   EXPECT_EQ(error_of("\x80\x02"
-                     "ccollections\nOrderedDict\n](](]K\x01ee\x85R."s)
+                     "ccollections\nOrderedDict\n](](]K\001ee\x85R."s)
                 .code(),
             ErrorCode::kCorruption);  // A list as a key.
 }
