@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/help.h"
@@ -12,6 +13,8 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/core/error.h"
+#include "libshard/device/device_system.h"
 #include "libshard/ranks/thread_group.h"
 
 namespace shard::app {
@@ -101,6 +104,17 @@ std::string memory_of_rank(const Session& session, const RankOptions& ranks) {
   return std::to_string(ranks.device != "cpu" ? all : std::max(std::min(all, least), all / ranks.local_ranks));
 }
 
+/// Threads need no NCCL; who asks for it means a GPU a rank.
+void check_local_backend(const RankOptions& ranks) {
+  if (ranks.backend != "nccl") return;
+  const std::size_t devices = describe_devices().devices.size();
+  if (std::cmp_greater_equal(devices, ranks.local_ranks)) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("backend 'nccl' cannot serve {} local ranks on {} GPUs", ranks.local_ranks, devices))
+      .because("NCCL wants a GPU of its own for each rank")
+      .hint("drop --backend");
+}
+
 /// Runs the ranks of --local-ranks as threads.
 int run_local_ranks(Session& session, const Options& options) {
   const int ranks = options.ranks.local_ranks;
@@ -108,6 +122,7 @@ int run_local_ranks(Session& session, const Options& options) {
     throw usage(fmt::format("cannot run --local-ranks {} in rank {} of {}", ranks, launch.rank, launch.size))
         .hint("drop --local-ranks, or add --launcher none");
   }
+  check_local_backend(options.ranks);
   session.ranks_here = ranks;
   session.common.max_memory = memory_of_rank(session, options.ranks);
   std::vector<int> codes(static_cast<std::size_t>(ranks));

@@ -157,12 +157,14 @@ std::optional<std::vector<std::string>> list(Descriptor folder) {
 
 void fail_reading(const std::string& path, const char* doing, int error_number) {
   if (error_number == ENOMEM) throw std::bad_alloc();
-  Error error(ErrorCode::kNotFound, fmt::format("{}: {}", doing, text_of(error_number)));
+  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // Says nothing about the file.
+  Error error(is_limit ? ErrorCode::kResource : ErrorCode::kNotFound,
+              fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);
+  if (is_limit) error.hint("raise the limit of open files (ulimit -n)");
   if (error_number == ENOENT) error.of_kind(FindingKind::kMissingFile);
   if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
   if (error_number == EIO) error.because("the disk or the network file system failed to deliver the bytes");
-  if (error_number == EMFILE || error_number == ENFILE) error.hint("raise the limit of open files (ulimit -n)");
   throw error;
 }
 

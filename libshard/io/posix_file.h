@@ -56,7 +56,8 @@ FileStatus status_from(const struct stat& info);
 /// Names in a folder, sorted bytewise, without "." and ".."; nothing when errno says why not.
 std::optional<std::vector<std::string>> list(Descriptor folder);
 
-/// Something that is read is absent or unreadable: kNotFound. `doing` as in "cannot open".
+/// Something that is read is absent or unreadable: kNotFound; kResource where too many files are open. `doing` as in
+/// "cannot open".
 [[noreturn]] void fail_reading(const std::string& path, const char* doing, int error_number);
 /// Something that is written cannot be: kResource.
 [[noreturn]] void fail_writing(const std::string& path, const char* doing, int error_number);

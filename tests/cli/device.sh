@@ -40,6 +40,10 @@ STAND_IN_GPUS=2 expect 0 split m.safetensors -o two --to torch-ranks --ranks 3 -
 diff -r cpu two || fail "other bytes from two ranks with a device each"
 STAND_IN_GPUS=2 expect 8 split m.safetensors -o no --ranks 3 --device cuda --local-ranks 4
 holds err "4 ranks of this host have 2 GPUs"
+STAND_IN_GPUS=2 expect 8 split m.safetensors -o no --ranks 3 --backend nccl --local-ranks 4
+holds err "backend 'nccl' cannot serve 4 local ranks on 2 GPUs"
+STAND_IN_GPUS=2 expect 0 split m.safetensors -o threads --to torch-ranks --ranks 3 --dim 1 --backend nccl --local-ranks 2
+diff -r cpu threads || fail "other bytes from threads where nccl was asked for"
 STAND_IN_GPUS=2 expect 2 split m.safetensors -o no --ranks 3 --device cuda:1 --local-ranks 2
 holds err "cannot use GPU 1 for 2 ranks"
 

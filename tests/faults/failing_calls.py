@@ -38,7 +38,7 @@ def codes(call: Call, error: str, world: World, case_folder: str) -> set[int]:
     is_source, is_output = str(world.source) in call.text, case_folder in call.text
     if is_source or not is_output:
         allowed.add(3)
-    if is_output or not is_source or error == "ENOMEM":
+    if is_output or not is_source or error in ("ENOMEM", "EMFILE"):
         allowed.add(6)
     return allowed
 
