@@ -113,7 +113,7 @@ std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
 /// Which copies are this rank's to plan. \pre all but the plan is prepared
 Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
-  PlanOptions options{.max_memory_bytes = tile_memory(job, prepared.memory_bytes, prepared.planned()),
+  PlanOptions options{.max_memory_bytes = tile_memory(job, grid.max_memory_bytes, prepared.planned()),
                       .threads = grid.threads,
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
@@ -150,10 +150,10 @@ Catalog make_target_of(const CopyJob& job) {
   return make_target(job.reader->catalog(), job.selection, job.layout, job.traits);
 }
 
-/// Frees the job's selection.
-PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
+/// Frees the job's selection. `memory_bytes` is what this run may take, which made no `grid` where it resumes another.
+PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std::int64_t memory_bytes) {
   PreparedCopy prepared;
-  prepared.memory_bytes = grid.max_memory_bytes;
+  prepared.memory_bytes = std::min(grid.max_memory_bytes, memory_bytes);
   prepared.target = make_target_of(job);
   job.selection = {};
   prepared.writer = job.make_writer(prepared.target);
@@ -168,6 +168,8 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid) {
   job.reader->locate(needed_tensors(prepared.planned()));
   if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
   prepared.plan = plan_for(job, prepared, group.rank(), grid);
+  check_memory(job, prepared.plan, grid, memory_bytes);
+  prepared.plan.memory_bytes = std::min(prepared.plan.memory_bytes, memory_bytes);
   return prepared;
 }
 
@@ -252,7 +254,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   collective_step(group, {.stop = job.stop, .traffic = job.parts, .awaited = job.awaited}, [&](const std::stop_token&) {
     tell_step(job, "plan");
     grid = grid_of(left, {threads, memory_bytes});
-    prepared = prepare(job, group, grid);
+    prepared = prepare(job, group, grid, memory_bytes);
     if (left.is_found() || keeps_journal(job, prepared.plan)) {
       const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
       prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);

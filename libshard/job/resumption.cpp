@@ -56,12 +56,16 @@ Left find_left(OutputStore& store, Group& group, const CopyJob& job, const Outpu
 }
 
 PlanGrid grid_of(const Left& left, const PlanGrid& now) {
-  if (!left.is_found()) return now;
-  const PlanGrid& grid = left.heads.begin()->second.grid;
-  if (grid.max_memory_bytes <= now.max_memory_bytes) return grid;
+  return left.is_found() ? left.heads.begin()->second.grid : now;
+}
+
+void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, std::int64_t memory_bytes) {
+  if (grid.max_memory_bytes <= memory_bytes) return;
+  const bool is_tile_alone = job.device == nullptr && job.parts == nullptr;  // Else buffers beside tiles depend on it.
+  if (is_tile_alone && fits_in_memory(plan, memory_bytes)) return;
   throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run was given more memory")
       .expected(grid.max_memory_bytes)
-      .found(now.max_memory_bytes);
+      .found(memory_bytes);
 }
 
 bool keeps_journal(const CopyJob& job, const Plan& plan) {

@@ -23,9 +23,11 @@ struct Left {
 /// Collective. \throws Error kPeer
 Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places);
 
-/// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads.
-/// \throws Error kInvalidArgument  the interrupted run was given more memory
+/// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads and memory.
 PlanGrid grid_of(const Left& left, const PlanGrid& now);
+
+/// \throws Error kInvalidArgument  a tile of `plan`, made for `grid`, does not fit into `memory_bytes`
+void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, std::int64_t memory_bytes);
 
 bool keeps_journal(const CopyJob& job, const Plan& plan);
 

@@ -326,6 +326,10 @@ std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts)
 
 }  // namespace
 
+bool fits_in_memory(const Plan& plan, std::int64_t memory_bytes) {
+  return plan.tile_bytes <= memory_bytes - staging_bytes(memory_bytes) - kTilePadding;
+}
+
 TileRange tiles_of_rank(const Plan& plan, int rank, int ranks) {
   return {tile_after(plan, rank, ranks), tile_after(plan, rank + 1, ranks)};
 }

@@ -66,6 +66,9 @@ struct Plan {
   const Unit& unit_of(std::int64_t tile) const;
 };
 
+/// Whether one worker can run `plan` in `memory_bytes`, which may be less than what it was made for.
+bool fits_in_memory(const Plan& plan, std::int64_t memory_bytes);
+
 /// Tiles [begin, end) of a plan.
 struct TileRange {
   std::int64_t begin = 0, end = 0;

@@ -21,7 +21,7 @@ from jobs import Case, Job, World, run_all
 # A kill before one of these leaves the same as a kill before the next call.
 INVISIBLE = {"brk", "mmap", "munmap", "mprotect", "futex", "madvise", "getrandom", "newfstatat", "pread64", "lseek", "clone3", "rseq",
              "set_robust_list", "rt_sigprocmask", "rt_sigaction", "rt_sigtimedwait", "rt_sigreturn", "sched_getaffinity", "exit_group", "exit",
-             "prlimit64", "read", "getdents64", "fstatfs", "tgkill", "gettid", "getpid"}
+             "prlimit64", "read", "poll", "getdents64", "fstatfs", "tgkill", "gettid", "getpid"}
 JOURNALED = 10 << 20  # Larger than what a journal is kept for.
 
 
@@ -76,16 +76,17 @@ def kill_at_random(world: World, job: Job, seed: int, seconds: float) -> str:
     may_leave = False  # What a kill left, or an interrupted run with --resume.
     for _ in range(chance.randint(1, 3)):
         options = chance.choice(([], ["--resume"])) + chance.choice(([], ["--local-ranks", "2"]) if job.line[0] != "repair" else ([],))
-        process = subprocess.Popen([*case.line(*options)], cwd=world.source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*case.line(*options)], cwd=world.source, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(chance.random() * seconds * 1.3)
         how = chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
         process.send_signal(how)
-        code = process.wait()
+        _, said = process.communicate()
+        code = process.returncode
         kill_at_random.kills += code == -signal.SIGKILL
         # A signal that comes before main has begun ends the process in the plain way.
         may_leave = may_leave or how == signal.SIGKILL or "--resume" in options
         if how != signal.SIGKILL and (code not in (0, 128 + how, -how) or (case.left() and not may_leave)):
-            return f"{job.name}: {how.name} at random (seed {seed}): exit {code}, left {case.left()}"
+            return f"{job.name}: {how.name} at random (seed {seed}): exit {code}, left {case.left()}: {said}"
         if case.problem_after_kill() or case.output() == job.wanted:
             break
     problem = check(case, chance.choice(([], ["--resume"])), f"killed at random (seed {seed})", code)
