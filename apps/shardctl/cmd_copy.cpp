@@ -44,8 +44,9 @@ struct Work {
 
 /// Whether --to-map says what each rank stores, for a format that can hold that.
 bool is_cut_by_map(const Session& session, const Options& options, const TargetForm& form) {
-  const bool can_hold = form.format->traits.mapped_ranks || form.format->traits.name == kTorchRanksFormat.traits.name;
-  return can_hold && !options.target.map.empty() && has_mesh(session, options.target.map);
+  if (options.target.map.empty() || !has_mesh(session, options.target.map)) return false;
+  return form.format->traits.mapped_ranks ||
+         form.format == &format_of(files_of_ranks(session, options.target.map).container);
 }
 
 /// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
@@ -64,8 +65,8 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
   const Format* format = work.form.format;
   if (is_cut_by_map(session, options, work.form) && !job.traits.mapped_ranks) {
     job.traits = traits_of_own_tensors(job.traits.name);
-    format = &kTorchFormat;
-    write.root = root_of_ranks(session, options.target.map);
+    if (format == &kTorchRanksFormat) format = &kTorchFormat;
+    write.root = files_of_ranks(session, options.target.map).root;
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = format->make_writer(write);
@@ -107,7 +108,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
 }
 
 /// A map with a mesh says what each rank stores: of the layout options only the number of ranks goes with it.
-void check_layout_of_map(const Options& options, const TargetForm& form, const ModelMap& map) {
+void check_layout_of_map(const Session& session, const Options& options, const TargetForm& form, const ModelMap& map) {
   const LayoutOptions& layout = options.target.layout;
   const bool has_mesh = !map.mesh().empty();
   const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
@@ -120,6 +121,14 @@ void check_layout_of_map(const Options& options, const TargetForm& form, const M
     throw usage("--as is for tensors that a layout cuts")
         .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", options.target.map));
   }
+  const FormatTraits& traits = form.format->traits;
+  if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
+  const Format& of_ranks = format_of(files_of_ranks(session, options.target.map).container);
+  if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot hold what {} cuts over {} ranks", traits.name, options.target.map, map.ranks()))
+        .suggest(Remedy::kWriteAs, of_ranks.traits.name);
+  }
   const std::int64_t wanted = layout.ranks.value_or(map.ranks());
   if (wanted == map.ranks() || !(has_mesh || form.format->traits.mapped_ranks)) return;
   throw usage(fmt::format("{} is a map for another number of ranks", options.target.map))
@@ -131,7 +140,7 @@ void check_layout_of_map(const Options& options, const TargetForm& form, const M
 void apply_map(const Session& session, const Options& options, Work& work) {
   const ModelMap map = choose_map(session, options.target.map, options.source.numbers, work.source, MapUse::kMake,
                                   options.target.layout.ranks.value_or(1));
-  check_layout_of_map(options, work.form, map);
+  check_layout_of_map(session, options, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
   work.job.to_map = work.to_map.get();
   if (work.to_map->paddings().empty()) return;

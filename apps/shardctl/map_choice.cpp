@@ -7,7 +7,9 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/model_folder.h"
+#include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
+#include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -146,9 +148,13 @@ bool has_mesh(const Session& session, const std::string& name) {
   return !parse_map_document(read_map_text(session, name), name).mesh.empty();
 }
 
-std::vector<std::string> root_of_ranks(const Session& session, const std::string& name) {
+MapFiles files_of_ranks(const Session& session, const std::string& name) {
   const std::vector<MapFiles> files = parse_map_document(read_map_text(session, name), name).files;
-  return files.empty() ? std::vector<std::string>() : files.front().root;
+  return files.empty() ? MapFiles() : files.front();
+}
+
+const Format& format_of(MapContainer container) {
+  return container == MapContainer::kSafetensors ? kSafetensorsFormat : kTorchRanksFormat;
 }
 
 std::optional<RankPaths> named_ranks(const Session& session, const SourceOptions& options) {

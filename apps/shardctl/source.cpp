@@ -157,10 +157,12 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   const SourceStore& store = wishes.store != nullptr ? *wishes.store : source_store(session);
   const Source source{&store, options.paths};
   check_exists(session, options);
-  const bool may_name_ranks =
-      !options.map.empty() && (options.from.empty() || options.from == kTorchRanksFormat.traits.name);
-  if (may_name_ranks) opened.rank_paths = named_ranks(session, options);
-  opened.format = opened.rank_paths      ? &kTorchRanksFormat
+  const Format* const of_ranks =
+      options.map.empty() ? nullptr : &format_of(files_of_ranks(session, options.map).container);
+  if (of_ranks != nullptr && (options.from.empty() || options.from == of_ranks->traits.name)) {
+    opened.rank_paths = named_ranks(session, options);
+  }
+  opened.format = opened.rank_paths      ? of_ranks
                   : options.from.empty() ? &detect_format(source)
                                          : &format_named(options.from);
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));

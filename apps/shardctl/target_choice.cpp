@@ -60,6 +60,17 @@ const Format* default_format(const Options& options) {
       .hint(repeat_command(options.arguments, "--to FORMAT"));
 }
 
+}  // namespace
+
+Error holds_whole_tensors(const Format& format) {
+  return usage(fmt::format("{} holds only whole tensors", format.traits.name))
+      .because("--ranks, --mesh, --layout and --like cut tensors")
+      .hint(fmt::format("write a format that holds pieces ({}), or whole tensors in several files with --shards N",
+                        formats_with(&FormatTraits::pieces)));
+}
+
+namespace {
+
 /// What the library would refuse later too: here before the source is opened, and naming the formats that can.
 void check_form(const TargetOptions& options, const Format& format) {
   const LayoutOptions& layout = options.layout;
@@ -76,11 +87,9 @@ void check_form(const TargetOptions& options, const Format& format) {
         fmt::format("--core-version is for {}, but the format to write is {}", kMegatronDist, format.traits.name))
         .hint(fmt::format("drop --core-version, or add --to {}", kMegatronDist));
   }
-  if (layout.cuts_tensors() && !format.traits.pieces) {
-    throw usage(fmt::format("{} holds only whole tensors", format.traits.name))
-        .because("--ranks, --mesh, --layout and --like cut tensors")
-        .hint(fmt::format("write a format that holds pieces ({}), or whole tensors in several files with --shards N",
-                          formats_with(&FormatTraits::pieces)));
+  const bool is_maps_to_say = !options.map.empty() && layout.ranks;  // See check_layout_of_map.
+  if (layout.cuts_tensors() && !format.traits.pieces && !is_maps_to_say) {
+    throw holds_whole_tensors(format);
   }
   if (layout.cuts_files() && !format.traits.many_files) {
     throw usage(fmt::format("{} does not take --shards or --max-shard-size", format.traits.name))

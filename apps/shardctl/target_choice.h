@@ -15,6 +15,9 @@ struct TargetForm {
   bool single_file = false;
 };
 
+/// For layout options that cut tensors.
+Error holds_whole_tensors(const Format& format);
+
 /// The form by --to, else by the suffix of DST, else by the verb's defaults.
 /// \throws Error kInvalidArgument  --to and the suffix, or the suffix and the layout options, contradict each other, or
 ///   nothing says the format; kUnsupported  a format that this build does not have.

@@ -35,10 +35,13 @@ class SafetensorsReader final : public Reader {
       : store_(*source.store),
         findings_(*options.findings),
         salvage_(options.salvage),
-        source_(find_tensor_files(source)),
+        source_(options.rank_paths != nullptr ? SourceFiles{.folder = source.paths.front()}
+                                              : find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
-    if (!has_index()) {
+    if (options.rank_paths != nullptr) {
+      read_named(*options.rank_paths);
+    } else if (!has_index()) {
       check_parts();
       for (std::size_t i = 0; i < source_.names.size(); ++i) try_file(source_.names[i], source_.shown[i], kNoIndex);
     } else {
@@ -68,6 +71,18 @@ class SafetensorsReader final : public Reader {
     }
     catalog_.arena->adopt(map_.arena);
     return true;
+  }
+
+  /// Ranks are what `paths` says.
+  void read_named(const RankPaths& paths) {
+    catalog_.world_size = paths.ranks;
+    catalog_.rank_files = RankFiles::kPlain;
+    for (const RankPath& path : paths.files) {
+      const std::size_t first = catalog_.tensors.size();
+      try_file(path.path, path.path, kNoIndex);
+      catalog_.files.back().rank = static_cast<int>(path.rank);
+      for (Tensor& tensor : std::span(catalog_.tensors).subspan(first)) tensor.rank = static_cast<int>(path.rank);
+    }
   }
 
   std::unique_ptr<RandomReader> open_file(const std::string& name) const {
@@ -279,7 +294,7 @@ class SafetensorsReader final : public Reader {
   void check_duplicates() {
     std::vector<Tensor>& tensors = catalog_.tensors;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
-      if (tensors[i].name != tensors[i - 1].name) continue;
+      if (tensors[i].name != tensors[i - 1].name || tensors[i].rank != tensors[i - 1].rank) continue;
       const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
       Error error(ErrorCode::kCorruption,
                   first == second ? fmt::format("tensor '{}' appears twice", tensors[i].name)

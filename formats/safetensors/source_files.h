@@ -11,11 +11,11 @@
 namespace shard::safetensors {
 
 struct SourceFiles {
-  std::string folder;               ///< What `names` lie in; empty when they are paths as given.
-  std::vector<std::string> names;   ///< Data files to read. With an index: those that lie in the folder.
-  std::vector<std::string> shown;   ///< As the catalog calls them, one for each name.
-  std::string index;                ///< Path of the index, or empty.
-  std::vector<std::string> others;  ///< Other names in the folder, hidden ones aside.
+  std::string folder{};               ///< What `names` lie in; empty when they are paths as given.
+  std::vector<std::string> names{};   ///< Data files to read. With an index: those that lie in the folder.
+  std::vector<std::string> shown{};   ///< As the catalog calls them, one for each name.
+  std::string index{};                ///< Path of the index, or empty.
+  std::vector<std::string> others{};  ///< Other names in the folder, hidden ones aside.
 };
 
 /// \throws Error kNotFound    the folder holds none.

@@ -31,13 +31,14 @@ class SafetensorsWriter final : public Writer {
       target.metadata[kAliasesNote] = std::move(aliases);
     }
     std::vector<std::vector<OutgoingTensor>> by_file = tensors_by_file(target);
+    const bool is_named = !target.files.front().path.empty();  // Files of ranks, which may hold the same names.
     for (std::size_t i = 0; i < by_file.size(); ++i) {
       File& file = target.files[i];
-      file.path = file_name(i, by_file.size());
+      if (!is_named) file.path = file_name(i, by_file.size());
       heads_.push_back(place_file(by_file[i], target.metadata, file));
       total_bytes_ = checked_add(total_bytes_, file.bytes - static_cast<std::int64_t>(heads_.back().size()));
     }
-    if (by_file.size() > 1) place_index(target);
+    if (by_file.size() > 1 && !is_named) place_index(target);
   }
 
   void begin_file(const Catalog&, std::uint32_t file, FileWriter& to) override {

@@ -140,8 +140,7 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()))
-      .suggest(Remedy::kWriteAs, "torch-ranks");
+              fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()));
 }
 
 Catalog make_target_of(const CopyJob& job) {

@@ -126,16 +126,24 @@ std::vector<std::string> read_root(const JsonPlace& place) {
   return keys;
 }
 
-/// torch.save files of ranks.
+MapContainer read_container(const JsonPlace& place) {
+  const std::size_t word = place.word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
+  if (word <= 1) return MapContainer::kTorch;
+  if (word == 2) return MapContainer::kSafetensors;
+  throw JsonPlace(place.json(), fmt::format("{} \"{}\"", place.where(), place.text())).absent();
+}
+
 MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"path", "container", "root", "writer", "states"});
-  if (const auto container = place.find("container")) {
-    const std::size_t word = container->word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
-    if (word > 1)
-      throw JsonPlace(container->json(), fmt::format("{} \"{}\"", container->where(), container->text())).absent();
-  }
   MapFiles files{place.at("path").text()};
+  if (const auto container = place.find("container")) files.container = read_container(*container);
+  if (!document.files.empty() && document.files.front().container != files.container) {
+    throw JsonPlace::wrong(place.where() + ".container is not that of the entries before it");
+  }
   if (const auto root = place.find("root")) files.root = read_root(*root);
+  if (!files.root.empty() && files.container == MapContainer::kSafetensors) {
+    throw JsonPlace::wrong(place.where() + ".root stands with torch.save files: safetensors files have no keys");
+  }
   if (const auto writer = place.find("writer")) files.writer = read_on(*writer, document.mesh);
   if (const auto states = place.find("states")) {
     for (const JsonPlace& state : states->items()) files.states.push_back(state.text());

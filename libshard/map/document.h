@@ -159,11 +159,15 @@ struct MapRefusal {
 };
 
 /// Files of ranks: one for each combination of the coordinates that the path names.
+/// What kind of files ranks have.
+enum class MapContainer : std::uint8_t { kTorch, kSafetensors };
+
 struct MapFiles {
   std::string path;                   ///< How they are named, see file_names.h.
   std::vector<std::string> root{};    ///< Keys that lead to the tensors in each.
   std::vector<MapOn> writer{};        ///< The coordinates that own them: what other ranks hold is not stored.
   std::vector<std::string> states{};  ///< The states that lie there; none: the model's tensors.
+  MapContainer container = MapContainer::kTorch;  ///< The same of all entries of a document.
 };
 
 struct MapDocument {

@@ -233,7 +233,8 @@ void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& t
 std::optional<Error> run_together(Group& group, const CollectiveStepOptions& options, Worker& worker,
                                   Clock::time_point begin) {
   const std::int64_t last_meetings = options.patience / kLongest;
-  bool is_of_the_first = false, is_by_name = false;
+  bool is_of_the_first = false;
+  bool is_by_name = true;  // At the first meeting only rank 0 knows whether it wants names.
   Pace pace;
   for (std::int64_t after_failure = 0;;) {
     std::int64_t word = options.traffic == nullptr ? 0 : options.traffic->word();

@@ -3,6 +3,7 @@
 What a map makes of tensors is made here element by element.
 """
 import json
+import os
 import pathlib
 import shutil
 import struct
@@ -369,6 +370,40 @@ def check_files_are_written():
     assert "files.container \"dcp\" is not supported" in run("map", "show", "bad.json", expect=8)
 
 
+def check_safetensors_of_ranks():
+    """The same in safetensors files: each file has its rank's tensors, and the names of all are alike."""
+    rules = json.loads((WORK / "ranks.json").read_text())["rules"]
+    document("safe.json", mesh={"tp": "ranks"}, files={"path": "tp{tp}/model.safetensors", "container": "safetensors"},
+             rules=json.loads(json.dumps(rules).replace('"mp"', '"tp"')))
+    split = ["split", "undone.safetensors", "-o", "safe", "--to-map", "safe.json", "--ranks", "2"]
+    run(*split, "--to", "safetensors")
+    assert sorted(str(path.relative_to(WORK / "safe")) for path in (WORK / "safe").rglob("*.*")) == [
+        "tp0/model.safetensors", "tp1/model.safetensors"]
+    run("split", "undone.safetensors", "-o", "torch", "--to", "torch-ranks", "--to-map", "named.json", "--ranks", "2")
+    for rank in range(2):
+        run("convert", f"torch/step7.part_{rank:02d}.pth", "-o", f"rank{rank}.safetensors")
+        assert read(WORK / f"safe/tp{rank}/model.safetensors") == read(WORK / f"rank{rank}.safetensors")
+    run("gather", "safe", "-o", "safe.safetensors", "--map", "safe.json")
+    assert read(WORK / "safe.safetensors") == read(WORK / "undone.safetensors")
+    run("diff", "safe", "undone.safetensors", "--map", "safe.json")
+    # What all ranks hold is compared.
+    document("alike.json", mesh={"tp": "ranks"}, files=json.loads((WORK / "safe.json").read_text())["files"], rules=[{"match": ".*"}])
+    run("split", "whole.safetensors", "-o", "alike", "--to", "safetensors", "--to-map", "alike.json", "--ranks", "2")
+    run("diff", "alike", "whole.safetensors", "--map", "alike.json")
+    with (WORK / "alike/tp1/model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x7f")
+    assert "replica" in run("digest", "alike", "--map", "alike.json", expect=4)
+    run("map", "check", "safe.json", "safe")
+    assert "--to safetensors" in run(*split, "--to", "torch-ranks", "-f", expect=8)
+    assert "--to safetensors" in run(*split, "-f", expect=8)
+    assert "holds only whole tensors" in run("split", "undone.safetensors", "-o", "x", "--to", "safetensors", "--ranks", "2", "--to-map", "hf-v5", expect=2)
+    document("keys.json", mesh={"tp": 2}, files={"path": "tp{tp}.safetensors", "container": "safetensors", "root": "model"}, rules=[])
+    assert "files.root stands with torch.save files" in run("map", "show", "keys.json", expect=2)
+    document("two.json", mesh={"tp": 2}, files=[{"path": "{tp}.pt"}, {"path": "{tp}.safetensors", "container": "safetensors"}], rules=[])
+    assert "is not that of the entries before it" in run("map", "show", "two.json", expect=2)
+
+
 def check_files_in_folders():
     """A grid of ranks, in folders and below keys; the names' order of axes is not the mesh's."""
     tensors = {"row": ([2, 8], numbers(16)), "column": ([4, 3], numbers(12)), "same": ([5], numbers(5))}
@@ -446,7 +481,7 @@ def check_saves_of_frameworks():
     assert "equal" in run("diff", "core.safetensors", saved, "--exclude", "optimizer.**", "--exclude", "**.linear_fc1.weight", "--objects", "drop")
 
 
-for check in (check_files_of_ranks, check_files_are_written, check_files_in_folders, check_saves_of_frameworks, check_flat_buffers, check_experts, check_rotary,
+for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_saves_of_frameworks, check_flat_buffers, check_experts, check_rotary,
               check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()

@@ -172,6 +172,50 @@ TEST(Together, SumsWhatIsDoneOnRankZero) {
   EXPECT_EQ(last, 303);
 }
 
+/// Does not say whom an all_gather waits for, as groups of real backends do not.
+class NamelessGroup final : public Group {
+ public:
+  explicit NamelessGroup(Group& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  void barrier() override { inner_.barrier(); }
+  void broadcast(std::span<std::byte> data, int root) override { inner_.broadcast(data, root); }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    is_nameless_ = true;
+    inner_.all_gather(own, all);
+    is_nameless_ = false;
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    inner_.exchange(to, from);
+  }
+  std::optional<Wait> waits_for() const override { return is_nameless_ ? std::nullopt : inner_.waits_for(); }
+  void set_timeout(milliseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort() noexcept override { inner_.abort(); }
+
+ private:
+  Group& inner_;
+  std::atomic<bool> is_nameless_ = false;
+};
+
+TEST(Together, NamesARankThatIsSilentFromTheBeginning) {
+  std::atomic<bool> is_named = false;
+  run_as_threads(3, [&](Group& group) {
+    const auto end = std::chrono::steady_clock::now() + kLong;
+    const auto pause = [&] { std::this_thread::sleep_for(milliseconds(1)); };
+    while (group.rank() == 1 && !is_named && std::chrono::steady_clock::now() < end) pause();
+    NamelessGroup nameless(group);
+    collective_step(nameless, {}, [&](const std::stop_token& stop) {
+      while (group.rank() == 0 && !is_named && !stop.stop_requested()) {
+        const auto wait = nameless.waits_for();
+        is_named = wait && wait->rank == 1;
+        pause();
+      }
+    });
+  });
+  EXPECT_TRUE(is_named);
+}
+
 TEST(Together, NamesTheRankThatTheOthersWaitFor) {
   AwaitedRanks awaited;
   run_as_threads(3, [&](Group& group) {
