@@ -26,19 +26,21 @@ bool fits(const CrcRun& run, std::span<const Storage> storages) {
   return run.bytes <= bytes && run.offset_bytes <= bytes - run.bytes;
 }
 
-void StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc) {
+std::optional<std::uint32_t> StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes,
+                                                      std::int64_t bytes, std::uint32_t crc) {
   if (bytes == storages_[storage].bytes) {
     whole_[storage] = crc;
     is_whole_[storage] = 1;
-    return;
+    return crc;
   }
   const std::scoped_lock lock(mutex_);
   CrcRuns& runs = begun_[storage];
   runs.add(offset_bytes, bytes, crc);
-  if (!runs.covers(storages_[storage].bytes)) return;
+  if (!runs.covers(storages_[storage].bytes)) return std::nullopt;
   whole_[storage] = runs.runs().begin()->second.crc;
   is_whole_[storage] = 1;
   begun_.erase(storage);
+  return whole_[storage];
 }
 
 std::vector<CrcRun> StorageChecksums::recorded() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,8 +31,10 @@ class StorageChecksums : public Checksums {
   /// Ownership: the storages must outlive this.
   explicit StorageChecksums(std::span<const Storage> storages)
       : storages_(storages), whole_(storages.size()), is_whole_(storages.size()) {}
+  /// \returns the CRC-32 of the storage where this run was the last that it lacked
   /// \pre the run was not recorded before and lies in the storage.
-  void record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes, std::uint32_t crc);
+  std::optional<std::uint32_t> record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes,
+                                      std::uint32_t crc);
   std::uint32_t crc32_of(std::uint32_t storage) const override;
 
   std::vector<CrcRun> recorded() const;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 
+#include "libshard/core/digest.h"
 #include "libshard/io/joined_writes.h"
 
 namespace shard {
@@ -23,36 +25,77 @@ Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> 
     is_own_.assign(target.files.size(), false);
     return;
   }
-  is_written_.resize(target.storages.size());
-  begins_.resize(target.files.size() + 1);
-  for (const Storage& storage : target.storages) ++begins_[storage.file + 1];
-  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
-  by_file_.resize(target.storages.size());
-  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
-  for (std::uint32_t i = 0; i < target.storages.size(); ++i) by_file_[next[target.storages[i].file]++] = i;
+  has_before_.resize(target.storages.size());
+  has_after_.resize(target.storages.size());
+  position_.resize(target.storages.size());
+  for (std::uint32_t i = 0; i < target.storages.size(); ++i) {
+    if (target.storages[i].offset >= 0) in_order_.push_back(i);
+  }
+  std::ranges::sort(in_order_, {}, [&](std::uint32_t i) {
+    const Storage& storage = target.storages[i];
+    return std::tuple(storage.file, storage.offset, storage.bytes);  // Empty ones go first.
+  });
+  for (std::uint32_t i = 0; i < in_order_.size(); ++i) position_[in_order_[i]] = i;
+}
+
+bool Framing::is_first(std::uint32_t storage) const {
+  if (!owns(storage)) return false;
+  const std::uint32_t position = position_[storage];
+  return position == 0 || target_.storages[in_order_[position - 1]].file != target_.storages[storage].file;
+}
+
+void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t at, StorageFrames& frames,
+                         std::string& out) {
+  for (; position < in_order_.size() && out.size() < kMostCollected; ++position) {
+    const std::uint32_t next = in_order_[position];
+    const Storage& place = target_.storages[next];
+    if (place.file != file || (place.bytes > 0 && joins(next))) return;
+    const std::size_t known = out.size();
+    frames.append_before(next, out);
+    at += static_cast<std::int64_t>(out.size() - known);
+    if (at != place.offset) return out.resize(known);
+    has_before_[next] = 1;
+    if (place.bytes > 0) return;
+    const std::size_t end = out.size();
+    frames.append_after(next, crc32({}), out);
+    at += static_cast<std::int64_t>(out.size() - end);
+    has_after_[next] = 1;
+  }
+}
+
+void Framing::append_before(std::uint32_t storage, StorageFrames& frames, std::string& out) {
+  frames.append_before(storage, out);
+  has_before_[storage] = 1;
+}
+
+void Framing::append_after(std::uint32_t storage, std::uint32_t crc32, StorageFrames& frames, std::string& out) {
+  const Storage& place = target_.storages[storage];
+  const std::size_t known = out.size();
+  frames.append_after(storage, crc32, out);
+  has_after_[storage] = 1;
+  const std::int64_t end = place.offset + place.bytes + static_cast<std::int64_t>(out.size() - known);
+  append_gap(place.file, position_[storage] + std::size_t{1}, end, frames, out);
 }
 
 void Framing::write_rest(std::uint32_t file, const Checksums& checksums, FileWriter& to) const {
   if (!is_own_[file]) return;
-  std::vector<std::uint32_t> missing;
-  for (std::size_t i = begins_[file]; i < begins_[file + 1]; ++i) {
-    const std::uint32_t storage = by_file_[i];
-    if (is_written_[storage] == 0 && target_.storages[storage].offset >= 0) missing.push_back(storage);
-  }
-  std::ranges::sort(missing, {}, [this](std::uint32_t storage) {
-    return std::pair(target_.storages[storage].offset, target_.storages[storage].bytes);  // Empty ones go first.
-  });
   const std::unique_ptr<StorageFrames> made = frames();
   JoinedWrites writes(to);
   std::string text;
-  for (const std::uint32_t i : missing) {
+  const auto of_file = std::ranges::equal_range(
+      in_order_, file, {}, [this](std::uint32_t storage) { return target_.storages[storage].file; });
+  for (const std::uint32_t i : of_file) {
     const Storage& storage = target_.storages[i];
-    text.clear();
-    made->append_before(i, text);
-    writes.add(storage.offset - static_cast<std::int64_t>(text.size()), text);
-    text.clear();
-    made->append_after(i, checksums.crc32_of(i), text);
-    writes.add(storage.offset + storage.bytes, text);
+    if (has_before_[i] == 0) {
+      text.clear();
+      made->append_before(i, text);
+      writes.add(storage.offset - static_cast<std::int64_t>(text.size()), text);
+    }
+    if (has_after_[i] == 0) {
+      text.clear();
+      made->append_after(i, checksums.crc32_of(i), text);
+      writes.add(storage.offset + storage.bytes, text);
+    }
   }
   writes.flush();
 }
@@ -63,21 +106,38 @@ FramedWrites::FramedWrites(Framing& framing, std::span<FileWriter* const> files)
 int FramedWrites::add(std::uint32_t storage, std::span<const std::byte> bytes, std::uint32_t crc32) {
   const Storage& place = framing_.target().storages[storage];
   int writes = collected_ > kMostCollected ? flush() : 0;
-  before_.clear();
-  frames_->append_before(storage, before_);
-  const std::int64_t begin = place.offset - static_cast<std::int64_t>(before_.size());
+  text_.clear();
+  framing_.append_before(storage, *frames_, text_);
+  const std::int64_t begin = place.offset - static_cast<std::int64_t>(text_.size());
   Run& run = runs_[place.file];
   if (begin != run.begin + static_cast<std::int64_t>(run.bytes.size())) {
     writes += write(place.file, run) ? 1 : 0;
     run.begin = begin;
   }
   const std::size_t known = run.bytes.size();
-  run.bytes += before_;
+  run.bytes += text_;
   run.bytes += as_text(bytes);
-  frames_->append_after(storage, crc32, run.bytes);
+  framing_.append_after(storage, crc32, *frames_, run.bytes);
   collected_ += run.bytes.size() - known;
-  framing_.mark_written(storage);
   return writes;
+}
+
+int FramedWrites::begin(std::uint32_t storage) {
+  if (!framing_.is_first(storage)) return 0;
+  const Storage& place = framing_.target().storages[storage];
+  text_.clear();
+  framing_.append_before(storage, *frames_, text_);
+  files_[place.file]->write_at(place.offset - std::ssize(text_), std::as_bytes(std::span(text_)));
+  return 1;
+}
+
+int FramedWrites::end(std::uint32_t storage, std::uint32_t crc32) {
+  if (!framing_.owns(storage)) return 0;
+  const Storage& place = framing_.target().storages[storage];
+  text_.clear();
+  framing_.append_after(storage, crc32, *frames_, text_);
+  files_[place.file]->write_at(place.offset + place.bytes, std::as_bytes(std::span(text_)));
+  return 1;
 }
 
 int FramedWrites::flush() {

@@ -57,6 +57,7 @@ void TileWriter::put(std::uint32_t storage, std::int64_t offset, const std::byte
   const Storage& written = work_.target.storages[storage];
   if (framed_ && framed_->takes(storage, bytes))
     return put_framed(storage, {data, static_cast<std::size_t>(bytes)}, record);
+  if (framed_ && offset == 0) work_.progress.write_calls += framed_->begin(storage);
   for (std::int64_t done = 0; done < bytes; done += kLongestWrite) {
     check_stop(work_.options.stop);
     const std::span block(data + done, static_cast<std::size_t>(std::min(kLongestWrite, bytes - done)));
@@ -66,7 +67,9 @@ void TileWriter::put(std::uint32_t storage, std::int64_t offset, const std::byte
     if (work_.checksums == nullptr && work_.options.log == nullptr) continue;
     const CrcRun run{offset + done, std::ssize(block), storage, crc32(block)};
     if (work_.options.log != nullptr) count(record, run);
-    if (work_.checksums != nullptr) work_.checksums->record(storage, run.offset_bytes, run.bytes, run.crc);
+    if (work_.checksums == nullptr) continue;
+    const auto whole = work_.checksums->record(storage, run.offset_bytes, run.bytes, run.crc);
+    if (framed_ && whole) work_.progress.write_calls += framed_->end(storage, *whole);
   }
 }
 

@@ -58,6 +58,20 @@ TEST_P(OtherOutput, WhatEachFileBeginsWithIsItsOwners) {
   EXPECT_EQ(begun_by, objects->creators);
 }
 
+/// So that what is hashed on its way need not be read back. Storages of both kinds, with and without frames of their
+/// own.
+TEST_P(OtherOutput, OneThreadWritesEachFileFrontToBack) {
+  std::mt19937_64 random(4);
+  content_ = random_content(random, 20, 70, kDtypes);
+  const auto objects = write_by(1);
+  std::map<std::string, std::int64_t> ends;
+  for (const MemoryObjects::Write& write : objects->writes) {
+    std::int64_t& end = ends[write.path];
+    EXPECT_GE(write.offset, end) << write.path;
+    end = write.offset + write.bytes;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, OtherOutput,
                          ::testing::Values("safetensors", "torch", "dcp", "dcp-hf", "torch-ranks"),
                          [](const auto& each) {
