@@ -200,6 +200,7 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
     side.map = to == &a ? options.source.map : options.target.map;
     // One side may well be a whole one.
     to->source = open_source(session, side, log, {.may_lack_ranks = true, .selection = &options.selection});
+    warn_of_source(session, to->source);
   }
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();

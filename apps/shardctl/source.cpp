@@ -7,9 +7,11 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/map_choice.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
 #include "formats/detect.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/originals.h"
@@ -193,6 +195,13 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
     check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
   }
   return opened;
+}
+
+void warn_of_source(const Session& session, const OpenSource& source) {
+  if (!is_rank_zero(session)) return;
+  std::vector<std::string> warnings = source.catalog().warnings;
+  std::erase_if(warnings, hf_index::is_others_warning);
+  warn_all(session, warnings);
 }
 
 MeshLayout read_layout(const Session& session, const std::string& path) {

@@ -58,6 +58,9 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);
 
+/// What a verb that only reads says of its source: what is left out of it. Other files of its folder are not mentioned.
+void warn_of_source(const Session& session, const OpenSource& source);
+
 /// `select`, or everything unchanged where the options choose nothing (then names may repeat).
 /// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.
 Selection choose(const Catalog& catalog, const SelectionOptions& options);

@@ -58,12 +58,14 @@ class SafetensorsReader final : public Reader {
   /// Whether there is an index, which is read then. One that is damaged is no loss: the headers say all but the files.
   bool has_index() {
     if (source_.index.empty()) return false;
+    const std::string index = base_name(source_.index);
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
+      const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".safetensors");
+      if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
-      salvage_->mend(
-          fmt::format("{}: the index was made anew from the headers: {}", base_name(source_.index), reason_of(error)));
+      salvage_->mend(fmt::format("{}: the index was made anew from the headers: {}", index, reason_of(error)));
       return false;
     }
     catalog_.arena->adopt(map_.arena);
