@@ -154,7 +154,9 @@ void check_exists(const Session& session, const SourceOptions& options) {
 }
 
 void check_weights(const SourceOptions& options, std::initializer_list<const OpenSource*> sources) {
-  const auto has_both = [](const OpenSource* source) { return source->format == &kDeepSpeedFormat; };
+  const auto has_both = [](const OpenSource* source) {
+    return source->format == &kDeepSpeedFormat || source->format == &kDeepSpeedUniversalFormat;
+  };
   if (!options.states_weights || options.weights == Weights::kMasters || std::ranges::any_of(sources, has_both)) return;
   const OpenSource& source = **sources.begin();
   throw usage(
