@@ -174,6 +174,7 @@ void print_tensor(const Session& session, const Options& options, OpenSource& so
 int cat(Session& session, const Options& options) {
   Log log(session);
   OpenSource source = open_source(session, options.source, log, {.selection = &options.selection});
+  warn_of_source(session, source);
   const Catalog& catalog = source.catalog();
   Selection selection = choose(catalog, options.selection);
   const SlicedName asked = split_slice(options.cat.name);

@@ -232,7 +232,8 @@ CopyResult run_job(Session& session, const Options& options, OutputStore& output
 /// Adds what the job cannot know to its warnings.
 void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
-    result.warnings.push_back(fmt::format("{} values are too large for their new dtype", overflows));
+    result.warnings.push_back(
+        fmt::format("{} too large for the new dtype", plural(overflows, "value is", "values are")));
   }
   result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
   const bool is_empty = result.tensors == 0 && result.objects == 0;

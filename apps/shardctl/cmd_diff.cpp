@@ -199,8 +199,11 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
     side.paths = {path};
     side.map = to == &a ? options.source.map : options.target.map;
     // One side may well be a whole one.
-    to->source = open_source(session, side, log, {.may_lack_ranks = true, .selection = &options.selection});
+    to->source = open_source(session, side, log,
+                             {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection});
+    warn_of_source(session, to->source);
   }
+  check_weights(options.source, {&a.source, &b.source});
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();

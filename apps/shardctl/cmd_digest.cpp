@@ -129,6 +129,7 @@ int run_digest(Session& session, const Options& options) {
     selection = choose(source.catalog(), tensors_only);
     refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
   });
+  warn_of_source(session, source);
   const std::vector<std::string> digests = all_digests(session, options, source, selection, *log);
   expect_unchanged_source(session);
   if (!is_rank_zero(session)) return 0;

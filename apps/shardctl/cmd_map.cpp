@@ -82,8 +82,8 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
   warn_all(session, undone.warnings());
   TextSink sink(session.out);
   for (const std::string& each : unmatched) sink.line(fmt::format("unmatched {}", each));
-  sink.line(fmt::format("{} stored tensors: {} mapped, {} as they are, {} left out, {} unmatched; {} tensors", stored,
-                        mapped, undone.copied(), undone.dropped(), unmatched.size(), logical));
+  sink.line(fmt::format("{}: {} mapped, {} as they are, {} left out, {} unmatched; {}", plural(stored, "stored tensor"),
+                        mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
 int check_map_on(Session& session, const Options& options) {

@@ -142,6 +142,27 @@ bool is_set(const Session& session, const std::string& name) {
   return value && !value->empty() && *value != "0" && *value != "false";
 }
 
+bool is_given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+/// Options of the command line (not those of the environment, which stand for many runs) that a run without a model map
+/// would ignore.
+std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) {
+  std::vector<std::string> stated;
+  const bool has_maps = verb != nullptr && verb->uses.maps;
+  if (has_maps && is_given(app, "--set")) stated.emplace_back("--set");
+  if (has_maps && verb->name != "export" && is_given(app, "--hf-ref")) stated.emplace_back("--hf-ref");
+  return stated;
+}
+
+void check_stated_for_maps(const std::vector<std::string>& stated, const Options& options) {
+  if (stated.empty() || !options.source.map.empty() || !options.target.map.empty()) return;
+  throw usage(fmt::format("{} is for a model map, and none is named", stated.front()))
+      .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
+}
+
 /// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
 void parse_options(std::vector<std::string> arguments, Session& session, Options& options) {
   CLI::App app;
@@ -158,8 +179,11 @@ void parse_options(std::vector<std::string> arguments, Session& session, Options
   } catch (const CLI::ParseError& error) {
     throw usage(lower_first(error.what())).hint(see_help(options));
   }
+  options.source.states_weights = is_given(app, "--weights");
+  const std::vector<std::string> for_maps = stated_for_maps(app, options.verb);
   apply_environment(app, session);
   apply_configuration(app, session, options.verb);
+  check_stated_for_maps(for_maps, options);
   if (options.verb != nullptr) check_layout(app, options.target.layout);
 }
 

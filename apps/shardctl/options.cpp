@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {
@@ -61,7 +62,7 @@ std::int64_t parse_size(const std::string& text, const std::string& option) {
 
 std::string human_bytes(std::int64_t bytes) {
   if (bytes == 1) return "1 byte";
-  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
+  if (bytes < 10'000) return plural(bytes, "byte");
   constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes) / 1e3;
   std::size_t unit = 0;
@@ -75,10 +76,6 @@ std::string human_seconds(double seconds) {
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
   return fmt::format("{} d {} h", whole / 86400, whole % 86400 / 3600);
-}
-
-std::string plural(std::int64_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
 int usable_cpus() {

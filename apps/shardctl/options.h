@@ -11,6 +11,7 @@
 #include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 
@@ -37,6 +38,7 @@ struct SourceOptions {
   std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
   bool opaque_globals = false;
   Weights weights = Weights::kMasters;
+  bool states_weights = false;  ///< --weights stands on the command line: a source that has no choice is an error.
   std::optional<std::int64_t> ranks_expected;
   std::string map;  ///< Name or path of a model map that is undone; empty: none.
   MapNumbers numbers;
@@ -154,8 +156,6 @@ std::int64_t parse_size(const std::string& text, const std::string& option);
 std::string human_bytes(std::int64_t bytes);
 /// "45 s", "12 min 5 s", "3 h 20 min", "2 d 7 h": for people. \pre not negative
 std::string human_seconds(double seconds);
-/// "1 file", "3 files".
-std::string plural(std::int64_t count, std::string_view word);
 int usable_cpus();
 
 }  // namespace shard::app

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
 /// How long a rank that is asked to stop gives rank 0 to clean up: mpirun kills all ranks once one has ended.
+constexpr std::size_t kNameFront = 100;  ///< Bytes of DST's name that its siblings' names begin with.
 constexpr std::chrono::milliseconds kLinger{600};
 
 void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
@@ -158,8 +159,11 @@ int exit_code_for(ErrorCode code) {
 
 Error of_destination(Error error, const std::string& destination) {
   const std::string& path = error.file();
-  const std::size_t begin = path.find("." + base_name(destination) + ".shardctl-");
-  const std::size_t end = begin == std::string::npos ? begin : path.find('/', begin);
+  const std::size_t mark = path.find(".shardctl-");
+  if (mark == std::string::npos) return error;
+  const std::size_t begin = path.rfind('/', mark) + 1, end = path.find('/', mark);  // npos + 1 is 0.
+  const std::string front = "." + base_name(destination).substr(0, kNameFront);
+  if (!path.substr(begin).starts_with(front)) return error;
   return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
 }
 

@@ -9,6 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "libshard/core/plural.h"
+
 namespace shard::app {
 namespace {
 
@@ -171,7 +173,7 @@ std::string line_text(const Catalog& catalog, const Boxes& boxes, std::span<cons
   const std::int64_t whole = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const bool is_shard = std::ranges::equal(sizes, chunk_sizes(whole, std::ssize(sizes)));
   return fmt::format("{} over {}", is_shard ? fmt::format("S({})", dim) : fmt::format("cut along dim {}", dim),
-                     all ? fmt::format("{} ranks", count) : "ranks " + ranks_text(boxes.ranks));
+                     all ? plural(count, "rank") : "ranks " + ranks_text(boxes.ranks));
 }
 
 std::string sizes_text(const Boxes& boxes, const std::vector<std::vector<std::int64_t>>& grid) {
@@ -186,7 +188,7 @@ std::string copies_text(const Boxes& boxes) {
   const auto count = static_cast<std::int64_t>(boxes.distinct.size());
   if (boxes.copies == 0) return {};
   if (boxes.copies % count == 0) return fmt::format(", each {} times", 1 + boxes.copies / count);
-  return fmt::format(", {} more copies", boxes.copies);
+  return fmt::format(", {}", plural(boxes.copies, "more copy", "more copies"));
 }
 
 std::string boxes_text(const Catalog& catalog, const Tensor& tensor, Detail detail) {
@@ -217,7 +219,7 @@ std::string ranks_text(std::vector<std::int64_t> ranks) {
   std::vector<std::string> runs;
   for (std::size_t i = 0, end = 0; i < ranks.size(); i = end) {
     if (runs.size() == kMaxListed) {
-      runs.push_back(fmt::format("... ({} ranks)", ranks.size()));
+      runs.push_back(fmt::format("... ({})", plural(std::ssize(ranks), "rank")));
       break;
     }
     for (end = i + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;

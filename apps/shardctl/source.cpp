@@ -7,9 +7,12 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/map_choice.h"
+#include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/value_text.h"
+#include "formats/deepspeed/format.h"
 #include "formats/detect.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/originals.h"
@@ -150,6 +153,18 @@ void check_exists(const Session& session, const SourceOptions& options) {
   }
 }
 
+void check_weights(const SourceOptions& options, std::initializer_list<const OpenSource*> sources) {
+  const auto has_both = [](const OpenSource* source) {
+    return source->format == &kDeepSpeedFormat || source->format == &kDeepSpeedUniversalFormat;
+  };
+  if (!options.states_weights || options.weights == Weights::kMasters || std::ranges::any_of(sources, has_both)) return;
+  const OpenSource& source = **sources.begin();
+  throw usage(
+      fmt::format("--weights is for saves of DeepSpeed, but {} is {}", source.label, source.format->traits.name))
+      .because("checkpoints of other formats have one copy of each parameter")
+      .hint("drop --weights");
+}
+
 OpenSource open_source(const Session& session, const SourceOptions& options, Log& log, SourceWishes wishes) {
   OpenSource opened;
   opened.paths = options.paths;
@@ -185,6 +200,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   if (wishes.salvage != nullptr)
     opened.reader = without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session));
   if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
+  if (!wishes.may_lack_weights) check_weights(options, {&opened});
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
@@ -195,6 +211,13 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
     check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
   }
   return opened;
+}
+
+void warn_of_source(const Session& session, const OpenSource& source) {
+  if (!is_rank_zero(session)) return;
+  std::vector<std::string> warnings = source.catalog().warnings;
+  std::erase_if(warnings, hf_index::is_others_warning);
+  warn_all(session, warnings);
 }
 
 MeshLayout read_layout(const Session& session, const std::string& path) {

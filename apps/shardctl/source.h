@@ -37,6 +37,7 @@ struct OpenSource {
 struct SourceWishes {
   bool metadata_only = false;          ///< See OpenOptions.
   bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
+  bool may_lack_weights = false;       ///< --weights is ignored where the format has no choice: see check_weights.
   bool of_other_ranks = false;         ///< With --local-input: the files need not be those of this job's ranks.
   Salvage* salvage = nullptr;          ///< Opened for repair: what cannot be read is lost, see without_losses.
   const SourceStore* store = nullptr;  ///< To read from instead of the session's.
@@ -46,6 +47,9 @@ struct SourceWishes {
   const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };
+
+/// \throws Error kInvalidArgument  --weights stands on the command line, and none of the sources has both weights
+void check_weights(const SourceOptions& options, std::initializer_list<const OpenSource*> sources);
 
 /// \throws Error kNotFound  a path of SRC is not there
 void check_exists(const Session& session, const SourceOptions& options);
@@ -57,6 +61,9 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);
+
+/// What a verb that only reads says of its source: what is left out of it. Other files of its folder are not mentioned.
+void warn_of_source(const Session& session, const OpenSource& source);
 
 /// `select`, or everything unchanged where the options choose nothing (then names may repeat).
 /// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.

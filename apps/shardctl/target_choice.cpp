@@ -126,8 +126,9 @@ std::pair<MeshLayout::Rule, std::string> parse_place(const std::string& text, st
     rule.placements.push_back(parse_placement(word));
   }
   if (rule.placements.size() == axes) return {std::move(rule), glob};
-  throw usage(
-      fmt::format("--place '{}' has {} placements, but the mesh has {} axes", text, rule.placements.size(), axes))
+  throw usage(fmt::format("--place '{}' has {}, but the mesh has {}", text,
+                          plural(std::ssize(rule.placements), "placement"),
+                          plural(static_cast<std::int64_t>(axes), "axis", "axes")))
       .expected(static_cast<std::int64_t>(axes))
       .found(static_cast<std::int64_t>(rule.placements.size()))
       .hint("give one placement per axis, slowest first");

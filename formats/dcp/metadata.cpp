@@ -10,6 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 
 namespace shard::dcp {
 namespace {
@@ -236,8 +237,9 @@ void set_apart(Metadata& metadata, const std::function<bool(std::string_view nam
     return is_apart;
   });
   if (metadata.objects.size() == objects) return;
-  metadata.warnings.push_back(
-      fmt::format("{} tensors {}, '{}' first", metadata.objects.size() - objects, why, metadata.objects[objects].name));
+  metadata.warnings.push_back(fmt::format(
+      "{} {}, '{}' first", plural(std::ssize(metadata.objects) - static_cast<std::ptrdiff_t>(objects), "tensor"), why,
+      metadata.objects[objects].name));
 }
 
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std::string& file,

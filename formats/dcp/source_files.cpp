@@ -10,6 +10,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 
 namespace shard::dcp {
@@ -82,14 +83,14 @@ void check_ranks(std::int64_t found, const OpenOptions& options) {
   if (!options.ranks_expected || *options.ranks_expected == found) return;
   const std::int64_t expected = *options.ranks_expected;
   if (found < expected) {
-    Error error(ErrorCode::kNotFound,
-                fmt::format("rank {} is missing: there are files of {} ranks, not of {}", found, found, expected));
+    Error error(ErrorCode::kNotFound, fmt::format("rank {} is missing: there are files of {}, not of {}", found,
+                                                  plural(found, "rank"), expected));
     error.expected(expected).found(found).because("the caller expects that many ranks to have written the checkpoint");
     if (found < kMaxRanks) error.of_rank(static_cast<int>(found));
     return options.findings->report(error.of_kind(FindingKind::kMissingFile));
   }
   options.findings->report(
-      Error(ErrorCode::kCorruption, fmt::format("there are files of {} ranks, not of {}", found, expected))
+      Error(ErrorCode::kCorruption, fmt::format("there are files of {}, not of {}", plural(found, "rank"), expected))
           .expected(expected)
           .found(found)
           .because("the caller expects that many ranks to have written the checkpoint")

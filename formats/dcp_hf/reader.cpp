@@ -15,6 +15,7 @@
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -160,9 +161,9 @@ class DcpHfReader final : public Reader {
       const std::int64_t world_size = expected.value_or(ranks_.back() + 1);
       const NumberRuns all = {{0, std::max<std::int64_t>(world_size, 1) - 1}};
       check_present(all, present,
-                    expected ? fmt::format("{} ranks are expected", *expected)
+                    expected ? fmt::format("expected: {}", plural(*expected, "rank"))
                              : "torch numbers files by rank, and a rank with a higher number has one");
-      report_strangers(missing_from(present, all), fmt::format("{} ranks", world_size));
+      report_strangers(missing_from(present, all), plural(world_size, "rank"));
       if (!expected) {
         catalog_.warnings.emplace_back("a missing last rank is not noticed unless the number of ranks is stated");
         findings_.warn(Error(ErrorCode::kCorruption, "a missing file of the last rank could not be noticed")
@@ -177,12 +178,12 @@ class DcpHfReader final : public Reader {
 
   void check_expected(std::optional<std::int64_t> expected, std::int64_t found) {
     if (!expected || *expected == found) return;
-    findings_.report(
-        Error(ErrorCode::kCorruption, fmt::format("the checkpoint is of {} ranks, {} are expected", found, *expected))
-            .in_file(catalog_.files.front().path)
-            .expected(*expected)
-            .found(found)
-            .of_kind(FindingKind::kWorldSizeMismatch));
+    findings_.report(Error(ErrorCode::kCorruption,
+                           fmt::format("the checkpoint is of {}, not of {}", plural(found, "rank"), *expected))
+                         .in_file(catalog_.files.front().path)
+                         .expected(*expected)
+                         .found(found)
+                         .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
   void check_present(const NumberRuns& wanted, const NumberRuns& present, const std::string& why) {

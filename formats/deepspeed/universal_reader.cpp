@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -32,6 +36,7 @@ class UniversalReader final : public torch_save::SavedReader {
     }
     if (save.models.empty()) throw missing_first();
     read_files(save.universal.emplace());
+    check_states(*options.findings);
     if (save.universal->is_joined) check_module(save, options.weights);
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
@@ -75,6 +80,29 @@ class UniversalReader final : public torch_save::SavedReader {
                                                    catalog_.arena->copy(file)));
       }
     }
+  }
+
+  /// Parameters have one set of files each, mostly the same. One that is a part of the most frequent has lost some;
+  /// other sets are those of other optimizers.
+  void check_states(Findings& findings) {
+    std::map<std::vector<std::string>, std::size_t> counts;
+    for (const UniversalFolder::Param& param : folder_.params) ++counts[param.files];
+    if (counts.size() < 2) return;
+    const auto& usual = std::ranges::max_element(counts, {}, [](const auto& each) { return each.second; })->first;
+    FirstNames incomplete;
+    for (const UniversalFolder::Param& param : folder_.params) {
+      if (param.files == usual || !std::ranges::includes(usual, param.files)) continue;
+      incomplete.add(param.name);
+      std::vector<std::string> missing;
+      std::ranges::set_difference(usual, param.files, std::back_inserter(missing));
+      findings.tolerate(Error(ErrorCode::kNotFound, "a state is missing that most parameters have")
+                            .in_file(fmt::format("{}/{}/{}.pt", kZeroFolder, param.name, missing.front()))
+                            .of_tensor(catalog_.arena->copy(param.name))
+                            .of_kind(FindingKind::kMissingFile));
+    }
+    if (incomplete.count() == 0) return;
+    catalog_.warnings.push_back(
+        fmt::format("parameters lack files of states that most parameters have: {}", incomplete.text()));
   }
 
   UniversalFolder folder_;

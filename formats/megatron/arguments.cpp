@@ -63,6 +63,8 @@ void refuse_kinds(const Value& arguments, const Arguments& read) {
 
 }  // namespace
 
+std::optional<std::int64_t> writer_of(const Value& arguments) { return optional_number(arguments, "rank", kMostRanks); }
+
 Value& arguments_of(const Value& root) {
   Value* const args = find_key(root, "args");
   if (args == nullptr) throw pickle::malformed("args", "it is not there");

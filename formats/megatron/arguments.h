@@ -29,6 +29,9 @@ struct Arguments {
 /// \throws Error kCorruption (bad_pickle)  there is none.
 Value& arguments_of(const Value& root);
 
+/// The process that wrote the file; nothing where the arguments do not say. \throws Error kCorruption  no such number
+std::optional<std::int64_t> writer_of(const Value& arguments);
+
 /// \param arguments  as arguments_of returns them
 /// \throws Error kCorruption   a number is missing, negative, or contradicts another one.
 /// \throws Error kUnsupported  layers spread by a list of their own, experts cut over other ranks than the rest.

@@ -9,6 +9,7 @@
 #include "formats/megatron/indexed_states.h"
 #include "formats/megatron/wholes.h"
 #include "formats/torch/load_tree.h"
+#include "libshard/core/plural.h"
 
 namespace shard::megatron {
 
@@ -85,7 +86,7 @@ class Merge {
     }
     if (hidden == 0) return;
     catalog_.warnings.push_back(
-        fmt::format("{} tensors that are extra states of modules (_extra_state) are left out", hidden));
+        fmt::format("extra states of modules (_extra_state) are left out: {}", plural(hidden, "tensor")));
   }
 
   Catalog& catalog_;

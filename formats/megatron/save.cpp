@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "formats/megatron/names.h"
 #include "formats/parts/pickle/attributes.h"
@@ -84,6 +85,26 @@ void check_one_save(const Catalog& catalog, const Save& save) {
   }
 }
 
+/// Processes are numbered by tensor, then expert, then pipeline ranks, whatever else there is between them. Converters
+/// write all files from one.
+void check_writers(const Catalog& catalog, const Save& save) {
+  std::vector<std::int64_t> writers;
+  for (const RankStates& rank : save.ranks) {
+    const std::optional<std::int64_t> writer = writer_of(arguments_of(*rank.root));
+    if (!writer) return;
+    writers.push_back(*writer);
+  }
+  if (std::ranges::adjacent_find(writers, std::ranges::not_equal_to()) == writers.end()) return;
+  const auto wrong = std::ranges::adjacent_find(writers, std::ranges::greater_equal());
+  if (wrong == writers.end()) return;
+  const auto at = static_cast<std::size_t>(wrong - writers.begin());
+  throw Error(ErrorCode::kCorruption, fmt::format("the file of process {} stands behind that of process {}, {}",
+                                                  writers[at + 1], writers[at], file_of(catalog, save.ranks[at])))
+      .in_file(file_of(catalog, save.ranks[at + 1]))
+      .of_kind(FindingKind::kRankMismatch)
+      .because("files of ranks were exchanged or copied: `rank` in their arguments says who wrote them");
+}
+
 }  // namespace
 
 std::size_t Save::first_rank(std::int64_t stage) const {
@@ -131,6 +152,7 @@ LayerRange layers_of(const Catalog& catalog, const Save& save, std::int64_t stag
 
 void check_save(const Catalog& catalog, const Save& save) {
   check_one_save(catalog, save);
+  check_writers(catalog, save);
   for (std::int64_t stage = 0; stage < save.arguments.pipeline; ++stage) {
     const std::span<const RankStates> ranks = save.ranks_of(stage);
     for (std::size_t chunk = 0; chunk < ranks.front().chunks.size(); ++chunk) {

@@ -193,6 +193,11 @@ class HeaderParser {
     if (shape_.size() > static_cast<std::size_t>(kMaxDims)) {
       throw Error(ErrorCode::kUnsupported, fmt::format("{} dimensions, at most {} are read", shape_.size(), kMaxDims));
     }
+    if (!is_countable(shape_)) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the dimensions of shape {} are too large", to_string(shape_)))
+          .because("safetensors multiplies them from the first on, and a 0 counts only for those after it")
+          .of_kind(FindingKind::kBadHeader);
+    }
     const std::int64_t elements = checked_numel(shape_);
     if (dtype != DType::kFloat4E2m1fnX2) return checked_bytes(elements, dtype);
     if (elements % 2 != 0) {
@@ -275,6 +280,13 @@ class HeaderParser {
 };
 
 }  // namespace
+
+bool is_countable(std::span<const std::int64_t> shape) {
+  std::uint64_t product = 1;
+  return std::ranges::none_of(shape, [&](std::int64_t size) {
+    return size >= 0 && __builtin_mul_overflow(product, static_cast<std::uint64_t>(size), &product);
+  });
+}
 
 std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 

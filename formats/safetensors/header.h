@@ -32,6 +32,10 @@ struct HeaderDType {
 /// In the reference's enum order, by which its writer sorts.
 std::span<const HeaderDType> header_dtypes();
 
+/// Whether the reference can count the elements of a shape. It multiplies from the first dimension on, so that a 0
+/// helps only what stands after it: [0, 2^40, 2^40] has 0 elements, [2^40, 2^40, 0] is too large.
+bool is_countable(std::span<const std::int64_t> shape);
+
 /// One tensor of a header. Views are valid during the call that hands it out.
 struct HeaderEntry {
   std::string_view name;

@@ -1,6 +1,7 @@
 #include "formats/safetensors/header_writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include <algorithm>
@@ -40,6 +41,14 @@ void check_tensor(const Tensor& tensor) {
                                                      tensor.name, dtype_name(tensor.dtype)))
         .of_tensor(tensor.name)
         .suggest(Remedy::kCast, tensor.name)
+        .suggest(Remedy::kExclude, tensor.name);
+  }
+  if (!is_countable(tensor.shape)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot write tensor '{}': the dimensions of its shape [{}] are too "
+                            "large for safetensors, though it has no elements",
+                            tensor.name, fmt::join(tensor.shape, ", ")))
+        .of_tensor(tensor.name)
         .suggest(Remedy::kExclude, tensor.name);
   }
   if (tensor.dtype == DType::kFloat4E2m1fnX2 && tensor.shape.empty()) {

@@ -61,12 +61,14 @@ class SafetensorsReader final : public Reader {
   /// Whether there is an index, which is read then. One that is damaged is no loss: the headers say all but the files.
   bool has_index() {
     if (source_.index.empty()) return false;
+    const std::string index = base_name(source_.index);
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
+      const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".safetensors");
+      if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
-      salvage_->mend(
-          fmt::format("{}: the index was made anew from the headers: {}", base_name(source_.index), reason_of(error)));
+      salvage_->mend(fmt::format("{}: the index was made anew from the headers: {}", index, reason_of(error)));
       return false;
     }
     catalog_.arena->adopt(map_.arena);
@@ -118,10 +120,26 @@ class SafetensorsReader final : public Reader {
         findings_.report(error.of_tensor(mark_cut(tensors, catalog_.files[index].bytes)));
         return true;
       }
+      const std::string repeated = error.kind() == FindingKind::kOverlap ? repeated_name(tensors) : std::string();
       forget_tensors_from(tensors);
-      findings_.report(error);
+      findings_.report(repeated.empty() ? error : duplicate(repeated).in_file(shown));
       return false;
     }
+  }
+
+  static Error duplicate(std::string_view name) {
+    return Error(ErrorCode::kCorruption, fmt::format("tensor '{}' appears twice", name))
+        .of_tensor(name)
+        .of_kind(FindingKind::kDuplicateName);
+  }
+
+  /// A name that several tensors from `begin` on have, or empty.
+  std::string repeated_name(std::size_t begin) const {
+    std::vector<std::string_view> names;
+    for (std::size_t i = begin; i < catalog_.tensors.size(); ++i) names.push_back(catalog_.tensors[i].name);
+    std::ranges::sort(names);
+    const auto twice = std::ranges::adjacent_find(names);
+    return twice == names.end() ? std::string() : std::string(*twice);
   }
 
   /// Marks tensors from `begin` on that a file of so many bytes does not hold. \returns the first one's name.
@@ -296,12 +314,15 @@ class SafetensorsReader final : public Reader {
     for (std::size_t i = 1; i < tensors.size(); ++i) {
       if (tensors[i].name != tensors[i - 1].name || tensors[i].rank != tensors[i - 1].rank) continue;
       const std::string_view first = file_of(tensors[i - 1]), second = file_of(tensors[i]);
-      Error error(ErrorCode::kCorruption,
-                  first == second ? fmt::format("tensor '{}' appears twice", tensors[i].name)
-                                  : fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second));
-      error.in_file(second).of_tensor(tensors[i].name).of_kind(FindingKind::kDuplicateName);
-      if (first != second) error.hint("name the files that belong together, or add their index");
-      findings_.report(error);
+      Error error = duplicate(tensors[i].name);
+      if (first != second) {
+        error =
+            Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second))
+                .of_tensor(tensors[i].name)
+                .of_kind(FindingKind::kDuplicateName)
+                .hint("name the files that belong together, or add their index");
+      }
+      findings_.report(error.in_file(second));
       tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
     }
   }

@@ -7,6 +7,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::torch_save {
 
@@ -47,20 +48,23 @@ void TreeLoader::load(Value& root) {
   } catch (Error& error) {
     throw error.in_file(catalog_.files[file_].path);
   }
-  warn(flagged_, "conjugated or negated views are read as the values that they stand for");
-  warn(attributed_, "tensors are read without the attributes of their Python objects");
+  warn(flagged_, "conjugated or negated view is read as the values that it stands for",
+       "conjugated or negated views are read as the values that they stand for");
+  warn(attributed_, "tensor is read without the attributes of its Python object",
+       "tensors are read without the attributes of their Python objects");
   for (const std::string& name : containers_with_unnamed_tensors(root, hidden_)) holding_.add(name);
   if (holding_.count() > 0) {
     catalog_.warnings.push_back(fmt::format("{}: objects have tensors as attributes, which are not listed: {}",
                                             catalog_.files[file_].path, holding_.text()));
   }
-  warn(moved_, "tensors of devices without storages are read as cpu tensors");
+  warn(moved_, "tensor of a device without storages is read as a cpu tensor",
+       "tensors of devices without storages are read as cpu tensors");
 }
 
-void TreeLoader::warn(const FirstNames& names, std::string_view what) {
+void TreeLoader::warn(const FirstNames& names, std::string_view one, std::string_view many) {
   if (names.count() == 0) return;
-  catalog_.warnings.push_back(
-      fmt::format("{}: {} {}: {}", catalog_.files[file_].path, names.count(), what, names.text()));
+  catalog_.warnings.push_back(fmt::format("{}: {}: {}", catalog_.files[file_].path,
+                                          plural(static_cast<std::int64_t>(names.count()), one, many), names.text()));
 }
 
 void TreeLoader::visit(const TreeLeaf& leaf) {

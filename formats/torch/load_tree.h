@@ -30,7 +30,7 @@ class TreeLoader {
   void add_tensor(const TreeLeaf& leaf, Value& node, const TensorView& view, bool requires_grad);
   void add_again(const TreeLeaf& leaf, const Value& node);
   void add_object(const TreeLeaf& leaf);
-  void warn(const FirstNames& names, std::string_view what);
+  void warn(const FirstNames& names, std::string_view one, std::string_view many);
 
   Catalog& catalog_;
   SavedFiles& files_;

@@ -52,11 +52,14 @@ class TorchReader final : public SavedReader {
   /// Whether there is an index, which is read then. One that is damaged is no loss: the parts say all but their names.
   bool has_index() {
     if (source_.index.empty()) return false;
+    const std::string index = base_name(source_.index);
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
+      const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".bin");
+      if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
-      salvage_->mend(fmt::format("{} was made anew from the parts: {}", base_name(source_.index), reason_of(error)));
+      salvage_->mend(fmt::format("{} was made anew from the parts: {}", index, reason_of(error)));
       return false;
     }
     return true;

@@ -41,13 +41,21 @@ bool is_saved_zip(const RandomReader& file) {
          std::string_view::npos;
 }
 
+/// The files of a folder that could belong to its index.
+std::vector<std::string> beside_index(const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  std::ranges::copy_if(names, std::back_inserter(files),
+                       [](const std::string& name) { return is_part_name(name) || name == kSingle; });
+  return files;
+}
+
 SourceFiles from_folder(const SourceStore& store, const std::string& folder, Salvage* salvage) {
   const std::vector<std::string> names = store.list(folder);
   SourceFiles files;
   files.folder = folder;
   if (const std::string index = hf_index::choose_index(folder, names, kIndexSuffix, kUsualIndex); !index.empty()) {
     files.index = join_path(folder, index);
-    std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
+    files.names = beside_index(names);
     return files;
   }
   if (std::ranges::find(names, kSingle) != names.end()) {
@@ -82,6 +90,7 @@ SourceFiles find_saved_files(const Source& source, Salvage* salvage) {
   if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kDataSuffix)) {
     files.folder = parent_path(first);
     files.index = first;
+    files.names = beside_index(source.store->list(files.folder));
   } else {
     files.names = {first};
   }

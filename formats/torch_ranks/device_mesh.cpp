@@ -7,6 +7,7 @@
 #include "formats/torch_ranks/pickled_object.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::torch_ranks {
 
@@ -136,7 +137,8 @@ void read_names(const Value& mesh, DeviceMeshValue& result) {
   if (names == nullptr || names->kind == ValueKind::kNone) return;
   const std::span<Value* const> items = sequence(*names, "DeviceMesh's names");
   if (items.size() != result.axes.size()) {
-    throw malformed(kMeshClass, fmt::format("it has {} axes and {} names", result.axes.size(), items.size()))
+    throw malformed(kMeshClass, fmt::format("it has {} and {}", plural(std::ssize(result.axes), "axis", "axes"),
+                                            plural(std::ssize(items), "name")))
         .of_kind(FindingKind::kShapeMismatch);
   }
   for (std::size_t i = 0; i < items.size(); ++i) result.axes[i].name = string(*items[i], "DeviceMesh's name");

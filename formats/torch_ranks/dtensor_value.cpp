@@ -8,6 +8,7 @@
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::torch_ranks {
 
@@ -58,8 +59,8 @@ Placement read_placement(const Value& value, int dimensions) {
 void read_placements(const Value& value, DTensorValue& tensor) {
   const std::span<Value* const> items = sequence(value, "DTensorSpec's placements");
   if (items.size() != tensor.sharding.mesh.size()) {
-    throw malformed("DTensorSpec",
-                    fmt::format("it has {} placements on a mesh of {} axes", items.size(), tensor.sharding.mesh.size()))
+    throw malformed("DTensorSpec", fmt::format("it has {} on a mesh of {}", plural(std::ssize(items), "placement"),
+                                               plural(std::ssize(tensor.sharding.mesh), "axis", "axes")))
         .of_kind(FindingKind::kShapeMismatch)
         .expected(static_cast<std::int64_t>(tensor.sharding.mesh.size()))
         .found(static_cast<std::int64_t>(items.size()));

@@ -9,6 +9,7 @@
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 
 namespace shard::torch_ranks {
@@ -74,8 +75,8 @@ class RankSettler {
     const std::string others = teller == nullptr ? "others" : shown(*teller);
     std::erase_if(files_, [&](const RankFile& file) {
       if (file.is_exact ? file.world_size == world_size : file.world_size <= world_size) return false;
-      findings_.report(Error(ErrorCode::kCorruption, fmt::format("the file is of a save of {} ranks, {} of one of {}",
-                                                                 file.world_size, others, world_size))
+      findings_.report(Error(ErrorCode::kCorruption, fmt::format("the file is of a save of {}, {} of one of {}",
+                                                                 plural(file.world_size, "rank"), others, world_size))
                            .in_file(shown(file))
                            .of_kind(FindingKind::kWorldSizeMismatch)
                            .because("files of different saves do not make one checkpoint")

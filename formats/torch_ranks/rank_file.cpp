@@ -10,6 +10,7 @@
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::torch_ranks {
 
@@ -121,8 +122,8 @@ class LeafReader {
     }
     if (is_exact ? (file_.is_exact && file_.world_size != world_size) || file_.world_size > world_size
                  : file_.is_exact && world_size > file_.world_size) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a save of {} ranks, '{}' of one of {}", world_teller_,
-                                                      file_.world_size, name, world_size))
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a save of {}, '{}' of one of {}", world_teller_,
+                                                      plural(file_.world_size, "rank"), name, world_size))
           .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(file_.world_size)
           .found(world_size);

@@ -24,7 +24,8 @@ void check_keys(const json& object, const char* where, std::initializer_list<std
     if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
     throw Error(ErrorCode::kUnsupported, fmt::format("layout document: key '{}' of {} is not supported", key, where))
         .expected(fmt::format("{}", fmt::join(known, ", ")))
-        .found(key);
+        .found(key)
+        .hint("describe it by a model map, which may say more than a layout (docs/maps.md)");
   }
 }
 

@@ -82,7 +82,7 @@ Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
       rules_(std::make_unique<Rules>()) {
   for (std::size_t i = 0; i < options.strip_prefix.size(); ++i) {
     const std::string& prefix = options.strip_prefix[i];
-    if (prefix.empty()) continue;
+    if (prefix.empty()) throw Error(ErrorCode::kInvalidArgument, "cannot strip an empty prefix");
     prefixes_[prefix].push_back(i);
     prefix_lengths_.push_back(prefix.size());
   }

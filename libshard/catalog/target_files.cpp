@@ -6,6 +6,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard {
 
@@ -17,7 +18,7 @@ Error too_few(const std::string& message, std::int64_t number) {
 
 /// Each file ends where the bytes so far come nearest to its share of all, and holds at least one unit.
 std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::int64_t> bytes) {
-  if (shards < 1) throw too_few(fmt::format("cannot spread tensors over {} files", shards), shards);
+  if (shards < 1) throw too_few(fmt::format("cannot spread tensors over {}", plural(shards, "file")), shards);
   const auto units = static_cast<std::int64_t>(bytes.size());
   const std::int64_t files = std::min(shards, units);
   std::int64_t total = 0;

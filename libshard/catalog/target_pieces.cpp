@@ -11,6 +11,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/index_walk.h"
+#include "libshard/core/plural.h"
 
 namespace shard {
 
@@ -187,7 +188,7 @@ struct PieceRule::Impl {
 
   void init_ranks(const RanksLayout& ranks) {
     if (ranks.ranks < 1 || ranks.ranks > kMaxRanks) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut tensors for {} ranks", ranks.ranks))
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut tensors for {}", plural(ranks.ranks, "rank")))
           .expected(fmt::format("1 to {}", kMaxRanks))
           .found(ranks.ranks);
     }
@@ -198,8 +199,9 @@ struct PieceRule::Impl {
 
   void check_rule(const MeshLayout::Rule& rule) const {
     if (rule.placements.size() == mesh.mesh.size()) return;
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' has {} placements, the mesh has {} axes", rule.source,
-                                                         rule.placements.size(), mesh.mesh.size()))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' has {}, the mesh has {}", rule.source,
+                                                         plural(std::ssize(rule.placements), "placement"),
+                                                         plural(std::ssize(mesh.mesh), "axis", "axes")))
         .expected(static_cast<std::int64_t>(mesh.mesh.size()))
         .found(static_cast<std::int64_t>(rule.placements.size()));
   }

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <sys/resource.h>
 
 #include <cassert>
 #include <filesystem>
+#include <new>
 #include <string_view>
 
 #include "libshard/core/error.h"
@@ -17,6 +19,15 @@ namespace {
 std::string path_of_program() {
   std::error_code failure;
   return std::filesystem::read_symlink("/proc/self/exe", failure).string();
+}
+
+/// The loader says that it cannot map, but not why: for want of memory where there is a limit on it, else because the
+/// file system lets nothing run (noexec).
+bool is_for_want_of_memory(std::string_view why) {
+  rlimit limit{};
+  const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const auto says = [&](std::string_view words) { return why.find(words) != std::string_view::npos; };
+  return says("Cannot allocate memory") || (is_limited && says("failed to map segment"));
 }
 
 }  // namespace
@@ -45,6 +56,7 @@ SharedLibrary::SharedLibrary(const std::string& path) : path_(path), why_(why_no
   if (is_open()) return;
   const char* const why = dlerror();
   why_ = why == nullptr ? "the library cannot be opened" : why;
+  if (is_for_want_of_memory(why_)) throw std::bad_alloc();
 }
 
 void* SharedLibrary::find(const char* name) const {

@@ -19,7 +19,8 @@ std::string_view why_no_plugins();
 /// open until the program ends: its threads and data may outlive every user.
 class SharedLibrary {
  public:
-  /// Opens it with symbols of its own. Opening a library again costs nothing. Throws nothing: see is_open().
+  /// Opens it with symbols of its own. Opening a library again costs nothing. Whether it could be opened: is_open().
+  /// \throws std::bad_alloc  the loader was refused the memory
   explicit SharedLibrary(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 #include "libshard/core/shared_library.h"
 
 namespace shard {
@@ -65,7 +66,7 @@ int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
   }
   if (count == 0) throw refusal("there is none").because(system.problem);
   if (count < wish.local_ranks) {
-    throw refusal(fmt::format("{} ranks of this host have {} GPUs", wish.local_ranks, count))
+    throw refusal(fmt::format("the {} of this host have {}", plural(wish.local_ranks, "rank"), plural(count, "GPU")))
         .because("each rank of a host needs a GPU of its own")
         .expected(fmt::format("at least {} GPUs", wish.local_ranks))
         .found(count);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/random_bytes.h"
 #include "libshard/io/paths.h"
@@ -15,12 +16,22 @@ namespace {
 
 constexpr std::string_view kMark = ".shardctl-";
 constexpr std::size_t kRandomDigits = 8;
-constexpr int kMaxFolderDepth = 4096;  ///< At most so many parents are checked.
+constexpr std::size_t kMaxNameBytes = 200;  ///< Of DST's name in a sibling's: what is added must fit into 255 as well.
+constexpr int kMaxFolderDepth = 4096;       ///< At most so many parents are checked.
 
 std::string random_digits() {
   std::uint32_t number = 0;
   draw_random(std::as_writable_bytes(std::span(&number, 1)));  // std::random_device may want a file in /dev.
   return fmt::format("{:08x}", number);
+}
+
+/// What siblings of a DST of that name begin with: the name, or where it is long its front and its hash.
+std::string front_of(const std::string& name) {
+  if (name.size() <= kMaxNameBytes) return fmt::format(".{}{}", name, kMark);
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(name);
+  const std::string hash = hasher.finish_hex();
+  return fmt::format(".{}~{}{}", std::string_view(name).substr(0, kMaxNameBytes - hash.size() - 1), hash, kMark);
 }
 
 /// True when `folder` or a folder above it is `wanted`.
@@ -69,11 +80,11 @@ Destination::Destination(const std::string& destination)
 }
 
 std::string Destination::sibling(std::string_view kind) const {
-  return fmt::format(".{}{}{}{}", name, kMark, kind, random_digits());
+  return fmt::format("{}{}{}", front_of(name), kind, random_digits());
 }
 
 bool Destination::is_sibling(std::string_view entry) const {
-  const std::string prefix = fmt::format(".{}{}", name, kMark);
+  const std::string prefix = front_of(name);
   return entry.size() == prefix.size() + kRandomDigits && entry.starts_with(prefix) &&
          entry.substr(prefix.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }

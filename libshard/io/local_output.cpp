@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <climits>
 #include <functional>
 #include <map>
 #include <optional>
@@ -276,6 +277,12 @@ class LocalStore final : public OutputStore {
 
   std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,
                                 std::unique_ptr<LeftOutput> left) override {
+    if (to_.name.size() > NAME_MAX) {
+      throw Error(ErrorCode::kResource, "cannot write: file name too long")
+          .in_file(to_.path)
+          .expected(fmt::format("at most {} bytes", NAME_MAX))
+          .found(fmt::format("{} bytes", to_.name.size()));
+    }
     remove_left_siblings(*parent_, to_);
     if (left == nullptr) check_space(files);
     return std::make_unique<LocalOutput>(parent_, to_, options_, files, is_folder, static_cast<LocalLeft*>(left.get()));

@@ -5,9 +5,10 @@
 /// rename there cannot turn it elsewhere: a sibling that was moved or replaced fails the output (kResource). Every part
 /// makes sure, by device and inode, that it opened the root's sibling.
 ///
-/// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700) beside DST, and in it what will
-/// be DST; create: a new file there, its space allocated first; commit: sync folders, rename to DST (or swap with it),
-/// sync the parent, remove the sibling with what DST was before. Any other end leaves DST as it was.
+/// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700; of a NAME over 200 bytes its
+/// front and hash) beside DST, and in it what will be DST; create: a new file there, its space allocated first; commit:
+/// sync folders, rename to DST (or swap with it), sync the parent, remove the sibling with what DST was before. Any
+/// other end leaves DST as it was.
 /// A killed run leaves its sibling without a lock; the next run to the same DST removes such siblings.
 ///
 /// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later

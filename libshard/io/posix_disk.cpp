@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <filesystem>
 #include <optional>
 
@@ -93,6 +94,7 @@ class PosixDisk final : public LocalDisk {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
+      if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX) return {};  // And not the whole path.
       fail_reading(path, "cannot stat", errno);
     }
     return posix::status_from(info);

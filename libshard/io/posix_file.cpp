@@ -189,6 +189,7 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::kNotFound, S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .in_file(path)
+        .of_kind(FindingKind::kMissingFile)
         .because("only regular files can be read at any place");
   }
   return std::make_unique<PosixReader>(std::move(descriptor), path, status_from(info));

@@ -98,7 +98,7 @@ class PosixFolder final : public LocalFolder {
   FileStatus status_of(const std::string& name) const override {
     struct stat info {};
     if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return status_from(info);
-    if (errno != ENOENT) fail_writing(path_of(name), "cannot stat", errno);
+    if (errno != ENOENT && errno != ENAMETOOLONG) fail_writing(path_of(name), "cannot stat", errno);
     return {};
   }
 

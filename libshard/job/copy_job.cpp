@@ -10,6 +10,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_owners.h"
@@ -140,7 +141,7 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold what a map cuts over {} ranks", traits.name, map.ranks()));
+              fmt::format("{} cannot hold what a map cuts over {}", traits.name, plural(map.ranks(), "rank")));
 }
 
 Catalog make_target_of(const CopyJob& job) {

@@ -27,10 +27,30 @@ MapValue read_stated(const std::string& text) {
   return error == std::errc() && read == end ? MapValue(number) : MapValue(text);
 }
 
+/// The text with null for what Python writes where JSON has no number: NaN, Infinity, -Infinity.
+std::string without_python_numbers(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto begins = [&](std::string_view word) { return !in_string && text.substr(i).starts_with(word); };
+    const std::size_t skipped = begins("NaN") ? 3 : begins("Infinity") ? 8 : begins("-Infinity") ? 9 : 0;
+    if (skipped > 0) {
+      plain += "null";
+      i += skipped - 1;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    plain += text[i];
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) plain += text[++i];
+  }
+  return plain;
+}
+
 nlohmann::json parse_config(const MapInputs& inputs) {
   if (inputs.config.empty()) return {};
   try {
-    return nlohmann::json::parse(inputs.config);
+    return nlohmann::json::parse(without_python_numbers(inputs.config));
   } catch (const nlohmann::json::exception& error) {
     throw wrong(fmt::format("{} is not JSON", inputs.config_file)).in_file(inputs.config_file).because(error.what());
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard {
 
@@ -234,7 +235,7 @@ Launch by_hand(const LaunchOptions& options) {
   launch.rank = *options.rank;
   launch.size = *options.world_size;
   if (launch.size < 1 || launch.size > kMaxWorld || launch.rank < 0 || launch.rank >= launch.size) {
-    throw invalid(fmt::format("rank {} of {} ranks does not exist", launch.rank, launch.size));
+    throw invalid(fmt::format("rank {} of {} does not exist", launch.rank, plural(launch.size, "rank")));
   }
   if (launch.size > 1 && options.rdzv.empty()) {
     throw invalid(fmt::format("{} ranks cannot meet: no rendezvous is given", launch.size))

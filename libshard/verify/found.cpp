@@ -17,22 +17,20 @@ auto order_of(const Finding& finding) {
                     std::string_view(error.what()));
 }
 
-/// The kind of a failure that has none: of bytes that cannot be got, or of a header that cannot be.
-FindingKind kind_of(const Error& error) {
-  if (error.kind()) return *error.kind();
-  return error.code() == ErrorCode::kNotFound ? FindingKind::kMissingFile : FindingKind::kBadHeader;
-}
+/// Whether the system did not let the bytes be read (permission, EIO), which says nothing about the checkpoint.
+bool is_unreadable(const Error& error) { return error.code() == ErrorCode::kNotFound && !error.kind(); }
 
 }  // namespace
 
 void Found::add(const Error& finding, bool is_warning) {
+  if (!is_warning && is_unreadable(finding)) throw Error(finding);
   const std::scoped_lock lock(mutex_);
   if (all_.size() == kMost) {
     ++left_out_;
     return;
   }
   Error error(finding);
-  error.of_kind(kind_of(finding)).replace_file(shown(error.file()));
+  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown(error.file()));
   if (explained_.contains(error.file())) return;
   all_.push_back({std::move(error), is_warning});
 }

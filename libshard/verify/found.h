@@ -19,6 +19,7 @@ struct Finding {
 };
 
 /// Threads: any may report. Each finding has a kind afterwards. Past kMost only their number is kept.
+/// \throws Error kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
 class Found final : public Findings {
  public:
   static constexpr std::size_t kMost = 100'000;

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "apps/shardctl/versions.h"
+#include "libshard/core/plural.h"
 #include "tests/apps/world.h"
 
 namespace shard::app {
@@ -292,7 +293,7 @@ TEST_F(Verbs, CastsThatOverflowAreCounted) {
   world.put("/f.safetensors", safetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", large));
   EXPECT_EQ(world.run({"convert", "/f.safetensors", "-o", "/h.safetensors", "--cast", "w=float16", "--json"}), 0);
   EXPECT_THAT(world.out, HasSubstr("\"cast_overflows\": 1"));
-  EXPECT_THAT(world.err, HasSubstr("warning: 1 values are too large"));
+  EXPECT_THAT(world.err, HasSubstr("warning: 1 value is too large"));
 }
 
 // ---- diff.

@@ -150,6 +150,8 @@ TEST(Select, RefusesAPrefixThatNoNameHas) {
   const Catalog catalog = flat_catalog();
   expect_error(ErrorCode::kInvalidArgument, "cannot strip prefix 'modul.'",
                [&] { select(catalog, {.strip_prefix = {"modul."}}); });
+  expect_error(ErrorCode::kInvalidArgument, "cannot strip an empty prefix",
+               [&] { select(catalog, {.strip_prefix = {""}}); });
 }
 
 TEST(Select, ReplacesAllMatchesOfARename) {

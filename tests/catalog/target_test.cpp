@@ -197,7 +197,7 @@ TEST(MeshTarget, RefusesRulesThatDoNotFit) {
   add_tensor(source, "w", {4});
   expect_error(ErrorCode::kInvalidArgument, "'x' matches no tensor",
                [&] { target_of(source, mesh_layout("2", "x", {"S(0)"}), kItems); });
-  expect_error(ErrorCode::kInvalidArgument, "'w' has 1 placements, the mesh has 2 axes",
+  expect_error(ErrorCode::kInvalidArgument, "'w' has 1 placement, the mesh has 2 axes",
                [&] { target_of(source, mesh_layout("a=2,b=2", "w", {"S(0)"}), kItems); });
 }
 

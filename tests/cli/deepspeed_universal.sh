@@ -32,3 +32,13 @@ expect 2 reshard "$saves/stage1" -o none --to deepspeed-universal --ranks 2
 rm made-stage1/global_step2/zero/a.bias/fp32.pt
 expect 3 inspect made-stage1
 holds err "a.bias"
+
+# A state that most parameters have and one has lost is named by every verb, and verify finds it.
+cp -r "$saves/universal_of_stage1" lost
+lost=lost/global_step2/zero/$(ls lost/global_step2/zero | grep weight | head -1)
+rm "$lost/exp_avg.pt"
+expect 0 gather lost -o lost.safetensors --objects drop
+holds err "lack files of states that most parameters have: '$(basename "$lost")'"
+expect 1 verify lost
+holds out "missing_file"
+holds out "$(basename "$lost")/exp_avg.pt"

@@ -28,6 +28,22 @@ expect 5 gather m.safetensors -o to_folder
 expect 0 gather m.safetensors -o to_folder --force
 [ ! -L to_folder ] && [ -z "$(ls kept)" ] || fail "the link was followed"
 
+# Any name that the file system takes is a destination: a file, a folder, again with --force, and taken up by --resume.
+for bytes in 200 201 232 240 255; do
+  name=$(printf "%$((bytes - 12))s" | tr ' ' n).safetensors
+  expect 0 gather m.safetensors -o $name
+  expect 5 gather m.safetensors -o $name
+  expect 0 gather m.safetensors -o $name --force
+  expect 0 diff m.safetensors $name
+  rm $name
+done
+folder=$(printf '%0255d' 7)
+expect 0 split m.safetensors -o $folder --shards 2
+expect 0 split m.safetensors -o $folder --shards 2 --force --resume
+expect 0 diff m.safetensors $folder
+expect 6 gather m.safetensors -o x$folder
+lacks err ".shardctl-"
+
 # Formats that a hint names can be written.
 expect 2 split m.safetensors -o x --to torch-ranks --shards 2
 holds err "write one of safetensors"

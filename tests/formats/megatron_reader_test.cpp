@@ -286,6 +286,13 @@ TEST_F(MegatronSave, FilesOfTwoSteps) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, kLast);
 }
 
+TEST_F(MegatronSave, FilesOfRanksThatWereExchanged) {
+  take("uneven");
+  const std::string first = "mp_rank_00_000/model_optim_rng.pt", last = "mp_rank_00_002/model_optim_rng.pt";
+  std::swap(files_.at(first), files_.at(last));
+  expect_refused(ErrorCode::kCorruption, FindingKind::kRankMismatch, "process");
+}
+
 TEST_F(MegatronSave, ArgumentsThatContradictThoseOfRank0) {
   take("dense");
   set_argument("tensor_model_parallel_size", number(4), kLast);

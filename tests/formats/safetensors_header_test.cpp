@@ -173,10 +173,22 @@ INSTANTIATE_TEST_SUITE_P(Metadata, BadHeader, testing::ValuesIn(kMetadata), kNam
 INSTANTIATE_TEST_SUITE_P(Tensors, BadHeader, testing::ValuesIn(kTensors), kName);
 
 TEST(Header, ShapesThatOverflowAreRefused) {
-  for (const char* shape : {"[4294967296,4294967296]", "[9223372036854775807,2]"}) {
+  for (const char* shape : {"[4294967296,4294967296]", "[9223372036854775807,2]", "[1099511627776,1099511627776,0]"}) {
     const std::string fields = std::string(R"("dtype":"U8","data_offsets":[0,0],"shape":)") + shape;
     test::expect_error(ErrorCode::kCorruption, "", [&] { open_content(safetensors_file("{\"a\":{" + fields + "}}")); });
   }
+}
+
+TEST(Header, AZeroBeforeLargeDimensionsCounts) {
+  const auto shape = R"({"a":{"dtype":"U8","data_offsets":[0,0],"shape":[0,1099511627776,1099511627776]}})";
+  EXPECT_EQ(open_content(safetensors_file(shape))->catalog().tensors.size(), 1U);
+}
+
+TEST(Header, ANameTwiceIsNamedThoughTheBytesAreTheSame) {
+  const std::string entry = "\"a\":{" + kGood + "}";
+  const Error error = test::error_of([&] { open_content(safetensors_file("{" + entry + "," + entry + "}", "1234")); });
+  EXPECT_EQ(error.kind(), FindingKind::kDuplicateName);
+  EXPECT_EQ(error.tensor(), "a");
 }
 
 TEST(Header, Float6ThatEndsInsideAByteIsRefused) {

@@ -205,6 +205,14 @@ TEST_F(SafetensorsWriterTest, NamesThatItCannotHoldAreRefused) {
   }
 }
 
+TEST_F(SafetensorsWriterTest, AShapeThatTheReferenceCannotReadIsRefused) {
+  Target target;
+  target.add("empty", DType::kUint8, {std::int64_t{1} << 40, std::int64_t{1} << 40, 0}, 0);
+  const Error error = test::error_of([&] { kSafetensorsFormat.make_writer({})->place(target.finished()); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(error.tensor(), "empty");
+}
+
 TEST_F(SafetensorsWriterTest, AHeaderPastTheCapIsRefused) {
   Target target;
   target.add("a", DType::kUint8, {1}, 1);

@@ -242,7 +242,7 @@ const std::vector<Damage> kDTensors{
 
     {"Mesh", kDTensor, set("DTensorSpec", "mesh", none()), kBad, "the pickled DeviceMesh:"},
     {"Placements", kDTensor, set("DTensorSpec", "placements", none()), kBad, "DTensorSpec's placements"},
-    {"PlacementsNone", kDTensor, set("DTensorSpec", "placements", tuple({})), kBad, "0 placements on a mesh of 1 axes",
+    {"PlacementsNone", kDTensor, set("DTensorSpec", "placements", tuple({})), kBad, "0 placements on a mesh of 1 axis",
      FindingKind::kShapeMismatch},
     {"PlacementNumber", kDTensor, set("DTensorSpec", "placements", tuple({0})), kBad, "it is not one of torch's"},
     {"PlacementOther", kDTensor,
@@ -290,7 +290,7 @@ const std::vector<Damage> kDTensors{
     {"LayoutStrideZero", kDTensor, set("_MeshLayout", "stride", tuple({0})), kBad, "is on it twice",
      FindingKind::kRankMismatch},
     {"LayoutStrideNegative", kDTensor, set("_MeshLayout", "stride", tuple({-1})), kBad, "mesh layout's stride"},
-    {"Names", kDTensor, set("DeviceMesh", "_mesh_dim_names", tuple({0, 1})), kBad, "it has 1 axes and 2 names",
+    {"Names", kDTensor, set("DeviceMesh", "_mesh_dim_names", tuple({0, 1})), kBad, "it has 1 axis and 2 names",
      FindingKind::kShapeMismatch},
     {"Name", kDTensor, set("DeviceMesh", "_mesh_dim_names", tuple({0})), kBad, "DeviceMesh's name"},
     {"Coordinate", kDTensor, set("DeviceMesh", "_coordinate_on_dim", tuple({0})), kBad,
@@ -312,13 +312,13 @@ const std::vector<Damage> kDTensors{
        tensor.items()[3] = tuple({1, 1})(arena);
      },
      kBad, "63 bits", std::nullopt},
-    {"OldMeshNames", kOldMesh, set("DeviceMesh", "mesh_dim_names", tuple({})), kBad, "it has 1 axes and 0 names",
+    {"OldMeshNames", kOldMesh, set("DeviceMesh", "mesh_dim_names", tuple({})), kBad, "it has 1 axis and 0 names",
      FindingKind::kShapeMismatch},
     {"OldMeshRank", kOldMesh, set("DeviceMesh", "_coordinate_on_dim", list({0})), kBad, "are both of rank 0",
      FindingKind::kRankMismatch},
 
     {"NewLayoutAxes", kNewMesh, set("_MeshLayout", "axes", none()), kBad, "mesh layout's axes"},
-    {"NewLayoutNone", kNewMesh, set("_MeshLayout", "axes", tuple({})), kBad, "it has 0 axes and 1 names",
+    {"NewLayoutNone", kNewMesh, set("_MeshLayout", "axes", tuple({})), kBad, "it has 0 axes and 1 name",
      FindingKind::kShapeMismatch},
     {"NewLayoutShape", kNewMesh, set("_FlatLayout", "shape", tuple({4})), kBad, "its layout leaves its 2 ranks",
      FindingKind::kOutOfBounds},

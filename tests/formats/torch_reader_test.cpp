@@ -430,7 +430,7 @@ TEST_F(TorchFolder, ASingleFileNeedsNoIndex) {
 }
 
 TEST_F(TorchFolder, AFileThatTheIndexNamesMustBeThere) {
-  put_index(R"("a": ")" + first_ + R"(", "b": ")" + first_ + R"(", "c": "pytorch_model-00003-of-00003.bin")");
+  put_index(R"("a": ")" + first_ + R"(", "b": ")" + second_ + R"(", "c": "pytorch_model-00003-of-00003.bin")");
   const Error error = error_of(files_, "/hf");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.kind(), FindingKind::kMissingFile);

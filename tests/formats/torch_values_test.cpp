@@ -148,7 +148,7 @@ TEST(TorchWrapped, TensorsWithAttributesAreReadByValue) {
   const auto reader = open_value(files, type_call("torch\nTensor\n", "}" + text_op("tag") + "K\x07s"));
   EXPECT_THAT(values<float>(*reader, "x"), ElementsAre(1, 2));
   EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre("made.pt: 1 tensors are read without the attributes of their Python objects: 'x'"));
+              ElementsAre("made.pt: 1 tensor is read without the attributes of its Python object: 'x'"));
   EXPECT_EQ(find_key(*reader->catalog().root, "x")->kind, ValueKind::kTensor);
 }
 
@@ -201,7 +201,7 @@ TEST(TorchWrapped, DeviceTensorsFromCpuTensors) {
   EXPECT_THAT(values<float>(*reader, "x"), ElementsAre(1, 2));
   EXPECT_TRUE(stored_of(reader->catalog(), "x").requires_grad);
   EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre(HasSubstr("devices without storages are read as cpu tensors: 'x'")));
+              ElementsAre(HasSubstr("device without storages is read as a cpu tensor: 'x'")));
 }
 
 TEST(TorchWrapped, DeviceTensorsThatAreCastStayObjects) {

@@ -54,6 +54,7 @@ TEST_F(PosixTest, StatusOfNothingIsAbsent) {
   temp.write("f", "x");
   EXPECT_EQ(fs.status(temp / "no").kind, FileKind::kAbsent);
   EXPECT_EQ(fs.status(temp / "f/no").kind, FileKind::kAbsent);
+  EXPECT_EQ(fs.status(temp / std::string(256, 'n')).kind, FileKind::kAbsent);
 }
 
 TEST_F(PosixTest, HardLinksHaveOneIdentity) {
@@ -304,8 +305,18 @@ TEST_F(PosixTest, ForceKeepsTheModesOfWhatItReplaces) {
 
 TEST_F(PosixTest, ANameThatIsTooLongIsAResourceError) {
   const std::string name(300, 'x');
-  expect_error(ErrorCode::kResource, "name too long", [&] { local_output(fs, temp / name, {}, {}); });
+  expect_error(ErrorCode::kResource, "name too long", [&] { write_output(temp / name, {}); });
   expect_error(ErrorCode::kResource, "name too long", [&] { local_output(fs, temp / name + "/x", {}, {}); });
+}
+
+TEST_F(PosixTest, ALongNameIsWrittenAndItsSiblingIsRemoved) {
+  for (const int length : {200, 201, 255}) {
+    const std::string destination = temp / std::string(static_cast<std::size_t>(length), 'x');
+    write_output(destination, {});
+    write_output(destination, {.force = true});
+    EXPECT_EQ(fs.status(destination).kind, FileKind::kFolder);
+    EXPECT_THAT(fs.list(temp.path()), ::testing::Each(::testing::Not(::testing::StartsWith("."))));
+  }
 }
 
 /// The sibling of an output is moved away, and a link to a folder of the user's takes its name.

@@ -213,7 +213,7 @@ class Torch(LiveTest):
         torch.save({"tagged": tagged, "buffer": torch.nn.Buffer(noise((4,)))}, self.dir / "in.pt")
         result = shardctl_json("gather", self.dir / "in.pt", "-o", self.dir / "out.pt")
         self.assertEqual([w for w in result["warnings"] if "attributes" in w],
-                         ["in.pt: 1 tensors are read without the attributes of their Python objects: 'tagged'"])
+                         ["in.pt: 1 tensor is read without the attributes of its Python object: 'tagged'"])
         assert_same_tensors(self, torch.load(self.dir / "out.pt", weights_only=True), {"tagged": noise((2, 3)), "buffer": noise((4,))})
 
     def test_numpy_objects_stay_as_they_are(self):

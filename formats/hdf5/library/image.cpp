@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace shard::hdf5 {
@@ -184,6 +185,14 @@ PropertiesHandle creation_properties() {
   return properties;
 }
 
+/// libhdf5 1.10 crashes where what it needs for a file that it opens, of 2 MiB and more, cannot be allocated: try
+/// before.
+void expect_memory_for_file() {
+  constexpr std::size_t kBytes = 8 << 20;
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(kBytes);
+  *static_cast<volatile std::byte*>(room.get()) = std::byte{0};  // A use, or the compiler leaves out the allocation.
+}
+
 }  // namespace
 
 Image::Image(std::int64_t metadata_begin) : blocks_(std::make_unique<Blocks>(metadata_begin)) {
@@ -192,6 +201,7 @@ Image::Image(std::int64_t metadata_begin) : blocks_(std::make_unique<Blocks>(met
   checked(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110));
   Blocks* const blocks = blocks_.get();
   checked(H5Pset_driver(access.get(), Driver::registered(), &blocks));
+  expect_memory_for_file();
   file_ = FileHandle(H5Fcreate("image", H5F_ACC_TRUNC, creation.get(), access.get()));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -70,6 +71,21 @@ std::string missing_part(const std::vector<std::string>& names, std::string_view
     }
   }
   return {};
+}
+
+std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, const std::vector<std::string>& listed,
+                                        std::string_view suffix) {
+  std::set<std::pair<std::string_view, std::string_view>> counted;
+  for (const std::string& name : listed) {
+    if (const std::optional<PartName> part = parse_part_name(name, suffix)) counted.emplace(part->base, part->count);
+  }
+  std::vector<std::string> unlisted;
+  std::ranges::copy_if(names, std::back_inserter(unlisted), [&](const std::string& name) {
+    if (listed.empty()) return true;
+    const std::optional<PartName> part = parse_part_name(name, suffix);
+    return part && counted.contains({part->base, part->count}) && !std::ranges::binary_search(listed, name);
+  });
+  return unlisted;
 }
 
 std::string first_few(const std::vector<std::string>& names) {

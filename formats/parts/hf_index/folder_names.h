@@ -14,6 +14,12 @@ namespace shard::hf_index {
 /// Cost: n log n in names, whatever number they give.
 std::string missing_part(const std::vector<std::string>& names, std::string_view suffix);
 
+/// The names among `names` that are parts by the count of one in `listed` (model-00002-of-00003.safetensors beside
+/// model-00001-of-00003.safetensors), and not in it themselves; all of them where `listed` is empty.
+/// \pre `listed` is sorted. Cost: n log n in names.
+std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, const std::vector<std::string>& listed,
+                                        std::string_view suffix);
+
 /// "a, b, c, d, e and 3 more".
 std::string first_few(const std::vector<std::string>& names);
 

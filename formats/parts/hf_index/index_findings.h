@@ -1,14 +1,20 @@
 /// \file
-/// What is wrong with an index and its files, yet keeps nobody from reading them.
+/// What is wrong with an index and its files. Only what lacks_parts finds keeps a checkpoint from being read.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "libshard/core/error.h"
 
 namespace shard::hf_index {
 
+/// What an index does not name of the parts of its own checkpoint, or nothing. `names` are the files of the folder,
+/// `listed` those of the index, sorted.
+std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
+                                 const std::vector<std::string>& listed, std::string_view suffix);
 /// A file in the folder that the index does not name.
 Error extra_file(const std::string& name);
 /// A tensor that a file of the index holds and the index does not list.

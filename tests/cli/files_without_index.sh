@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# What an index does not name is refused where it is a part of the same checkpoint, else every verb names it.
+. "$(dirname "$0")/common.sh"
+index() { printf '{"weight_map": {%s}}' "$1" >d/model.safetensors.index.json; }
+
+# entry FILE NAME: a file with one tensor of two bytes.
+entry() {
+  local header='{"'$2'":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}'
+  { little_endian ${#header} && printf %s "$header" && printf xy; } >"$1"
+}
+mkdir d
+entry d/model-00001-of-00002.safetensors a
+entry d/model-00002-of-00002.safetensors b
+
+for map in "" '"a": "model-00001-of-00002.safetensors"'; do
+  index "$map"
+  for verb in inspect digest "gather -o x" "export -o x" "split --shards 2 -o x" "diff d" "convert --to dcp -o x"; do
+    expect 4 ${verb%% *} d $([ "${verb#* }" = "$verb" ] || echo "${verb#* }")
+    holds err model.safetensors.index.json
+    holds err model-00002-of-00002.safetensors
+    [ ! -e x ] || fail "$verb wrote x"
+  done
+  expect 4 cat d 'a[0:1]'
+  "$SHARDCTL" verify d >out 2>err && fail "verify of an index that lacks a part: exit 0"
+  holds out "error index_mismatch"
+  expect 0 repair d -o whole -f
+  expect 0 digest whole
+  holds out "  a" && holds out "  b"
+done
+
+# A file of another name may be there for another program: a note on every verb, and that of the two in diff.
+index '"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"'
+entry d/consolidated.safetensors c
+for verb in inspect digest "gather -o x -f" "diff d" "export -o x -f" "cat a --format raw"; do
+  expect 0 ${verb%% *} d $([ "${verb#* }" = "$verb" ] || echo "${verb#* }")
+  holds err "files that the index does not name are left out: consolidated.safetensors"
+done
+expect 0 verify d
+holds out "warning extra_file consolidated.safetensors"
+expect 0 digest d -q
+is_empty err

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A file that the system does not let us read is exit 3 and named on every verb, verify too: it is neither missing nor damaged.
+. "$(dirname "$0")/common.sh"
+model m.safetensors 4096
+expect 0 split m.safetensors -o dcp --ranks 2
+expect 0 split m.safetensors -o ranks --ranks 2 --to torch-ranks
+expect 0 split m.safetensors -o parts --shards 2
+chmod -R a+rX "$work"
+if ! setpriv --reuid 65534 --clear-groups "$SHARDCTL" version >/dev/null 2>&1; then
+  echo "SKIPPED: cannot run as another user"
+  exit 77
+fi
+for file in dcp/__1_0.distcp dcp/.metadata ranks/rank-00001-of-00002.pt parts/model-00002-of-00002.safetensors; do
+  chmod 000 "$file"
+  for verb in verify "gather -o x" "digest" "inspect --json"; do
+    code=0
+    setpriv --reuid 65534 --clear-groups "$SHARDCTL" ${verb%% *} "${file%%/*}" $([ "${verb#* }" = "$verb" ] || echo "${verb#* }") \
+      >out 2>err || code=$?
+    [ "$code" = 3 ] || fail "$verb of $file: exit $code, not 3"
+    holds err "${file##*/}: "
+    holds err "cannot open: Permission denied"
+    lacks out missing_file
+  done
+  chmod a+r "$file"
+done
