@@ -6,6 +6,7 @@
 
 #include "formats/parts/pickle/equal.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -111,6 +112,22 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
     throw other_world(catalog, model.file, *ranks_expected, ranks);
   }
   return ranks;
+}
+
+void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& files) {
+  HashSet<std::string_view> names;
+  for (const File& file : catalog.files) names.insert(file.path);
+  for (std::uint32_t i = 0; i < catalog.files.size(); ++i) {
+    const std::string& path = catalog.files[i].path;
+    const std::string name = base_name(path), saved = files.saved_as(i) + ".pt";
+    if (name == saved || !names.contains(path.substr(0, path.size() - name.size()) + saved)) continue;
+    throw Error(ErrorCode::kCorruption, "the file was saved under another rank's name")
+        .in_file(path)
+        .of_kind(FindingKind::kRankMismatch)
+        .expected(name)
+        .found(saved)
+        .because("files were exchanged or copied over one another");
+  }
 }
 
 void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {

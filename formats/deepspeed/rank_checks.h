@@ -8,6 +8,7 @@
 
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/tag_folder.h"
+#include "formats/torch/saved_files.h"
 #include "libshard/core/findings.h"
 
 namespace shard::deepspeed {
@@ -17,6 +18,10 @@ namespace shard::deepspeed {
 /// \throws Error kCorruption   two files of a rank (kind extra_file).
 /// \pre they are of one model-parallel rank
 void check_names(const TagFolder& folder, const std::vector<StateFile>& files);
+
+/// Checks that no file was saved under the name of another one of the save.
+/// \throws Error kCorruption (kind rank_mismatch)
+void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& files);
 
 /// Checks that the saves of model-parallel ranks are one save: all of them, of one step and number of data-parallel
 /// ranks. \throws Error kNotFound, kCorruption

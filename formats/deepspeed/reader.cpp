@@ -28,6 +28,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   for (std::int64_t rank = 0; rank <= last; ++rank) {
     read_save(folders_.emplace_back(of_model_rank(folder_, rank)), options);
   }
+  check_saved_names(catalog_, files_);
   check_model_ranks(catalog_, folder_, saves_);
   describe(catalog_.world_size.value_or(0));
   const bool from_module = options.weights == Weights::kModule;

@@ -100,6 +100,7 @@ class ZipFile final : public SavedFile {
       : zip_(std::move(zip)), lost_(std::move(lost)) {
     refuse_torch_script(zip_, options.shown);
     check_version(zip_, options.shown);
+    saved_as_ = zip_.folder();
     big_endian_ = has_big_endian_mark(zip_, options.shown);
     version_ = version_of(zip_);
     if (const zip::Record* note = zip_.find(kLostRecord)) lost_note_ = as_text(zip_.read(*note, arena));

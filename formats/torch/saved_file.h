@@ -39,6 +39,10 @@ class SavedFile {
   /// Who wrote it, for people: "zip, torch>=2.1", "legacy, torch<1.6".
   std::string_view version() const { return version_; }
 
+  /// The name under which the file was saved, less its suffix: torch calls a zip's top folder so ("archive" for a
+  /// stream). Empty where the file does not say.
+  const std::string& saved_as() const { return saved_as_; }
+
   /// What a repair noted in the file (kLostNote); empty where it did not.
   const std::string& lost_note() const { return lost_note_; }
 
@@ -58,7 +62,7 @@ class SavedFile {
   Value* root_ = nullptr;
   bool big_endian_ = false;
   std::string_view version_;
-  std::string lost_note_;
+  std::string lost_note_, saved_as_;
 };
 
 struct SavedFileOptions {

@@ -41,6 +41,9 @@ class SavedFiles {
   /// Who wrote file number `file`, for people: "zip, torch>=2.1", "legacy, torch<1.6".
   std::string_view version(std::uint32_t file) const;
 
+  /// See SavedFile::saved_as.
+  const std::string& saved_as(std::uint32_t file) const;
+
   /// The storage that `view`, a tensor of file number `file`, looks into; added to the catalog when it is new. Views
   /// whose elements are decoded in different ways (byte order, conj, neg) have storages of their own over one record.
   /// \throws Error kCorruption  the record is absent (kind missing_file) or has another size (kind shape_mismatch);
