@@ -164,7 +164,8 @@ Error of_destination(Error error, const std::string& destination) {
   const std::size_t begin = path.rfind('/', mark) + 1, end = path.find('/', mark);  // npos + 1 is 0.
   const std::string front = "." + base_name(destination).substr(0, kNameFront);
   if (!path.substr(begin).starts_with(front)) return error;
-  return end == std::string::npos ? error : error.replace_file(path.substr(0, begin) + path.substr(end + 1));
+  const std::string inside = end == std::string::npos ? base_name(destination) : path.substr(end + 1);
+  return error.replace_file(path.substr(0, begin) + inside);
 }
 
 int report(Session& session, const Options& options, const std::exception_ptr& failure) {

@@ -28,7 +28,6 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   for (std::int64_t rank = 0; rank <= last; ++rank) {
     read_save(folders_.emplace_back(of_model_rank(folder_, rank)), options);
   }
-  check_saved_names(catalog_, files_);
   check_model_ranks(catalog_, folder_, saves_);
   describe(catalog_.world_size.value_or(0));
   const bool from_module = options.weights == Weights::kModule;
@@ -39,6 +38,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     const bool has_parts = last > 0 || holds_rules(first.models.front());
     flat_ = merge_whole(catalog_, files_, saves_, listing == Listing::kJoined && has_parts && !first.is_parted());
   }
+  check_saved_names(catalog_, files_);
   validate_catalog(catalog_, *options.findings);
 }
 

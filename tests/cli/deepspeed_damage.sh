@@ -70,8 +70,8 @@ expect 1 verify save
 holds out "crc_mismatch $optimizer"
 
 # Files of ranks that changed places: torch notes in each under which name it was saved.
-swapped=swapped/$(basename "$(ls -d "$SHARD_DATA"/deepspeed/stage2_robin/global_step*)")
-cp -r "$SHARD_DATA/deepspeed/stage2_robin" swapped
+swapped=swapped/$(basename "$(ls -d "$SHARD_DATA"/deepspeed/stage2_tied/global_step*)")
+cp -r "$SHARD_DATA/deepspeed/stage2_tied" swapped
 one=$swapped/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt other=$swapped/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
 mv "$one" kept && mv "$other" "$one" && mv kept "$other"
 expect 4 gather swapped -o x.safetensors --objects drop

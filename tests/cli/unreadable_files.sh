@@ -23,3 +23,11 @@ for file in dcp/__1_0.distcp dcp/.metadata ranks/rank-00001-of-00002.pt parts/mo
   done
   chmod a+r "$file"
 done
+
+# The same of a folder that we may not write to is exit 6, and of the destination as it was named.
+mkdir mine
+chmod 755 mine
+code=0
+setpriv --reuid 65534 --clear-groups "$SHARDCTL" gather dcp -o mine/x.pt >out 2>err || code=$?
+[ "$code" = 6 ] || fail "gather to another's folder: exit $code, not 6"
+holds err "mine/x.pt: cannot make the folder: Permission denied"
