@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/shardctl/inspect_numbers.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/first_names.h"
 
 namespace shard::app {
@@ -65,6 +66,7 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
 std::string other_files(const Session& session, const OpenSource& source) {
   if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
   const Catalog& catalog = source.catalog();
+  if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning)) return {};  // Its reader has told all.
   std::set<std::string_view> parts;
   for (const File& file : catalog.files) parts.insert(std::string_view(file.path).substr(0, file.path.find('/')));
   std::vector<std::string> others;

@@ -39,3 +39,8 @@ expect 0 verify d
 holds out "warning extra_file consolidated.safetensors"
 expect 0 digest d -q
 is_empty err
+
+# Many other files are one warning.
+touch d/{a,b,c,d,e,f,g}.txt
+expect 0 gather d -o x -f
+[ "$(grep -c "other files of the folder" err)" = 1 ] || fail "several warnings of other files"
