@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBatch = 8192;  // Items that are offered to one fetch.
 
-void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& found) {
+void check_item(const Tensor& tensor, const Chunk& chunk, const StoredTensor& stored, const ItemTensor& found) {
   const auto differs = [&](std::string_view what) {
     return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': its item at {} has another {} than .metadata",
                                                      tensor.name, to_string(chunk.offsets.span()), what));
@@ -26,12 +26,23 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const ItemTensor& foun
         .found(dtype_name(found.dtype))
         .of_kind(FindingKind::kDtypeMismatch);
   }
-  if (found.shape != chunk.sizes) {
+  if (found.shape != stored.shape) {
     throw differs("shape")
-        .expected(to_string(chunk.sizes.span()))
+        .expected(to_string(stored.shape.span()))
         .found(to_string(found.shape.span()))
         .of_kind(FindingKind::kShapeMismatch);
   }
+}
+
+/// Whether the chunks of a stored tensor are boxes of a run of elements, see TensorEntry::stored_size.
+bool is_run(const Chunk& chunk, const StoredTensor& stored) { return chunk.sizes.size() != stored.shape.size(); }
+
+/// All dimensions before a run's last have one element.
+void check_run(const Tensor& tensor, const ItemTensor& found) {
+  const int last = found.shape.size() - 1;
+  if (found.shape[last] <= 1 || found.strides[last] == 1) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("tensor '{}': a run of its elements is not contiguous", tensor.name));
 }
 
 }  // namespace
@@ -94,7 +105,9 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
   for (const std::uint32_t t : tensors) {
     const Tensor& tensor = catalog_.tensors[t];
     for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
-      const std::uint32_t storage = catalog_.stored[catalog_.chunks[c].stored].storage;
+      const std::uint32_t stored = catalog_.chunks[c].stored;
+      if (c > tensor.first_chunk && catalog_.chunks[c - 1].stored == stored) continue;  // One more box of a run.
+      const std::uint32_t storage = catalog_.stored[stored].storage;
       if (salvage_ != nullptr && salvage_->lost_storage(storage) != nullptr) continue;
       if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
     }
@@ -105,19 +118,30 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
 
 void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
   const Tensor& tensor = catalog_.tensors[one.entry];
-  Chunk& chunk = catalog_.chunks[one.chunk];
+  const Chunk& chunk = catalog_.chunks[one.chunk];
   StoredTensor& stored = catalog_.stored[chunk.stored];
   try {
     if (one.item.zstd || salvage_ != nullptr) earn(*file, one.item);  // All of it is read.
     const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
-    check_item(tensor, chunk, found);
+    check_item(tensor, chunk, stored, found);
+    if (is_run(chunk, stored)) check_run(tensor, found);
     settle(stored.storage, found.location);
-    stored.strides = chunk.strides = found.strides;
-    stored.first = chunk.first = found.first;
+    place_chunks(tensor, one.chunk, found);
+    stored.strides = found.strides;
+    stored.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
     if (salvage_ == nullptr || !is_damage(error)) throw;
     salvage_->lose_storage(stored.storage, error);
+  }
+}
+
+void ItemStore::place_chunks(const Tensor& tensor, std::uint32_t first, const ItemTensor& found) {
+  const std::uint32_t stored = catalog_.chunks[first].stored, end = tensor.first_chunk + tensor.chunk_count;
+  for (std::uint32_t c = first; c < end && catalog_.chunks[c].stored == stored; ++c) {
+    Chunk& chunk = catalog_.chunks[c];
+    if (!is_run(chunk, catalog_.stored[stored])) chunk.strides = found.strides;
+    chunk.first = checked_add(chunk.first - catalog_.stored[stored].first, found.first);
   }
 }
 

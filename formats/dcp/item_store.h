@@ -65,6 +65,8 @@ class ItemStore {
 
  private:
   void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one);
+  /// The chunks of one stored tensor, from `first` on.
+  void place_chunks(const Tensor& tensor, std::uint32_t first, const ItemTensor& found);
   void settle(std::uint32_t storage, const Location& location);
 
   Catalog& catalog_;

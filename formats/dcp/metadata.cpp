@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/dcp/block_runs.h"
 #include "formats/dcp/metadata_classes.h"
 #include "formats/dcp/storage_data.h"
 #include "formats/parts/pickle/attributes.h"
@@ -18,7 +19,7 @@ namespace {
 /// Walks the value tree of one pickle into a Metadata.
 class Parser {
  public:
-  Parser(Arena& arena, bool sets_short_apart) : arena_(arena), sets_short_apart_(sets_short_apart) {}
+  Parser(Arena& arena, const MetadataOptions& options) : arena_(arena), options_(options) {}
 
   Metadata run(const Value& root) {
     classes_.need(root, Class::kMetadata);
@@ -27,7 +28,7 @@ class Parser {
     const Value* planner = pickle::attribute(root, "planner_data");
     if (planner != nullptr && planner->kind != ValueKind::kNone) paths(*planner);
     read_storage_data(arena_, classes_, pickle::need(root, "storage_data"), targets_, out_);
-    if (const Value* megatron = pickle::attribute(root, "mcore_data")) set_reshaped_apart(*megatron);
+    restore_block_runs(arena_, pickle::attribute(root, "mcore_data"), options_.names_megatron, out_);
     set_short_apart();
     if (const Value* note = pickle::attribute(root, kLostAttribute))
       out_.lost_note = pickle::string(*note, kLostAttribute);
@@ -88,7 +89,7 @@ class Parser {
     chunk.offsets = pickle::dims(arena_, pickle::need(value, "offsets"), "offsets of a chunk");
     chunk.sizes = pickle::dims(arena_, pickle::need(value, "sizes"), "sizes of a chunk");
     const int dimensions = tensor.size.size();
-    if (sets_short_apart_ && chunk.offsets.size() == dimensions && chunk.sizes.size() < dimensions) {
+    if (options_.sets_short_apart && chunk.offsets.size() == dimensions && chunk.sizes.size() < dimensions) {
       short_.insert(tensor.name);
     } else if (chunk.offsets.size() != dimensions || chunk.sizes.size() != dimensions) {
       throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions, a chunk of it another number",
@@ -181,22 +182,8 @@ class Parser {
     return compact_path(Path(path), name);
   }
 
-  /// \param megatron  name -> {} or {"nd_reformulated_orig_global_shape": the tensor's own shape}.
-  void set_reshaped_apart(const Value& megatron) {
-    HashSet<std::string_view> reshaped;
-    const std::span<Value*> items = pickle::mapping(megatron, "mcore_data");
-    for (std::size_t i = 0; i < items.size(); i += 2) {
-      const std::string_view name = pickle::string(*items[i], "name in mcore_data");
-      pickle::mapping(*items[i + 1], "entry of mcore_data");
-      if (pickle::entry(*items[i + 1], "nd_reformulated_orig_global_shape") != nullptr) reshaped.insert(name);
-    }
-    set_apart(
-        out_, [&](std::string_view name) { return reshaped.contains(name); },
-        "of the optimizer are stored reshaped by Megatron-core and cannot be read");
-  }
-
   Arena& arena_;
-  bool sets_short_apart_;
+  const MetadataOptions& options_;
   HashSet<std::string_view> short_;  ///< Tensors with chunks whose sizes lack dimensions.
   MetadataClasses classes_;
   Metadata out_;
@@ -253,7 +240,7 @@ Metadata parse_metadata(Arena& arena, std::span<const std::byte> data, const std
       refuse_foreign_class(module, name);
       return is_megatron_metadata(module, name) || pickle::is_known_global(module, name);
     };
-    return Parser(arena, options.sets_short_apart).run(*pickle::load(scratch, data, load));
+    return Parser(arena, options).run(*pickle::load(scratch, data, load));
   } catch (Error& error) {
     error.in_file(file);
     throw;

@@ -46,6 +46,10 @@ struct TensorEntry {
   DType dtype{};
   bool requires_grad = false;
   std::uint32_t first_chunk = 0, chunk_count = 0;  ///< Into Metadata::chunks.
+  /// Not empty where Megatron-core stored the tensor reshaped: into how many blocks each dimension is cut, and how many
+  /// elements a block has. A chunk is a run of a block's elements in row-major order: its offsets are the block's
+  /// indices and where in it the run begins, its sizes ones and the run's length.
+  Dims stored_size{};
 };
 
 /// A value that is not a tensor, a bytes item.
@@ -54,7 +58,7 @@ struct ObjectEntry {
   Path path;
   std::uint32_t item = kNoIndex;
   int rank = -1;             ///< The rank whose own metadata names it (use_collectives=False), else -1.
-  bool is_reshaped = false;  ///< A tensor that Megatron-core stored in another shape than its own: see parse_metadata.
+  bool is_reshaped = false;  ///< A tensor that cannot be read for what it is: see set_apart.
 };
 
 struct Metadata {
@@ -75,14 +79,14 @@ struct Metadata {
 struct MetadataOptions {
   bool opaque_globals = false;    ///< Classes outside the list may stand where nothing is read (storage_meta).
   bool sets_short_apart = false;  ///< Tensors of which a chunk's sizes lack leading dimensions are set apart.
+  bool names_megatron = false;    ///< States are known by their names, see restore_block_runs.
 };
 
 /// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
 /// nowhere in particular yet (validate_catalog checks bounds and coverage). Names, paths and sizes are copied into
 /// `arena`.
 ///
-/// Megatron-core up to 0.15 stores some tensors of the optimizer reshaped and lists them in `mcore_data`, an attribute
-/// more. Those become objects, so that no reader takes the stored shape for theirs; all other tensors are as they say.
+/// Tensors of the optimizer that Megatron-core up to 0.15 stored reshaped have their own shapes (block_runs.h).
 ///
 /// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
 ///   without a chunk; two places for one chunk; a file name that is not one plain name.

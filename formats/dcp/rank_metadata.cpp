@@ -122,7 +122,7 @@ class Merger {
           .found(dtype_name(entry.dtype))
           .of_kind(FindingKind::kDtypeMismatch);
     }
-    if (known.tensor->size != entry.size) {
+    if (known.tensor->size != entry.size || known.tensor->stored_size != entry.stored_size) {
       throw contradiction(entry.name, first, other, "two shapes")
           .expected(to_string(known.tensor->size.span()))
           .found(to_string(entry.size.span()))

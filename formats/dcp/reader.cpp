@@ -118,7 +118,7 @@ class DcpReader : public Reader {
       const std::unique_ptr<RandomReader> file = store_.open_below(folder_, each.name);
       const std::vector<std::byte> bytes = shard::read_metadata(*file, 0, file->size(), *catalog_.arena);
       catalog_.files.push_back({each.name, file->size(), each.rank, file->identity()});
-      const MetadataOptions options{opaque_globals_, form_.sets_short_apart};
+      const MetadataOptions options{opaque_globals_, form_.sets_short_apart, form_.names_megatron};
       ranks.push_back({each.rank, each.name, parse_metadata(*catalog_.arena, bytes, each.name, options)});
     }
     metadata_files_ = static_cast<std::uint32_t>(catalog_.files.size());
@@ -238,12 +238,12 @@ class DcpReader : public Reader {
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
     for (const TensorEntry& entry : metadata.tensors) {
-      const std::size_t chunks = catalog_.chunks.size();
+      const std::size_t chunks = catalog_.chunks.size(), stored = catalog_.stored.size();
       try {
         add_tensor(catalog_, metadata, entry);
       } catch (Error& error) {
-        catalog_.chunks.resize(chunks);  // One stored tensor each.
-        catalog_.stored.resize(chunks);
+        catalog_.chunks.resize(chunks);
+        catalog_.stored.resize(stored);
         if (!error.kind()) error.of_kind(FindingKind::kBadPickle);
         findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }

@@ -19,7 +19,7 @@ struct FolderForm {
   std::string_view common_file{};  ///< A torch.save file beside the items, see common_data.h; empty, absent: none.
   std::string_view common_item{};  ///< The name of the bytes item that holds the same; empty: none.
   bool needs_common = false;       ///< One of the two is there in a whole save; without them there is a warning.
-  bool sets_short_apart = false;   ///< See MetadataOptions.
+  bool sets_short_apart = false, names_megatron = false;  ///< See MetadataOptions.
   /// Tensors that cannot be read for what they are become opaque objects, with a warning; null: there are none.
   bool (*is_unreadable)(std::string_view name) = nullptr;
   std::string_view why_unreadable{};  ///< As set_apart has it.

@@ -20,6 +20,7 @@ constexpr dcp::FolderForm kForm{
     .common_file = kCommonFile,
     .common_item = kCommonItem,
     .sets_short_apart = true,
+    .names_megatron = true,
     .is_unreadable = is_bucket,
     .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not say"};
 

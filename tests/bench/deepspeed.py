@@ -1,10 +1,10 @@
 """Times gather of DeepSpeed saves beside cp of their bytes, interleaved in random order in one run. Needs torch.
 
-  deepspeed.py SHARDCTL [--size MIB] [--ranks N] [--runs N] [--zero-to-fp32 SCRIPT]
+  deepspeed.py SHARDCTL [--size MIB] [--ranks N] [--runs N] [--folder DIR] [--deepspeed-python PYTHON]
 
 Makes a save of stage 2 and one of stage 3 by formula (formats/deepspeed/README.md), --size MiB of float32 masters without states, in
-/dev/shm. `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where the two differ by 10 % nothing is said.
-SCRIPT is DeepSpeed's own zero_to_fp32.py; Python needs deepspeed then.
+DIR (/dev/shm). `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where the two differ by 10 % nothing is
+said. Nothing is flushed to a disk. A PYTHON that has deepspeed runs its own zero_to_fp32 beside them.
 """
 
 import argparse
@@ -89,10 +89,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--zero-to-fp32")
+    parser.add_argument("--folder", type=Path, default="/dev/shm")
+    parser.add_argument("--deepspeed-python", type=Path)
     options = parser.parse_args()
     shapes = shapes_of(options.size)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         work = Path(folder)
         for stage in (2, 3):
             source, out = work / f"stage{stage}", work / "out"
@@ -101,9 +102,9 @@ def main() -> None:
             maker.join()
             rows = {**copies(source, out),
                     "gather": [options.shardctl, "gather", source, "-o", out, "--to", "safetensors", "--objects", "drop", "--no-fsync", "-q"]}
-            if options.zero_to_fp32:
+            if options.deepspeed_python:
                 (work / "latest").write_text(source.name)
-                rows["zero_to_fp32"] = [sys.executable, options.zero_to_fp32, work, out, "--safe_serialization"]
+                rows["zero_to_fp32"] = [options.deepspeed_python, "-m", "deepspeed.utils.zero_to_fp32", work, out, "--safe_serialization"]
             print_beside_cp(f"stage {stage}, {options.size} MiB, {options.ranks} ranks", rows, out, options.runs)
             subprocess.run(["rm", "-rf", source, out], check=True)
 

@@ -1,8 +1,8 @@
 """Times export of a Megatron-Core checkpoint with stacked layers beside cp of its bytes, interleaved in random order in one run.
 
-  megatron.py SHARDCTL [--size MIB] [--runs N]
+  megatron.py SHARDCTL [--size MIB] [--runs N] [--folder DIR]
 
-Makes a Llama of --size MiB of random bfloat16 and writes it as megatron-dist, in /dev/shm: layers stacked, queries, keys and values
+Makes a Llama of --size MiB of random bfloat16 and writes it as megatron-dist, in DIR (/dev/shm): layers stacked, queries, keys and values
 fused by groups, as 4 tensor-parallel ranks hold them. `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where
 the two differ by 10 % nothing is said. Nothing is flushed to a disk.
 """
@@ -55,8 +55,9 @@ def main() -> None:
     parser.add_argument("shardctl", type=Path)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--folder", type=Path, default="/dev/shm")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         hub, source, out = Path(folder, "hub"), Path(folder, "core"), Path(folder, "out")
         make(hub, options.size)
         places = [word for glob, place in PLACES.items() for word in ("--place", f"{glob}={place}")]

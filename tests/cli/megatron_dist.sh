@@ -50,6 +50,46 @@ holds err "rng_state/shard_0_1' holds tensors"
 expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to torch
 holds err "args.activation_func"
 
+# Tensors of the optimizer that core up to 0.15 stored as runs of its ranks' blocks have their own shapes: by the list, and where that was
+# lost (reshaped) by their parameters.
+for golden in reshaped reshaped_listed; do
+  from="$SHARD_DATA/megatron/$golden" truth="$SHARD_DATA/megatron/reshaped.safetensors"
+  expect 0 diff "$from" "$truth" --objects drop
+  lacks err reshaped
+  expect 0 verify "$from"
+  rm -rf runs.safetensors cut_runs && expect 0 gather "$from" -o runs.safetensors --objects drop
+  expect 0 diff runs.safetensors "$truth"
+  expect 0 reshard "$from" -o cut_runs --ranks 3
+  expect 0 diff cut_runs "$truth" --objects drop
+done
+
+# states SHAPE...: a checkpoint with "w" of [4, 6] and its states of those shapes, each of float32.
+states() {
+  rm -rf states && python3 - "$@" <<'P' && expect 0 convert states.safetensors -o states --to megatron-dist
+import json, math, struct, sys
+shapes = {"w": [4, 6]} | {f"optimizer.state.s{i}.w": json.loads(shape) for i, shape in enumerate(sys.argv[1:])}
+header, end = {}, 0
+for name, shape in shapes.items():
+    begin, end = end, end + 4 * math.prod(shape)
+    header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+text = json.dumps(header).encode()
+open("states.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(range(end % 256)) + bytes(end - end % 256))
+P
+}
+# As many elements in a shape that no blocks make: refused by name, and they alone. Other numbers of elements are other states.
+for shape in [24] [6,4] [4,6,1,1] [3,2,4] [2,3,4] [2,2,3,2]; do
+  states "$shape" [4,6] [4,1] [1]
+  expect 8 gather states -o none.safetensors --objects drop
+  holds err "optimizer.state.s0.w"
+  lacks err "optimizer.state.s1.w"
+  expect 0 gather states -o "rest$shape.safetensors" --objects drop --exclude optimizer.state.s0.w
+  expect 0 diff "rest$shape.safetensors" states.safetensors --exclude optimizer.state.s0.w
+done
+# Blocks of [2, 3] in pieces that are not runs of one.
+states [2,2,6]
+expect 8 gather states -o none.safetensors --objects drop
+holds err "optimizer.state.s0.w"
+
 # Only the version that core has always written is known; where none stands, it is that.
 config() {
   rm -rf versions && cp -r "$SHARD_DATA/megatron/dense_tp2/iter_0000007" versions && echo "$1" >versions/metadata.json

@@ -1,0 +1,114 @@
+#include "formats/dcp/block_runs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "formats/parts/pickle/attributes.h"
+#include "libshard/core/box.h"
+#include "libshard/core/hash_table.h"
+
+namespace shard::dcp {
+namespace {
+
+using Shapes = HashMap<std::string_view, Dims>;
+
+/// The number of elements; nothing for a shape that cannot be one.
+std::optional<std::int64_t> count_of(Dims shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape.span()) {
+    if (size < 0 || __builtin_mul_overflow(count, size, &count)) return std::nullopt;
+  }
+  return count;
+}
+
+/// KEY of "[chained_K.]optimizer.state.STATE.KEY"; empty where the name is another.
+std::string_view parameter_of_state(std::string_view name) {
+  constexpr std::string_view kStates = "optimizer.state.";
+  if (name.starts_with("chained_")) name.remove_prefix(std::min(name.size(), name.find('.')) + 1);
+  if (!name.starts_with(kStates)) return {};
+  name.remove_prefix(kStates.size());
+  const std::size_t dot = name.find('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
+}
+
+/// The shapes that stand in `mcore_data`. An empty one is that of a tensor that is stored as it is.
+Shapes listed_shapes(Arena& arena, const Value* mcore_data) {
+  Shapes shapes;
+  if (mcore_data == nullptr) return shapes;
+  const std::span<Value*> items = pickle::mapping(*mcore_data, "mcore_data");
+  for (std::size_t i = 0; i < items.size(); i += 2) {
+    const std::string_view name = pickle::string(*items[i], "name in mcore_data");
+    pickle::mapping(*items[i + 1], "entry of mcore_data");
+    const Value* shape = pickle::entry(*items[i + 1], "nd_reformulated_orig_global_shape");
+    shapes.try_emplace(name, shape == nullptr ? Dims() : pickle::dims(arena, *shape, "shape in mcore_data"));
+  }
+  return shapes;
+}
+
+/// Appends the shapes of parameters whose states have as many elements in another shape.
+void add_shapes_of_parameters(const Metadata& metadata, Shapes& shapes) {
+  Shapes stored;
+  for (const TensorEntry& tensor : metadata.tensors) stored.try_emplace(tensor.name, tensor.size);
+  for (const TensorEntry& tensor : metadata.tensors) {
+    const std::string_view name = parameter_of_state(tensor.name);
+    const Dims* const parameter = name.empty() ? nullptr : stored.find(name);
+    if (parameter == nullptr || *parameter == tensor.size) continue;
+    const std::optional<std::int64_t> count = count_of(*parameter);
+    if (count && count == count_of(tensor.size)) shapes.try_emplace(tensor.name, *parameter);
+  }
+}
+
+/// Whether [X/x, Y/y, x*y] is `stored`, for blocks of one element at least.
+bool is_of_blocks(Dims shape, Dims stored) {
+  const int dimensions = shape.size();
+  if (stored.size() != dimensions + 1) return false;
+  std::int64_t block = 1;
+  for (int d = 0; d < dimensions; ++d) {
+    if (shape[d] < 1 || stored[d] < 1 || shape[d] % stored[d] != 0) return false;
+    if (__builtin_mul_overflow(block, shape[d] / stored[d], &block)) return false;
+  }
+  return block == stored[dimensions];
+}
+
+bool is_run_of_block(const ChunkEntry& chunk, Dims stored) {
+  if (chunk.sizes.size() != stored.size()) return false;
+  for (int d = 0; d < stored.size(); ++d) {
+    const bool is_one = d + 1 == stored.size() || chunk.sizes[d] == 1;
+    const bool is_inside =
+        chunk.offsets[d] >= 0 && chunk.sizes[d] >= 0 && chunk.offsets[d] <= stored[d] - chunk.sizes[d];
+    if (!is_one || !is_inside) return false;
+  }
+  return true;
+}
+
+/// \returns false, and changes nothing, where the chunks are not runs of blocks of that shape.
+bool restore_shape(const Metadata& metadata, Dims shape, TensorEntry& tensor) {
+  const auto chunks = std::span(metadata.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
+  const auto is_run = [&](const ChunkEntry& chunk) { return is_run_of_block(chunk, tensor.size); };
+  if (!is_of_blocks(shape, tensor.size) || !std::ranges::all_of(chunks, is_run)) return false;
+  tensor.stored_size = tensor.size;
+  tensor.size = shape;
+  return true;
+}
+
+}  // namespace
+
+void restore_block_runs(Arena& arena, const Value* mcore_data, bool names_megatron, Metadata& metadata) {
+  Shapes shapes = listed_shapes(arena, mcore_data);
+  if (names_megatron) add_shapes_of_parameters(metadata, shapes);
+  HashSet<std::string_view> contradicted;
+  for (TensorEntry& tensor : metadata.tensors) {
+    const Dims* const shape = shapes.find(tensor.name);
+    if (shape == nullptr || shape->empty()) continue;
+    if (!restore_shape(metadata, *shape, tensor)) contradicted.insert(tensor.name);
+  }
+  set_apart(
+      metadata, [&](std::string_view name) { return contradicted.contains(name); },
+      "of the optimizer are stored reshaped by Megatron-core, not as runs of blocks of their own shape, and cannot be "
+      "read");
+}
+
+}  // namespace shard::dcp
