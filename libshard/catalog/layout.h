@@ -68,8 +68,11 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 /// of cutting, each cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule
 /// does not name hold replicas. A `match` that only lists names (escaped, with '|' between them) may list millions; all
 /// others together may have 16,384 instructions of RE2 (a few hundred patterns), as a name may lead to all of them at
-/// once. \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown
-/// axis, too deep. \throws Error kUnsupported      any other key, by name; too large patterns.
+/// once.
+///
+/// \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown axis,
+///   too deep.
+/// \throws Error kUnsupported      any other key, by name; too large patterns.
 MeshLayout parse_layout_document(std::string_view text, const std::string& file);
 
 /// A tensor and what the axes of a mesh do to it.

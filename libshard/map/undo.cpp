@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
@@ -28,12 +30,6 @@ struct StoredGroup {
   std::int32_t rank = -1;               ///< Of an entry that is one rank's own, without a mesh.
   std::vector<std::uint32_t> stored{};  ///< By rank of the mesh, or kNoIndex.
 };
-
-void sort_unique(std::vector<std::uint32_t>& numbers) {
-  std::ranges::sort(numbers);
-  const auto repeated = std::ranges::unique(numbers);
-  numbers.erase(repeated.begin(), repeated.end());
-}
 
 }  // namespace
 
@@ -167,7 +163,8 @@ class Undoing {
     try {
       const RuleTensors tensors = find_tensors(group, first - group.stored.begin());
       const std::size_t base = add_entries(group, tensors, model);
-      for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) add_part(group, tensors, base, rank);
+      HeldBoxes held;
+      for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) add_part(group, tensors, base, rank, held);
     } catch (Error& error) {
       throw error.tensor().empty() ? error.of_tensor(model.name) : error;
     }
@@ -208,7 +205,18 @@ class Undoing {
     return base;
   }
 
-  void add_part(const StoredGroup& group, const RuleTensors& tensors, std::size_t base, std::int64_t rank) {
+  /// Boxes of what all ranks hold alike, and its padding, which several of them may make.
+  using HeldBoxes = std::set<std::vector<std::int64_t>>;
+
+  static std::vector<std::int64_t> key_of(const MapBox& box) {
+    std::vector<std::int64_t> key{box.member};
+    key.insert(key.end(), box.offsets.begin(), box.offsets.end());
+    key.insert(key.end(), box.begin.begin(), box.begin.end());
+    return key;
+  }
+
+  void add_part(const StoredGroup& group, const RuleTensors& tensors, std::size_t base, std::int64_t rank,
+                HeldBoxes& held) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     const bool is_held =
@@ -221,18 +229,16 @@ class Undoing {
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
     check_same(tensor, part, group, tensors);
+    const bool is_shared = tensor.rank < 0 && map_.ranks() > 1;
+    const auto is_met = [&](const MapBox& box) { return is_shared && !held.insert(key_of(box)).second; };
     for (const MapBox& box : part.boxes) {
-      std::vector<MapLink>& links = made_.entries_[base + box.member].links;
-      const auto is_same = [&](const MapLink& link) {
-        return link.stored == index && link.box.offsets == box.offsets && link.box.begin == box.begin;
-      };
-      if (tensor.rank < 0 && rank > 0 && std::ranges::any_of(links, is_same)) continue;  // What all ranks hold alike.
+      if (is_met(box)) continue;
       made_.arena_->charge(Charge::kChunks);
-      links.push_back({.stored = index, .box = box});
+      made_.entries_[base + box.member].links.push_back({.stored = index, .box = box});
     }
-    const bool is_checked = part.has_padding && map_.rule(group.rule).pad->fill != MapPad::Fill::kKeep;
-    if (is_checked)
-      made_.paddings_.push_back({tensor.name, {.stored = index, .box = padding_box(part, *made_.arena_)}});
+    if (!part.has_padding || map_.rule(group.rule).pad->fill == MapPad::Fill::kKeep) return;
+    const MapBox padding = padding_box(part, *made_.arena_);
+    if (!is_met(padding)) made_.paddings_.push_back({tensor.name, {.stored = index, .box = padding}});
   }
 
   void check_same(const Tensor& tensor, const RankPart& part, const StoredGroup& group,
@@ -330,77 +336,6 @@ UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
                      const std::function<bool(std::string_view)>& leaves_out)
     : arena_(std::make_shared<Arena>(stored.arena->budget())), singles_(single_dims(stored)) {
   Undoing(stored, map, *this).run(leaves_out);
-}
-
-LinkTargets UndoneMap::targets_in(const Catalog& stored) const { return {stored, singles_, {}, flat_, buffer_of_}; }
-
-std::vector<Chunk> UndoneMap::chunks_of(const Catalog& stored, const Padding& padding, Arena& arena) const {
-  std::vector<Chunk> chunks;
-  append_linked(targets_in(stored), std::span(&padding.link, 1), arena, chunks);
-  return chunks;
-}
-
-Catalog UndoneMap::make_catalog(const Catalog& stored) const {
-  Catalog logical = stored;
-  logical.arena = arena_;
-  logical.borrowed.push_back(stored.arena);
-  logical.root = nullptr;
-  logical.tensors.clear();
-  logical.chunks.clear();
-  logical.metadata.erase(kAliasesNote);
-  logical.warnings.insert(logical.warnings.end(), warnings_.begin(), warnings_.end());
-  for (const Entry& entry : entries_) {
-    Tensor tensor;
-    tensor.name = entry.name;
-    tensor.path = entry.path;
-    tensor.shape = entry.shape;
-    tensor.dtype = entry.dtype;
-    tensor.rank = entry.rank;
-    tensor.first_chunk = static_cast<std::uint32_t>(logical.chunks.size());
-    append_linked(targets_in(stored), entry.links, *arena_, logical.chunks);
-    tensor.chunk_count = static_cast<std::uint32_t>(logical.chunks.size()) - tensor.first_chunk;
-    if (entry.links.size() == 1 && entry.links[0].is_whole) {
-      tensor.sharding = stored.tensors[entry.links[0].stored].sharding;
-      tensor.damaged = stored.tensors[entry.links[0].stored].damaged;
-    }
-    logical.tensors.push_back(tensor);
-  }
-  validate_catalog(logical);
-  return logical;
-}
-
-void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const {
-  logical.storages = stored.storages;
-  logical.stored = stored.stored;
-  std::vector<Chunk> chunks;
-  for (const std::uint32_t index : tensors) {
-    const Tensor& tensor = logical.tensors[index];
-    chunks.clear();
-    append_linked(targets_in(stored), entries_[index].links, *arena_, chunks);
-    std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
-  }
-}
-
-std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {
-  std::vector<std::uint32_t> stored;
-  for (const std::uint32_t tensor : tensors) {
-    for (const MapLink& link : entries_[tensor].links) append_stored(link, stored);
-  }
-  sort_unique(stored);
-  return stored;
-}
-
-std::vector<std::uint32_t> UndoneMap::stored_of(const Padding& padding) const {
-  std::vector<std::uint32_t> stored;
-  append_stored(padding.link, stored);
-  sort_unique(stored);
-  return stored;
-}
-
-/// All of a local tensor, that its padding can be read with it.
-void UndoneMap::append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const {
-  if (!link.is_flat) return out.push_back(link.stored);
-  for (const FlatPlace& place : flat_->places_of(link.stored)) out.push_back(buffer_of_[place.buffer]);
 }
 
 }  // namespace shard

@@ -1,7 +1,9 @@
 /// Single operations of rules, both ways, against the obvious way with matrices.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -158,6 +160,29 @@ TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
   const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
   EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
   EXPECT_EQ(read.front(), 1);
+}
+
+/// One tensor that both ranks of a mesh hold, in groups of two rows of a and two of b.
+std::string groups_on_two_ranks(std::int64_t groups, const std::string& pad = "") {
+  return fmt::format(R"("mesh": {{"dp": 2}}, "rules": [{{"logical": ["a", "b"], "stored": "w",
+      "concat": {{"interleave": {}, "sizes": "equal"}}{}}}])",
+                     groups, pad);
+}
+
+TEST(MapOperations, WhatAllRanksHoldAlikeIsTakenOnce) {
+  const Stored stored({{{"w", padded_to(counted(8, 3, 1), 10)}}});
+  const UndoneMap undone(stored.catalog(), map_of(groups_on_two_ranks(2, R"(, "pad": {"to": 10, "true": 8})")));
+  EXPECT_EQ(undone.make_catalog(stored.catalog()).chunks.size(), 4U);
+  EXPECT_EQ(undone.paddings().size(), 1U);
+}
+
+TEST(MapOperations, ManyBoxesThatAllRanksHoldAlikeCostNoSquare) {
+  constexpr std::int64_t kGroupCount = 1 << 16;  // In pairs their boxes take much longer.
+  const Stored stored({{{"w", counted(4 * kGroupCount, 1, 1)}}});
+  const std::clock_t begin = std::clock();
+  const UndoneMap undone(stored.catalog(), map_of(groups_on_two_ranks(kGroupCount)));
+  EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
+  EXPECT_EQ(undone.make_catalog(stored.catalog()).chunks.size(), 2U * kGroupCount);
 }
 
 /// A gate and an up projection in blocks of [2, 2], fused and cut; their scales have one element a block.
