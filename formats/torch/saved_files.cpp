@@ -8,6 +8,7 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "formats/torch/saved_file.h"
+#include "formats/torch/summed_record.h"
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -218,6 +219,10 @@ struct SavedFiles::Impl {
       if (record.coding == SavedRecord::Coding::kDeflated) {
         from = decoded_view::decompressed({from, offset, record.stored_bytes, bytes, decoded_view::Codec::kDeflate,
                                            saved(file).record_name(source.record)});
+        offset = 0;
+      }
+      if (!source.code.is_plain() && record.crc32) {
+        from = summed_record(std::move(from), offset, bytes, *record.crc32, saved(file).record_name(source.record));
         offset = 0;
       }
     }

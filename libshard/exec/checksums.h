@@ -12,7 +12,7 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
-#include "libshard/exec/crc_runs.h"
+#include "libshard/core/crc_runs.h"
 
 namespace shard {
 

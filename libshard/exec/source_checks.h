@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/crc_runs.h"
 #include "libshard/core/findings.h"
 #include "libshard/exec/checksums.h"
-#include "libshard/exec/crc_runs.h"
 
 namespace shard {
 

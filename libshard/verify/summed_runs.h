@@ -13,8 +13,8 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/checkpoint/container_report.h"
+#include "libshard/core/crc_runs.h"
 #include "libshard/core/findings.h"
-#include "libshard/exec/crc_runs.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {

@@ -98,7 +98,7 @@ TEST(SafetensorsBytes, NumbersThatContradictAreRefusedWithBoth) {
       {"[4],", "[0],", FindingKind::kShapeMismatch, "shape [0] of uint8 takes 0 bytes, data_offsets [4, 8] hold 4"},
       {"[4],", "[9223372036854775807],", FindingKind::kShapeMismatch, "takes 9223372036854775807 bytes"},
       {"[4],", "[9223372036854775807,2],", std::nullopt, "shape [9223372036854775807, 2]"},
-      {"[4],", "[4294967296,4294967296,0],", FindingKind::kShapeMismatch, "takes 0 bytes, data_offsets [4, 8] hold 4"},
+      {"[4],", "[0,4294967296,4294967296],", FindingKind::kShapeMismatch, "takes 0 bytes, data_offsets [4, 8] hold 4"},
       {"U8", "F32", FindingKind::kShapeMismatch, "shape [4] of float32 takes 16 bytes, data_offsets [4, 8] hold 4"},
       {"U8", "F8", FindingKind::kBadHeader, "the dtype 'F8' is not one of safetensors"},
       {"U8", "", FindingKind::kBadHeader, "the dtype '' is not one of safetensors"},

@@ -244,10 +244,9 @@ TEST(TorchLegacy, TruncationAnywhereIsCorruption) {
 
 TEST(TorchLegacy, FoldersMayHoldThem) {
   MemoryFiles files;
-  files.put("/hf/pytorch_model-1-of-2.bin", kHead + kObject + kTail);
-  files.put("/hf/pytorch_model-2-of-2.bin", golden("torch/bare.pt"));
-  files.put("/hf/pytorch_model.bin.index.json",
-            R"({"weight_map": {"a": "pytorch_model-1-of-2.bin", "b": "pytorch_model-1-of-2.bin"}})");
+  files.put("/hf/one.bin", kHead + kObject + kTail);
+  files.put("/hf/other.bin", golden("torch/bare.pt"));
+  files.put("/hf/pytorch_model.bin.index.json", R"({"weight_map": {"a": "one.bin", "b": "one.bin"}})");
   const auto reader = files.open("/hf");
   EXPECT_THAT(values<float>(*reader, "a"), ElementsAre(4, 5));
 }

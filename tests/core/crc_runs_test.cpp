@@ -1,4 +1,4 @@
-#include "libshard/exec/crc_runs.h"
+#include "libshard/core/crc_runs.h"
 
 #include <gtest/gtest.h>
 
