@@ -29,9 +29,7 @@ constexpr std::array kKnown{
     KnownFormat{"llama", {}},
 };
 
-std::string path_of(const KnownFormat& format) {
-  return join_path(folder_of_code(kKnown.data()), std::string(format.library));
-}
+std::string path_of(const KnownFormat& format) { return plugin_path(kKnown.data(), format.library); }
 
 /// The entries of a plug-in that is linked into the program.
 struct InsidePlugin {
@@ -64,7 +62,7 @@ std::span<const KnownFormat> known_formats() { return kKnown; }
 
 bool is_installed(const KnownFormat& format) {
   if (inside(format) != nullptr) return true;
-  return why_no_plugins().empty() && !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
+  return !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
 }
 
 void load_format_plugin(const std::string& path) {

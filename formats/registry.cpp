@@ -18,7 +18,6 @@
 #include "formats/vllm/format.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
-#include "libshard/core/shared_library.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -79,9 +78,6 @@ const Format& load_known(const KnownFormat& known) {
   absent.hint(fmt::format("formats here: {}", all_names()));
   if (known.library.empty()) throw Error(absent);
   if (!is_installed(known)) {
-    if (const std::string_view none = why_no_plugins(); !none.empty()) {
-      throw Error(absent.because(fmt::format("it is in the plug-in {}: {}", known.library, none)));
-    }
     throw Error(absent.because(fmt::format("the plug-in {} is not installed; it is built where the packages {} are",
                                            known.library, known.built_with)));
   }

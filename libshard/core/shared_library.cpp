@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cassert>
 #include <filesystem>
@@ -42,16 +43,15 @@ std::string folder_of_code(const void* code) {
   return slash == std::string_view::npos ? "." : path.substr(0, slash);
 }
 
-std::string_view why_no_plugins() {
-#ifdef SHARD_ONE_FILE
-  return "this shardctl is one file and opens no plug-ins; one built from the sources does";
-#else
-  return {};
-#endif
+std::string plugin_path(const void* code, std::string_view name) {
+  const std::string folder = folder_of_code(code);
+  const std::string beside = fmt::format("{}/{}", folder, name);
+  const std::string in_environment = fmt::format("{}/../lib/shardctl/{}", folder, name);
+  const auto is_there = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
+  return !is_there(beside) && is_there(in_environment) ? in_environment : beside;
 }
 
-SharedLibrary::SharedLibrary(const std::string& path) : path_(path), why_(why_no_plugins()) {
-  if (!why_.empty()) return;
+SharedLibrary::SharedLibrary(const std::string& path) : path_(path) {
   handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (is_open()) return;
   const char* const why = dlerror();

@@ -11,12 +11,11 @@ namespace shard {
 /// program's is the one where its file is, whatever it was called by. "." where the system does not say.
 std::string folder_of_code(const void* code);
 
-/// Empty, or why this program opens no plug-ins: linked as one file it has another C++ library inside than plug-ins
-/// use, and what they hand each other are objects of it.
-std::string_view why_no_plugins();
+/// Where the plug-in `name` is: beside the program or library that holds `code`, as an installation has it, or in
+/// ../lib/shardctl from there, as a Python environment does. Where it is in neither, its path beside.
+std::string plugin_path(const void* code, std::string_view name);
 
-/// A library of the file system. Where the program opens no plug-ins it opens none: why() is why_no_plugins(). It stays
-/// open until the program ends: its threads and data may outlive every user.
+/// A library of the file system. It stays open until the program ends: its threads and data may outlive every user.
 class SharedLibrary {
  public:
   /// Opens it with symbols of its own. Opening a library again costs nothing. Whether it could be opened: is_open().

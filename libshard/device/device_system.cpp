@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "libshard/core/error.h"
 #include "libshard/core/plural.h"
 #include "libshard/core/shared_library.h"
+#include "libshard/device/plugin.h"
 
 namespace shard {
 
@@ -14,13 +17,20 @@ constexpr char kLibrary[] = "libshard_cuda.so";
 
 /// \throws Error kUnsupported
 const DevicePlugin& device_plugin() {
-  const SharedLibrary library(folder_of_code(kLibrary) + "/" + kLibrary);
+  const SharedLibrary library(plugin_path(kLibrary, kLibrary));
   if (!library.is_open()) {
     throw Error(ErrorCode::kUnsupported, "cannot use a GPU: this installation has no plug-in for CUDA")
         .because(library.why())
-        .hint(fmt::format("build shardctl where the CUDA toolkit is; the plug-in is {}", kLibrary));
+        .hint(fmt::format("put the plug-in {} there; it is built where the CUDA toolkit is", kLibrary));
   }
   return *reinterpret_cast<GetDevicePlugin>(library.entry(kDevicePluginEntry))();
+}
+
+DeviceSystem describe(const DevicePlugin& plugin) {
+  Bytes bytes;
+  const ByteSink sink = sink_into(bytes);
+  call(plugin.describe, &sink);
+  return to_device_system(bytes);
 }
 
 Error refusal(const std::string& what) { return Error(ErrorCode::kUnsupported, "cannot use a GPU: " + what); }
@@ -42,7 +52,7 @@ std::string version_text(DeviceVersion version) { return fmt::format("{}.{}", ve
 
 DeviceSystem describe_devices() {
   try {
-    return device_plugin().describe();
+    return describe(device_plugin());
   } catch (const Error& error) {
     DeviceSystem none;
     none.problem = error.why().empty() ? error.what() : error.why();
@@ -82,7 +92,11 @@ int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
 
 std::unique_ptr<Device> open_device(const DeviceWish& wish) {
   const DevicePlugin& plugin = device_plugin();
-  return plugin.open(choose_device(plugin.describe(), wish));
+  const DeviceSystem system = describe(plugin);
+  const int number = choose_device(system, wish);
+  PlainDevice made{};
+  call(plugin.open, number, &made);
+  return from_plain(made, *std::ranges::find(system.devices, number, &DeviceInfo::number));
 }
 
 }  // namespace shard

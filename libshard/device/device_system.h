@@ -25,14 +25,6 @@ struct DeviceSystem {
   std::string problem;  ///< What CUDA says where it finds no device, or the loader where there is no plug-in.
 };
 
-/// The plug-in's entries; its number changes with this struct, DeviceSystem or device.h.
-struct DevicePlugin {
-  DeviceSystem (*describe)();                   ///< Throws nothing.
-  std::unique_ptr<Device> (*open)(int number);  ///< \pre describe() lists it. \throws Error
-};
-inline constexpr char kDevicePluginEntry[] = "shard_devices_1";
-using GetDevicePlugin = const DevicePlugin* (*)();
-
 /// What the plug-in says; without one a system that has no devices, and why. Throws nothing. Cost: up to 0.5 s.
 DeviceSystem describe_devices();
 

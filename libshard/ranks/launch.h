@@ -32,6 +32,8 @@ struct Launch {
   std::string session_folder;          ///< Open MPI's folder of this job on this host, or empty.
   std::string error_file;              ///< torchrun shows what is written there, or empty.
 
+  bool operator==(const Launch&) const = default;
+
   bool is_on_one_host() const { return local_size >= size; }  ///< As far as the launcher says.
 };
 

@@ -1,6 +1,7 @@
 #include "libshard/ranks/open_group.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -22,12 +23,13 @@ constexpr std::array kPlugins{
 };
 
 void* entry_of(const Plugin& plugin, const char* entry) {
-  const SharedLibrary library(folder_of_code(kPlugins.data()) + "/" + std::string(plugin.library));
+  const SharedLibrary library(plugin_path(kPlugins.data(), plugin.library));
   if (library.is_open()) return library.entry(entry);
-  Error absent(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend));
-  absent.because(library.why());
-  if (why_no_plugins().empty()) absent.hint(fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library));
-  throw Error(absent);
+  const bool is_there = ::access(library.path().c_str(), F_OK) == 0;
+  throw Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
+      .because(library.why())
+      .hint(is_there ? fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library)
+                     : fmt::format("put the plug-in {} there, and install {}", plugin.library, plugin.needs));
 }
 
 MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }
@@ -70,7 +72,10 @@ void* plugin_entry(const std::string& backend, const char* entry) { return entry
 
 std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend) {
   const MakeGroup make = backend == "auto" ? load_auto(request.launch) : load(plugin_of(backend));
-  return std::unique_ptr<Group>(make(request));
+  const Bytes bytes = to_bytes(request);
+  PlainGroup made{};
+  throw_error([&](const ErrorSink* errors) { return make({bytes.data(), bytes.size()}, &made, errors); });
+  return from_plain(made);
 }
 
 }  // namespace shard

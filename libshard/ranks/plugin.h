@@ -2,15 +2,16 @@
 /// The interface of a plug-in that makes Groups: one C entry. libshard_mpi.so, libshard_torch.so (Gloo),
 /// libshard_nccl.so.
 ///
-/// Plug-ins lie beside libshard.so and are opened when a group is asked for, so that a job of one process loads no MPI
-/// and no torch. A plug-in translates its library's exceptions to shard::Error.
+/// A plug-in is opened when a group is asked for, so that a job of one process loads no MPI and no torch. It may have
+/// another C++ library than the program (plugin_call.h). It translates its library's exceptions to shard::Error.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
-#include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
+#include "libshard/ranks/plain_group.h"
 
 namespace shard {
 
@@ -19,9 +20,18 @@ struct GroupRequest {
   std::chrono::milliseconds timeout{300'000};
 };
 
-/// The name of the entry; its number changes with Group, Launch or GroupRequest.
-inline constexpr char kPluginEntry[] = "shard_make_group_1";
-/// Forms the group; all ranks call it. Ownership: the caller deletes it.
-using MakeGroup = Group* (*)(const GroupRequest& request);
+/// The request as bytes (wire.h), which are what crosses.
+Bytes to_bytes(const GroupRequest& request);
+/// \throws Error kPeer  they are not such bytes
+GroupRequest to_group_request(std::span<const std::byte> bytes);
+
+/// The name of the entry; its number changes with PlainGroup, ErrorSink, and the bytes of a request and of an error.
+inline constexpr char kPluginEntry[] = "shard_make_group_2";
+/// Forms the group; all ranks call it. Returns false where it could not. Ownership: the caller's.
+using MakeGroup = bool (*)(PlainBytes request, PlainGroup* made, const ErrorSink* errors);
+
+/// What the entry of a plug-in does: makes the group by `make` and hands it over.
+bool make_plain_group(PlainBytes request, PlainGroup* made, const ErrorSink* errors,
+                      const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept;
 
 }  // namespace shard

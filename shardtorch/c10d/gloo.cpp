@@ -47,17 +47,25 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
   return group;
 }
 
-}  // namespace shard
+namespace {
 
-extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
-  shard::check_libtorch("gloo");
-  const shard::Launch& launch = request.launch;
+std::unique_ptr<Group> form_gloo_group(const GroupRequest& request) {
+  check_libtorch("gloo");
+  const Launch& launch = request.launch;
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // Its warnings repeat what our errors say.
   c10::initLogging();
-  std::unique_ptr<shard::Group> group;
-  shard::as_errors("the rendezvous", [&] {
-    group = shard::make_gloo_group(shard::make_store(launch, request.timeout), launch.rank, launch.size,
-                                   shard::gloo_device(launch.is_on_one_host()), request.timeout);
+  std::unique_ptr<Group> group;
+  as_errors("the rendezvous", [&] {
+    group = make_gloo_group(make_store(launch, request.timeout), launch.rank, launch.size,
+                            gloo_device(launch.is_on_one_host()), request.timeout);
   });
-  return group.release();
+  return group;
+}
+
+}  // namespace
+
+}  // namespace shard
+
+extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_plain_group(request, made, errors, shard::form_gloo_group);
 }

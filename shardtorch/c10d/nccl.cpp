@@ -37,20 +37,24 @@ void check_devices(const Launch& launch) {
       .suggest(Remedy::kUseBackend, "gloo");
 }
 
+std::unique_ptr<Group> form_launched_group(const GroupRequest& request) {
+  check_libtorch("nccl");
+  const Launch& launch = request.launch;
+  check_devices(launch);
+  std::unique_ptr<Group> group;
+  as_errors("the rendezvous", [&] {
+    c10::cuda::set_device(static_cast<at::DeviceIndex>(launch.local_rank));
+    group.reset(form_group(make_store(launch, request.timeout), launch.rank, launch.size, request.timeout));
+  });
+  return group;
+}
+
 }  // namespace
 
 }  // namespace shard
 
-extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) {
-  shard::check_libtorch("nccl");
-  const shard::Launch& launch = request.launch;
-  shard::check_devices(launch);
-  shard::Group* group = nullptr;
-  shard::as_errors("the rendezvous", [&] {
-    c10::cuda::set_device(static_cast<at::DeviceIndex>(launch.local_rank));
-    group = shard::form_group(shard::make_store(launch, request.timeout), launch.rank, launch.size, request.timeout);
-  });
-  return group;
+extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_plain_group(request, made, errors, shard::form_launched_group);
 }
 
 extern "C" shard::Group* shard_make_nccl_group_1(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

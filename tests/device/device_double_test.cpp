@@ -2,29 +2,45 @@
 
 #include <gtest/gtest.h>
 
+#include "libshard/device/plain_device.h"
 #include "tests/device/device_cases.h"
 
 namespace shard::testing {
 namespace {
 
-class Double : public ::testing::Test {
+/// The double itself, and as a program with another C++ library has it: as plain functions.
+class EveryDouble : public ::testing::TestWithParam<bool> {
  protected:
-  DeviceDouble device_{DoubleOptions{}};
+  static std::unique_ptr<Device> make() {
+    auto device = std::make_unique<DeviceDouble>(DoubleOptions{});
+    const DeviceInfo info = device->info();
+    return GetParam() ? from_plain(to_plain(std::move(device)), info) : std::move(device);
+  }
+
+  const std::unique_ptr<Device> device_ = make();
 };
 
-TEST_F(Double, CopiesEveryStridedCase) {
-  Staging staging(device_);
+INSTANTIATE_TEST_SUITE_P(Sides, EveryDouble, ::testing::Values(false, true),
+                         [](const auto& one) { return one.param ? "Plain" : "Itself"; });
+
+TEST_P(EveryDouble, CopiesEveryStridedCase) {
+  Staging staging(*device_);
   expect_transposes(strided_copy_on(staging));
   expect_random_copies(strided_copy_on(staging), 200);
 }
 
-TEST_F(Double, CastsEveryPairAsTheCpuDoes) { expect_casts_of_the_cpu(device_); }
+TEST_P(EveryDouble, CastsEveryPairAsTheCpuDoes) { expect_casts_of_the_cpu(*device_); }
 
-TEST_F(Double, OrdersStreamsByEvents) { expect_events_order_streams(device_); }
+TEST_P(EveryDouble, OrdersStreamsByEvents) { expect_events_order_streams(*device_); }
 
-TEST_F(Double, LimitsItsMemory) { expect_memory_is_limited(device_); }
+TEST_P(EveryDouble, LimitsItsMemory) { expect_memory_is_limited(*device_); }
 
-TEST_F(Double, SendsToItself) { expect_link_of_one_rank(device_); }
+TEST_P(EveryDouble, SendsToItself) { expect_link_of_one_rank(*device_); }
+
+class Double : public ::testing::Test {
+ protected:
+  DeviceDouble device_{DoubleOptions{}};
+};
 
 TEST_F(Double, ShowsAMissingWaitAsWrongBytes) {
   const auto host = device_.allocate_pinned(64), back = device_.allocate_pinned(64);

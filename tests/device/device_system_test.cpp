@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "libshard/device/plugin.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
@@ -63,6 +64,21 @@ TEST(ChooseDevice, RefusesANumberThatNoGpuHas) {
 TEST(VersionText, IsMajorAndMinor) {
   EXPECT_EQ(version_text(13010), "13.1");
   EXPECT_EQ(version_text(12000), "12.0");
+}
+
+TEST(DeviceSystemBytes, AreReadAsTheyWereWritten) {
+  const DeviceSystem system = machine(2), again = to_device_system(to_bytes(system));
+  EXPECT_EQ(again.driver, system.driver);
+  EXPECT_EQ(again.runtime, system.runtime);
+  EXPECT_EQ(again.nccl, system.nccl);
+  EXPECT_EQ(to_device_system(to_bytes(machine(0))).problem, machine(0).problem);
+  ASSERT_EQ(again.devices.size(), 2U);
+  EXPECT_EQ(again.devices[1].number, 1);
+  EXPECT_EQ(again.devices[1].name, "gpu");
+  EXPECT_EQ(again.devices[1].major, 9);
+  Bytes cut = to_bytes(system);
+  cut.pop_back();
+  EXPECT_THROW(to_device_system(cut), Error);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "libshard/device/device_system.h"
+#include "libshard/device/plugin.h"
 #include "tests/support/device_double.h"
 
 namespace shard::testing {
@@ -46,9 +46,13 @@ DeviceSystem describe() {
 
 std::unique_ptr<Device> open(int number) { return std::make_unique<LoggedDouble>(options_of(number)); }
 
-constexpr DevicePlugin kPlugin{describe, open};
+constexpr DevicePlugin kPlugin{
+    [](const ByteSink* system, const ErrorSink* errors) { return put_devices(system, errors, describe); },
+    [](int number, PlainDevice* made, const ErrorSink* errors) {
+      return open_plain_device(made, errors, [number] { return open(number); });
+    }};
 
 }  // namespace
 }  // namespace shard::testing
 
-extern "C" const shard::DevicePlugin* shard_devices_1() { return &shard::testing::kPlugin; }
+extern "C" const shard::DevicePlugin* shard_devices_2() { return &shard::testing::kPlugin; }

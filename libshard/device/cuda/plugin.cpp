@@ -1,9 +1,10 @@
 // libshard_cuda.so's entry.
+#include "libshard/device/plugin.h"
+
 #include <cuda_runtime_api.h>
 
 #include "libshard/core/error.h"
 #include "libshard/device/cuda/cuda_device.h"
-#include "libshard/device/device_system.h"
 
 namespace shard::cuda {
 
@@ -28,10 +29,14 @@ std::unique_ptr<Device> open(int number) {
   throw Error(ErrorCode::kUnsupported, "cannot use a GPU: it is gone").because(problem);
 }
 
-constexpr DevicePlugin kPlugin{describe, open};
+constexpr DevicePlugin kPlugin{
+    [](const ByteSink* system, const ErrorSink* errors) { return put_devices(system, errors, describe); },
+    [](int number, PlainDevice* made, const ErrorSink* errors) {
+      return open_plain_device(made, errors, [number] { return open(number); });
+    }};
 
 }  // namespace
 
 }  // namespace shard::cuda
 
-extern "C" const shard::DevicePlugin* shard_devices_1() { return &shard::cuda::kPlugin; }
+extern "C" const shard::DevicePlugin* shard_devices_2() { return &shard::cuda::kPlugin; }

@@ -229,4 +229,7 @@ class MpiGroup final : public Group {
 
 }  // namespace shard
 
-extern "C" shard::Group* shard_make_group_1(const shard::GroupRequest& request) { return new shard::MpiGroup(request); }
+extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_plain_group(
+      request, made, errors, [](const shard::GroupRequest& wish) { return std::make_unique<shard::MpiGroup>(wish); });
+}

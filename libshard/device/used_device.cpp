@@ -1,0 +1,143 @@
+// The program's side of plain_device.h: functions as a Device.
+#include <utility>
+
+#include "libshard/device/plain_device.h"
+
+namespace shard {
+
+namespace {
+
+/// An object of the other side, by its address.
+class Used {
+ public:
+  Used(void* address, void (*destroy)(void*)) : address_(address), destroy_(destroy) {}
+  Used(const Used&) = delete;
+  Used& operator=(const Used&) = delete;
+  ~Used() { destroy_(address_); }
+  void* get() const { return address_; }
+
+ private:
+  void* const address_;
+  void (*const destroy_)(void*);
+};
+
+class UsedBuffer final : public DeviceBuffer {
+ public:
+  UsedBuffer(const DeviceFunctions& functions, const PlainBuffer& plain)
+      : DeviceBuffer(plain.data, plain.size), buffer_(plain.buffer, functions.destroy_buffer) {}
+
+ private:
+  const Used buffer_;
+};
+
+class UsedEvent final : public DeviceEvent {
+ public:
+  UsedEvent(const DeviceFunctions& functions, void* event)
+      : functions_(functions), event_(event, functions.destroy_event) {}
+  void synchronize() override { call(functions_.synchronize_event, event_.get()); }
+  void* get() const { return event_.get(); }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used event_;
+};
+
+class UsedStream final : public DeviceStream {
+ public:
+  UsedStream(const DeviceFunctions& functions, void* stream)
+      : functions_(functions), stream_(stream, functions.destroy_stream) {}
+
+  void copy_in(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), PlainCopy::kIn, to, from, bytes);
+  }
+  void copy_out(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), PlainCopy::kOut, to, from, bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), PlainCopy::kInside, to, from, bytes);
+  }
+  void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
+                    std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
+                    std::size_t element_bytes) override {
+    const PlainBox box{sizes.data(), from_strides.data(), to_strides.data(), sizes.size(), element_bytes};
+    call(functions_.strided_copy, stream_.get(), box, from, to);
+  }
+  void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
+            std::int64_t* overflows) override {
+    call(functions_.cast, stream_.get(), static_cast<int>(from), PlainBytes{in.data(), in.size()}, static_cast<int>(to),
+         PlainRoom{out.data(), out.size()}, overflows);
+  }
+  void record(DeviceEvent& event) override {
+    call(functions_.record, stream_.get(), dynamic_cast<UsedEvent&>(event).get());
+  }
+  void wait(DeviceEvent& event) override {
+    call(functions_.wait, stream_.get(), dynamic_cast<UsedEvent&>(event).get());
+  }
+  void synchronize() override { call(functions_.synchronize_stream, stream_.get()); }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used stream_;
+};
+
+class UsedLink final : public DeviceLink {
+ public:
+  UsedLink(const DeviceFunctions& functions, void* link) : functions_(functions), link_(link, functions.destroy_link) {}
+
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    call(functions_.exchange, link_.get(), to_plain(to).data(), to_plain(from).data(), to.size());
+  }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used link_;
+};
+
+class UsedDevice final : public Device {
+ public:
+  UsedDevice(const PlainDevice& plain, DeviceInfo info)
+      : functions_(*plain.functions), device_(plain.device, plain.functions->destroy_device), info_(std::move(info)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  DeviceMemory memory() const override {
+    DeviceMemory memory;
+    call(functions_.memory, device_.get(), &memory.free_bytes, &memory.total_bytes);
+    return memory;
+  }
+  std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override { return allocate(bytes, false); }
+  std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) override { return allocate(bytes, true); }
+  std::unique_ptr<DeviceStream> make_stream() override {
+    void* stream = nullptr;
+    call(functions_.make_stream, device_.get(), &stream);
+    return std::make_unique<UsedStream>(functions_, stream);
+  }
+  std::unique_ptr<DeviceEvent> make_event() override {
+    void* event = nullptr;
+    call(functions_.make_event, device_.get(), &event);
+    return std::make_unique<UsedEvent>(functions_, event);
+  }
+  std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) override {
+    void* link = nullptr;
+    call(functions_.connect, device_.get(), to_plain(group), timeout.count(), &link);
+    return std::make_unique<UsedLink>(functions_, link);
+  }
+
+ private:
+  std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes, bool is_pinned) {
+    PlainBuffer made{};
+    call(functions_.allocate, device_.get(), bytes, is_pinned, &made);
+    return std::make_unique<UsedBuffer>(functions_, made);
+  }
+
+  const DeviceFunctions& functions_;
+  const Used device_;
+  const DeviceInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> from_plain(const PlainDevice& plain, const DeviceInfo& info) {
+  return std::make_unique<UsedDevice>(plain, info);
+}
+
+}  // namespace shard

@@ -1,0 +1,117 @@
+#include "libshard/ranks/plain_group.h"
+
+#include <string>
+#include <utility>
+
+namespace shard {
+
+namespace {
+
+/// The made side: a Group behind an address.
+struct Served {
+  explicit Served(Group& served) : group(served), backend(served.backend()) {}
+
+  Group& group;
+  std::unique_ptr<Group> owned;
+  const std::string backend;
+};
+
+Group& group_at(void* address) { return static_cast<Served*>(address)->group; }
+
+bool serve_barrier(void* group, const ErrorSink* errors) {
+  return put_error(errors, [&] { group_at(group).barrier(); });
+}
+
+bool serve_broadcast(void* group, PlainRoom data, int root, const ErrorSink* errors) {
+  return put_error(errors, [&] { group_at(group).broadcast({data.data, data.count}, root); });
+}
+
+bool serve_all_gather(void* group, PlainBytes own, PlainRoom all, const ErrorSink* errors) {
+  return put_error(errors, [&] { group_at(group).all_gather({own.data, own.count}, {all.data, all.count}); });
+}
+
+bool serve_exchange(void* group, const PlainBytes* to, const PlainRoom* from, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    const auto ranks = static_cast<std::size_t>(group_at(group).size());
+    group_at(group).exchange(from_plain(std::span(to, ranks)), from_plain(std::span(from, ranks)));
+  });
+}
+
+bool serve_waits_for(void* group, int* rank, std::int64_t* milliseconds) {
+  const std::optional<Group::Wait> wait = group_at(group).waits_for();
+  if (!wait) return false;
+  *rank = wait->rank;
+  *milliseconds = wait->lasts.count();
+  return true;
+}
+
+void serve_set_timeout(void* group, std::int64_t milliseconds) {
+  group_at(group).set_timeout(std::chrono::milliseconds(milliseconds));
+}
+
+void serve_abort(void* group) { group_at(group).abort(); }
+
+void serve_destroy(void* group) { delete static_cast<Served*>(group); }
+
+constexpr GroupFunctions kServed{serve_barrier,   serve_broadcast,   serve_all_gather, serve_exchange,
+                                 serve_waits_for, serve_set_timeout, serve_abort,      serve_destroy};
+
+/// The using side.
+class UsedGroup final : public Group {
+ public:
+  explicit UsedGroup(const PlainGroup& plain) : plain_(plain) {}
+  UsedGroup(const UsedGroup&) = delete;
+  UsedGroup& operator=(const UsedGroup&) = delete;
+  ~UsedGroup() override { functions().destroy(plain_.group); }
+
+  int rank() const override { return plain_.rank; }
+  int size() const override { return plain_.size; }
+  std::string_view backend() const override { return plain_.backend; }
+
+  void barrier() override { call(functions().barrier, plain_.group); }
+  void broadcast(std::span<std::byte> data, int root) override {
+    call(functions().broadcast, plain_.group, PlainRoom{data.data(), data.size()}, root);
+  }
+  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    call(functions().all_gather, plain_.group, PlainBytes{own.data(), own.size()}, PlainRoom{all.data(), all.size()});
+  }
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    call(functions().exchange, plain_.group, to_plain(to).data(), to_plain(from).data());
+  }
+
+  std::optional<Wait> waits_for() const override {
+    Wait wait;
+    std::int64_t milliseconds = 0;
+    if (!functions().waits_for(plain_.group, &wait.rank, &milliseconds)) return std::nullopt;
+    wait.lasts = std::chrono::milliseconds(milliseconds);
+    return wait;
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    functions().set_timeout(plain_.group, timeout.count());
+  }
+
+  void abort() noexcept override { functions().abort(plain_.group); }
+
+ private:
+  const GroupFunctions& functions() const { return *plain_.functions; }
+
+  PlainGroup plain_;
+};
+
+}  // namespace
+
+PlainGroup to_plain(Group& group) {
+  auto* const served = new Served(group);
+  return {served, &kServed, group.rank(), group.size(), served->backend.c_str()};
+}
+
+PlainGroup to_plain(std::unique_ptr<Group> group) {
+  const PlainGroup plain = to_plain(*group);
+  static_cast<Served*>(plain.group)->owned = std::move(group);
+  return plain;
+}
+
+std::unique_ptr<Group> from_plain(const PlainGroup& plain) { return std::make_unique<UsedGroup>(plain); }
+
+}  // namespace shard
