@@ -95,11 +95,14 @@ function(shard_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# shard_plugin(NAME SOURCES ... LIBS ...): a library beside libshard.so that is opened on demand (libshard/ranks/plugin.h).
+# shard_plugin(NAME SOURCES ... LIBS ...): a library that is opened on demand (libshard/ranks/plugin.h). What it uses of libshard
+# is inside, so that it goes with any program: one that has libshard.so, and the one that is one file.
 function(shard_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   add_library(${name} MODULE ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE shard_build libshard ${arg_LIBS})
+  target_link_libraries(${name} PRIVATE shard_build shard_archive ${arg_LIBS})
+  target_link_options(${name} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin_symbols.map -Wl,--as-needed -Wl,--gc-sections)
+  set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/plugin_symbols.map)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libshard INSTALL_RPATH "$ORIGIN"
                                            INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries)

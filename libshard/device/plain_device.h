@@ -1,6 +1,6 @@
 /// \file
-/// A Device as plain functions, so that the one of a plug-in serves a program with another C++ library. Between them lies
-/// C alone (libshard/ranks/plugin_call.h).
+/// A Device as plain functions, so that the one of a plug-in serves a program with another C++ library. Between them
+/// lies C alone (libshard/ranks/plugin_call.h).
 #pragma once
 
 #include <cstddef>

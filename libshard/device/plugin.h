@@ -1,6 +1,6 @@
 /// \file
-/// The interface of a plug-in that brings devices, libshard_cuda.so: one C entry. It may have another C++ library than the
-/// program (libshard/ranks/plugin_call.h).
+/// The interface of a plug-in that brings devices, libshard_cuda.so: one C entry. It may have another C++ library than
+/// the program (libshard/ranks/plugin_call.h).
 #pragma once
 
 #include <functional>

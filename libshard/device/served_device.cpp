@@ -96,7 +96,8 @@ bool serve_synchronize_stream(void* stream, const ErrorSink* errors) {
 bool serve_exchange(void* link, const PlainBytes* to, const PlainRoom* from, std::size_t ranks,
                     const ErrorSink* errors) {
   return put_error(errors, [&] {
-    static_cast<ServedLink*>(link)->link->exchange(from_plain(std::span(to, ranks)), from_plain(std::span(from, ranks)));
+    static_cast<ServedLink*>(link)->link->exchange(from_plain(std::span(to, ranks)),
+                                                   from_plain(std::span(from, ranks)));
   });
 }
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "libshard/core/error.h"
 #include "libshard/core/shared_library.h"
+#include "libshard/ranks/find_libtorch.h"
 
 namespace shard {
 
@@ -14,25 +16,55 @@ namespace {
 
 struct Plugin {
   std::string_view backend, library, needs;
+  std::string_view torch_library{};  ///< The one of LibTorch that brings all the others it needs.
 };
+constexpr std::string_view kLibtorch = SHARD_LIBTORCH;
 constexpr std::array kPlugins{
     Plugin{"mpi", "libshard_mpi.so", "Open MPI (libopenmpi3)"},
-    Plugin{"gloo", "libshard_torch.so", "LibTorch " SHARD_LIBTORCH " (pip install torch==" SHARD_LIBTORCH ")"},
+    Plugin{"gloo", "libshard_gloo.so", "LibTorch " SHARD_LIBTORCH " (pip install torch==" SHARD_LIBTORCH ")",
+           "libtorch_cpu.so"},
     Plugin{"nccl", "libshard_nccl.so",
-           "LibTorch " SHARD_LIBTORCH " with CUDA and a GPU (pip install torch==" SHARD_LIBTORCH ")"},
+           "LibTorch " SHARD_LIBTORCH " with CUDA and a GPU (pip install torch==" SHARD_LIBTORCH ")",
+           "libtorch_cuda.so"},
 };
 
-void* entry_of(const Plugin& plugin, const char* entry) {
-  const SharedLibrary library(plugin_path(kPlugins.data(), plugin.library));
-  if (library.is_open()) return library.entry(entry);
+Error unavailable(const Plugin& plugin, const SharedLibrary& library) {
   const bool is_there = ::access(library.path().c_str(), F_OK) == 0;
-  throw Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
+  return Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
       .because(library.why())
       .hint(is_there ? fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library)
                      : fmt::format("put the plug-in {} there, and install {}", plugin.library, plugin.needs));
 }
 
-MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(entry_of(plugin, kPluginEntry)); }
+/// For a plug-in to which the loader gives no LibTorch: opens that of the first environment that has the plug-in's
+/// version, which the loader then gives it. \throws Error  the reason, where no environment has it.
+void open_libtorch(const Plugin& plugin, const Error& reason) {
+  const std::vector<FoundLibtorch> found = find_libtorch(folder_of_code(kPlugins.data()), process_environment());
+  const auto fitting = std::ranges::find(found, kLibtorch, &FoundLibtorch::version);
+  if (fitting != found.end()) {
+    const SharedLibrary libtorch(fmt::format("{}/{}", fitting->folder, plugin.torch_library));
+    if (!libtorch.is_open()) throw Error(reason).because(libtorch.why());
+    return;
+  }
+  if (found.empty()) throw reason;
+  throw Error(reason)
+      .expected(fmt::format("LibTorch {}", kLibtorch))
+      .found(fmt::format("LibTorch {} in {}", found.front().version, found.front().folder));
+}
+
+SharedLibrary open_plugin(const Plugin& plugin) {
+  const std::string path = plugin_path(kPlugins.data(), plugin.library);
+  SharedLibrary library(path);
+  if (library.is_open()) return library;
+  const Error reason = unavailable(plugin, library);
+  if (plugin.torch_library.empty() || ::access(path.c_str(), F_OK) != 0) throw reason;
+  open_libtorch(plugin, reason);
+  library = SharedLibrary(path);
+  if (!library.is_open()) throw unavailable(plugin, library);
+  return library;
+}
+
+MakeGroup load(const Plugin& plugin) { return reinterpret_cast<MakeGroup>(open_plugin(plugin).entry(kPluginEntry)); }
 
 const Plugin& plugin_of(std::string_view backend) {
   for (const Plugin& plugin : kPlugins) {
@@ -68,7 +100,9 @@ std::vector<std::string> backends_here() {
   return found;
 }
 
-void* plugin_entry(const std::string& backend, const char* entry) { return entry_of(plugin_of(backend), entry); }
+void* plugin_entry(const std::string& backend, const char* entry) {
+  return open_plugin(plugin_of(backend)).entry(entry);
+}
 
 std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend) {
   const MakeGroup make = backend == "auto" ? load_auto(request.launch) : load(plugin_of(backend));

@@ -1,6 +1,6 @@
 /// \file
-/// A Group as plain functions, so that one that a plug-in makes serves a program with another C++ library, and the reverse.
-/// Between them lies C alone (plugin_call.h).
+/// A Group as plain functions, so that one that a plug-in makes serves a program with another C++ library, and the
+/// reverse. Between them lies C alone (plugin_call.h).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace shard {
 
-/// The operations of group.h by their names, with its preconditions, errors and threads. `group` is PlainGroup::group. Those
-/// that can fail return false then.
+/// The operations of group.h by their names, with its preconditions, errors and threads. `group` is PlainGroup::group.
+/// Those that can fail return false then.
 struct GroupFunctions {
   bool (*barrier)(void* group, const ErrorSink* errors);
   bool (*broadcast)(void* group, PlainRoom data, int root, const ErrorSink* errors);

@@ -1,5 +1,5 @@
 /// \file
-/// The interface of a plug-in that makes Groups: one C entry. libshard_mpi.so, libshard_torch.so (Gloo),
+/// The interface of a plug-in that makes Groups: one C entry. libshard_mpi.so, libshard_gloo.so,
 /// libshard_nccl.so.
 ///
 /// A plug-in is opened when a group is asked for, so that a job of one process loads no MPI and no torch. It may have

@@ -1,7 +1,7 @@
 /// \file
-/// Calls between a program and a plug-in whose C++ libraries may differ, as those of the program as one file (LLVM's) and
-/// of LibTorch (GNU's) do. So what crosses is C alone: numbers, addresses, functions. No object of the library does, and no
-/// exception: the side that is called hands an error over as the bytes that WireWriter makes of it.
+/// Calls between a program and a plug-in whose C++ libraries may differ, as those of the program as one file (LLVM's)
+/// and of LibTorch (GNU's) do. So what crosses is C alone: numbers, addresses, functions. No object of the library
+/// does, and no exception: the side that is called hands an error over as the bytes that WireWriter makes of it.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,85 @@
+#include "libshard/ranks/find_libtorch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tests/support/temp_folder.h"
+
+namespace shard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+namespace fs = std::filesystem;
+
+/// Environments in a folder of the test, and the variables that name them.
+class FindLibtorch : public ::testing::Test {
+ protected:
+  /// An environment `name` with torch; `package` is the folder that says its version, empty for none.
+  void add(const std::string& name, const std::string& package, const std::string& python = "python3.11") {
+    const fs::path packages = root() / name / "lib" / python / "site-packages";
+    fs::create_directories(packages / "torch/lib");
+    fs::create_directories(root() / name / "bin");
+    std::ofstream(packages / "torch/lib/libtorch_cpu.so").put('\n');
+    if (!package.empty()) fs::create_directories(packages / package);
+  }
+
+  std::string folder(const std::string& name, const std::string& python = "python3.11") const {
+    return (root() / name / "lib" / python / "site-packages/torch/lib").string();
+  }
+
+  /// As "NAME version" of what is found by a program in `name`'s bin.
+  std::vector<std::string> found_from(const std::string& name) const {
+    std::vector<std::string> texts;
+    const Environment environment = [&](std::string_view variable) -> std::optional<std::string> {
+      const auto set = variables_.find(variable);
+      return set == variables_.end() ? std::nullopt : std::optional(set->second);
+    };
+    for (const FoundLibtorch& found : find_libtorch((root() / name / "bin").string(), environment)) {
+      texts.push_back(fs::path(found.folder).lexically_relative(root()).begin()->string() + " " + found.version);
+    }
+    return texts;
+  }
+
+  fs::path root() const { return temp_.path(); }
+  std::map<std::string, std::string, std::less<>> variables_;
+
+ private:
+  test::TempFolder temp_;
+};
+
+TEST_F(FindLibtorch, TheProgramsOwnEnvironmentComesFirstThenTheOnesThatVariablesName) {
+  add("own", "torch-2.11.0.dist-info");
+  add("active", "torch-2.12.1+cu130.dist-info");
+  add("conda", "torch-2.10.0a1.dist-info");
+  add("path", "torch-2.9.0+cpu.dist-info", "python3.13");
+  variables_ = {{"VIRTUAL_ENV", root() / "active"},
+                {"CONDA_PREFIX", root() / "conda"},
+                {"PATH", "/nowhere/bin:" + (root() / "path/bin").string() + ":" + (root() / "own/bin").string()}};
+  EXPECT_THAT(found_from("own"), ElementsAre("own 2.11.0", "active 2.12.1", "conda 2.10.0a1", "path 2.9.0"));
+}
+
+TEST_F(FindLibtorch, TheFolderIsTheOneOfTheLibraries) {
+  add("own", "torch-2.11.0.dist-info");
+  EXPECT_EQ(find_libtorch((root() / "own/bin").string(), [](std::string_view) { return std::nullopt; }).at(0).folder, folder("own"));
+}
+
+TEST_F(FindLibtorch, OtherPackagesSayNothingOfIt) {
+  add("own", "torchvision-0.26.0.dist-info");
+  EXPECT_THAT(found_from("own"), ElementsAre("own "));
+}
+
+TEST_F(FindLibtorch, WhereItsLibraryIsNotThereIsNone) {
+  add("own", "torch-2.11.0.dist-info");
+  fs::remove(fs::path(folder("own")) / "libtorch_cpu.so");
+  variables_ = {{"VIRTUAL_ENV", "relative"}, {"PATH", "bin:" + (root() / "own").string() + "::/nowhere/bin"}};
+  EXPECT_THAT(found_from("own"), IsEmpty());
+  EXPECT_THAT(found_from("absent"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace shard
