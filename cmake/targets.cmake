@@ -106,4 +106,6 @@ function(shard_plugin name)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libshard INSTALL_RPATH "$ORIGIN"
                                            INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries)
+  add_dependencies(plugins ${name})
 endfunction()
+add_custom_target(plugins)  # All of them, where CMake found what they need.

@@ -3,7 +3,8 @@
 ///
 /// A format that needs a large library of others (HDF5) is a plug-in, so that a program that never meets it does not
 /// load that library. A plug-in is known here by the formats and suffixes that it brings; its file may be absent. In
-/// the program as one file (SHARD_ONE_FILE) the one for HDF5 lies inside, and no other is opened.
+/// the program as one file (SHARD_ONE_FILE) the one for HDF5 lies inside. Its interface is C++: it goes with the library of
+/// its own build alone.
 #pragma once
 
 #include <span>
@@ -39,8 +40,7 @@ struct KnownFormat {
 };
 std::span<const KnownFormat> known_formats();
 
-/// True where the plug-in of `format` is inside the program, or installed where the program opens plug-ins; that may
-/// still be unusable.
+/// True where the plug-in of `format` is inside the program or installed, which may still be unusable.
 bool is_installed(const KnownFormat& format);
 
 /// Opens the plug-in at `path` and registers its formats; a second call for the same plug-in changes nothing.

@@ -1,8 +1,9 @@
 """Puts the program into the wheel and gives the wheel the tag of the systems that it runs on.
 
 Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; licences.txt has
-the licences of what is linked into it. The one-file program becomes the console script: it starts without Python. A program
-with libraries goes into the package, and the console script is launcher.py, which says where LibTorch is.
+the licences of what is linked into it. The one-file program becomes the console script: it starts without Python. What is in
+plugins lies in lib/shardctl of the environment, where that program looks. A program with libraries goes into the package, and
+the console script is launcher.py, which says where LibTorch is.
 
 The tag follows from what these files need: the newest version of a symbol of glibc where they need nothing but glibc and one
 another, any Linux where they need nothing, else this machine alone (linux_ARCH).
@@ -18,8 +19,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-GLIBC = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux-.*")
-TORCH = {"libtorch_cpu.so", "libc10.so"}  # Of the environment; shardctl/_program.py says where.
+# What each system has that a manylinux tag names.
+SYSTEM = re.compile(r"lib(c|m|dl|pthread|rt|stdc\+\+|gcc_s)\.so\.\d+|ld-linux-.*")
+TORCH = re.compile(r"lib(torch|c10)(_cpu|_cuda)?\.so")  # Of the environment.
 OLDEST = (2, 17)  # The oldest glibc that a tag can name on both architectures.
 
 
@@ -38,7 +40,8 @@ def platform_tag(files: list[Path]) -> str:
     texts = [readelf(file) for file in files]
     arch = architecture(texts[0])
     needed: set[str] = {name for text in texts for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text)}
-    foreign = {name for name in needed - {file.name for file in files} - TORCH if not GLIBC.fullmatch(name)}
+    foreign = {name for name in needed - {file.name for file in files}
+               if not SYSTEM.fullmatch(name) and not TORCH.fullmatch(name)}
     if foreign:
         return f"linux_{arch}"
     if not needed:
@@ -53,7 +56,7 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         tree = Path(os.environ["SHARDCTL_TREE"]).resolve()
-        files = sorted(file for folder in ("bin", "lib") for file in (tree / folder).glob("*") if file.is_file())
+        files = sorted(file for folder in ("bin", "lib", "plugins") for file in (tree / folder).glob("*") if file.is_file())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(files)}"
         licences = tree / "licences.txt"
@@ -64,6 +67,8 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["shared_scripts"] = {"launcher.py": "shardctl"}
         else:
             build_data["shared_scripts"] = {str(tree / "bin" / "shardctl"): "shardctl"}
+            plugins = [file for file in files if file.parent.name == "plugins"]
+            build_data["shared_data"] = {str(file): f"lib/shardctl/{file.name}" for file in plugins}
 
 
 def get_build_hook() -> type:

@@ -36,6 +36,19 @@ std::vector<fs::path> entries(const fs::path& folder, std::string_view begin) {
   return found;
 }
 
+/// Where environments keep Python's packages; Debian's own Python has a name of its own for it.
+std::vector<fs::path> package_folders(const std::vector<fs::path>& prefixes) {
+  std::vector<fs::path> found;
+  for (const fs::path& prefix : prefixes) {
+    if (!prefix.is_absolute()) continue;
+    for (const fs::path& python : entries(prefix / "lib", "python3")) {
+      found.push_back(python / "site-packages");
+      found.push_back(python / "dist-packages");
+    }
+  }
+  return found;
+}
+
 /// "2.11.0" of torch-2.11.0+cu130.dist-info.
 std::string version_in(const fs::path& packages) {
   for (const fs::path& entry : entries(packages, "torch-")) {
@@ -50,16 +63,12 @@ std::string version_in(const fs::path& packages) {
 
 std::vector<FoundLibtorch> find_libtorch(const std::string& program_folder, const Environment& environment) {
   std::vector<FoundLibtorch> found;
-  for (const fs::path& prefix : prefixes(program_folder, environment)) {
-    if (!prefix.is_absolute()) continue;
-    for (const fs::path& python : entries(prefix / "lib", "python3")) {
-      const fs::path packages = python / "site-packages";
-      std::error_code failure;
-      const std::string folder = (packages / "torch/lib").string();
-      if (!fs::exists(folder + "/libtorch_cpu.so", failure)) continue;
-      if (std::ranges::find(found, folder, &FoundLibtorch::folder) != found.end()) continue;
-      found.push_back({folder, version_in(packages)});
-    }
+  for (const fs::path& packages : package_folders(prefixes(program_folder, environment))) {
+    std::error_code failure;
+    const std::string folder = (packages / "torch/lib").string();
+    if (!fs::exists(folder + "/libtorch_cpu.so", failure)) continue;
+    if (std::ranges::find(found, folder, &FoundLibtorch::folder) != found.end()) continue;
+    found.push_back({folder, version_in(packages)});
   }
   return found;
 }

@@ -11,7 +11,7 @@
 namespace shard {
 
 struct FoundLibtorch {
-  std::string folder;   ///< PREFIX/lib/python3.N/site-packages/torch/lib
+  std::string folder;   ///< PREFIX/lib/python3.N/site-packages/torch/lib, or with dist-packages
   std::string version;  ///< As its package says, without the part after '+'; empty where no package is there.
 };
 

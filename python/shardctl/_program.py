@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
     """For the program: this process's, and where LibTorch is if this package has the plug-in that needs it."""
     result = dict(os.environ)
     result.pop("SHARDCTL", None)  # If it named this package's console script, that would call itself.
-    if (_PACKAGE / "lib" / "libshard_torch.so").exists():
+    if (_PACKAGE / "lib" / "libshard_gloo.so").exists():
         libraries = _torch_libraries()
         if libraries is not None:
             before = result.get("LD_LIBRARY_PATH")

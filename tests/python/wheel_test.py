@@ -78,7 +78,7 @@ class Wheel(unittest.TestCase):
 
     def test_a_program_with_libraries_lies_in_the_package_behind_a_launcher(self) -> None:
         (self.root / "tree/lib").mkdir(parents=True)
-        (self.root / "tree/lib/libshard_torch.so").write_bytes(Path(PROGRAM).read_bytes())
+        (self.root / "tree/lib/libshard_gloo.so").write_bytes(Path(PROGRAM).read_bytes())
         wheel = build(self.root / "tree")
         place, packages = self.root / "with_libraries", f"lib/python3.{sys.version_info.minor}/site-packages"
         venv.create(place)
@@ -90,6 +90,16 @@ class Wheel(unittest.TestCase):
         env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
         shown = subprocess.run([place / "bin/shardctl", "env"], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
         self.assertEqual(shown, f"{place / packages}/torch/lib env\n")
+
+    def test_plugins_lie_where_the_program_of_an_environment_looks(self) -> None:
+        plugin = self.root / "beside/plugins/libshard_gloo.so"
+        plugin.parent.mkdir(parents=True)
+        plugin.write_bytes(Path(PROGRAM).read_bytes())
+        place = self.root / "with_plugins"
+        venv.create(place)
+        pip(place, "install", "--no-index", "--no-deps", build(self.root / "beside"))
+        self.assertEqual((place / "lib/shardctl/libshard_gloo.so").read_bytes(), plugin.read_bytes())
+        self.assertEqual((place / "bin/shardctl").read_bytes(), Path(PROGRAM).read_bytes())
 
     def test_what_is_removed_leaves_nothing(self) -> None:
         place = self.root / "removed"
@@ -113,6 +123,10 @@ class Tags(unittest.TestCase):
                          "manylinux_2_28_aarch64")
         self.assertEqual(self.tag("Machine: X", " (NEEDED) Shared library: [libc.so.6]", "Name: GLIBC_2.2.5"),
                          "manylinux_2_17_x86_64")
+
+    def test_the_libraries_that_every_system_and_torch_have_bind_it_to_nothing(self) -> None:
+        self.assertEqual(self.tag("Machine: X", " (NEEDED) Shared library: [libstdc++.so.6]", " (NEEDED) Shared library: [libtorch_cuda.so]",
+                                  "Name: GLIBC_2.34"), "manylinux_2_34_x86_64")
 
     def test_what_needs_nothing_runs_with_musl_too(self) -> None:
         self.assertEqual(self.tag("Machine: X"), "manylinux_2_17_x86_64.musllinux_1_1_x86_64")

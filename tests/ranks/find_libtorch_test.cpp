@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "tests/support/temp_folder.h"
@@ -19,17 +18,11 @@ namespace fs = std::filesystem;
 /// Environments in a folder of the test, and the variables that name them.
 class FindLibtorch : public ::testing::Test {
  protected:
-  /// An environment `name` with torch; `package` is the folder that says its version, empty for none.
+  /// An environment `name` with torch; `package` is the folder that says its version.
   void add(const std::string& name, const std::string& package, const std::string& python = "python3.11") {
-    const fs::path packages = root() / name / "lib" / python / "site-packages";
-    fs::create_directories(packages / "torch/lib");
-    fs::create_directories(root() / name / "bin");
-    std::ofstream(packages / "torch/lib/libtorch_cpu.so").put('\n');
-    if (!package.empty()) fs::create_directories(packages / package);
-  }
-
-  std::string folder(const std::string& name, const std::string& python = "python3.11") const {
-    return (root() / name / "lib" / python / "site-packages/torch/lib").string();
+    const std::string packages = name + "/lib/" + python + "/site-packages/";
+    temp_.write(packages + "torch/lib/libtorch_cpu.so", "");
+    temp_.write(packages + package + "/METADATA", "");
   }
 
   /// As "NAME version" of what is found by a program in `name`'s bin.
@@ -46,10 +39,8 @@ class FindLibtorch : public ::testing::Test {
   }
 
   fs::path root() const { return temp_.path(); }
-  std::map<std::string, std::string, std::less<>> variables_;
-
- private:
   test::TempFolder temp_;
+  std::map<std::string, std::string, std::less<>> variables_;
 };
 
 TEST_F(FindLibtorch, TheProgramsOwnEnvironmentComesFirstThenTheOnesThatVariablesName) {
@@ -65,7 +56,16 @@ TEST_F(FindLibtorch, TheProgramsOwnEnvironmentComesFirstThenTheOnesThatVariables
 
 TEST_F(FindLibtorch, TheFolderIsTheOneOfTheLibraries) {
   add("own", "torch-2.11.0.dist-info");
-  EXPECT_EQ(find_libtorch((root() / "own/bin").string(), [](std::string_view) { return std::nullopt; }).at(0).folder, folder("own"));
+  const auto found = find_libtorch((root() / "own/bin").string(), [](std::string_view) { return std::nullopt; });
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].folder, temp_ / "own/lib/python3.11/site-packages/torch/lib");
+}
+
+TEST_F(FindLibtorch, DebiansPythonKeepsPackagesUnderAnotherName) {
+  const std::string packages = "own/lib/python3.13/dist-packages/";
+  temp_.write(packages + "torch/lib/libtorch_cpu.so", "");
+  temp_.write(packages + "torch-2.11.0+cpu.dist-info/METADATA", "");
+  EXPECT_THAT(found_from("own"), ElementsAre("own 2.11.0"));
 }
 
 TEST_F(FindLibtorch, OtherPackagesSayNothingOfIt) {
@@ -75,7 +75,7 @@ TEST_F(FindLibtorch, OtherPackagesSayNothingOfIt) {
 
 TEST_F(FindLibtorch, WhereItsLibraryIsNotThereIsNone) {
   add("own", "torch-2.11.0.dist-info");
-  fs::remove(fs::path(folder("own")) / "libtorch_cpu.so");
+  fs::remove(temp_ / "own/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so");
   variables_ = {{"VIRTUAL_ENV", "relative"}, {"PATH", "bin:" + (root() / "own").string() + "::/nowhere/bin"}};
   EXPECT_THAT(found_from("own"), IsEmpty());
   EXPECT_THAT(found_from("absent"), IsEmpty());
