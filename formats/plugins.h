@@ -3,8 +3,8 @@
 ///
 /// A format that needs a large library of others (HDF5) is a plug-in, so that a program that never meets it does not
 /// load that library. A plug-in is known here by the formats and suffixes that it brings; its file may be absent. In
-/// the program as one file (SHARD_ONE_FILE) the one for HDF5 lies inside. Its interface is C++: it goes with the library of
-/// its own build alone.
+/// the program as one file (SHARD_ONE_FILE) the one for HDF5 lies inside. Its interface is C++: it goes with the
+/// library of its own build alone.
 #pragma once
 
 #include <span>

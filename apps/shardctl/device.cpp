@@ -1,5 +1,7 @@
 #include "apps/shardctl/device.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -38,7 +40,9 @@ std::unique_ptr<Device> open_device(const Session& session, const Options& optio
   try {
     return shard::open_device(wish);
   } catch (Error& error) {
-    if (error.code() == ErrorCode::kUnsupported) error.hint("do without a GPU: --device cpu");
+    if (error.code() == ErrorCode::kUnsupported) {
+      error.hint(fmt::format("{}{}do without a GPU: --device cpu", error.hint(), error.hint().empty() ? "" : "; or "));
+    }
     if (error.code() == ErrorCode::kInvalidArgument) error.hint("leave the number out: --device cuda");
     throw;
   }
