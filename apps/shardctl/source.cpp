@@ -183,7 +183,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   OpenOptions how;
   how.findings = wishes.findings;
-  how.opaque_globals = options.opaque_globals;
+  how.opaque_globals = opened.opaque_globals = options.opaque_globals;
   how.weights = options.weights;
   how.ranks_expected = options.ranks_expected;
   how.metadata_only = wishes.metadata_only;
