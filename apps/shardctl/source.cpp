@@ -84,8 +84,10 @@ Obstacle obstacle(const Object& object, const Originals* originals, VisitedSet& 
   const std::string kind = foreign_tensor(object.value);
   const Value* opaque = find_opaque(object.value, originals, met);
   if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
-  const bool is_tensor = opaque->module() == "torch" && opaque->text() == "Tensor";
-  if (is_tensor) return {"is a torch.Tensor inside an object", false};
+  if (opaque->module() == "torch" && opaque->text() == "Tensor") return {"is a torch.Tensor inside an object", false};
+  if (opaque->module() == "h5py" && opaque->text().starts_with("Dataset (")) {
+    return {fmt::format("is an h5py.{}", opaque->text()), false};
+  }
   return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
                       opaque->module(), opaque->text()),
           true};
