@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "apps/shardctl/block_reader.h"
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/copy_verb.h"
+#include "apps/shardctl/equal_tensors.h"
 #include "apps/shardctl/export_report.h"
 #include "apps/shardctl/export_source.h"
 #include "apps/shardctl/map_choice.h"
@@ -194,38 +194,19 @@ void add_repeated(const Catalog& source, const Selection& selection, const Catal
   }
 }
 
-bool are_equal(const Session& session, Reader& reader, const SelectedTensor& a, const SelectedTensor& b) {
-  const Catalog& catalog = reader.catalog();
-  const Tensor &first = catalog.tensors[a.source], &second = catalog.tensors[b.source];
-  if (first.dtype != second.dtype || first.shape != second.shape) return false;
-  const auto root = [](const Tensor& tensor, std::uint32_t own) {
-    return tensor.alias_of == kNoIndex ? own : tensor.alias_of;
-  };
-  if (root(first, a.source) == root(second, b.source)) return true;
-  reader.locate(std::array{a.source, b.source});
-  Progress progress;
-  const std::int64_t memory = reading_memory_bytes(session);
-  BufferPool pool_a(memory / 2), pool_b(memory / 2);
-  BlockReader read_a(catalog, reader, a, progress, pool_a, 1), read_b(catalog, reader, b, progress, pool_b, 1);
-  const std::int64_t step = std::max(read_a.block_elements(kBlockBytes), read_b.block_elements(kBlockBytes));
-  for (std::int64_t begin = 0; begin < read_a.elements(); begin += step) {
-    const std::int64_t end = std::min(begin + step, read_a.elements());
-    if (!std::ranges::equal(read_a.read(begin, end), read_b.read(begin, end))) return false;
-  }
-  return true;
-}
-
 void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* reference) {
   std::vector<std::size_t> dropped;
   std::vector<TiedPair> pairs = find_tied(selection.tensors);
   if (reference != nullptr) add_repeated(source.catalog(), selection, *reference, pairs);
+  EqualTensors tensors(*source.reader, reading_memory_bytes(session_));
   for (const TiedPair& pair : pairs) {
     const SelectedTensor &repeated = selection.tensors[pair.repeated], &original = selection.tensors[pair.original];
     if (std::ranges::find(dropped, pair.repeated) != dropped.end()) continue;
     const bool is_once =
         reference != nullptr && !has_tensor(*reference, repeated.name) && has_tensor(*reference, original.name);
     if (!config_.ties_embeddings && !is_once) continue;
-    if (are_equal(session_, *source.reader, repeated, original)) {
+    if (pair.is_guess && !tensors.may_be_equal(repeated, original)) continue;
+    if (tensors.are_equal(repeated, original)) {
       report_.tied.emplace_back(repeated.name);
       dropped.push_back(pair.repeated);
     } else if (config_.ties_embeddings && !pair.is_guess) {

@@ -7,11 +7,13 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/model_folder.h"
+#include "formats/parts/pickle/attributes.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Of a document, or a config.json.
 constexpr std::string_view kArguments = "args.";
+constexpr std::string_view kParamShapes = "param_shapes";
 
 std::string read_text(const Session& session, const std::string& path) {
   const auto file = source_store(session).open(path);
@@ -72,17 +75,24 @@ MapInputs inputs_of(const Session& session, const MapNumbers& numbers, const std
 }
 
 /// What DeepSpeed lists beside a module: the names of its parameters by group, in the order of the flat buffers.
+/// \throws Error kCorruption  it is not a list of dicts, or before DeepSpeed 0.5.4 a dict, of names that differ
 std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
   std::vector<std::vector<std::string>> groups;
+  HashSet<std::string_view> met;
   const auto add = [&](const Value& group) {
+    const std::string what = fmt::format("{}[{}]", kParamShapes, groups.size());
+    const std::span<Value*> items = pickle::mapping(group, what);
     groups.emplace_back();
-    const std::span<Value*> items = mapping_items(group);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) groups.back().emplace_back(items[i]->text());
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      const std::string_view name = pickle::string(*items[i], what);
+      if (!met.insert(name)) throw pickle::malformed(what, fmt::format("it lists '{}' again", name)).of_tensor(name);
+      groups.back().emplace_back(name);
+    }
   };
   if (is_mapping(shapes)) {
     add(shapes);
   } else {
-    for (const Value* const group : shapes.items()) add(*group);
+    for (const Value* const group : pickle::sequence(shapes, kParamShapes)) add(*group);
   }
   return groups;
 }
@@ -90,14 +100,22 @@ std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
 /// Of rank 0: the lists of other ranks have the same names.
 std::vector<std::vector<std::string>> read_param_shapes(const Session& session, const OpenSource& source) {
   const std::vector<RankPath> files = source.rank_paths ? source.rank_paths->files : std::vector<RankPath>();
+  OpenOptions how;
+  how.opaque_globals = source.opaque_globals;
   for (const RankPath& file : files) {
     const Source one{&source_store(session), {join_path(source.paths.front(), file.path)}};
-    const std::unique_ptr<Reader> reader = kTorchFormat.open(one, {});
+    const std::unique_ptr<Reader> reader = kTorchFormat.open(one, how);
     const Value* const root = reader->catalog().root;
-    const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, "param_shapes");
-    if (shapes != nullptr) return names_in_shapes(*shapes);
+    const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, kParamShapes);
+    if (shapes == nullptr) continue;
+    try {
+      return names_in_shapes(*shapes);
+    } catch (Error& error) {
+      throw error.in_file(file.path);
+    }
   }
-  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map's flatten: no file of the source lists param_shapes")
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cannot undo the map's flatten: no file of the source lists {}", kParamShapes))
       .in_file(source.paths.front());
 }
 

@@ -31,7 +31,7 @@ void print_lines(const Session& session, const Error& error, const std::string& 
   std::string where;
   const std::string message = error.what();
   if (!error.file().empty() && message.find(error.file()) == std::string::npos) where = error.file() + ": ";
-  if (!error.tensor().empty() && message.find(error.tensor()) == std::string::npos) {
+  if (!error.tensor().empty() && message.find("'" + error.tensor() + "'") == std::string::npos) {
     where += "tensor '" + error.tensor() + "': ";
   }
   if (session.group->size() > 1 && error.rank()) {

@@ -84,8 +84,10 @@ Obstacle obstacle(const Object& object, const Originals* originals, VisitedSet& 
   const std::string kind = foreign_tensor(object.value);
   const Value* opaque = find_opaque(object.value, originals, met);
   if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
-  const bool is_tensor = opaque->module() == "torch" && opaque->text() == "Tensor";
-  if (is_tensor) return {"is a torch.Tensor inside an object", false};
+  if (opaque->module() == "torch" && opaque->text() == "Tensor") return {"is a torch.Tensor inside an object", false};
+  if (opaque->module() == "h5py" && opaque->text().starts_with("Dataset (")) {
+    return {fmt::format("is an h5py.{}", opaque->text()), false};
+  }
   return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
                       opaque->module(), opaque->text()),
           true};
@@ -183,7 +185,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   OpenOptions how;
   how.findings = wishes.findings;
-  how.opaque_globals = options.opaque_globals;
+  how.opaque_globals = opened.opaque_globals = options.opaque_globals;
   how.weights = options.weights;
   how.ranks_expected = options.ranks_expected;
   how.metadata_only = wishes.metadata_only;

@@ -28,7 +28,8 @@ struct OpenSource {
       layout;  ///< From --layout, where it is the source's. The reader may use it while it lives.
   std::optional<RankPaths> rank_paths;  ///< Files that the map to undo names.
   std::unique_ptr<Reader> reader;
-  bool is_mapped = false;  ///< A model map was undone.
+  bool opaque_globals = false;  ///< As it was opened, see OpenOptions.
+  bool is_mapped = false;       ///< A model map was undone.
 
   const Catalog& catalog() const { return reader->catalog(); }
 };

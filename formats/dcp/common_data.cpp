@@ -21,7 +21,8 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   std::vector<Value*> items;
   const std::span<Value*> all = mapping_items(common);
   for (std::size_t i = 0; i < all.size(); i += 2) {
-    if (!all[i]->is_string()) throw pickle::malformed("common data", "a key of it is not a string");
+    if (!all[i]->is_string())
+      throw pickle::malformed("common data", "a key of it is not a string").found(type_name(*all[i]));
     Value* const attributes = attributes_of(*all[i + 1]);
     if (attributes != nullptr) originals.values.try_emplace(attributes, all[i + 1]);
     items.insert(items.end(), {all[i], attributes == nullptr ? all[i + 1] : attributes});

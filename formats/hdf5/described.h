@@ -112,9 +112,10 @@ struct VirtualMapping {
 
 enum class StorageKind : std::uint8_t { kCompact, kContiguous, kChunked, kVirtual };
 
-enum class EntryKind : std::uint8_t { kGroup, kDataset };
+enum class EntryKind : std::uint8_t { kGroup, kDataset, kUnread };
 
-/// One group or dataset under one of its names. Entries come depth first, names of a group bytewise, a group before
+/// One group or dataset under one of its names, or what is neither read nor malformed: a dataset of a kind that is not
+/// supported, a link into another file. Entries come depth first, names of a group bytewise, a group before
 /// what is in it; the first is the root group.
 struct Entry {
   EntryKind kind = EntryKind::kGroup;
@@ -122,6 +123,7 @@ struct Entry {
   std::uint64_t object = 0;               ///< Equal for two names of one object.
   std::vector<Attribute> attributes{};
   std::int64_t members = 0;  ///< kGroup: how many names it holds.
+  std::string_view why{};    ///< kUnread: what is not supported. Never empty.
 
   // Of a dataset:
   Type type{};

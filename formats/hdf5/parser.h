@@ -20,8 +20,9 @@ namespace shard::hdf5 {
 /// Calls `each` for every entry of the file. An entry and its views live during the call only. `each` may throw to end
 /// it. The arena's budget earns the bytes that were read (each once) and pays for entries, chunks, boxes and contents.
 /// \throws Error kCorruption  the file is malformed, or its parser crashed or ran into a limit
-/// \throws Error kUnsupported  by name: external links and storage, user-defined links, filters that are not
-/// FilterKind, virtual datasets that are not made of boxes, groups more than 1024 deep, a file of a newer version
+/// What is not supported is an entry kUnread: external links and storage, user-defined links, filters that are not
+/// FilterKind, virtual datasets that are not made of boxes.
+/// \throws Error kUnsupported  by name: groups more than 1024 deep, a file of a newer version
 /// \throws Error kResource  the parser cannot be started
 /// \throws Error  what `file` throws
 /// Threads: safe, one process each. Cost: a process (milliseconds), then linear in what the file describes.

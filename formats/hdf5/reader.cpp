@@ -92,7 +92,7 @@ class Hdf5Reader final : public Reader {
       try {
         take(main, entry);
       } catch (Error& error) {
-        throw error.of_tensor(fmt::format("{}", fmt::join(entry.links, ".")));
+        throw error.tensor().empty() ? error.of_tensor(fmt::format("{}", fmt::join(entry.links, "."))) : error;
       }
     });
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
@@ -106,10 +106,14 @@ class Hdf5Reader final : public Reader {
     if (entry.links.empty()) take_root(main, entry);
     main.paths.move_to(entry.links);
     if (!source_.index.empty()) seen_.insert(seen_key(main.file, fmt::format("{}", fmt::join(entry.links, "/"))));
-    if (entry.kind == EntryKind::kGroup) {
-      take_group(main, entry);
-    } else {
-      take_dataset(main, entry);
+    switch (entry.kind) {
+      case EntryKind::kGroup:
+        return take_group(main, entry);
+      case EntryKind::kDataset:
+        return take_dataset(main, entry);
+      case EntryKind::kUnread:
+        add_unread(main, main.paths.place(), entry.why);
+        return add_attributes(main, entry);
     }
   }
 
@@ -149,8 +153,17 @@ class Hdf5Reader final : public Reader {
     if (has_no_elements || entry.type.kind == TypeClass::kString) {
       add_object(place, {entry.type, entry.space, {}, entry.strings});
     } else {
-      add_tensor(main, place, entry);
+      try {
+        add_tensor(main, place, entry);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported) throw;
+        add_unread(main, place, error.what());
+      }
     }
+    add_attributes(main, entry);
+  }
+
+  void add_attributes(const MainFile& main, const Entry& entry) {
     for (const Attribute& attribute : entry.attributes) {
       if (attribute.name == kShapeAttribute ||
           (attribute.name == kDtypeAttribute && entry.type.kind == TypeClass::kOpaque))
@@ -159,8 +172,24 @@ class Hdf5Reader final : public Reader {
     }
   }
 
+  /// A dataset whose elements cannot be read. It is an object that nothing writes, compares or hashes.
+  void add_unread(const MainFile& main, const EntryPaths::Place& place, std::string_view why) {
+    catalog_.arena->charge(Charge::kEntries);
+    Value* const value = make_global(*catalog_.arena, "h5py", fmt::format("Dataset ({})", why));
+    value->kind = ValueKind::kOpaque;
+    catalog_.objects.push_back({place.name, place.path, value, -1});
+    unread_.add(place.name);
+    findings_.warn(Error(ErrorCode::kUnsupported, fmt::format("cannot check a dataset: {}", why))
+                       .of_tensor(place.name)
+                       .in_file(catalog_.files[main.file].path));
+  }
+
   void add_object(const EntryPaths::Place& place, const Content& content) {
-    add_value(place, value_of(*catalog_.arena, content, opaque_));
+    try {
+      add_value(place, value_of(*catalog_.arena, content, opaque_));
+    } catch (Error& error) {
+      throw error.of_tensor(place.name);
+    }
   }
 
   /// Lists are listed element by element.
@@ -176,13 +205,14 @@ class Hdf5Reader final : public Reader {
   void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {
     catalog_.arena->charge(Charge::kEntries);
     const auto index = static_cast<std::uint32_t>(catalog_.tensors.size());
-    const auto known = tensor_of_object_.try_emplace(std::pair(main.file, entry.object), index);
-    if (!known.is_new) return add_again(place, known.value);
+    const auto object = std::pair(main.file, entry.object);
+    if (const std::uint32_t* const known = tensor_of_object_.find(object)) return add_again(place, *known);
     const auto first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
     const bool is_virtual = entry.storage == StorageKind::kVirtual;
     const std::int32_t rank = catalog_.world_size ? 0 : -1;
     const PlacedDataset placed =
         is_virtual ? virtual_.add(entry, main.file, index) : place_dataset(catalog_, views_, main.file, rank, entry);
+    tensor_of_object_.try_emplace(object, index);
     if (placed.is_enum) enums_.add(place.name);
     if (!is_virtual) append_whole(catalog_, placed);
     Tensor tensor;
@@ -213,6 +243,10 @@ class Hdf5Reader final : public Reader {
       tensor.chunk_count = original.chunk_count;
       catalog_.arena->charge(Charge::kChunks, original.chunk_count);
       for (std::uint32_t i = 0; i < original.chunk_count; ++i) add_chunk_again(original.first_chunk + i);
+    }
+    if (unread_.count() > 0) {
+      catalog_.warnings.push_back(
+          fmt::format("datasets that cannot be read are listed as objects: {}", unread_.text()));
     }
     if (enums_.count() > 0) {
       catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
@@ -348,7 +382,7 @@ class Hdf5Reader final : public Reader {
   std::vector<Again> again_;         ///< Tensors that are other names of datasets.
   HashSet<std::string> seen_;        ///< Of files under Keras' index: "FILE:path" of each entry.
   std::span<const std::byte> tree_;  ///< The attribute shardctl.tree; in the arena.
-  FirstNames enums_;
+  FirstNames enums_, unread_;
 };
 
 }  // namespace

@@ -279,6 +279,11 @@ void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
     entry.members = in.natural();
     return in.end();
   }
+  if (entry.kind == EntryKind::kUnread) {
+    entry.why = in.text();
+    if (entry.why.empty() || entry.why.size() > kMostFailureBytes) throw_malformed("a reason of another length");
+    return in.end();
+  }
   entry.type = in.type();
   entry.space = in.space();
   entry.storage = in.one_of(StorageKind::kVirtual);
@@ -302,7 +307,7 @@ Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, 
   arena.charge(Charge::kEntries);
   Decoder in(payload, arena);
   Entry entry;
-  entry.kind = in.one_of(EntryKind::kDataset);
+  entry.kind = in.one_of(EntryKind::kUnread);
   entry.links = in.texts();
   try {
     decode_rest(in, entry, file_bytes);

@@ -110,6 +110,10 @@ std::string encode(const Entry& entry) {
     out.number(entry.members);
     return out.take();
   }
+  if (entry.kind == EntryKind::kUnread) {
+    out.text(entry.why.substr(0, kMostFailureBytes));
+    return out.take();
+  }
   out.type(entry.type);
   out.space(entry.space);
   out.number(entry.storage);

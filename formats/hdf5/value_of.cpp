@@ -118,12 +118,7 @@ Error malformed(std::string_view why) {
   return Error(ErrorCode::kCorruption, "cannot read an attribute").of_kind(FindingKind::kBadHeader).because(why);
 }
 
-Value* unknown(Arena& arena, const Type& type, bool opaque_unknown) {
-  if (!opaque_unknown) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read an attribute of type {}", to_string(type)))
-        .suggest(Remedy::kOpaqueGlobals)
-        .suggest(Remedy::kDropObjects);
-  }
+Value* unknown(Arena& arena, const Type& type) {
   Value* const global = make_global(arena, "h5py", to_string(type));
   global->kind = ValueKind::kOpaque;
   return global;
@@ -183,7 +178,7 @@ Value* value_of(Arena& arena, const Content& content, bool opaque_unknown) {
   }
   const std::optional<ElementType> type = element_type(content.type, {});
   const bool is_known = type && (type->dtype == DType::kBool || is_castable(type->dtype));
-  return is_known ? numbers_value(arena, content, *type) : unknown(arena, content.type, opaque_unknown);
+  return is_known ? numbers_value(arena, content, *type) : unknown(arena, content.type);
 }
 
 }  // namespace shard::hdf5

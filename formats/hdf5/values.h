@@ -29,10 +29,9 @@ namespace shard::hdf5 {
 inline constexpr std::string_view kPickleMark{"shardctl.pickle\0", 16};
 
 /// What an attribute says. Ownership: in the arena, texts too.
-/// \throws Error kUnsupported  a datatype that no object stands for (references, compounds, variable length but
-/// strings);
-///   under `opaque_unknown` such a one becomes a kOpaque value instead.
-/// \throws Error kCorruption  a pickle of ours that cannot be read.
+/// One of a datatype that no object stands for (references, compounds, variable length but strings) is kOpaque.
+/// \param opaque_unknown  of a pickle of ours, see pickle::LoadOptions
+/// \throws Error kCorruption  such a pickle that cannot be read.
 Value* value_of(Arena& arena, const Content& content, bool opaque_unknown);
 
 /// An attribute to write. Strings lie in `bytes` too.

@@ -136,9 +136,15 @@ void VirtualDatasets::resolve(const std::function<void(std::string_view, const T
 void VirtualDatasets::read_sources(const std::function<void(std::string_view, const Take&)>& read) {
   for (auto& [name, datasets] : sources_.entries()) {
     read(name, [&](const Entry& entry, std::uint32_t file, std::int32_t rank) {
-      if (entry.kind != EntryKind::kDataset) return;
+      if (entry.kind == EntryKind::kGroup) return;
       std::optional<PlacedDataset>* const wanted = datasets.find(fmt::format("{}", fmt::join(entry.links, "/")));
       if (wanted == nullptr) return;
+      if (entry.kind == EntryKind::kUnread) {
+        throw Error(ErrorCode::kUnsupported, "cannot read a dataset of which a virtual dataset takes parts")
+            .in_file(catalog_.files[file].path)
+            .of_tensor(fmt::format("{}", fmt::join(entry.links, ".")))
+            .because(std::string(entry.why));
+      }
       if (entry.storage == StorageKind::kVirtual) {
         throw Error(ErrorCode::kUnsupported, "cannot read a virtual dataset over a virtual dataset")
             .in_file(catalog_.files[file].path);

@@ -115,9 +115,8 @@ class Applying {
       use_.add(match.rule);
       set_dtype(selected, map_.rule(match.rule));
       auto [values, stack] = names_.values_of_logical(match);
-      std::string key = fmt::format("{}", match.rule);
-      for (const std::string& value : values) key.append(1, '\0').append(value);
-      const auto [index, is_new] = group_of_.try_emplace(std::move(key), static_cast<std::uint32_t>(groups_.size()));
+      const auto [index, is_new] =
+          group_of_.try_emplace(GroupKey{match.rule, values}, static_cast<std::uint32_t>(groups_.size()));
       if (is_new) groups_.push_back({match.rule, std::move(values)});
       groups_[index].members.push_back({std::move(stack), match.segment, selected});
     }
@@ -336,7 +335,7 @@ class Applying {
   AppliedMap& made_;
   Arena& arena_;
   std::vector<LogicalGroup> groups_;
-  HashMap<std::string, std::uint32_t> group_of_;
+  HashMap<GroupKey, std::uint32_t, GroupKeyHash> group_of_;
   HashSet<std::string> keys_there_;  ///< Ranks and names of what is stored.
   std::vector<FlatLocal> locals_;    ///< What lies in flat buffers.
   HashSet<std::string> names_there_;

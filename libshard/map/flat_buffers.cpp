@@ -199,13 +199,13 @@ void FlatBuffers::cut_replicas() {
       for (FlatPlace place : places_[order[i]]) {
         for (auto next = std::ranges::upper_bound(cuts, place.begin);
              next != cuts.end() && *next < place.begin + place.count; ++next) {
+          count_pieces(1);
           const std::int64_t count = *next - place.begin;
           cut.push_back({place.buffer, place.first, place.begin, count});
           place = {place.buffer, place.first + count, *next, place.count - count};
         }
         cut.push_back(place);
       }
-      count_pieces(cut.size());
       places_[order[i]] = std::move(cut);
     }
   }

@@ -40,8 +40,7 @@ FlatKeys::FlatKeys(const MapFlatten& flatten) : flatten_(flatten) {
   for (std::size_t group = 0; group < flatten.param_shapes.size(); ++group) {
     for (const std::string& name : flatten.param_shapes[group]) {
       const auto number = static_cast<std::int64_t>(plain_.entries().size());
-      if (!plain_.try_emplace(name, std::vector{number}).is_new)
-        throw wrong(fmt::format("the checkpoint's param_shapes lists '{}' twice", name)).of_tensor(name);
+      plain_.try_emplace(name, std::vector{number});
       group_of_name_.try_emplace(name, std::to_string(group));
     }
   }

@@ -34,7 +34,7 @@ struct MapFlatten {
   /// name.
   std::vector<std::vector<NameTemplate>> order{};
   bool takes_param_shapes = false;  ///< Groups and order are what the checkpoint lists, see param_shapes.
-  std::vector<std::vector<std::string>> param_shapes{};  ///< Stored names by group, in their order.
+  std::vector<std::vector<std::string>> param_shapes{};  ///< Stored names by group, in their order, each once.
   std::vector<std::string> groups{};                     ///< Patterns of stored names; none: all are one group.
   Expression align{1};
   std::optional<Expression> bucket_size{};

@@ -30,6 +30,12 @@ std::size_t position(const std::vector<std::string>& names, const std::string& n
 
 }  // namespace
 
+std::uint64_t GroupKeyHash::operator()(const GroupKey& key) const {
+  std::uint64_t sum = hash(std::pair(key.rule, key.rank));
+  for (const std::string& value : key.values) sum = hash(std::pair(sum, hash(value)));
+  return sum;
+}
+
 MapNames::MapNames(const ModelMap& map) : map_(map) {
   for (const MapIndex& index : map.document().index) indices_.push_back(make_index(index));
   for (const MapRule& rule : map.document().rules) rules_.push_back(make_rule(rule));

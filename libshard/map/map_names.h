@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/keyed_hash.h"
 #include "libshard/map/model_map.h"
 
 namespace shard {
@@ -16,6 +17,19 @@ namespace shard {
 /// What stands for a rule's placeholders: one text for each of its first logical name, in that order; empty where the
 /// placeholder is stacked.
 using NameValues = std::vector<std::string>;
+
+/// What tensors of one rule share that are parts of one another.
+struct GroupKey {
+  std::size_t rule = 0;
+  NameValues values{};
+  std::int32_t rank = -1;  ///< Whose own they are, without a mesh.
+
+  bool operator==(const GroupKey&) const = default;
+};
+struct GroupKeyHash {
+  KeyedHash hash{};
+  std::uint64_t operator()(const GroupKey& key) const;
+};
 
 /// Pure. Ownership: the map must outlive it.
 class MapNames {

@@ -16,6 +16,7 @@
 #include "libshard/map/map_names.h"
 #include "libshard/map/rule_use.h"
 #include "libshard/map/stored_shapes.h"
+#include "libshard/map/undo_errors.h"
 #include "libshard/map/undo_flat.h"
 #include "libshard/map/wrong.h"
 
@@ -107,9 +108,7 @@ class Undoing {
     if (!values) return false;
     StoredGroup& group = find_group(match.rule, std::move(*values), has_mesh() ? -1 : tensor.rank);
     std::uint32_t& place = group.stored[static_cast<std::size_t>(rank)];
-    if (place != kNoIndex) {
-      throw wrong(fmt::format("cannot map '{}': rank {} holds it twice", tensor.name, rank)).of_tensor(tensor.name);
-    }
+    if (place != kNoIndex) throw held_twice(tensor.name, rank);
     place = index;
     return true;
   }
@@ -119,9 +118,8 @@ class Undoing {
   }
 
   StoredGroup& find_group(std::size_t rule, NameValues values, std::int32_t rank) {
-    std::string key = fmt::format("{} {}", rule, rank);
-    for (const std::string& value : values) key.append(1, '\0').append(value);
-    const auto [index, is_new] = group_of_.try_emplace(std::move(key), static_cast<std::uint32_t>(groups_.size()));
+    const auto [index, is_new] =
+        group_of_.try_emplace(GroupKey{rule, values, rank}, static_cast<std::uint32_t>(groups_.size()));
     if (is_new) {
       groups_.push_back({rule, std::move(values), rank, {}});
       groups_.back().stored.resize(static_cast<std::size_t>(map_.ranks()), kNoIndex);
@@ -151,10 +149,7 @@ class Undoing {
   const Tensor& stored_at(const StoredGroup& group, std::int64_t rank) const {
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     if (index != kNoIndex) return stored_.tensors[index];
-    const std::string name = names_.stored_name(group.rule, group.values);
-    throw Error(ErrorCode::kNotFound, fmt::format("rank {} lacks its part of '{}'", rank, name))
-        .of_tensor(name)
-        .of_rank(static_cast<int>(rank));
+    throw part_missing(names_.stored_name(group.rule, group.values), rank);
   }
 
   void undo(const StoredGroup& group) {
@@ -251,12 +246,7 @@ class Undoing {
           .found(to_string(tensor.shape));
     }
     const DType dtype = made_.entries_.empty() || tensors.stacked() == 0 ? tensor.dtype : made_.entries_.back().dtype;
-    if (tensor.dtype == dtype) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' as different dtypes", tensor.name))
-        .of_tensor(tensor.name)
-        .of_kind(FindingKind::kDtypeMismatch)
-        .expected(dtype_name(dtype))
-        .found(dtype_name(tensor.dtype));
+    if (tensor.dtype != dtype) throw dtypes_differ(tensor.name, dtype, tensor.dtype);
   }
 
   /// Adds what lies in flat buffers to the entries. Their number is the document's, or was paid for: nothing is
@@ -329,7 +319,7 @@ class Undoing {
   UndoneMap& made_;
   std::optional<FlatUndo> flat_;
   std::vector<StoredGroup> groups_;
-  HashMap<std::string, std::uint32_t> group_of_;
+  HashMap<GroupKey, std::uint32_t, GroupKeyHash> group_of_;
 };
 
 UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,

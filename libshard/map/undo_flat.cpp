@@ -12,6 +12,7 @@
 #include "libshard/map/flat_buffers.h"
 #include "libshard/map/map_names.h"
 #include "libshard/map/settle.h"
+#include "libshard/map/undo_errors.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
@@ -25,15 +26,6 @@ std::string key_of(std::int64_t rank, std::string_view name) { return fmt::forma
 /// The logical name of a state of a tensor.
 std::string state_name(const std::string& state, std::string_view name) {
   return state.empty() ? std::string(name) : flat_state(state).logical.fill(std::vector{name});
-}
-
-void check_dtype(std::string_view name, DType expected, DType found) {
-  if (expected == found) return;
-  throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' as different dtypes", name))
-      .of_tensor(name)
-      .of_kind(FindingKind::kDtypeMismatch)
-      .expected(dtype_name(expected))
-      .found(dtype_name(found));
 }
 
 /// Calls `visit` with each name that a template stands for.
@@ -82,7 +74,7 @@ bool FlatUndo::take(std::uint32_t index) {
   if (!family->is_there) family->dtype = tensor.dtype;
   family->is_there = true;
   if (found_.try_emplace(key_of(tensor.rank, tensor.name), index).is_new) return true;
-  throw wrong(fmt::format("cannot map '{}': rank {} holds it twice", tensor.name, tensor.rank)).of_tensor(tensor.name);
+  throw held_twice(tensor.name, tensor.rank);
 }
 
 void FlatUndo::run(std::span<const Known> known) {
@@ -174,11 +166,7 @@ void FlatUndo::find_buffers() {
 std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
   const std::uint32_t* found = found_.find(key_of(buffer.rank, buffer.name));
   if (found == nullptr) found = found_.find(key_of(-1, buffer.name));
-  if (found == nullptr) {
-    throw Error(ErrorCode::kNotFound, fmt::format("rank {} lacks its part of '{}'", buffer.rank, buffer.name))
-        .of_tensor(buffer.name)
-        .of_rank(static_cast<int>(buffer.rank));
-  }
+  if (found == nullptr) throw part_missing(buffer.name, buffer.rank);
   const Tensor& tensor = stored_.tensors[*found];
   used_.insert(*found);
   const bool fits = tensor.shape.size() == 1 && tensor.shape[0] >= buffer.size && tensor.shape[0] <= buffer.whole;
@@ -207,14 +195,20 @@ void FlatUndo::find_dtypes() {
     const std::span<const FlatPlace> places = buffers()->places_of(local);
     const auto dtype_at = [&](const FlatPlace& place) { return stored_.tensors[buffer_of_[place.buffer]].dtype; };
     dtypes_.push_back(places.empty() ? buffers()->locals()[local].dtype : dtype_at(places.front()));
-    for (const FlatPlace& place : places) check_dtype(buffers()->locals()[local].key, dtypes_.back(), dtype_at(place));
+    for (const FlatPlace& place : places) {
+      if (dtype_at(place) != dtypes_.back())
+        throw dtypes_differ(buffers()->locals()[local].key, dtypes_.back(), dtype_at(place));
+    }
   }
 }
 
 DType FlatUndo::dtype_of(std::string_view name, std::span<const MapLink> links) const {
   if (links.empty()) return families_.front().dtype;
-  for (const MapLink& link : links) check_dtype(name, dtypes_[links.front().stored], dtypes_[link.stored]);
-  return dtypes_[links.front().stored];
+  const DType dtype = dtypes_[links.front().stored];
+  for (const MapLink& link : links) {
+    if (dtypes_[link.stored] != dtype) throw dtypes_differ(name, dtype, dtypes_[link.stored]);
+  }
+  return dtype;
 }
 
 }  // namespace shard

@@ -63,3 +63,31 @@ expect 4 inspect short.h5
 expect 5 convert m.safetensors -o x.h5
 expect 0 convert m.safetensors -o x.h5 --force
 same m.safetensors x.h5
+
+# What of a file is not supported is named, and refused where it is chosen.
+odd=$SHARD_DATA/hdf5/h5py316-types.h5
+without=(--exclude compound --exclude reference --exclude variable)
+expect 0 inspect "$odd" --json
+[ "$(jq -r '[.objects[] | select(.type | startswith("h5py.Dataset (")) | .name] | join(" ")' out)" = "compound reference variable" ] || fail "other names"
+expect 0 inspect "$odd"
+holds err "datasets that cannot be read are listed as objects: 'compound', 'reference', 'variable'"
+expect 8 convert "$odd" -o odd.pt --objects drop
+holds err "'compound' is an h5py.Dataset (cannot read elements of this HDF5 type: compound of 20 bytes), which cannot be written; 2 more cannot either"
+[ ! -e odd.pt ] || fail "something is left"
+expect 8 digest "$odd"
+expect 8 diff "$odd" x.h5
+expect 0 convert "$odd" -o odd.pt "${without[@]}"
+same odd.pt odd.pt
+expect 0 diff --equal-nan "$odd" odd.pt "${without[@]}"
+expect 0 digest "$odd" "${without[@]}"
+expect 0 verify "$odd"
+holds out "'compound': cannot check a dataset: cannot read elements of this HDF5 type: compound of 20 bytes"
+expect 8 digest "$SHARD_DATA/hdf5/h5py316-newest-filters.h5"
+holds err "'all' is an h5py.Dataset (bad version number for layout message)"
+texts=$SHARD_DATA/hdf5/h5py316-texts.h5
+expect 0 inspect "$texts"
+holds out "h5py.reference of 8 bytes"
+expect 8 convert "$texts" -o texts.pt
+holds err "'ref' is of the unknown class h5py.reference of 8 bytes, which cannot be written"
+expect 0 convert "$texts" -o texts.pt --exclude ref
+expect 0 convert "$texts" -o all-dropped.pt --objects drop

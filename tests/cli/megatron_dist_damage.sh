@@ -33,6 +33,24 @@ damaged 1 missing_file common.pt 'rm common.pt'
 expect 0 gather save -o rest.safetensors --objects drop
 holds err "common.pt is not there"
 
+# Common data as an item: a list of one dict, or here of none.
+rm -rf save && expect 0 convert "$data/dense/iter_0000007" -o save --to megatron-dist
+python3 - <<'P'
+import struct, zlib
+content = open("save/__0_0.distcp", "rb").read()
+begin = content.index(b"\x80\x02]q\x00}q\x01(X\x04\x00\x00\x00args")
+old = content[begin:content.index(b"uua.", begin) + 4]
+new = old[:-2] + b"0."  # POP in the place of APPEND.
+crcs = [struct.pack("<I", zlib.crc32(each)) for each in (old, new)]
+open("save/__0_0.distcp", "wb").write(content.replace(old, new).replace(*crcs))
+P
+expect 4 gather save -o x.pt
+holds err "save/__0_0.distcp: tensor 'common_state/shard_0_1': cannot read the pickled common data: it is not a list of one dict"
+expect 1 verify save
+expect 0 repair save -o mended
+expect 1 verify mended
+holds out "a repair could not save it"
+
 for file in __0_0.distcp __0_1.distcp __1_0.distcp __1_1.distcp; do
   damaged 1 missing_file $file "rm $file"
   damaged 1 truncated $file "f=$file; $half"

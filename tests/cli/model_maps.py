@@ -5,8 +5,10 @@ What a map makes of tensors is made here element by element.
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import struct
+import zipfile
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
 
@@ -442,6 +444,16 @@ def check_files_in_folders():
     assert "such files are only read" in run(*split, "writer.json", expect=8)
 
 
+def with_entry(source, target, key, value):
+    """A copy of a torch.save file whose dict has one more entry, of which `value` is the pickle."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("/data.pkl"):
+                content = content[:-1] + b"X" + struct.pack("<I", len(key)) + key.encode() + value + b"s."
+            new.writestr(name, content)
+
+
 def check_saves_of_frameworks():
     """Real saves of DeepSpeed and Megatron-LM by documents alone, against the formats that know them."""
     saved = DATA / "deepspeed/stage1/global_step2"
@@ -460,6 +472,15 @@ def check_saves_of_frameworks():
     run("gather", saved, "-o", "masters.safetensors", *words, "--include", "optimizer.state.**.fp32", "--rename", r"optimizer\.state\.(.*)\.fp32=\1")
     assert "equal" in run("diff", "masters.safetensors", saved, *[word for name in ("optimizer.**", "steps", "mask", "scale")
                                                                    for word in ("--exclude", name)], "--objects", "drop")
+    shutil.copytree(saved, WORK / "edited")
+    model = "mp_rank_00_model_states.pt"
+    with_entry(saved / model, WORK / "edited" / model, "config", b"ctrainer\nConfig\n)R")
+    run("gather", "edited", "-o", "of-edited.safetensors", *words)
+    assert "equal" in run("diff", "of-edited.safetensors", "zero.safetensors")
+    for value, why in (([{7: (2,)}], "not a string"), ([["a"]], "not a dict"), (7, "not a list"), ([{"a": ()}, {"a": ()}], "lists 'a' again")):
+        with_entry(saved / model, WORK / "edited" / model, "param_shapes", pickle.dumps(value, 2)[2:-1])
+        found = run("gather", "edited", "-o", "x.safetensors", *words, expect=4)
+        assert model in found and "param_shapes" in found and why in found, found
     run("export", saved, "-o", "zero-model", *words[:-2])
     names = [each["name"] for each in json.loads(run("inspect", "zero-model", "--json"))["tensors"]]
     assert names == ["a.bias", "a.weight", "b.weight", "embed.weight", "head.weight", "mask", "norm.bias", "norm.weight", "scale", "steps"]

@@ -92,10 +92,12 @@ std::string storage_text(const Entry& entry) {
 }  // namespace
 
 std::string to_text(const Entry& entry) {
-  std::string text =
-      fmt::format("{} '{}'", entry.kind == EntryKind::kGroup ? "group" : "dataset", fmt::join(entry.links, "/"));
+  constexpr std::string_view kKinds[] = {"group", "dataset", "unread"};
+  std::string text = fmt::format("{} '{}'", kKinds[static_cast<int>(entry.kind)], fmt::join(entry.links, "/"));
   if (entry.kind == EntryKind::kGroup) {
     text += fmt::format(" of {}", entry.members);
+  } else if (entry.kind == EntryKind::kUnread) {
+    text += fmt::format(" {}", entry.why);
   } else {
     text += fmt::format(" {} {} {}", to_text(entry.type), to_text(entry.space), storage_text(entry));
     if (!entry.fill.empty()) text += " fill " + hex(entry.fill);

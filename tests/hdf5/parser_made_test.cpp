@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "tests/hdf5/entry_text.h"
 #include "tests/hdf5/parsed_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -182,9 +183,10 @@ std::string with_link(int kind) {
   });
 }
 
-TEST(Hdf5ParserMade, UserDefinedLinksAreRefusedByName) {
-  test::expect_error(ErrorCode::kUnsupported, "'u': a user-defined link",
-                     [] { parse_bytes(with_link(200), [](const Entry&) {}); });
+TEST(Hdf5ParserMade, UserDefinedLinksAreNamed) {
+  std::string found;
+  parse_bytes(with_link(200), [&](const Entry& entry) { found = to_text(entry); });
+  EXPECT_EQ(found, "unread 'u' a user-defined link is not supported");
 }
 
 TEST(Hdf5ParserMade, AFaultOfTheLibraryIsAnErrorHere) {

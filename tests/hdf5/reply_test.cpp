@@ -80,6 +80,14 @@ Entry virtual_one() {
   return entry;
 }
 
+Entry unread() {
+  Entry entry;
+  entry.kind = EntryKind::kUnread;
+  entry.links = {"g", "far"};
+  entry.why = "a link into another file";
+  return entry;
+}
+
 std::span<const std::byte> bytes_of(const std::string& payload) { return std::as_bytes(std::span(payload)); }
 
 Entry decoded(const std::string& payload) {
@@ -92,7 +100,7 @@ void expect_refused(const Entry& entry, const std::string& words) {
 }
 
 TEST(Hdf5Reply, EntriesComeBackAsTheyWere) {
-  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one()}) {
+  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one(), unread()}) {
     const std::string payload = encode(entry);
     const Entry back = decoded(payload);
     EXPECT_EQ(to_text(back), to_text(entry));
@@ -101,7 +109,7 @@ TEST(Hdf5Reply, EntriesComeBackAsTheyWere) {
 }
 
 TEST(Hdf5Reply, AnAnswerThatEndsEarlyIsRefused) {
-  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one()}) {
+  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one(), unread()}) {
     const std::string payload = encode(entry);
     for (std::size_t size = 0; size < payload.size(); ++size) {
       EXPECT_THROW(decoded(payload.substr(0, size)), Error) << size;
@@ -111,7 +119,7 @@ TEST(Hdf5Reply, AnAnswerThatEndsEarlyIsRefused) {
 }
 
 TEST(Hdf5Reply, EachByteMayBeAnything) {
-  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one()}) {
+  for (const Entry& entry : {group(), contiguous(), chunked(), virtual_one(), unread()}) {
     const std::string payload = encode(entry);
     for (std::size_t at = 0; at < payload.size(); ++at) {
       for (const int value : {0, 1, 2, 127, 128, 255}) {
@@ -125,6 +133,12 @@ TEST(Hdf5Reply, EachByteMayBeAnything) {
       }
     }
   }
+}
+
+TEST(Hdf5Reply, WhatIsNotReadHasAReason) {
+  Entry entry = unread();
+  entry.why = "";
+  expect_refused(entry, "a reason of another length");
 }
 
 TEST(Hdf5Reply, PlacesLieInTheFile) {

@@ -146,12 +146,13 @@ TEST_F(Values, OpaqueElementsOfOthersAreBytes) {
   EXPECT_EQ(read(content)->items()[1]->text(), "\x02");
 }
 
-TEST_F(Values, DatatypesWithoutAnObjectAreRefusedByNameOrOpaque) {
+TEST_F(Values, DatatypesWithoutAnObjectAreOpaque) {
   Content content;
   content.type.kind = TypeClass::kReference;
   content.type.bytes = 8;
-  expect_error(ErrorCode::kUnsupported, "reference of 8 bytes", [&] { value_of(arena, content, false); });
-  EXPECT_EQ(value_of(arena, content, true)->kind, ValueKind::kOpaque);
+  const Value* const value = value_of(arena, content, false);
+  EXPECT_EQ(value->kind, ValueKind::kOpaque);
+  EXPECT_EQ(value->text(), "reference of 8 bytes");
 }
 
 TEST_F(Values, ShapesThatTheirElementsDoNotFillAreCorrupt) {

@@ -222,6 +222,18 @@ TEST(MapOperations, ScalesAreCutAsTheirBlocks) {
               {{{"w", rows_of(w, 0, 4)}, {"s", rows_of(s, 0, 2)}}, {{"w", rows_of(w, 4, 1)}, {"s", rows_of(s, 2, 1)}}});
 }
 
+TEST(MapOperations, WordsOfNamesMayHoldAnyCharacter) {
+  const std::string first("x\0y-z", 5), second("x-y\0z", 5);  // Words that are alike once they are joined.
+  const Model model{{first, counted(4, 2, 1)}, {second, counted(4, 2, 100)}};
+  std::vector<Model> ranks;
+  for (std::int64_t r = 0; r < 2; ++r) {
+    ranks.push_back({{"s" + first, row_part(model.at(first), r, 2)}, {"s" + second, row_part(model.at(second), r, 2)}});
+  }
+  expect_both(R"("mesh": {"tp": 2}, "types": {"a": ".+", "b": ".+"}, "rules": [{"logical": "{a}-{b}",
+      "stored": "s{a}-{b}", "shard": [{"axis": "tp", "dim": 0}]}])",
+              model, ranks);
+}
+
 TEST(MapOperations, CutsInsideBlocksAreRefused) {
   const auto error = [](const std::string& keys, const Model& model) { return error_of([&] { made(keys, model); }); };
   const std::string fused = R"("concat": {"sizes": "equal"}, "shard": [{"axis": "tp"}])";

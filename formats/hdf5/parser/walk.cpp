@@ -1,6 +1,7 @@
 #include "formats/hdf5/parser/walk.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -57,6 +58,21 @@ bool exists(hid_t group, const std::string& path) {
   }
 }
 
+/// Calls `describe`. \returns what it finds not supported; empty: nothing
+template <class Describe>
+std::string unsupported_by(Describe&& describe) {
+  try {
+    describe();
+    return {};
+  } catch (const LibraryError& error) {
+    if (!error.is_unsupported()) throw;
+    return error.what();
+  } catch (const Refusal& error) {
+    if (!error.is_unsupported()) throw;
+    return error.what();
+  }
+}
+
 class Walk {
  public:
   Walk(const WholeFile& file, std::int64_t most_entry_bytes) : file_(file), kept_(most_entry_bytes) {}
@@ -90,20 +106,26 @@ class Walk {
   void visit(hid_t group, const Link& link) {
     switch (link.kind) {
       case H5L_TYPE_HARD:
-        return take(ObjectHandle(H5Oopen(group, link.name.c_str(), H5P_DEFAULT)));
+        return open(group, link);
       case H5L_TYPE_SOFT:
         return follow(group, link);
       case H5L_TYPE_EXTERNAL:
-        throw_unsupported("a link into another file (an external link) is not supported");
+        return send_unread("a link into another file (an external link) is not supported");
       default:
-        throw_unsupported("a user-defined link is not supported");
+        return send_unread("a user-defined link is not supported");
     }
   }
 
   void follow(hid_t group, const Link& link) {
     const std::string target = target_of(group, link);
     if (!exists(group, target)) return skip("is a soft link to '" + target + "', which does not exist");
-    take(ObjectHandle(H5Oopen(group, link.name.c_str(), H5P_DEFAULT)));
+    open(group, link);
+  }
+
+  void open(hid_t group, const Link& link) {
+    std::optional<ObjectHandle> object;
+    const std::string why = unsupported_by([&] { object.emplace(H5Oopen(group, link.name.c_str(), H5P_DEFAULT)); });
+    object ? take(*std::move(object)) : send_unread(why);
   }
 
   void take(ObjectHandle object) {
@@ -140,16 +162,36 @@ class Walk {
   void send_dataset(hid_t dataset) {
     Entry entry;
     entry.kind = EntryKind::kDataset;
+    const std::string why = unsupported_by([&] { describe_dataset(file_, dataset, entry, kept_); });
+    if (!why.empty()) {
+      kept_.clear();
+      entry = unread(why);
+    }
     entry.object = address_of(dataset);
-    describe_dataset(file_, dataset, entry, kept_);
     send(entry, dataset);
   }
 
+  static Entry unread(std::string_view why) {
+    Entry entry;
+    entry.kind = EntryKind::kUnread;
+    entry.why = why;
+    return entry;
+  }
+
+  void send_unread(std::string_view why) {
+    Entry entry = unread(why);
+    send(entry);
+  }
+
   void send(Entry& entry, hid_t object) {
-    entry.links.assign(path_.begin(), path_.end());
     entry.attributes = read_attributes(object, kept_);
-    file_.channel.send(FrameKind::kEntry, encode(entry));
+    send(entry);
     kept_.clear();
+  }
+
+  void send(Entry& entry) {
+    entry.links.assign(path_.begin(), path_.end());
+    file_.channel.send(FrameKind::kEntry, encode(entry));
   }
 
   void skip(const std::string& why) { file_.channel.send(FrameKind::kSkipped, "'" + shown_path() + "' " + why); }

@@ -70,7 +70,7 @@ Value* Machine::run() {
     op_at_ = at_;
     const auto op = static_cast<std::uint8_t>(take(1)[0]);
     if (op == kOpStop) break;
-    execute(op);
+    kSteps[op](*this);
   }
   need(1);
   if (stack_.size() != 1 || !marks_.empty())
@@ -86,124 +86,73 @@ Value* Machine::run() {
   return stack_[0];
 }
 
-void Machine::execute(std::uint8_t op) {
-  switch (op) {
-    case kOpMemoize:
-      return put(memo_count_);
-    case kOpBinPut:
-      return put(unsigned_field(1));
-    case kOpLongBinPut:
-      return put(unsigned_field(4));
-    case kOpPut:
-      return put(static_cast<std::uint64_t>(decimal(line())));
-    case kOpBinGet:
-      return get(unsigned_field(1));
-    case kOpLongBinGet:
-      return get(unsigned_field(4));
-    case kOpGet:
-      return get(static_cast<std::uint64_t>(decimal(line())));
+/// What each opcode does; those that are not listed are refused.
+constinit const Machine::Steps Machine::kSteps = steps_of({
+    // The memo.
+    {kOpMemoize, [](Machine& m) { m.put(m.memo_count_); }},
+    {kOpBinPut, [](Machine& m) { m.put(m.unsigned_field(1)); }},
+    {kOpLongBinPut, [](Machine& m) { m.put(m.unsigned_field(4)); }},
+    {kOpPut, [](Machine& m) { m.put(static_cast<std::uint64_t>(m.decimal(m.line()))); }},
+    {kOpBinGet, [](Machine& m) { m.get(m.unsigned_field(1)); }},
+    {kOpLongBinGet, [](Machine& m) { m.get(m.unsigned_field(4)); }},
+    {kOpGet, [](Machine& m) { m.get(static_cast<std::uint64_t>(m.decimal(m.line()))); }},
+    // Atoms.
+    {kOpNone, [](Machine& m) { m.push(m.nodes_.none()); }},
+    {kOpNewTrue, [](Machine& m) { m.push(m.nodes_.boolean(true)); }},
+    {kOpNewFalse, [](Machine& m) { m.push(m.nodes_.boolean(false)); }},
+    {kOpBinInt1, [](Machine& m) { m.push(m.nodes_.integer(static_cast<std::int64_t>(m.unsigned_field(1)))); }},
+    {kOpBinInt2, [](Machine& m) { m.push(m.nodes_.integer(static_cast<std::int64_t>(m.unsigned_field(2)))); }},
+    {kOpBinInt, [](Machine& m) { m.push(m.nodes_.integer(static_cast<std::int32_t>(m.unsigned_field(4)))); }},
+    {kOpInt, [](Machine& m) { m.push_int_line(); }},
+    {kOpLong1, [](Machine& m) { m.push_long(m.counted(1)); }},
+    {kOpLong4, [](Machine& m) { m.push_long(m.counted(4)); }},
+    {kOpBinFloat, [](Machine& m) { m.push_float(); }},
+    // Texts and bytes.
+    {kOpShortBinUnicode, [](Machine& m) { m.push_string(m.counted(1)); }},
+    {kOpBinUnicode, [](Machine& m) { m.push_string(m.counted(4)); }},
+    {kOpBinUnicode8, [](Machine& m) { m.push_string(m.counted(8)); }},
+    {kOpShortBinString, [](Machine& m) { m.push_old_string(m.counted(1)); }},
+    {kOpBinString, [](Machine& m) { m.push_old_string(m.counted(4)); }},
+    {kOpShortBinBytes, [](Machine& m) { m.push(m.nodes_.make_text(ValueKind::kBytes, m.counted(1))); }},
+    {kOpBinBytes, [](Machine& m) { m.push(m.nodes_.make_text(ValueKind::kBytes, m.counted(4))); }},
+    {kOpBinBytes8, [](Machine& m) { m.push(m.nodes_.make_text(ValueKind::kBytes, m.counted(8))); }},
+    {kOpByteArray8, [](Machine& m) { m.push(m.nodes_.make_text(ValueKind::kByteArray, m.counted(8))); }},
+    // Collections.
+    {kOpMark, [](Machine& m) { m.marks_.push_back(m.stack_.size()); }},
+    {kOpEmptyTuple, [](Machine& m) { m.push(m.nodes_.empty_tuple()); }},
+    {kOpEmptyList, [](Machine& m) { m.push(m.nodes_.make(ValueKind::kList)); }},
+    {kOpEmptyDict, [](Machine& m) { m.push(m.nodes_.make(ValueKind::kDict)); }},
+    {kOpEmptySet, [](Machine& m) { m.push(m.nodes_.make(ValueKind::kSet)); }},
+    {kOpTuple1, [](Machine& m) { m.push_collection(ValueKind::kTuple, 1); }},
+    {kOpTuple2, [](Machine& m) { m.push_collection(ValueKind::kTuple, 2); }},
+    {kOpTuple3, [](Machine& m) { m.push_collection(ValueKind::kTuple, 3); }},
+    {kOpTuple, [](Machine& m) { m.push_collection(ValueKind::kTuple, m.marked()); }},
+    {kOpList, [](Machine& m) { m.push_collection(ValueKind::kList, m.marked()); }},
+    {kOpDict, [](Machine& m) { m.push_collection(ValueKind::kDict, m.marked()); }},
+    {kOpFrozenSet, [](Machine& m) { m.push_collection(ValueKind::kFrozenSet, m.marked()); }},
+    {kOpAppend, [](Machine& m) { m.append(1); }},
+    {kOpAppends, [](Machine& m) { m.append(m.marked()); }},
+    {kOpSetItem, [](Machine& m) { m.set_items(2); }},
+    {kOpSetItems, [](Machine& m) { m.set_items(m.marked()); }},
+    {kOpAddItems, [](Machine& m) { m.add_items(m.marked()); }},
+    // Globals and calls.
+    {kOpGlobal, [](Machine& m) { m.global_line(); }},
+    {kOpStackGlobal, [](Machine& m) { m.stack_global(); }},
+    {kOpBinPersid, [](Machine& m) { m.persistent_id(); }},
+    {kOpReduce, [](Machine& m) { m.reduce(); }},
+    {kOpNewObj, [](Machine& m) { m.new_object(nullptr); }},
+    {kOpNewObjEx, [](Machine& m) { m.new_object_with_keywords(); }},
+    {kOpBuild, [](Machine& m) { m.build(); }},
+    // The stack.
+    {kOpPop, [](Machine& m) { m.pop_value_or_mark(); }},
+    {kOpPopMark, [](Machine& m) { m.drop(m.marked()); }},
+    {kOpDup, [](Machine& m) { m.push(&m.below(0)); }},
+    {kOpFrame, [](Machine& m) { m.check_frame(m.unsigned_field(8)); }},
+});
 
-    case kOpNone:
-      return push(nodes_.none());
-    case kOpNewTrue:
-      return push(nodes_.boolean(true));
-    case kOpNewFalse:
-      return push(nodes_.boolean(false));
-    case kOpBinInt1:
-      return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(1))));
-    case kOpBinInt2:
-      return push(nodes_.integer(static_cast<std::int64_t>(unsigned_field(2))));
-    case kOpBinInt:
-      return push(nodes_.integer(static_cast<std::int32_t>(unsigned_field(4))));
-    case kOpInt:
-      return push_int_line();
-    case kOpLong1:
-      return push_long(counted(1));
-    case kOpLong4:
-      return push_long(counted(4));
-    case kOpBinFloat:
-      return push_float();
-
-    case kOpShortBinUnicode:
-      return push_string(counted(1));
-    case kOpBinUnicode:
-      return push_string(counted(4));
-    case kOpBinUnicode8:
-      return push_string(counted(8));
-    case kOpShortBinString:
-      return push_old_string(counted(1));
-    case kOpBinString:
-      return push_old_string(counted(4));
-    case kOpShortBinBytes:
-      return push(nodes_.make_text(ValueKind::kBytes, counted(1)));
-    case kOpBinBytes:
-      return push(nodes_.make_text(ValueKind::kBytes, counted(4)));
-    case kOpBinBytes8:
-      return push(nodes_.make_text(ValueKind::kBytes, counted(8)));
-    case kOpByteArray8:
-      return push(nodes_.make_text(ValueKind::kByteArray, counted(8)));
-
-    case kOpMark:
-      return marks_.push_back(stack_.size());
-    case kOpEmptyTuple:
-      return push(nodes_.empty_tuple());
-    case kOpEmptyList:
-      return push(nodes_.make(ValueKind::kList));
-    case kOpEmptyDict:
-      return push(nodes_.make(ValueKind::kDict));
-    case kOpEmptySet:
-      return push(nodes_.make(ValueKind::kSet));
-    case kOpTuple1:
-      return push_collection(ValueKind::kTuple, 1);
-    case kOpTuple2:
-      return push_collection(ValueKind::kTuple, 2);
-    case kOpTuple3:
-      return push_collection(ValueKind::kTuple, 3);
-    case kOpTuple:
-      return push_collection(ValueKind::kTuple, marked());
-    case kOpList:
-      return push_collection(ValueKind::kList, marked());
-    case kOpDict:
-      return push_collection(ValueKind::kDict, marked());
-    case kOpFrozenSet:
-      return push_collection(ValueKind::kFrozenSet, marked());
-    case kOpAppend:
-      return append(1);
-    case kOpAppends:
-      return append(marked());
-    case kOpSetItem:
-      return set_items(2);
-    case kOpSetItems:
-      return set_items(marked());
-    case kOpAddItems:
-      return add_items(marked());
-
-    case kOpGlobal:
-      return global_line();
-    case kOpStackGlobal:
-      return stack_global();
-    case kOpBinPersid:
-      return persistent_id();
-    case kOpReduce:
-      return reduce();
-    case kOpNewObj:
-      return new_object(nullptr);
-    case kOpNewObjEx:
-      return new_object_with_keywords();
-    case kOpBuild:
-      return build();
-
-    case kOpPop:
-      return pop_value_or_mark();
-    case kOpPopMark:
-      return drop(marked());
-    case kOpDup:
-      return push(&below(0));
-    case kOpFrame:
-      return check_frame(unsigned_field(8));
-    default:
-      fail(op_name(op).empty() ? "not an opcode of Python" : "an opcode that no checkpoint needs; it is refused");
-  }
+void Machine::refuse() {
+  const auto op = static_cast<std::uint8_t>(data_[op_at_]);
+  fail(op_name(op).empty() ? "not an opcode of Python" : "an opcode that no checkpoint needs; it is refused");
 }
 
 void Machine::check_frame(std::uint64_t length) const {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -68,7 +69,22 @@ class Machine {
     return *stack_[stack_.size() - count - 1];
   }
 
-  void execute(std::uint8_t op);
+  using Step = void (*)(Machine&);
+  using Steps = std::array<Step, 256>;  ///< By opcode.
+  struct Row {
+    std::uint8_t op;
+    Step step;
+  };
+  template <std::size_t kRows>
+  static consteval Steps steps_of(const Row (&rows)[kRows]) {
+    Steps steps;
+    steps.fill([](Machine& machine) { machine.refuse(); });
+    for (const Row& row : rows) steps[row.op] = row.step;
+    return steps;
+  }
+  static const Steps kSteps;  ///< A table: a step costs one indirect call.
+
+  [[noreturn]] void refuse();  ///< The opcode in execution.
   void check_frame(std::uint64_t length) const;
 
   void push_float();

@@ -1,0 +1,257 @@
+#include "formats/dcp/object_items.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "formats/dcp/common_data.h"
+#include "formats/dcp/inner_tensors.h"
+#include "libshard/catalog/tree.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::dcp {
+
+namespace {
+
+bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
+
+}  // namespace
+
+ObjectItems::ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items,
+                         Findings& findings, Salvage* salvage)
+    : form_(form),
+      opaque_globals_(opaque_globals),
+      catalog_(catalog),
+      items_(items),
+      findings_(findings),
+      salvage_(salvage) {
+  originals_->format = form.format;
+  if (form.keeps_objects_whole) catalog_.originals = originals_;
+}
+
+void ObjectItems::read_common(const SourceStore& store, const std::string& folder,
+                              std::span<const ObjectEntry> objects) {
+  const std::string name(form_.common_file);
+  if (name.empty()) return;
+  if (store.status(join_path(folder, name)).kind != FileKind::kFile) {
+    if (form_.needs_common && std::ranges::none_of(objects, [this](auto& each) { return is_common(each); })) {
+      catalog_.warnings.push_back(fmt::format("{} is not there: what it held (arguments, iteration) is lost", name));
+      findings_.tolerate(Error(ErrorCode::kNotFound, "the file of the common data is missing")
+                             .in_file(name)
+                             .of_kind(FindingKind::kMissingFile)
+                             .because("metadata.json says that there is one"));
+    }
+    return;
+  }
+  common_file_ = static_cast<std::uint32_t>(catalog_.files.size());
+  common_ = read_common_file(store, folder, name, catalog_, salvage_, *originals_);
+}
+
+void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
+  objects_ = std::move(objects);
+  loaded_.resize(objects_.size());
+  hide_reshaped();
+  if (looks_inside && !form_.keeps_objects_whole) look_inside(rank_copies);
+  list_names();
+}
+
+std::vector<Value*> ObjectItems::roots() const {
+  std::vector<Value*> roots;
+  for (const LoadedObject& object : loaded_) {
+    if (object.root != nullptr) roots.push_back(object.root);
+  }
+  return roots;
+}
+
+void ObjectItems::load_all() {
+  if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
+  std::vector<Wanted> wanted;
+  for (std::uint32_t i = 0; i < objects_.size(); ++i) {
+    if (loaded_[i].root == nullptr && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
+  }
+  items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+    try {
+      loaded_[one.entry] = load(file, one, false);
+    } catch (Error& error) {
+      if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
+      findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
+    }
+  });
+  list_leaves();
+  if (form_.keeps_objects_whole) keep_originals();
+  objects_loaded_ = true;
+}
+
+std::int64_t ObjectItems::unread_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::uint32_t i = 0; !objects_loaded_ && i < objects_.size(); ++i) {
+    if (loaded_[i].root != nullptr) continue;
+    const Item& item = items_.item(objects_[i].item);
+    const bool is_known = item.length >= 0 && !item.zstd;
+    if (!is_known) return std::numeric_limits<std::int64_t>::max();
+    bytes += item.length;
+  }
+  return bytes;
+}
+
+/// Like tensors that no path leads to: a writer refuses what it cannot put into its own shape.
+void ObjectItems::hide_reshaped() {
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    if (!objects_[i].is_reshaped) continue;
+    loaded_[i].root = hidden_tensor(*catalog_.arena);
+    loaded_[i].hides_tensors = true;
+  }
+}
+
+/// Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
+void ObjectItems::list_names() {
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    const bool is_known = !catalog_.objects.empty() && catalog_.objects.back().name == objects_[i].name;
+    if (!is_known) catalog_.objects.push_back({objects_[i].name, objects_[i].path, nullptr, -1});
+    if (loaded_[i].hides_tensors) catalog_.objects.back().value = loaded_[i].root;
+  }
+  std::vector<TreeEntry> ignored;
+  if (common_ != nullptr) list_common(*catalog_.arena, *common_, catalog_.objects, ignored);
+  sort_objects();
+}
+
+void ObjectItems::sort_objects() {
+  std::ranges::stable_sort(catalog_.objects, {}, [](const Object& each) { return std::pair(each.name, each.rank); });
+}
+
+void ObjectItems::look_inside(RankCopies& rank_copies) {
+  std::vector<Wanted> wanted;
+  for (std::uint32_t i = 0; i < objects_.size(); ++i) {
+    const Item& item = items_.item(objects_[i].item);
+    const bool may_hold_tensors = item.zstd || item.length >= kLeastWithTensor;
+    if (may_hold_tensors && !objects_[i].is_reshaped && !is_lost_object(i)) wanted.push_back({item, i, 0});
+  }
+  items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
+    try {
+      loaded_[one.entry] = load(file, one, true);
+    } catch (Error& error) {  // Tensors may be in it that nobody would miss.
+      if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
+      findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
+    }
+  });
+  add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
+}
+
+bool ObjectItems::is_lost_object(std::uint32_t object) {
+  if (salvage_ == nullptr) return false;
+  const Error* const why = salvage_->lost_storage(objects_[object].item);
+  if (why != nullptr) lose_object(object, *why);
+  return why != nullptr;
+}
+
+void ObjectItems::lose_object(std::uint32_t object, const Error& why) {
+  salvage_->lose_storage(objects_[object].item, why);
+  Loss loss;
+  loss.what = Loss::What::kObject;
+  loss.name = objects_[object].name;
+  loss.file = catalog_.files[items_.item(objects_[object].item).file].path;
+  loss.why = reason_of(why);
+  salvage_->lose(std::move(loss));
+}
+
+LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
+  items_.earn(*file, one.item);
+  const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
+  if (if_tensors && !item.has_storages()) return {};
+  Originals originals;
+  const LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
+                                          {.file = file->name(),
+                                           .opaque_globals = opaque_globals_,
+                                           .with_tensors = if_tensors,
+                                           .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
+                                           .originals = form_.keeps_objects_whole ? &originals : nullptr});
+  const bool in_item = !is_common(objects_[one.entry]);
+  if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
+  return loaded;
+}
+
+/// Puts the objects' leaves in the place of the objects, and everything into a tree that keeps tuples and the like.
+void ObjectItems::list_leaves() {
+  catalog_.objects.clear();
+  std::vector<TreeEntry> entries;
+  entries.reserve(catalog_.tensors.size() + objects_.size());
+  for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+    if (!is_inner(catalog_.tensors[i]))
+      entries.push_back({catalog_.tensors[i].name, catalog_.tensors[i].path, i, nullptr});
+  }
+  Value* common = common_;
+  std::vector<RankObject> ranks;
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    if (is_common(objects_[i]) && loaded_[i].root != nullptr) {
+      common = take_common(static_cast<std::uint32_t>(i));
+      continue;
+    }
+    if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
+    if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
+    if (ranks.empty()) continue;  // Lost, or a finding.
+    list_object(*catalog_.arena, ranks, catalog_.objects);
+    entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
+    ranks.clear();
+  }
+  if (common != nullptr) list_common(*catalog_.arena, *common, catalog_.objects, entries);
+  common_ = common;
+  sort_objects();
+  const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
+  const bool differ =
+      std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
+  if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
+}
+
+Value* ObjectItems::take_common(std::uint32_t object) {
+  try {
+    return common_of_item(*catalog_.arena, *loaded_[object].root, *originals_);
+  } catch (Error& error) {
+    loaded_[object].root = nullptr;
+    if (salvage_ != nullptr && is_damage(error)) {
+      lose_object(object, error);
+    } else {
+      findings_.report(
+          error.of_tensor(objects_[object].name).in_file(items_.file(items_.item(objects_[object].item).file)->name()));
+    }
+    return nullptr;
+  }
+}
+
+void ObjectItems::keep_originals() {
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    const Item& item = items_.item(objects_[i].item);
+    if (loaded_[i].root == nullptr || objects_[i].is_reshaped) continue;
+    if (is_common(objects_[i])) {
+      keep_common(items_.file(item.file), item);
+    } else if (is_carried(item)) {
+      items_.settle_whole(objects_[i].item);
+      originals_->items.try_emplace(loaded_[i].root, Originals::Item{objects_[i].item, item.length});
+    }
+  }
+  if (common_file_ != kNoIndex) {
+    keep_common(items_.file(common_file_), {.offset = 0, .length = catalog_.files[common_file_].bytes});
+  }
+}
+
+void ObjectItems::keep_common(const std::shared_ptr<const RandomReader>& file, const Item& item) {
+  try {
+    const auto fetched = std::make_shared<FetchedFile>(file);
+    keep_storages(*catalog_.arena, *common_, OpenItem(fetched, item, kMaxDecodedObject, *catalog_.arena), *originals_);
+  } catch (const Error& error) {  // A legacy file, or a damaged one that is being repaired.
+    if (!is_damage(error)) throw;
+    originals_->forget();
+  }
+}
+
+bool ObjectItems::is_common(const ObjectEntry& object) const {
+  return !form_.common_item.empty() && object.name == form_.common_item;
+}
+
+bool ObjectItems::is_inner(const Tensor& tensor) const {
+  if (tensor.chunk_count == 0) return false;
+  return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
+}
+
+}  // namespace shard::dcp
