@@ -47,9 +47,9 @@ void open_libtorch(const Plugin& plugin, const Error& reason) {
     return;
   }
   if (found.empty()) throw reason;
-  throw Error(reason)
-      .expected(fmt::format("LibTorch {}", kLibtorch))
-      .found(fmt::format("LibTorch {} in {}", found.front().version, found.front().folder));
+  const auto& [folder, version] = found.front();
+  throw Error(reason).because(fmt::format("its plug-in was built for LibTorch {}, and in {} is LibTorch {}", kLibtorch,
+                                          folder, version.empty() ? "of an unknown version" : version));
 }
 
 SharedLibrary open_plugin(const Plugin& plugin) {
