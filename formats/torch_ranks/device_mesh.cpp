@@ -113,7 +113,12 @@ void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, 
   Dims shape;
   const std::vector<std::int64_t> map = read_ranks(arena, need(mesh, "_rank_map"), integers, shape);
   const std::vector<AxisSteps> axes = read_layout(need(mesh, "_layout"));
+  const auto outside = [&] {
+    return malformed(kMeshClass, fmt::format("its layout leaves its {} ranks", map.size()))
+        .of_kind(FindingKind::kOutOfBounds);
+  };
   std::vector<std::int64_t> positions{first_position(mesh, map, axes)};
+  if (positions.front() < 0) throw outside();
   for (const AxisSteps& axis : axes) {
     std::int64_t size = 1;
     for (const Step& step : axis) {
@@ -123,10 +128,7 @@ void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, 
     result.axes.push_back({"", size});
   }
   for (const std::int64_t position : positions) {
-    if (position >= std::ssize(map)) {
-      throw malformed(kMeshClass, fmt::format("its layout leaves its {} ranks", map.size()))
-          .of_kind(FindingKind::kOutOfBounds);
-    }
+    if (position >= std::ssize(map)) throw outside();
     result.ranks.push_back(map[static_cast<std::size_t>(position)]);
   }
   result.world_size = std::ssize(map);

@@ -178,15 +178,23 @@ class Applying {
     const DType dtype = made_.entries_[members.front()].dtype;
     const std::size_t segments = map_.rule(group.rule).logical.size();
     for (std::size_t i = 0; i < members.size(); ++i) check_member(tensors, i % segments, members[i], dtype);
-    for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) store_part(group, tensors, members, rank);
+    bool is_stored = false;
+    for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) {
+      is_stored = store_part(group, tensors, members, rank) || is_stored;
+    }
+    if (is_stored) return;
+    const SelectedTensor& first = given_.tensors[members.front()];
+    throw wrong(fmt::format("cannot map '{}': {} stores it on no rank", first.name, map_.rule(group.rule).where))
+        .of_tensor(first.name);
   }
 
-  void store_part(const LogicalGroup& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
+  /// \returns whether the rank has a part.
+  bool store_part(const LogicalGroup& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
                   std::int64_t rank) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
     const MapRule& rule = map_.rule(group.rule);
-    if (!is_on(map_, rule, coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return;
-    if (rule.family && coordinate[map_.document().flatten->axis] != 0) return;
+    if (!is_on(map_, rule, coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return false;
+    if (rule.family && coordinate[map_.document().flatten->axis] != 0) return false;
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
     const std::string name = names_.stored_name(group.rule, group.values);
@@ -201,9 +209,10 @@ class Applying {
       entry.links.push_back({.stored = index, .is_flat = rule.family.has_value(), .box = box});
       entry.is_compared = entry.is_compared && rule.reduce == ReduceRule::kEqual;
     }
-    if (!part.has_padding) return;
+    if (!part.has_padding) return true;
     const MapLink link{.stored = index, .is_flat = rule.family.has_value(), .box = padding_box(part, arena_)};
     add_padding(arena_.copy(name), link, first.dtype, rule.pad->fill == MapPad::Fill::kZero);
+    return true;
   }
 
   /// The number of positions of each stacked index: what the document states, or what the names have.

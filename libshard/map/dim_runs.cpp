@@ -57,7 +57,7 @@ DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) 
   }
   const bool fits = std::ssize(cut.widths) == cut.parts &&
                     std::ranges::all_of(cut.widths, [&](std::int64_t width) { return width >= 0 && width <= n; }) &&
-                    std::accumulate(cut.widths.begin(), cut.widths.end(), std::int64_t{0}) == n;
+                    std::accumulate(cut.widths.begin(), cut.widths.end(), std::int64_t{0}, checked_add) == n;
   if (!fits)
     throw wrong(fmt::format("{}: {} widths do not make up {} in {} parts", where, cut.widths.size(), n, cut.parts));
   const auto before = cut.widths.begin() + cut.index;

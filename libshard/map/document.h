@@ -158,10 +158,10 @@ struct MapRefusal {
   std::string because;
 };
 
-/// Files of ranks: one for each combination of the coordinates that the path names.
 /// What kind of files ranks have.
 enum class MapContainer : std::uint8_t { kTorch, kSafetensors };
 
+/// Files of ranks: one for each combination of the coordinates that the path names.
 struct MapFiles {
   std::string path;                   ///< How they are named, see file_names.h.
   std::vector<std::string> root{};    ///< Keys that lead to the tensors in each.

@@ -120,7 +120,7 @@ void read_stored(const JsonPlace& place, MapRule& rule) {
 }
 
 void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule) {
-  for (const char* key : {"logical", "stored", "beside"}) {
+  for (const char* key : {"logical", "stored", "beside", "alias"}) {
     if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
   }
   rule.match = match.text();

@@ -16,8 +16,13 @@ constexpr int kMaxDepth = 32;
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Rounds down; b is not 0.
-std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+/// Has the sign of b, as Python's. \pre b is not 0; the quotient is a number.
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
+  const std::int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+/// Rounds down. \pre the same
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b == floor_mod(a, b) ? 0 : 1); }
 
 }  // namespace
 
@@ -146,19 +151,21 @@ std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
   };
   std::int64_t result = 0;
   bool overflows = false;
-  if ((op == Op::kDivide || op == Op::kRemainder || op == Op::kCeilTo) && b == 0) throw wrong("it divides by 0");
+  if ((op == Op::kDivide || op == Op::kRemainder) && b == 0) throw wrong("it divides by 0");
+  if (op == Op::kCeilTo && b < 1) throw wrong(fmt::format("ceil_to has the step {}", b));
   if (op == Op::kAdd) overflows = __builtin_add_overflow(a, b, &result);
   if (op == Op::kSubtract) overflows = __builtin_sub_overflow(a, b, &result);
   if (op == Op::kMultiply) overflows = __builtin_mul_overflow(a, b, &result);
   if (op == Op::kMin) result = std::min(a, b);
   if (op == Op::kMax) result = std::max(a, b);
-  if (op == Op::kDivide || op == Op::kRemainder || op == Op::kCeilTo) {
-    const bool is_least = a == INT64_MIN && b == -1;
-    if (is_least || (op == Op::kCeilTo && __builtin_add_overflow(a, b - 1, &a))) throw wrong("a number is too large");
-    const std::int64_t quotient = floor_div(a, b);
-    if (op == Op::kDivide) result = quotient;
-    if (op == Op::kRemainder) result = a - quotient * b;
-    if (op == Op::kCeilTo) overflows = __builtin_mul_overflow(quotient, b, &result);
+  if (op == Op::kCeilTo) {
+    const std::int64_t rest = floor_mod(a, b);
+    overflows = __builtin_add_overflow(a, rest == 0 ? 0 : b - rest, &result);
+  }
+  if (op == Op::kRemainder) result = b == -1 ? 0 : floor_mod(a, b);
+  if (op == Op::kDivide) {
+    overflows = a == INT64_MIN && b == -1;
+    if (!overflows) result = floor_div(a, b);
   }
   if (overflows) throw wrong("a number is too large");
   return result;

@@ -5,7 +5,8 @@
 ///     product = unary { ("*" | "//" | "%") unary }
 ///     unary   = "-" unary | number | name | name "(" sum { "," sum } ")" | "(" sum ")"
 ///
-/// Functions: min and max of one or more numbers, ceil_to(n, step). `//` and `%` round down, as Python's.
+/// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as
+/// Python's.
 #pragma once
 
 #include <cstdint>

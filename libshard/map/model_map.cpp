@@ -1,6 +1,7 @@
 #include "libshard/map/model_map.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <re2/re2.h>
 
 #include <algorithm>
@@ -133,6 +134,7 @@ ModelMap::ModelMap(MapDocument document, MapVariables variables)
     variables_.add(axis.name, size);
     ranks_ *= size;
   }
+  for (const MapRule& rule : document_.rules) check_on(rule);
   for (const MapIndex& index : document_.index) {
     if (!index.begin) continue;
     const std::int64_t begin = variables_.evaluate(*index.begin);
@@ -140,6 +142,17 @@ ModelMap::ModelMap(MapDocument document, MapVariables variables)
   }
   stored_ = std::make_unique<Names>(document_, true);
   logical_ = std::make_unique<Names>(document_, false);
+}
+
+void ModelMap::check_on(const MapRule& rule) const {
+  for (const MapOn& on : rule.on) {
+    const std::int64_t size = mesh_[on.axis];
+    const auto is_there = [&](std::int64_t coordinate) { return coordinate >= -size && coordinate < size; };
+    if (std::ranges::any_of(on.coordinates, is_there) || !counts(rule)) continue;
+    throw wrong(fmt::format("{} is on no coordinate of the axis '{}'", rule.where, document_.mesh[on.axis].name))
+        .expected(fmt::format("{} to {}", -size, size - 1))
+        .found(fmt::format("{}", fmt::join(on.coordinates, ", ")));
+  }
 }
 
 ModelMap::~ModelMap() = default;

@@ -25,7 +25,8 @@ struct NameMatch {
 /// Threads: a name may be asked for by any.
 class ModelMap {
  public:
-  /// \throws Error kInvalidArgument  sizes of the mesh, types that are not patterns, patterns that are too large, a
+  /// \throws Error kInvalidArgument  sizes of the mesh, rules on none of its coordinates, types that are not patterns,
+  /// patterns that are too large, a
   ///   variable that names or rules depend on is missing
   /// \throws Error kUnsupported      the document refuses what the variables say
   ModelMap(MapDocument document, MapVariables variables);
@@ -59,6 +60,7 @@ class ModelMap {
     std::string index;
     std::int64_t begin, end;
   };
+  void check_on(const MapRule& rule) const;
   bool in_range(const NameTemplate& names, const NameMatch& match) const;
   bool has_companion(const NameMatch& match, const std::function<bool(const std::string&)>& is_there) const;
   std::vector<NameMatch> decide(std::string_view name, std::vector<NameMatch> matches) const;

@@ -68,6 +68,7 @@ TEST(MapDocument, RefusesContradictions) {
                            R"("logical": "a", "stored": "b.{l}")",
                            R"("match": "a", "stored": "b")",
                            R"("match": "(")",
+                           R"("match": "a", "alias": "b")",
                            R"("logical": "a", "alias": "b", "stored": "c")",
                            R"("logical": "a", "stored": "b{")",
                            R"("logical": "a", "stored": "b", "permute": "turn")",

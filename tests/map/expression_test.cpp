@@ -26,6 +26,9 @@ TEST(Expression, DividesAsPythonDoes) {
   EXPECT_EQ(value_of("-7 % 2"), 1);
   EXPECT_EQ(value_of("7 // -2"), -4);
   EXPECT_EQ(value_of("7 % -2"), -1);
+  EXPECT_EQ(value_of("-7 % -2"), -1);
+  EXPECT_EQ(value_of("(-9223372036854775807 - 1) % 3"), 1);
+  EXPECT_EQ(value_of("(-9223372036854775807 - 1) % -1"), 0);
 }
 
 TEST(Expression, CallsMinMaxAndCeilTo) {
@@ -33,6 +36,7 @@ TEST(Expression, CallsMinMaxAndCeilTo) {
   EXPECT_EQ(value_of("min(n, tp)"), 4);
   EXPECT_EQ(value_of("ceil_to(n, 128*tp)"), 1024);
   EXPECT_EQ(value_of("ceil_to(1024, 128*tp)"), 1024);
+  EXPECT_EQ(value_of("ceil_to(-5, 4)"), -4);
 }
 
 TEST(Expression, RefusesWhatIsNotOne) {
@@ -51,7 +55,8 @@ TEST(Expression, RefusesDeepAndLongTexts) {
 
 TEST(Expression, RefusesOverflowAndDivisionByZero) {
   for (const char* text : {"9223372036854775807 + 1", "4611686018427387904 * 2", "1 // (tp - 4)", "1 % 0",
-                           "ceil_to(1, 0)", "ceil_to(9223372036854775807, 2)", "-9223372036854775807 - 2"}) {
+                           "ceil_to(1, 0)", "ceil_to(-9223372036854775806, -1)", "(-9223372036854775807 - 1) // -1",
+                           "ceil_to(9223372036854775807, 2)", "-9223372036854775807 - 2"}) {
     EXPECT_EQ(test::error_of([&] { value_of(text); }).code(), ErrorCode::kInvalidArgument) << text;
   }
 }

@@ -234,6 +234,21 @@ TEST(MapOperations, WordsOfNamesMayHoldAnyCharacter) {
               model, ranks);
 }
 
+TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
+  const Model model{{"w", counted(4, 2, 1)}};
+  for (const char* on : {"2", "-3", "[]", "[2, 5]"}) {
+    const std::string keys =
+        fmt::format(R"("mesh": {{"pp": 2}}, "rules": [{{"logical": "w", "stored": "w", "on": {{"pp": {}}}}}])", on);
+    test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_of(keys); });
+  }
+  const Model layers{{"l.0", counted(4, 2, 1)}, {"l.1", counted(4, 2, 100)}};
+  test::expect_error(ErrorCode::kInvalidArgument, "stores it on no rank", [&] {
+    made(R"("mesh": {"pp": 2}, "index": {"l": {"count": 2, "axis": "pp"}}, "rules": [{"logical": "l.{l}",
+         "stored": "l.{l}", "on": {"pp": "first"}}])",
+         layers);
+  });
+}
+
 TEST(MapOperations, CutsInsideBlocksAreRefused) {
   const auto error = [](const std::string& keys, const Model& model) { return error_of([&] { made(keys, model); }); };
   const std::string fused = R"("concat": {"sizes": "equal"}, "shard": [{"axis": "tp"}])";
