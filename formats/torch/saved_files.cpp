@@ -134,13 +134,13 @@ struct SavedFiles::Impl {
   }
 
   /// The last of `opened`, whose bytes `file` reads.
-  Value* open(std::shared_ptr<const RandomReader> file) {
+  Value* open(std::shared_ptr<const RandomReader> file, Arena& tree) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
     catalog.files.back().identity = file->identity();
     catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
-    last.saved = open_saved_file(std::move(file), *catalog.arena,
-                                 {catalog.files.back().path, options.opaque_globals, options.salvage});
+    last.saved =
+        open_saved_file(std::move(file), tree, {catalog.files.back().path, options.opaque_globals, options.salvage});
     last.first.assign(last.saved->record_count(), kNoIndex);
     if (!last.saved->lost_note().empty()) catalog.metadata.try_emplace(kLostNote, last.saved->lost_note());
     return &last.saved->root();
@@ -272,20 +272,20 @@ SavedFiles::SavedFiles(const SourceStore& store, Catalog& catalog, const SavedFi
 
 SavedFiles::~SavedFiles() = default;
 
-Value* SavedFiles::add(const std::string& name) {
+Value* SavedFiles::add(const std::string& name, Arena* tree) {
   Catalog& catalog = impl_->catalog;
   const auto index = static_cast<std::uint32_t>(catalog.files.size());
   catalog.files.push_back({impl_->options.folder.empty() ? base_name(name) : name, 0, -1});
   impl_->opened.resize(index + 1);
   impl_->opened[index].name = name;
-  return impl_->open(std::make_shared<FileByNumber>(impl_->files, index));
+  return impl_->open(std::make_shared<FileByNumber>(impl_->files, index), tree != nullptr ? *tree : *catalog.arena);
 }
 
 Value* SavedFiles::add_bytes(std::string_view bytes, const std::string& shown) {
   impl_->catalog.files.push_back({shown, 0, -1});
   impl_->opened.resize(impl_->catalog.files.size());
   impl_->opened.back().in_memory = std::make_shared<BytesInMemory>(bytes, shown);
-  return impl_->open(impl_->opened.back().in_memory);
+  return impl_->open(impl_->opened.back().in_memory, *impl_->catalog.arena);
 }
 
 std::string_view SavedFiles::version(std::uint32_t file) const { return impl_->saved(file).version(); }

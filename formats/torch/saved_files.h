@@ -31,9 +31,10 @@ class SavedFiles {
 
   /// Opens the next file, which becomes catalog.files.back() (rank -1), and reads its pickle. Its number is the file's
   /// index in the catalog.
-  /// \returns the tree as the pickle says it: tensors are still calls (see as_tensor). In the catalog's arena.
+  /// \returns the tree as the pickle says it: tensors are still calls (see as_tensor). In `tree`, null: in the
+  /// catalog's arena. What it refers to must live as long as this, but for the tree of a zip, which may end earlier.
   /// \throws Error kCorruption, kNotFound, kUnsupported  naming the file; the file then stays in the catalog, empty.
-  Value* add(const std::string& name);
+  Value* add(const std::string& name, Arena* tree = nullptr);
 
   /// The same of a file that lies in memory; messages call it `shown`. Ownership: `bytes` must outlive this.
   Value* add_bytes(std::string_view bytes, const std::string& shown);

@@ -6,6 +6,7 @@
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"
+#include "formats/torch_ranks/kept_leaves.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/tree.h"
@@ -20,18 +21,19 @@ using torch_save::TensorView;
 
 class LeafReader {
  public:
-  LeafReader(Catalog& catalog, torch_save::SavedFiles& files, RankFile& file, const RankRoot& root)
-      : catalog_(catalog),
+  /// What is read lies in `arena`, and refers to the tree.
+  LeafReader(Arena& arena, torch_save::SavedFiles& files, RankFile& file, const RankRoot& root)
+      : arena_(arena),
         file_(file),
         root_(root.keys),
         takes_beside_(root.takes_beside),
-        dtensors_(*catalog.arena, [&files, number = file.number](
-                                      const TensorView& view) { return files.integers(number, view, kMaxRanks); }),
-        hidden_(*catalog.arena) {}
+        dtensors_(arena, [&files, number = file.number](
+                             const TensorView& view) { return files.integers(number, view, kMaxRanks); }),
+        hidden_(arena) {}
 
   void read() {
     visit_leaves(
-        *catalog_.arena, *file_.root, [](const Value&) { return false; },
+        arena_, *file_.root, [](const Value&) { return false; },
         [this](const TreeLeaf& leaf) {
           try {
             visit(leaf);
@@ -74,14 +76,13 @@ class LeafReader {
   }
 
   bool read_tensor(Value& node, RankLeaf& leaf) {
-    Arena& arena = *catalog_.arena;
-    if (auto sharded = as_sharded_tensor(arena, node)) {
+    if (auto sharded = as_sharded_tensor(arena_, node)) {
       claim(leaf.name, sharded->group.rank, sharded->group.world_size, true);
       keep(leaf, LeafKind::kShardedTensor, file_.sharded, std::move(*sharded));
     } else if (auto dtensor = dtensors_.read(node)) {
       claim(leaf.name, rank_of(*dtensor), dtensor->world_size, false);
       keep(leaf, LeafKind::kDTensor, file_.dtensors, std::move(*dtensor));
-    } else if (const auto view = torch_save::as_tensor(arena, node)) {
+    } else if (const auto view = torch_save::as_tensor(arena_, node)) {
       keep(leaf, LeafKind::kPlain, file_.plain, *view);
     } else {
       return false;
@@ -135,7 +136,7 @@ class LeafReader {
     file_.is_exact = file_.is_exact || is_exact;
   }
 
-  Catalog& catalog_;
+  Arena& arena_;
   RankFile& file_;
   std::span<const std::string> root_;
   bool takes_beside_;
@@ -160,16 +161,20 @@ std::string_view name_of(LeafKind kind) {
   return "an object";
 }
 
-RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
-                        const RankRoot& root) {
+RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name, const RankRoot& root,
+                        const RankFile* like) {
   RankFile file;
-  file.root = files.add(name);
+  const auto tree = std::make_shared<Arena>(catalog.arena->budget());
+  file.root = files.add(name, tree.get());
   file.number = static_cast<std::uint32_t>(catalog.files.size() - 1);
   try {
-    LeafReader(catalog, files, file, root).read();
+    LeafReader(*tree, files, file, root).read();
   } catch (Error& error) {
+    catalog.arena->adopt(tree);  // `files` still has the file.
     throw error.in_file(catalog.files[file.number].path);
   }
+  const bool is_zip = files.version(file.number).starts_with("zip");  // Others refer to their tree.
+  if (!is_zip || !keep_without_tree(file, like, *catalog.arena)) catalog.arena->adopt(tree);
   for (const DTensorValue& tensor : file.dtensors) {
     const Sharding& sharding = tensor.sharding;
     if (file.mesh == nullptr || mesh_size(sharding.mesh) > mesh_size(file.mesh->mesh)) file.mesh = &sharding;

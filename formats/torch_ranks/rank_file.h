@@ -21,8 +21,10 @@ std::string_view name_of(LeafKind kind);
 
 struct RankLeaf {
   std::string_view name;
-  Path path;              ///< Compact, see compact_path.
-  Value* node = nullptr;  ///< What becomes a kTensor value; of a Parameter the tensor inside; of an object its value.
+  Path path;  ///< Compact, see compact_path.
+  /// What becomes a kTensor value; of a Parameter the tensor inside; of an object its value. Null of tensors where the
+  /// file's root is.
+  Value* node = nullptr;
   LeafKind kind{};
   bool requires_grad = false;
   bool has_attributes = false;  ///< See StoredTensor.
@@ -31,7 +33,7 @@ struct RankLeaf {
 
 struct RankFile {
   std::uint32_t number = 0;  ///< The file's index in the catalog.
-  Value* root = nullptr;
+  Value* root = nullptr;     ///< Null where the tree was not kept, see keep_without_tree.
   std::vector<RankLeaf> leaves;
   std::vector<ShardedTensorValue> sharded;
   std::vector<DTensorValue> dtensors;
@@ -52,10 +54,11 @@ struct RankRoot {
   bool takes_beside = true;  ///< Objects that lie elsewhere count too.
 };
 
-/// Opens `name` as the next file of `files` and reads its leaves.
+/// Opens `name` as the next file of `files` and reads its leaves, which live as long as the catalog.
+/// \param like  the file of another rank, whose lists of shards this one's may share; may be null
 /// \throws Error kCorruption, kNotFound, kUnsupported  naming file and tensor; kCorruption (kinds rank_mismatch,
 ///   world_size_mismatch) too where its tensors do not agree about its rank or world size.
 RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
-                        const RankRoot& root = {});
+                        const RankRoot& root = {}, const RankFile* like = nullptr);
 
 }  // namespace shard::torch_ranks

@@ -86,7 +86,7 @@ class RanksReader final : public torch_save::SavedReader {
   /// What is wrong with a file is a finding, and then the file is left out.
   void try_file(const std::string& name, std::vector<RankFile>& ranks) {
     try {
-      ranks.push_back(read_rank_file(catalog_, files_, name));
+      ranks.push_back(read_rank_file(catalog_, files_, name, {}, ranks.empty() ? nullptr : &ranks.front()));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kUnsupported) throw;
       findings_.report(error);

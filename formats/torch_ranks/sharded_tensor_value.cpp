@@ -97,9 +97,10 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
   read_properties(need(value, "tensor_properties"), tensor);
   const auto boxes = sequence(need(value, "shards_metadata"), "ShardedTensorMetadata's list of shards");
   arena.charge(Charge::kShards, std::ssize(boxes));
-  for (const Value* box : boxes) {
-    tensor.all.push_back(read_box(arena, *box, shape.size()));
-  }
+  std::vector<ShardBox> all;
+  all.reserve(boxes.size());
+  for (const Value* box : boxes) all.push_back(read_box(arena, *box, shape.size()));
+  tensor.all = std::move(all);
 }
 
 void read_local(Arena& arena, const Value& list, ShardedTensorValue& tensor) {

@@ -8,8 +8,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/torch/tensor_pickle.h"
@@ -23,6 +26,25 @@ struct ShardBox {
   Dims offsets, sizes;         ///< May be empty and lie past the end.
   std::string_view placement;  ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
   std::int64_t rank = -1;      ///< From the placement, or -1.
+
+  friend bool operator==(const ShardBox&, const ShardBox&) = default;
+};
+
+/// Boxes that are never changed, so that the values of several ranks may share them. Copied freely.
+class SharedBoxes {
+ public:
+  SharedBoxes() : SharedBoxes(std::vector<ShardBox>()) {}
+  SharedBoxes(std::vector<ShardBox> boxes) : boxes_(std::make_shared<const std::vector<ShardBox>>(std::move(boxes))) {}
+  SharedBoxes(std::initializer_list<ShardBox> boxes) : SharedBoxes(std::vector<ShardBox>(boxes)) {}
+  operator const std::vector<ShardBox>&() const { return *boxes_; }
+
+  std::size_t size() const { return boxes_->size(); }
+  const ShardBox& operator[](std::size_t i) const { return (*boxes_)[i]; }
+  auto begin() const { return boxes_->begin(); }
+  auto end() const { return boxes_->end(); }
+
+ private:
+  std::shared_ptr<const std::vector<ShardBox>> boxes_;
 };
 
 /// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank ("worker1/cpu", or "cuda:0": the process itself).
@@ -57,7 +79,7 @@ struct ShardedTensorValue {
   std::int64_t memory_format =
       0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
   std::vector<LocalShard> local;
-  std::vector<ShardBox> all;  ///< Every rank's.
+  SharedBoxes all;  ///< Every rank's.
   GroupState group;
   ShardSpec spec;
 };

@@ -125,7 +125,9 @@ class StateTree {
     value.pin_memory = metadata.tensor_properties.pin_memory;
     value.memory_format = number_of(metadata.tensor_properties.memory_format);
     value.init_rrefs = tensor.init_rrefs();
-    for (const ShardMetadata& shard : metadata.shards_metadata) value.all.push_back(box_of(shard));
+    std::vector<ShardBox> all;
+    for (const ShardMetadata& shard : metadata.shards_metadata) all.push_back(box_of(shard));
+    value.all = std::move(all);
     for (const Shard& shard : tensor.local_shards()) {
       value.local.push_back({box_of(shard.metadata), tensor_of(shard.tensor)});
     }

@@ -61,15 +61,17 @@ class RankFileMaker {
     value.dtype = DType::kFloat32;
     value.group = {rank, rank, std::ssize(rows), std::ssize(rows)};
     std::int64_t total = 0;
+    std::vector<torch_ranks::ShardBox> all;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto [begin, end] = rows[i];
       torch_ranks::ShardBox box{arena_->dims(std::vector{begin, std::int64_t{0}}),
                                 arena_->dims(std::vector{end - begin, columns}),
                                 arena_->copy("rank:" + std::to_string(i) + "/cpu"), static_cast<std::int64_t>(i)};
-      value.all.push_back(box);
+      all.push_back(box);
       if (static_cast<std::int64_t>(i) == rank) value.local.push_back({box, floats({end - begin, columns}, mine)});
       if (begin < end) total = std::max(total, end);
     }
+    value.all = std::move(all);
     value.shape = arena_->dims(std::vector{total, columns});
     put(name, maker_.sharded_tensor(value));
   }

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <array>
 
@@ -60,6 +61,36 @@ TEST(TorchRanksReader, FilesKnowTheirRankWhateverTheirOrder) {
   EXPECT_EQ(reader->catalog().files[0].rank, 1);
   EXPECT_EQ(reader->catalog().files[1].rank, 0);
   EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+/// Bytes that are allocated, those of large blocks too.
+std::size_t bytes_in_use() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(TorchRanksReader, WhatEachRankSaysOfAllShardsIsKeptOnce) {
+  constexpr std::int64_t kRanks = 128;
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;
+  for (std::int64_t i = 0; i < kRanks; ++i) rows.emplace_back(i, i + 1);
+  RankFolder folder;
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+    RankFileMaker maker;
+    maker.put_rows("w", rank, rows, 1, {static_cast<float>(rank)});
+    maker.put("same", 7);
+    maker.put("own", rank);
+    folder.put("rank_" + std::to_string(rank) + ".pt", maker);
+  }
+  const Source source = folder.source();
+  const std::size_t before = bytes_in_use();
+  const auto reader = kTorchRanksFormat.open(source, {});
+  const std::size_t taken = bytes_in_use() - before;
+  EXPECT_LT(taken, kRanks * kRanks * 100) << "bytes for as many shards as the files name";
+  std::vector<float> expected;
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) expected.push_back(static_cast<float>(rank));
+  EXPECT_EQ(whole<float>(*reader, "w"), expected);
+  EXPECT_EQ(reader->catalog().objects.size(), 1U + kRanks);
+  EXPECT_EQ(reader->catalog().objects[kRanks - 1].value->number, kRanks - 1);
 }
 
 TEST(TorchRanksReader, TheRootIsRankZerosTreeWithTensorsInIt) {

@@ -274,7 +274,8 @@ TEST(ShardedValueMaker, KeepsTheDeviceOfPlacements) {
   tensor.group = {3, 3, 4, 4};
   const auto read = as_sharded_tensor(arena, *torch_ranks::ShardedValueMaker(arena).sharded_tensor(tensor));
   ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->all.at(0).placement, "rank:3/cuda:1");
+  ASSERT_EQ(read->all.size(), 1U);
+  EXPECT_EQ(read->all[0].placement, "rank:3/cuda:1");
   EXPECT_TRUE(read->requires_grad);
   EXPECT_EQ(read->group, tensor.group);
 }
@@ -293,7 +294,8 @@ TEST(ShardedValueMaker, KeepsWhatOnlyProgramsSay) {
   ASSERT_TRUE(read.has_value());
   EXPECT_TRUE(read->pin_memory && read->init_rrefs);
   EXPECT_EQ(read->memory_format, 2);
-  EXPECT_EQ(read->all.at(0).placement, "worker1/cuda:0");
+  ASSERT_EQ(read->all.size(), 1U);
+  EXPECT_EQ(read->all[0].placement, "worker1/cuda:0");
   EXPECT_EQ(read->group, tensor.group);
   EXPECT_EQ(read->spec.dim, -1);
   EXPECT_THAT(read->spec.placements, ElementsAre("worker1/cuda:0", "cpu"));
@@ -308,7 +310,8 @@ TEST(ShardedValueMaker, AShardWithoutAPlacementStaysSo) {
   tensor.local = {{tensor.all[0], make_tensor(arena, 0)}};
   const auto read = as_sharded_tensor(arena, *torch_ranks::ShardedValueMaker(arena).sharded_tensor(tensor));
   ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->all.at(0).placement, "");
+  ASSERT_EQ(read->all.size(), 1U);
+  EXPECT_EQ(read->all[0].placement, "");
 }
 
 Sharding sharding_of(std::string_view axes, std::vector<std::int64_t> ranks = {}) {
