@@ -63,13 +63,15 @@ class Merge {
   /// What rank 0 holds besides its part of the model. Random states are tensors that differ from rank to rank.
   void add_objects() {
     const RankStates& first = save_.ranks.front();
+    HashSet<std::string> chunks;
+    for (std::int64_t i = 0; i < std::ssize(first.chunks); ++i) chunks.insert(chunk_key(i, std::ssize(first.chunks)));
     std::vector<Value*> items;
     const std::span<Value*> all = mapping_items(*first.root);
     bool has_random = false;
     for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
       const std::string_view key = all[i]->is_string() ? all[i]->text() : std::string_view();
       has_random = has_random || key == "rng_state";
-      if (key.starts_with("model") || key == "rng_state") continue;
+      if (chunks.contains(key) || key == "rng_state") continue;
       Value* value = all[i + 1];
       if (key == "args") value = &arguments_of(*first.root);
       if (key == "optimizer" && has_indexed_states(first)) value = without_indexed_states(arena_, first);

@@ -128,6 +128,10 @@ RankStates open_rank(Catalog& catalog, torch_save::SavedFiles& files, const std:
   return states;
 }
 
+std::string chunk_key(std::int64_t chunk, std::int64_t chunks) {
+  return chunks == 1 ? "model" : fmt::format("model{}", chunk);
+}
+
 void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks) {
   with_file(catalog, states.file, [&] {
     HashMap<std::string_view, Value*> parts;
@@ -136,7 +140,7 @@ void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks) {
       if (items[i]->is_string() && items[i]->text().starts_with("model")) parts[items[i]->text()] = items[i + 1];
     }
     for (std::int64_t i = 0; i < chunks; ++i) {
-      const std::string key = chunks == 1 ? "model" : fmt::format("model{}", i);
+      const std::string key = chunk_key(i, chunks);
       Value** const model = parts.find(key);
       if (model == nullptr) throw malformed(key, "it is not there");
       ChunkReader(*catalog.arena, states.chunks.emplace_back()).read(**model);

@@ -140,6 +140,19 @@ TEST_F(MegatronSave, ArgumentsAreObjectsByName) {
   EXPECT_THAT(reader->catalog().warnings, Contains(HasSubstr("rng_state")));
 }
 
+TEST_F(MegatronSave, WhatLiesBesideTheModelIsKeptWhateverItsName) {
+  take("dense");
+  edit_all([](Arena& arena, Value& root) {
+    std::vector<Value*> items(root.items().begin(), root.items().end());
+    items.insert(items.end(), {make_string(arena, "model_note"), make_int(arena, 7)});
+    root.set_items(make_list(arena, ValueKind::kDict, items)->items());
+  });
+  const std::unique_ptr<Reader> reader = open();
+  const Object* const note = find_object(reader->catalog(), "model_note");
+  ASSERT_NE(note, nullptr);
+  EXPECT_EQ(note->value->number, 7);
+}
+
 TEST_F(MegatronSave, UnknownClassesInArgumentsStopNothing) {
   take("dense");
   set_argument("activation_func", [](Arena& arena) { return make_global(arena, "torch.nn.functional", "silu"); });
