@@ -2,6 +2,9 @@
 /// ValueCopier: copies values into another arena, so that the one they lie in can end.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "libshard/core/arena.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
