@@ -76,6 +76,7 @@ class Applying {
     made_.warnings_ = use_.check();
     for (const LogicalGroup& group : groups_) store(group);
     store_buffers();
+    check_all_stored();
     check_blocks();
     select_all();
   }
@@ -222,7 +223,12 @@ class Applying {
     for (std::size_t i = 0; i < stack.size(); ++i) {
       std::int64_t count = 0;
       for (const LogicalGroup::Member& member : group.members) count = std::max(count, member.stack[i] + 1);
-      counts.push_back(std::max(count, names_.stated_count(stack[i].index).value_or(0)));
+      const std::int64_t stated = names_.stated_count(stack[i].index).value_or(count);
+      if (count > stated) {
+        throw wrong(fmt::format("cannot map '{}': index '{}' has {} numbers by the map, and more in the names",
+                                names_.stored_name(group.rule, group.values), stack[i].index, stated));
+      }
+      counts.push_back(stated);
       if (counts.back() > count) throw missing(group, std::vector<std::int64_t>(stack.size(), counts.back() - 1), 0);
     }
     return counts;
@@ -309,6 +315,34 @@ class Applying {
       add_padding(arena_.copy(buffer.name), link, buffer.dtype, map_.document().flatten->checks_padding);
     }
     made_.flat_ = std::move(flat);
+  }
+
+  /// Boxes of one tensor are equal, as replicas are, or do not overlap.
+  void check_all_stored() const {
+    for (const AppliedMap::Entry& entry : made_.entries_) {
+      if (entry.is_padding || entry.is_dropped || std::ranges::any_of(entry.links, &MapLink::is_whole)) continue;
+      const std::int64_t all = checked_numel(entry.shape), stored = elements_in(entry.links);
+      if (stored >= all) continue;
+      throw wrong(fmt::format("cannot map '{}': the map stores {} of its {} elements", entry.name, stored, all))
+          .of_tensor(entry.name);
+    }
+  }
+
+  /// Of boxes that are equal one counts.
+  static std::int64_t elements_in(std::span<const MapLink> links) {
+    std::vector<const MapBox*> boxes;
+    for (const MapLink& link : links) boxes.push_back(&link.box);
+    const auto compare = [](const MapBox* a, const MapBox* b) {
+      const auto order = std::lexicographical_compare_three_way(a->offsets.begin(), a->offsets.end(),
+                                                                b->offsets.begin(), b->offsets.end());
+      return order != 0 ? order < 0 : std::ranges::lexicographical_compare(a->sizes, b->sizes);
+    };
+    std::ranges::sort(boxes, compare);
+    std::int64_t elements = 0;
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      if (i == 0 || compare(boxes[i - 1], boxes[i])) elements = checked_add(elements, checked_numel(boxes[i]->sizes));
+    }
+    return elements;
   }
 
   void check_blocks() const {

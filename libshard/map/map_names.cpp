@@ -44,8 +44,11 @@ MapNames::MapNames(const ModelMap& map) : map_(map) {
 /// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
 MapNames::Index MapNames::make_index(const MapIndex& document) const {
   Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}, {}};
-  if (!document.count) return index;
   const std::string where = fmt::format("index '{}'", document.name);
+  const std::optional<std::int64_t> offset = map_.variables().evaluate_known(document.offset);
+  if (offset && (*offset < -kMaxCount || *offset > kMaxCount))
+    throw wrong(fmt::format("cannot use the map's {}: its offset is {}", where, *offset));
+  if (!document.count) return index;
   const std::int64_t count = map_.variables().evaluate(*document.count);
   const std::int64_t stages = document.axis ? map_.mesh()[*document.axis] : 1;
   const std::int64_t chunks = map_.variables().evaluate(document.chunks);
@@ -261,6 +264,10 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
   for (std::size_t i = 0; i < stack.size(); ++i) {
     const Index* const index = rules_[rule].on_axis[rules_[rule].stack[i]];
     if (index == nullptr) continue;
+    if (!index->document->count) {
+      throw wrong(
+          fmt::format("the map stacks index '{}' over an axis and does not say its count", index->document->name));
+    }
     if (index->document->chunks.text() != "1")
       throw wrong(fmt::format("the map stacks index '{}', which has chunks", index->document->name));
     const auto is_here = [&](const Place& place) { return place.coordinate == coordinate[*index->document->axis]; };

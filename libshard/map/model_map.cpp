@@ -10,7 +10,6 @@
 
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/catalog/placement.h"
-#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/map/settle.h"
@@ -138,7 +137,10 @@ ModelMap::ModelMap(MapDocument document, MapVariables variables)
   for (const MapIndex& index : document_.index) {
     if (!index.begin) continue;
     const std::int64_t begin = variables_.evaluate(*index.begin);
-    ranges_.push_back({index.name, begin, checked_add(begin, variables_.evaluate(*index.count))});
+    const std::int64_t count = variables_.evaluate(*index.count);
+    if (begin < 0 || count < 0 || count > INT64_MAX - begin)
+      throw wrong(fmt::format("cannot use the map's index '{}': {} numbers from {} on", index.name, count, begin));
+    ranges_.push_back({index.name, begin, begin + count});
   }
   stored_ = std::make_unique<Names>(document_, true);
   logical_ = std::make_unique<Names>(document_, false);

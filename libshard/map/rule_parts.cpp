@@ -100,9 +100,11 @@ class PartMaker {
 
   /// A size that the document states must be the tensor's.
   void check_size(std::size_t segment) const {
-    if (!rule_.concat || rule_.concat->sizes.empty()) return;
-    const std::int64_t stated = map_.variables().evaluate(rule_.concat->sizes[segment]);
-    const std::int64_t size = shapes_[segment][static_cast<std::size_t>(rule_.concat->dim)];
+    if (!rule_.concat || (rule_.concat->sizes.empty() && !rule_.concat->is_equal)) return;
+    const auto dim = static_cast<std::size_t>(rule_.concat->dim);
+    const std::int64_t stated =
+        rule_.concat->is_equal ? shapes_[0][dim] : map_.variables().evaluate(rule_.concat->sizes[segment]);
+    const std::int64_t size = shapes_[segment][dim];
     if (stated == size) return;
     throw wrong(fmt::format("{}: segment {} has another size than the map says", rule_.where, segment))
         .expected(stated)
@@ -174,6 +176,13 @@ class PartMaker {
 
   std::int64_t padded(int d, std::int64_t n) const {
     if (!rule_.pad || rule_.pad->dim != d) return n;
+    const std::optional<std::int64_t> stated =
+        rule_.pad->true_size ? map_.variables().evaluate_known(*rule_.pad->true_size) : std::nullopt;
+    if (stated && *stated != n) {
+      throw wrong(fmt::format("{}: what is padded has another size than the map says", rule_.where))
+          .expected(*stated)
+          .found(n);
+    }
     const std::int64_t to = padded_ ? *padded_ : map_.variables().evaluate(rule_.pad->to, n);
     if (to >= n) return to;
     if (padded_) {

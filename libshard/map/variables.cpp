@@ -135,11 +135,8 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
     sources_.emplace_back(variable.name, fmt::format("{}", fmt::join(variable.from, ", ")));
     for (const Expression& value : variable.values) {
       if (found) break;
-      try {
-        found = evaluate(value);
-      } catch (const Error&) {
-        continue;  // It is made of one that is missing, which is named when this one is asked for.
-      }
+      // One that is missing is named when this one is asked for.
+      if (const std::optional<std::int64_t> known = evaluate_known(value)) found = *known;
     }
     if (!found && variable.word) found = *variable.word;
     if (found) values_.emplace_back(variable.name, *found);
@@ -176,6 +173,14 @@ bool MapVariables::allow(const std::vector<MapCondition>& conditions) const {
 
 std::int64_t MapVariables::evaluate(const Expression& expression) const {
   return expression.evaluate([this](std::string_view name) { return number(name); });
+}
+
+std::optional<std::int64_t> MapVariables::evaluate_known(const Expression& expression) const {
+  try {
+    return evaluate(expression);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::int64_t MapVariables::evaluate(const Expression& expression, std::int64_t n) const {

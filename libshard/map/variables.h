@@ -55,6 +55,8 @@ class MapVariables {
   Error missing(std::string_view name) const;
   /// `expression` with these variables.
   std::int64_t evaluate(const Expression& expression) const;
+  /// The same; nothing where it cannot be evaluated.
+  std::optional<std::int64_t> evaluate_known(const Expression& expression) const;
   /// With `n` too.
   std::int64_t evaluate(const Expression& expression, std::int64_t n) const;
   /// Gives one more name a number: the size of an axis.

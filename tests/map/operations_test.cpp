@@ -249,6 +249,27 @@ TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
   });
 }
 
+void expect_refused(const std::string& keys, const Model& model, const std::string& words) {
+  test::expect_error(ErrorCode::kInvalidArgument, words, [&] { made(keys, model); });
+}
+
+TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
+  const Model model{{"w", counted(4, 2, 1)}, {"v", counted(2, 2, 100)}};
+  expect_refused(R"("mesh": {"pp": 2}, "rules": [{"match": "v"}, {"logical": "w", "stored": "w", "on": {"pp": "first"},
+      "shard": [{"axis": "pp"}]}])",
+                 model, "cannot map 'w': the map stores 4 of its 8 elements");
+  expect_refused(R"("rules": [{"logical": ["w", "v"], "stored": "u", "concat": {"sizes": "equal"}}])", model,
+                 "segment 1 has another size than the map says");
+  expect_refused(R"("rules": [{"match": "v"}, {"logical": "w", "stored": "w", "pad": {"to": 8, "true": 3}}])", model,
+                 "what is padded has another size than the map says");
+  const Model experts{{"e.0", counted(4, 2, 1)}, {"e.1", counted(4, 2, 100)}};
+  const std::string stacked = R"("rules": [{"logical": "e.{e}", "stored": "e", "stack": [{"index": "e"}]}])";
+  expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "'e' has 1 numbers by the map");
+  expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "does not say its count");
+  expect_refused(R"("index": {"e": {"offset": 9223372036854775807}}, )" + stacked, experts, "its offset is");
+  expect_refused(R"("index": {"e": {"begin": -1, "count": 2}}, )" + stacked, experts, "2 numbers from -1 on");
+}
+
 TEST(MapOperations, CutsInsideBlocksAreRefused) {
   const auto error = [](const std::string& keys, const Model& model) { return error_of([&] { made(keys, model); }); };
   const std::string fused = R"("concat": {"sizes": "equal"}, "shard": [{"axis": "tp"}])";
