@@ -6,6 +6,7 @@
 #include <array>
 
 #include "formats/parts/pickle/pickle.h"
+#include "formats/torch/byte_order.h"
 #include "formats/torch/salvaged_zip.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -119,16 +120,6 @@ bool OpenItem::has_storages() const {
   return std::ranges::any_of(zip_->records(), [&](const zip::Record& each) { return each.name.starts_with(folder); });
 }
 
-bool OpenItem::is_big_endian() const {
-  const zip::Record* record = zip_->find("byteorder");
-  if (record == nullptr) return false;  // Before torch 2.1: little.
-  const std::vector<std::byte> order = zip_->read(*record, 64);
-  if (as_text(order) == "little" || as_text(order) == "big") return as_text(order) == "big";
-  throw Error(ErrorCode::kCorruption, "the item's byteorder is neither little nor big")
-      .found(as_text(order))
-      .of_kind(FindingKind::kBadHeader);
-}
-
 Location OpenItem::location_of(const TensorView& view) const {
   if (view.inside) throw Error(ErrorCode::kUnsupported, "the elements of the item's tensor lie in its pickle");
   if (!lost_.empty() && zip_->find(fmt::format("data/{}", view.key)) == nullptr) {
@@ -146,7 +137,7 @@ Location OpenItem::location_of(const TensorView& view) const {
   location.bytes = record.bytes;
   location.offset = zip_->data_offset(record);
   Decoding decoding{item_, zstd_bytes_, location.offset, record.stored_bytes, record.bytes, record.method != 0, {}};
-  if (is_big_endian()) decoding.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
+  if (torch_save::is_big_endian(*zip_)) decoding.code.swap_bytes = decoded_view::swapped_bytes(view.storage_dtype);
   decoding.code.dtype = view.dtype;
   decoding.code.conj = view.conj;
   decoding.code.neg = view.neg;
@@ -164,7 +155,7 @@ Location OpenItem::location_of(const TensorView& view) const {
 
 std::optional<std::vector<std::byte>> OpenItem::storage_bytes(std::string_view key, std::int64_t limit_bytes) const {
   const zip::Record* record = zip_->find(fmt::format("data/{}", key));
-  if (record == nullptr || record->bytes > limit_bytes || is_big_endian()) return std::nullopt;
+  if (record == nullptr || record->bytes > limit_bytes || torch_save::is_big_endian(*zip_)) return std::nullopt;
   try {
     return zip_->read(*record, limit_bytes);
   } catch (const Error& error) {

@@ -64,7 +64,6 @@ class OpenItem {
 
  private:
   const zip::Record& need(std::string_view name) const;
-  bool is_big_endian() const;
 
   Item item_;
   std::shared_ptr<const RandomReader> content_;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "formats/dcp/misplaced_items.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -120,9 +121,11 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   const Tensor& tensor = catalog_.tensors[one.entry];
   const Chunk& chunk = catalog_.chunks[one.chunk];
   StoredTensor& stored = catalog_.stored[chunk.stored];
+  bool is_open = false;
   try {
     if (one.item.zstd || salvage_ != nullptr) earn(*file, one.item);  // All of it is read.
     const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
+    is_open = true;
     check_item(tensor, chunk, stored, found);
     if (is_run(chunk, stored)) check_run(tensor, found);
     settle(stored.storage, found.location);
@@ -132,7 +135,29 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
     if (salvage_ == nullptr || !is_damage(error)) throw;
+    if (is_open) misplaced_.try_emplace(one.item.file, misplaced(error.what()).in_file(error.file()));
     salvage_->lose_storage(stored.storage, error);
+  }
+}
+
+void ItemStore::look_for_misplaced() {
+  for (std::uint32_t index = 0; index < catalog_.files.size(); ++index) look_into(index);
+}
+
+void ItemStore::lose_misplaced() {
+  for (std::uint32_t item = 0; item < items_.size(); ++item) {
+    if (const Error* const why = misplaced_.find(items_[item].file)) salvage_->lose_storage(item, *why);
+  }
+}
+
+void ItemStore::look_into(std::uint32_t index) {
+  const std::vector<Item> items = of_file(index);
+  if (items.empty() || catalog_.files[index].bytes == 0 || misplaced_.contains(index)) return;
+  try {
+    std::optional<Error> why = misplaced_items(file(index), items, *catalog_.arena);
+    if (why) misplaced_.try_emplace(index, why->in_file(catalog_.files[index].path));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;  // Bytes that cannot be read show nothing.
   }
 }
 

@@ -51,6 +51,14 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
+  /// Looks for files that hold other items than `.metadata` names (misplaced_items.h): those of their items that fit
+  /// may be of other tensors, or of another save. \pre for repair; all tensors were located
+  void look_for_misplaced();
+  /// A file's items are not its own.
+  void misplace(std::uint32_t file, const Error& why) { misplaced_.try_emplace(file, why); }
+  bool is_misplaced(std::uint32_t file) const { return misplaced_.contains(file); }
+  /// Loses all items of such files. \pre for repair
+  void lose_misplaced();
   /// Makes all bytes of an object's item its storage. \pre its length is known, and it is not of zstd
   void settle_whole(std::uint32_t item);
   /// Lets the catalog's budget earn an item's bytes, of all items of a file no more than it has, and what the file
@@ -65,6 +73,7 @@ class ItemStore {
 
  private:
   void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one);
+  void look_into(std::uint32_t file);
   /// The chunks of one stored tensor, from `first` on.
   void place_chunks(const Tensor& tensor, std::uint32_t first, const ItemTensor& found);
   void settle(std::uint32_t storage, const Location& location);
@@ -74,6 +83,7 @@ class ItemStore {
   std::vector<Item> items_;
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
+  HashMap<std::uint32_t, Error> misplaced_;    ///< By file: which item contradicts `.metadata`.
   HashMap<std::uint32_t, std::int64_t> left_;  ///< By file: bytes that its items may still earn.
   mutable std::once_flag ordered_;
   mutable std::vector<std::uint32_t> by_place_;  ///< Items by file and offset, once of_file was called.

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <set>
 
 #include "formats/dcp/check_items.h"
+#include "formats/dcp/copied_files.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/names.h"
@@ -54,7 +56,10 @@ class DcpReader : public Reader {
     return items_.bytes_of(storage);
   }
 
-  void locate(std::span<const std::uint32_t> tensors) override { items_.locate(tensors); }
+  void locate(std::span<const std::uint32_t> tensors) override {
+    items_.locate(tensors);
+    if (!is_of_ranks_ && salvage_ == nullptr) warn_of_copies(tensors);
+  }
 
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
     if (index < metadata_files_) {
@@ -104,6 +109,7 @@ class DcpReader : public Reader {
     }
     catalog_.files.push_back({std::string(kMetadataName), 0, -1});
     is_of_ranks_ = false;
+    is_rebuilt_ = true;
     return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, *salvage_, lost_items_);
   }
 
@@ -133,6 +139,29 @@ class DcpReader : public Reader {
     std::vector<std::uint32_t> all(catalog_.tensors.size());
     std::iota(all.begin(), all.end(), 0U);
     items_.locate(all);
+    if (!is_rebuilt_) items_.look_for_misplaced();
+    if (!is_of_ranks_) misplace_copies(all);  // Those hold replicas.
+    items_.lose_misplaced();
+  }
+
+  /// Where one of two is misplaced in any case, it is the copy.
+  void misplace_copies(std::span<const std::uint32_t> tensors) {
+    auto pairs = copied_files(catalog_, items_, tensors);
+    std::erase_if(pairs, [this](const auto& each) {
+      return items_.is_misplaced(each.first) || items_.is_misplaced(each.second);
+    });
+    for (const auto& pair : pairs) {
+      for (const std::uint32_t file : {pair.first, pair.second}) items_.misplace(file, copied_file(catalog_, pair));
+    }
+  }
+
+  void warn_of_copies(std::span<const std::uint32_t> tensors) {
+    for (const auto& pair : copied_files(catalog_, items_, tensors)) {
+      if (!copies_.insert(pair).second) continue;
+      const Error error = copied_file(catalog_, pair);
+      findings_.warn(error);
+      catalog_.warnings.push_back(fmt::format("{}: {}", error.what(), error.why()));
+    }
   }
 
   // Numbers inside objects follow the order of tensors, as those of a tree do.
@@ -166,11 +195,12 @@ class DcpReader : public Reader {
   Findings& findings_;
   Salvage* salvage_;
   std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
-  bool opaque_globals_ = false, is_of_ranks_ = false;
+  bool opaque_globals_ = false, is_of_ranks_ = false, is_rebuilt_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;
   RankCopies rank_copies_{catalog_, items_, salvage_};
   ObjectItems objects_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> copies_;  // Those that were told.
   std::vector<std::uint32_t> lost_items_;  // Of metadata that was made anew: those that were not found.
 };
 

@@ -153,6 +153,11 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
   }
   Pairing pairing;
   for (const auto& [kind, items] : kinds) {
+    if (items.first.size() > items.second.size()) {
+      pairing.pairs.clear();
+      pairing.why_unnamed = "the other checkpoint's file has other items: it may be of another rank or save";
+      return pairing;
+    }
     if (items.first.size() == 1 && items.second.size() == 1) {
       pairing.pairs.push_back({items.first.front(), items.second.front()});
     }

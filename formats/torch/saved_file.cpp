@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/parts/zip/zip.h"
+#include "formats/torch/byte_order.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/salvaged_zip.h"
 #include "formats/torch/saved_zip.h"
@@ -36,14 +37,11 @@ void refuse_torch_script(const zip::ZipReader& zip, const std::string& shown) {
 }
 
 bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
-  const zip::Record* record = zip.find("byteorder");
-  if (record == nullptr) return false;  // Before torch 2.1: little.
-  const std::vector<std::byte> content = zip.read(*record, kSmallRecord);
-  if (as_text(content) == "little" || as_text(content) == "big") return as_text(content) == "big";
-  throw Error(ErrorCode::kCorruption, "the byteorder record is neither little nor big")
-      .in_file(shown)
-      .of_kind(FindingKind::kBadHeader)
-      .found(as_text(content));
+  try {
+    return is_big_endian(zip);
+  } catch (Error& error) {
+    throw error.in_file(shown);
+  }
 }
 
 /// torch reads the number at the record's begin (caffe2/serialize/inline_container.cc) and knows versions 1 to 10.

@@ -123,6 +123,33 @@ TEST(TorchBytes, RecordsThatAreThereTwiceAreRefusedByName) {
   }
 }
 
+/// Where no record says the byte order, the elements would be read as little-endian.
+TEST(TorchBytes, AByteOrderUnderADamagedNameIsMissed) {
+  std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));
+  for (NamedRecord& record : records) {
+    if (record.name == "byteorder") record.content = "big";
+  }
+  const std::string good = pack(records), name = "archive/byteorder";
+  const std::size_t in_header = good.find(name), in_directory = good.rfind(name);
+  ASSERT_NE(in_header, in_directory);
+  for (const std::size_t begin : {in_header, in_directory}) {
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      std::string bad = good;
+      bad[begin + i] = static_cast<char>(bad[begin + i] ^ 1);
+      MemoryFiles files;
+      files.put("/state.pt", bad);
+      try {
+        files.open("/state.pt");
+        ADD_FAILURE() << "read with " << bad.substr(begin, name.size());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+        EXPECT_THAT(error.what(), HasSubstr("the local header's name is not the directory's"));
+        EXPECT_EQ(error.found(), begin == in_header ? bad.substr(begin, name.size()) : name);
+      }
+    }
+  }
+}
+
 TEST(TorchBytes, TheByteOrderMustBeOneOfTwo) {
   for (const char* order : {"", "Little", "little ", "middle", "litt", "big\n"}) {
     std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Callable, Iterable, Iterator
 
 WORKERS = os.cpu_count() or 1
+DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 @dataclass
@@ -80,6 +81,11 @@ class World:
         (self.source / "no-metadata" / ".metadata").unlink()
         shutil.copytree(self.source / "shards", self.source / "no-index")
         next((self.source / "no-index").glob("*.index.json")).unlink()
+        shutil.copytree(DATA / "deepspeed" / "stage1", self.source / "zero")
+        reference = self.source / "reference"
+        reference.mkdir()
+        (reference / "config.json").write_text('{"model_type": "llama"}')
+        shutil.copy(self.source / "model.safetensors", reference)
         for name in "model.safetensors", "model.pt":
             whole = (self.source / name).read_bytes()
             (self.source / f"cut-{name}").write_bytes(whole[:len(whole) * 3 // 4])
@@ -102,6 +108,10 @@ class World:
             job("convert torch", "convert", "model.safetensors", to="dst.pt"),
             job("convert safetensors", "convert", "model.pt", "--checksum", "xxh3", to="dst.safetensors"),
             job("convert dcp", "convert", "torch-ranks", "--to", "dcp", "--cast", "w0=bfloat16"),
+            job("reshard deepspeed", "reshard", "zero", "--ranks", "3"),
+            job("convert universal", "convert", "zero", "--to", "deepspeed-universal"),
+            job("convert megatron-dist", "convert", "model.safetensors", "--to", "megatron-dist"),
+            job("export", "export", "model.pt", "--hf-ref", "reference"),
             job("repair dcp", "repair", "no-metadata", "--like", "dcp"),
             job("repair index", "repair", "no-index"),
             job("repair cut safetensors", "repair", "cut-model.safetensors", to="dst.safetensors"),

@@ -115,6 +115,132 @@ TEST_F(Dcp, WithoutMetadataAndWithDamagedItemsNamesThoseThatAreLeft) {
   expect_saved({"a", "c"});
 }
 
+// ---- Files in the place of others
+
+/// Halves of a to e lie with ranks 0 and 1, and those of a and e have one size; `small` lies with rank 0 alone, last.
+struct ExchangedFiles : Repair {
+  ExchangedFiles() {
+    content["e"] = filled(DType::kFloat32, {64}, 'E');
+    content["small"] = filled(DType::kUint8, {1}, 's');
+    for (auto& [name, tensor] : content) {
+      for (std::size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] ^= static_cast<std::byte>(i / 8);
+    }
+    write("dcp", RanksLayout{2, 0});
+  }
+  std::string of_rank(int rank) const { return file("/c/__" + std::to_string(rank) + "_0.distcp"); }
+  void expect_only_small() {
+    repair();
+    EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d", "e"));
+    expect_saved({"small"});
+  }
+};
+
+TEST_F(ExchangedFiles, ACopyOfAnotherRanksFileGivesNoItemThatFits) {
+  put("/c/__1_0.distcp", of_rank(0));
+  expect_only_small();
+  EXPECT_THAT(result.at("lost")[0].at("why").dump(), HasSubstr("the file is of another rank or save"));
+}
+
+TEST_F(ExchangedFiles, ThatWereSwappedGiveNothing) {
+  const std::string first = of_rank(0);
+  put("/c/__0_0.distcp", of_rank(1));
+  put("/c/__1_0.distcp", first);
+  repair(4);
+}
+
+TEST_F(ExchangedFiles, WithFewerItemsAllOfWhichFitGiveNothing) {
+  const std::string whole = of_rank(1);
+  put("/c/__1_0.distcp", whole.substr(0, whole.find("PK\x05\x06") + 22));  // The half of a alone.
+  expect_only_small();
+}
+
+TEST_F(ExchangedFiles, WithMoreItemsAllOfWhichFitGiveNothing) {
+  const std::string small = of_rank(0);
+  put("/c/__1_0.distcp", of_rank(1) + small.substr(small.rfind("PK\x05\x06", small.size() - 23) + 22));
+  expect_only_small();
+}
+
+TEST_F(ExchangedFiles, AreNotNamedByAnotherSaveEither) {
+  write("dcp", RanksLayout{2, 0}, "/other");
+  put("/c/__1_0.distcp", of_rank(0));
+  remove("/c/.metadata");
+  repair(0, {"--like", "/other"});
+  expect_saved({"small"});
+}
+
+/// Their borders are those of .metadata, as the numbers of elements are the same.
+TEST_F(ExchangedFiles, WithBoxesOfOtherShapesGiveNothing) {
+  Content of_other = content;
+  for (auto& [name, tensor] : of_other) tensor = filled(DType::kUint8, {8, 4}, 'x');
+  std::swap(content, of_other);
+  write("dcp", WholeLayout{}, "/e");
+  content.at("c") = filled(DType::kUint8, {4, 8}, 'y');
+  write("dcp", WholeLayout{}, "/other");
+  put("/e/__0_0.distcp", file("/other/__0_0.distcp"));
+  repair(4, {}, "/e");
+}
+
+/// Halves of a and b lie with ranks 0 and 1, of one size each, so that nothing but elements tells the files apart.
+struct EvenFiles : Repair {
+  EvenFiles() {
+    content = {{"a", filled(DType::kUint8, {40, 3}, 'A')}, {"b", filled(DType::kFloat32, {64}, 'B')}};
+    content["small"] = filled(DType::kUint8, {1}, 's');
+  }
+  void write_numbered() {
+    for (auto& [name, tensor] : content) {
+      for (std::size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = static_cast<std::byte>(i);
+    }
+    write("dcp", RanksLayout{2, 0});
+  }
+  void copy() { put("/c/__1_0.distcp", file("/c/__0_0.distcp")); }
+  int run(std::vector<std::string> line) {
+    world.out.clear();
+    world.err.clear();
+    return world.run(std::move(line));
+  }
+};
+constexpr std::string_view kSame = "__0_0.distcp and __1_0.distcp hold the same elements";
+
+TEST_F(EvenFiles, OneOfWhichIsACopyAreToldByReadersAndGivenUpByRepair) {
+  content.erase("small");  // So that no other check sees it.
+  write_numbered();
+  copy();
+  EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
+  EXPECT_THAT(world.err, HasSubstr(kSame));
+  EXPECT_EQ(run({"verify", "/c"}), 0);
+  EXPECT_THAT(world.out + world.err, HasSubstr(kSame));
+  EXPECT_EQ(run({"repair", "/c", "-o", "/d"}), 4);
+}
+
+TEST_F(EvenFiles, WithATensorThatLiesInOneFileOnlyAreToldToo) {
+  write_numbered();
+  copy();
+  EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
+  EXPECT_THAT(world.err, HasSubstr(kSame));
+}
+
+TEST_F(EvenFiles, ThatHoldMoreThanTheFileInWhosePlaceTheyLieAreToldToo) {
+  content = {{"a", filled(DType::kUint8, {3, 40}, 'A')}, {"b", filled(DType::kUint8, {2, 40}, 'B')}};
+  for (auto& [name, tensor] : content) {
+    for (std::size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = static_cast<std::byte>(i);
+  }
+  write("dcp", RanksLayout{3, 0});
+  put("/c/__2_0.distcp", file("/c/__0_0.distcp"));
+  EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
+  EXPECT_THAT(world.err, HasSubstr("__0_0.distcp and __2_0.distcp hold the same elements"));
+}
+
+TEST_F(EvenFiles, ThatDifferOrHoldOneValueAreNotCopies) {
+  content.erase("small");  // Files of one size.
+  for (const bool is_numbered : {true, false}) {
+    if (is_numbered) write_numbered();
+    if (!is_numbered) write("dcp", RanksLayout{2, 0}, "/zeros");
+    EXPECT_EQ(run({"gather", is_numbered ? "/c" : "/zeros", "-o", is_numbered ? "/g" : "/h"}), 0);
+    EXPECT_THAT(world.err, ::testing::Not(HasSubstr("the same elements")));
+    for (auto& [name, tensor] : content) std::ranges::fill(tensor.bytes, std::byte{0});
+  }
+}
+
 /// Tensors of one dtype and shape, told by nothing but their order.
 struct AlikeItems : Repair {
   AlikeItems() {

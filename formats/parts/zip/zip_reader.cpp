@@ -32,6 +32,13 @@ std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   return content;
 }
 
+/// The name in a local header, as far as `header` reaches.
+std::string_view local_name(std::span<const std::byte> header) {
+  const std::span<const std::byte> rest = header.subspan(kLocalBytes);
+  return {reinterpret_cast<const char*>(rest.data()),
+          std::min<std::size_t>(load<std::uint16_t>(header, 26), rest.size())};
+}
+
 /// On one disk are all records that there are.
 void check_counts(std::uint64_t here, std::uint64_t all, std::string_view where) {
   if (here == all) return;
@@ -289,10 +296,8 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
   if (load<std::uint32_t>(header, 0) != kLocalSignature) throw wrong("signature");
   if (load<std::uint16_t>(header, 6) != record.flags) throw wrong("flags");
   if (load<std::uint16_t>(header, 8) != record.method) throw wrong("method");
-  if (load<std::uint16_t>(header, 26) != name_bytes ||
-      std::memcmp(header.data() + kLocalBytes, record.name.data(), record.name.size()) != 0) {
-    throw wrong("name");
-  }
+  const std::string_view name = local_name(header);
+  if (name != record.name) throw wrong("name").expected(record.name).found(name);
   const std::uint32_t crc = load<std::uint32_t>(header, 14), stored = load<std::uint32_t>(header, 18),
                       bytes = load<std::uint32_t>(header, 22);
   const std::int64_t extra_offset = record.header_offset + kLocalBytes + name_bytes;
