@@ -32,6 +32,7 @@ struct Item {
   std::int64_t length = -1;  ///< Bytes; -1 where the metadata does not say.
   std::uint32_t file = 0;    ///< Index into Metadata::files.
   bool zstd = false;         ///< The bytes are a zstd stream of the item (torch's transform stream.zstd/1).
+  bool is_cut = false;       ///< For repair: it is longer than its file, and `length` is what is there.
 };
 
 struct ChunkEntry {

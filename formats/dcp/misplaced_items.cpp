@@ -55,6 +55,9 @@ std::optional<Error> misplaced_items(const std::shared_ptr<const RandomReader>& 
   if (there.empty()) return std::nullopt;
   const std::int64_t end = there.back().offset + there.back().length;
   const bool ends_as_item = end == size && is_zip(file, there.back().offset, there.back().length);
+  if (ends_as_item && there.back().is_cut) {
+    return misplaced(fmt::format("the item at {} is whole and shorter than .metadata says", there.back().offset));
+  }
   if (ends_as_item && behind != items.end()) {
     return misplaced(fmt::format("it ends with a whole item, and .metadata has {} more in it", items.end() - behind));
   }

@@ -284,6 +284,7 @@ void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items
     const std::int64_t there = file.bytes - item.offset;
     if (item.length <= there) continue;
     item.length = std::max<std::int64_t>(there, 0);
+    item.is_cut = true;
     item.offset = std::min(item.offset, file.bytes);
     if (there > 0) continue;
     salvage.lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));

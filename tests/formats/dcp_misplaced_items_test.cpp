@@ -1,8 +1,7 @@
 // Which files hold other items than .metadata names, and which are only damaged.
-#include "formats/dcp/misplaced_items.h"
-
 #include <gtest/gtest.h>
 
+#include "formats/dcp/misplaced_items.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard::dcp {
@@ -40,6 +39,15 @@ TEST(MisplacedItems, AreThoseOfOtherLengths) {
   for (const std::vector<std::size_t>& sizes : {std::vector<std::size_t>{10, 700, 20}, {500, 10, 20}, {10, 20, 500}}) {
     EXPECT_TRUE(file.is_other(ItemFile(sizes).bytes));
   }
+}
+
+TEST(MisplacedItems, AreWholeOnesInTheRoomOfLongerOnes) {
+  ItemFile file({10, 500});
+  const ItemFile other({10, 20});
+  file.items[1].length = other.items[1].length;  // What there is, as repair has it.
+  EXPECT_FALSE(file.is_other(other.bytes));
+  file.items[1].is_cut = true;
+  EXPECT_TRUE(file.is_other(other.bytes));
 }
 
 TEST(MisplacedItems, AreThoseThatAreMoreOrFewer) {
