@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def write_safetensors(path: Path, tensors: int, size: int, seed: int = 1) -> None:
-    """`tensors` of `size` bytes, all different, as float32 matrices, and a small one."""
+    """`tensors` of `size` bytes as float32 matrices, all rows of all of them different, and a small one."""
     chance = random.Random(seed)
     header, end = {}, 0
     for i in range(tensors):
@@ -34,7 +34,8 @@ def write_safetensors(path: Path, tensors: int, size: int, seed: int = 1) -> Non
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _ in range(tensors):
-            file.write(struct.pack("<256f", *[chance.random() for _ in range(256)]) * (size // 1024))
+            row = struct.pack("<255f", *[chance.random() for _ in range(255)])
+            file.write(b"".join(struct.pack("<f", number) + row for number in range(size // 1024)))
         file.write(bytes(64))
 
 
