@@ -1,7 +1,6 @@
 #include "formats/plugins.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -62,7 +61,7 @@ std::span<const KnownFormat> known_formats() { return kKnown; }
 
 bool is_installed(const KnownFormat& format) {
   if (inside(format) != nullptr) return true;
-  return !format.library.empty() && ::access(path_of(format).c_str(), F_OK) == 0;
+  return !format.library.empty() && is_file_there(path_of(format));
 }
 
 void load_format_plugin(const std::string& path) {

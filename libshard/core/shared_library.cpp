@@ -43,12 +43,13 @@ std::string folder_of_code(const void* code) {
   return slash == std::string_view::npos ? "." : path.substr(0, slash);
 }
 
+bool is_file_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
 std::string plugin_path(const void* code, std::string_view name) {
   const std::string folder = folder_of_code(code);
   const std::string beside = fmt::format("{}/{}", folder, name);
   const std::string in_environment = fmt::format("{}/../lib/shardctl/{}", folder, name);
-  const auto is_there = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
-  return !is_there(beside) && is_there(in_environment) ? in_environment : beside;
+  return !is_file_there(beside) && is_file_there(in_environment) ? in_environment : beside;
 }
 
 SharedLibrary::SharedLibrary(const std::string& path) : path_(path) {

@@ -11,6 +11,9 @@ namespace shard {
 /// program's is the one where its file is, whatever it was called by. "." where the system does not say.
 std::string folder_of_code(const void* code);
 
+/// Whether a file is at `path`, which may still be no library.
+bool is_file_there(const std::string& path);
+
 /// Where the plug-in `name` is: beside the program or library that holds `code`, as an installation has it, or in
 /// ../lib/shardctl from there, as a Python environment does. Where it is in neither, its path beside.
 std::string plugin_path(const void* code, std::string_view name);

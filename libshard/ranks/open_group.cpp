@@ -1,7 +1,6 @@
 #include "libshard/ranks/open_group.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -29,11 +28,11 @@ constexpr std::array kPlugins{
 };
 
 Error unavailable(const Plugin& plugin, const SharedLibrary& library) {
-  const bool is_there = ::access(library.path().c_str(), F_OK) == 0;
   return Error(ErrorCode::kUnsupported, fmt::format("backend '{}' is not available", plugin.backend))
       .because(library.why())
-      .hint(is_there ? fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library)
-                     : fmt::format("put the plug-in {} there, and install {}", plugin.library, plugin.needs));
+      .hint(is_file_there(library.path())
+                ? fmt::format("install {}; the plug-in is {}", plugin.needs, plugin.library)
+                : fmt::format("put the plug-in {} there, and install {}", plugin.library, plugin.needs));
 }
 
 /// For a plug-in to which the loader gives no LibTorch: opens that of the first environment that has the plug-in's
@@ -57,7 +56,7 @@ SharedLibrary open_plugin(const Plugin& plugin) {
   SharedLibrary library(path);
   if (library.is_open()) return library;
   const Error reason = unavailable(plugin, library);
-  if (plugin.torch_library.empty() || ::access(path.c_str(), F_OK) != 0) throw reason;
+  if (plugin.torch_library.empty() || !is_file_there(path)) throw reason;
   open_libtorch(plugin, reason);
   library = SharedLibrary(path);
   if (!library.is_open()) throw unavailable(plugin, library);

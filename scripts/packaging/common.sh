@@ -16,6 +16,11 @@ binary_of() {
   echo "$file"
 }
 
+# The archive of the plug-ins of an architecture, which may not be there: plugins_archive x86_64|aarch64.
+plugins_archive() {
+  echo "$dist/shardctl-$version-plugins-linux-$1.tar.gz"
+}
+
 # The architecture that an argument names, or this machine's.
 architecture() {
   case ${1:-$(uname -m)} in
