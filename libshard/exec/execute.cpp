@@ -32,7 +32,8 @@ constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copi
 
 /// Copies tiles, each in three steps:
 /// 1. lay out: what target pieces want of the tile becomes boxes in the worker's buffer.
-/// 2. read: every source piece that overlaps the tile fills its part of those boxes.
+/// 2. read: every source piece that overlaps the tile fills its part of those boxes. Elements that a source keeps in
+///    memory as they shall be written stay there.
 /// 3. write: every target piece writes the box that it wants.
 class Worker {
  public:
@@ -72,13 +73,12 @@ class Worker {
   /// Copies a box of a unit.
   void copy(const Unit& unit, const Box& box) try {
     element_bytes_ = element_bytes(unit.from);
-    const std::span<const Piece> to = work_.plan.to(unit);
-    lay_out(to, box);
-    const std::span<const Piece> from = work_.plan.from(unit);
-    const auto [begin, end] = candidates(from, box);
-    for (std::uint32_t i = begin; i < end; ++i) {
-      const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));
-      if (!common.empty() && !take_received(from[i], i)) read(from[i], common, to);
+    const std::span<const Piece> to = work_.plan.to(unit), from = work_.plan.from(unit);
+    boxes_.lay_out(to, box);
+    if (fill_in_memory(unit, from, to, box)) return;
+    if (!find_in_memory(from, box)) {
+      place_in_buffer();
+      fill(from, to, box);
     }
     for (const TileBoxes::Wanted& each : boxes_.wanted()) {
       writer_.write(unit, to[each.piece], boxes_.box(each), unit.from, staging_, record_);
@@ -89,12 +89,47 @@ class Worker {
     throw;
   }
 
-  void lay_out(std::span<const Piece> to, const Box& tile) {
-    boxes_.lay_out(to, tile);
+  /// Spares the copy of elements that a source keeps in memory, where one source piece has all that is wanted of a box.
+  bool find_in_memory(std::span<const Piece> from, const Box& box) {
+    if (work_.options.feed != nullptr || boxes_.boxes().size() != 1) return false;
+    const auto [begin, end] = candidates(from, box);
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const std::byte* const data =
+          piece_reader_.find_in_memory(from[i], static_cast<std::size_t>(element_bytes_), boxes_.boxes().front());
+      if (data == nullptr) continue;
+      staging_ = buffer_.ensure(staging_bytes_);
+      boxes_.place(const_cast<std::byte*>(data), element_bytes_);  // Boxes are only written from, here.
+      return true;
+    }
+    return false;
+  }
+
+  /// Reads what is wanted of a box to where a target keeps it in memory, where one target piece wants any of it.
+  bool fill_in_memory(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
+    if (boxes_.wanted().size() != 1) return false;
+    const TileBoxes::Wanted& wanted = boxes_.wanted().front();
+    std::byte* const data = writer_.find_in_memory(unit, to[wanted.piece], boxes_.box(wanted), unit.from);
+    if (data == nullptr) return false;
+    staging_ = buffer_.ensure(staging_bytes_);
+    boxes_.place(data, element_bytes_);
+    fill(from, to, box);
+    return true;
+  }
+
+  void place_in_buffer() {
     const std::int64_t bytes = (boxes_.elements() * element_bytes_ + kTilePadding - 1) / kTilePadding * kTilePadding;
     const std::span<std::byte> memory = buffer_.ensure(bytes + staging_bytes_);
     staging_ = memory.subspan(static_cast<std::size_t>(bytes));
     boxes_.place(memory.data(), element_bytes_);
+  }
+
+  /// Reads what is wanted of a box into the boxes.
+  void fill(std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
+    const auto [begin, end] = candidates(from, box);
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));
+      if (!common.empty() && !take_received(from[i], i)) read(from[i], common, to);
+    }
   }
 
   /// Reads `box` of a source piece into the boxes of those target pieces that may overlap it.

@@ -132,15 +132,19 @@ const RandomReader& PieceReader::bytes_of(std::uint32_t index) {
   return *open_file_;
 }
 
-/// What was read has its checksum made by the next `check_reads`.
 void PieceReader::read_run(const Request& request, std::int64_t element, std::span<std::byte> out) {
   check_stop(stop_);
   const Storage& storage = source_.storages[request.piece.storage];
   const std::int64_t offset = element * request.element_bytes;
   bytes_of(request.piece.storage).read_at(storage.offset + offset, out);
-  if (request.may_complete) reads_.push_back({offset, out});
+  count_read(request, offset, out);
+}
+
+/// What was read has its checksum made by the next `check_reads`.
+void PieceReader::count_read(const Request& request, std::int64_t offset_bytes, std::span<const std::byte> bytes) {
+  if (request.may_complete) reads_.push_back({offset_bytes, bytes});
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
-  progress_.bytes_read.fetch_add(static_cast<std::int64_t>(out.size()), std::memory_order_relaxed);
+  progress_.bytes_read.fetch_add(static_cast<std::int64_t>(bytes.size()), std::memory_order_relaxed);
 }
 
 void PieceReader::check_reads(const Request& request) {
@@ -208,6 +212,26 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
   const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);
   for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
+}
+
+const std::byte* PieceReader::find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted) {
+  const Box box = wanted.box();
+  const std::span<const std::int64_t> strides = piece.strides.span();
+  if (intersect(box, Box(piece.offsets, piece.sizes)).numel() != box.numel()) return nullptr;
+  if (!is_one_run(wanted.sizes, strides)) return nullptr;
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (box.size[d] > 1 && strides[d] != wanted.strides[d]) return nullptr;
+  }
+  const Request request{piece, box, static_cast<std::int64_t>(element_bytes),
+                        {},    {},  is_one_run(piece.sizes.span(), strides)};
+  const std::int64_t offset = request.element_at(box.offset.data()) * request.element_bytes;
+  const std::span<const std::byte> bytes =
+      bytes_of(piece.storage).in_memory(source_.storages[piece.storage].offset + offset, request.bytes(box.numel()));
+  if (bytes.empty()) return nullptr;
+  reads_.clear();
+  count_read(request, offset, bytes);
+  check_reads(request);
+  return bytes.data();
 }
 
 }  // namespace shard

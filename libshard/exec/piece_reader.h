@@ -40,10 +40,15 @@ class PieceReader {
   /// `staging`, from where elements are scattered.
   void read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
             std::span<std::byte> staging);
+  /// The elements of `wanted` where they lie in memory, if all are of `piece` and lie there as they shall in the box;
+  /// else null.
+  /// They then count as read.
+  const std::byte* find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted);
 
  private:
   struct Request;
   void read_run(const Request& request, std::int64_t element, std::span<std::byte> out);
+  void count_read(const Request& request, std::int64_t offset_bytes, std::span<const std::byte> bytes);
   void check_reads(const Request& request);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);

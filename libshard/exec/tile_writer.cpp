@@ -32,6 +32,21 @@ void TileWriter::write(const Unit& unit, const Piece& piece, const BufferBox& bo
   });
 }
 
+std::byte* TileWriter::find_in_memory(const Unit& unit, const Piece& piece, const BufferBox& box, DType held) {
+  const bool is_made_of = framed_ || work_.checksums != nullptr || work_.options.log != nullptr || held != unit.to;
+  if (is_made_of || !is_one_run(box.sizes, piece.strides.span())) return nullptr;
+  std::byte* data = nullptr;
+  for_each_run(unit, piece, box, [&](std::int64_t offset, std::int64_t, std::int64_t elements) {
+    const Storage& written = work_.target.storages[piece.storage];
+    const std::int64_t bytes = elements * element_bytes(unit.to);
+    data = work_.files[written.file]->in_memory(written.offset + offset, static_cast<std::size_t>(bytes)).data();
+    if (data == nullptr) return;
+    work_.progress.write_calls.fetch_add(1, std::memory_order_relaxed);
+    work_.progress.bytes_written.fetch_add(bytes, std::memory_order_relaxed);
+  });
+  return data;
+}
+
 void TileWriter::flush() {
   if (framed_) work_.progress.write_calls += framed_->flush();
 }

@@ -38,6 +38,9 @@ class TileWriter {
   /// \param record  of the tile; with a log it counts what is written
   void write(const Unit& unit, const Piece& piece, const BufferBox& box, DType held, std::span<std::byte> staging,
              TileRecord& record);
+  /// Where the elements of such a box shall lie in memory, if a target keeps them there packed in the box's order and
+  /// nothing else is to be made of them; else null. The box then counts as written.
+  std::byte* find_in_memory(const Unit& unit, const Piece& piece, const BufferBox& box, DType held);
   /// To be called after the boxes of a tile.
   void flush();
 

@@ -30,15 +30,13 @@ class LocalPart final : public OutputPart {
       const bool is_there = is_taken_up_ && folder.status_of(name).kind == FileKind::kFile;
       return is_there ? folder.open_existing(name) : folder.create(name);
     };
-    writers_.push_back(file.is_beside ? make(*sibling_, name_ + file.path) : at(file.path, make));
-    writers_.back()->allocate(file.bytes);
-    return *writers_.back();
+    FileWriter& writer = keep(file.is_beside ? make(*sibling_, name_ + file.path) : at(file.path, make));
+    writer.allocate(file.bytes);
+    return writer;
   }
 
   FileWriter& open(const std::string& path) override {
-    writers_.push_back(
-        at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
-    return *writers_.back();
+    return keep(at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
   }
 
   void finish() override {
@@ -57,6 +55,11 @@ class LocalPart final : public OutputPart {
   }
 
  private:
+  FileWriter& keep(std::unique_ptr<FileWriter> writer) {
+    if (sync_) writer->expect_sync();
+    writers_.push_back(std::move(writer));
+    return *writers_.back();
+  }
   /// Calls `open` with the folder of that file and its name there.
   template <class Open>
   std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {

@@ -145,6 +145,10 @@ class MemoryWriter final : public FileWriter {
     tick(fmt::format("allocate {} {}", handle_.path(), bytes));
     handle_.node().content.resize(static_cast<std::size_t>(bytes));
   }
+  void expect_sync() override {
+    const std::scoped_lock lock(handle_.impl().mutex);
+    handle_.impl().log.push_back(fmt::format("expect_sync {}", handle_.path()));  // Cannot fail.
+  }
   void sync() override {
     const std::scoped_lock lock(handle_.impl().mutex);
     tick(fmt::format("sync {}", handle_.path()));

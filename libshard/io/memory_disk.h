@@ -24,7 +24,8 @@ struct MemoryState {
   /// Fails call number `call` (from 0) and, when `persistent`, all after it. Negative: none.
   void fail_at(std::int64_t call, bool persistent = false);
   std::int64_t calls() const;              ///< Calls so far, reads included.
-  std::vector<std::string> log() const;    ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...
+  std::vector<std::string> log() const;    ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...; also
+                                           ///< "expect_sync /x", which cannot fail and is not counted as a call.
   std::vector<std::string> paths() const;  ///< All files and folders, sorted.
   /// \throws Error kNotFound
   std::vector<std::byte> content(const std::string& path) const;

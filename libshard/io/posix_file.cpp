@@ -81,6 +81,7 @@ class PosixWriter final : public FileWriter {
       if (put < 0) fail_writing(path_, "cannot write", errno);
       done += static_cast<std::size_t>(put);
     }
+    if (is_sync_expected_ && data.size() >= kWorthBeginning) begin_sync(offset_bytes, std::ssize(data));
   }
 
   void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
@@ -103,6 +104,8 @@ class PosixWriter final : public FileWriter {
     }
   }
 
+  void expect_sync() override { is_sync_expected_ = true; }
+
   void sync() override {
     if (retry([&] { return ::fsync(descriptor_.get()); }) != 0) fail_writing(path_, "cannot sync", errno);
   }
@@ -115,8 +118,16 @@ class PosixWriter final : public FileWriter {
   int descriptor() const override { return descriptor_.get(); }
 
  private:
+  static constexpr std::size_t kWorthBeginning = 1 << 16;
+
+  /// Only a hint. Without the flags that wait it does not take an error of the disk away from fsync.
+  void begin_sync(std::int64_t offset_bytes, std::int64_t bytes) const {
+    ::sync_file_range(descriptor_.get(), offset_bytes, bytes, SYNC_FILE_RANGE_WRITE);
+  }
+
   Descriptor descriptor_;
   std::string path_;
+  bool is_sync_expected_ = false;
 };
 
 }  // namespace

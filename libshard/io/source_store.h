@@ -36,6 +36,11 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
+  /// The bytes where they lie in this process's memory, which then count as read; empty where they do not. Ownership: a
+  /// view, as long as this.
+  virtual std::span<const std::byte> in_memory(std::int64_t /*offset_bytes*/, std::size_t /*bytes*/) const {
+    return {};
+  }
   /// Held while one reader reads on from where it stopped, in several calls, so that threads do not send a decoder to
   /// and fro. Readers that may be read in any order have none.
   virtual std::unique_lock<std::mutex> turn() const { return {}; }

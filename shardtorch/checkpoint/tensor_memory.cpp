@@ -104,6 +104,22 @@ void TensorMemory::read_at(std::int64_t offset_bytes, std::span<std::byte> out) 
   });
 }
 
+std::span<std::byte> TensorMemory::packed(std::int64_t offset_bytes, std::size_t bytes) const {
+  const auto region = std::ranges::upper_bound(regions_, offset_bytes, {}, &Region::end);
+  if (region == regions_.end() || region->packed == nullptr) return {};
+  if (static_cast<std::int64_t>(bytes) > region->end - offset_bytes) return {};
+  moved(bytes);
+  return {region->packed + (offset_bytes - region->begin), bytes};
+}
+
+std::span<const std::byte> TensorMemory::in_memory(std::int64_t offset_bytes, std::size_t bytes) const {
+  return packed(offset_bytes, bytes);
+}
+
+std::span<std::byte> TensorMemory::in_memory(std::int64_t offset_bytes, std::size_t bytes) {
+  return packed(offset_bytes, bytes);
+}
+
 void TensorMemory::write_at(std::int64_t offset_bytes, std::span<const std::byte> data) {
   for_each_part(offset_bytes, data, [this](const Region& region, std::int64_t offset, std::span<const std::byte> part) {
     if (region.packed == nullptr) return write_staged(region, offset, part);

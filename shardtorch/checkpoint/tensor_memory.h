@@ -40,7 +40,9 @@ class TensorMemory final : public RandomReader, public FileWriter {
 
   std::int64_t size() const override { return size_; }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
+  std::span<const std::byte> in_memory(std::int64_t offset_bytes, std::size_t bytes) const override;
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override;
+  std::span<std::byte> in_memory(std::int64_t offset_bytes, std::size_t bytes) override;
   void allocate(std::int64_t) override {}
   void sync() override {}
   void close() override {}
@@ -63,6 +65,8 @@ class TensorMemory final : public RandomReader, public FileWriter {
   void for_each_part(std::int64_t offset, Span bytes, const Each& each) const;
   void read_staged(const Region& region, std::int64_t offset, std::span<std::byte> out) const;
   void write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data);
+  /// Empty where they are not of one region that lies packed.
+  std::span<std::byte> packed(std::int64_t offset_bytes, std::size_t bytes) const;
   void moved(std::size_t bytes) const;
 
   std::vector<Region> regions_;

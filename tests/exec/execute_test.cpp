@@ -47,6 +47,47 @@ TEST(Execute, WritesWhatTheObviousWayWrites) {
        .plan = plan_copy});
 }
 
+TEST(Execute, WritesTheSameFromAndToMemoryThatNeedsNoCopy) {
+  for (const testing::Lent lent : {testing::Lent{.source = true}, {.target = true}, {.source = true, .target = true}}) {
+    const std::int64_t lent_bytes =
+        expect_like_the_obvious_way({.count = 150,
+                                     .dtypes = {DType::kUint8, DType::kBfloat16, DType::kFloat32, DType::kComplex128},
+                                     .is_cast = false,
+                                     .plan = plan_copy,
+                                     .lent = lent});
+    EXPECT_GT(lent_bytes, 0);
+  }
+}
+
+TEST(Execute, CastsFromMemoryThatNeedsNoCopy) {
+  EXPECT_GT(expect_like_the_obvious_way({.count = 50,
+                                         .dtypes = {DType::kBfloat16, DType::kFloat32},
+                                         .is_cast = true,
+                                         .plan = plan_copy,
+                                         .lent = {.source = true, .target = true}}),
+            0);
+}
+
+/// A tensor of two dimensions, packed on both sides.
+Case packed_copy(Random& random) {
+  Case the;
+  for (Catalog* catalog : {&the.source, &the.target}) {
+    const std::uint32_t storage = add_storage(*catalog, 0, 300 * 1000 * 4);
+    add_tensor(*catalog, "w", DType::kFloat32, {300, 1000}, {{{0, 0}, {300, 1000}, {1000, 1}, 0, storage, -1}});
+  }
+  the.fill(random);
+  return the;
+}
+
+TEST(Execute, LeavesAllOfAPackedTensorWhereItLies) {
+  Random random(1);
+  const Case the = packed_copy(random);
+  const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = 1 << 20});
+  EXPECT_EQ(check_run(the, plan, {.checksums = true}, {.source = true}), 300 * 1000 * 4);
+  EXPECT_EQ(check_run(the, plan, {}, {.target = true}), 300 * 1000 * 4);
+  EXPECT_EQ(check_run(the, plan, {.checksums = true}, {.target = true}), 0);  // What is summed is written from a tile.
+}
+
 TEST(Execute, CastsWhatTheObviousWayCasts) {
   expect_like_the_obvious_way({.count = 100,
                                .dtypes = {DType::kBfloat16, DType::kFloat16, DType::kFloat32},

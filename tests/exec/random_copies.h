@@ -227,9 +227,16 @@ inline std::int64_t span_bytes(const Plan& plan) {
   return bytes;
 }
 
-inline void check_run(const RandomCopy& the, const Plan& plan, const ExecuteOptions& options) {
-  const MemoryReader reader(the.source, the.source_files);
+/// Which side's files offer their bytes where they lie (RandomReader::in_memory, FileWriter::in_memory).
+struct Lent {
+  bool source = false, target = false;
+};
+
+/// \returns how many bytes were taken, or filled, where they lie.
+inline std::int64_t check_run(const RandomCopy& the, const Plan& plan, const ExecuteOptions& options, Lent lent = {}) {
+  const MemoryReader reader(the.source, the.source_files, lent.source);
   CountingFiles files(the.target.files);
+  for (const auto& each : files.owned) each->is_lent = lent.target;
   Progress progress;
   const auto sums = execute(plan, the.source, reader, the.target, files.writers, options, progress);
   for (std::size_t i = 0; i < the.expected.size(); ++i) {
@@ -245,6 +252,9 @@ inline void check_run(const RandomCopy& the, const Plan& plan, const ExecuteOpti
                            .subspan(static_cast<std::size_t>(storage.offset), static_cast<std::size_t>(storage.bytes));
     EXPECT_EQ(sums->crc32_of(s), crc32(bytes)) << "storage " << s;
   }
+  std::int64_t lent_bytes = reader.lent_bytes();
+  for (const auto& each : files.owned) lent_bytes += each->lent_bytes;
+  return lent_bytes;
 }
 
 inline Sizes random_shape(Random& random, std::int64_t most) {

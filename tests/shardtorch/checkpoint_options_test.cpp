@@ -273,6 +273,19 @@ TEST(TensorMemory, ReadsAnyPartOfTensorsThatAreNotPacked) {
   }
 }
 
+TEST(TensorMemory, OffersPartsOfOneTensorThatLiesPacked) {
+  const at::Tensor first = content({4, 3}, at::kFloat), second = content({2}, at::kFloat);
+  checkpoint::TensorMemory memory;
+  memory.add(first);
+  memory.add(second);
+  memory.add(content({3, 4}, at::kFloat).t());
+  EXPECT_EQ(memory.in_memory(8, 40).data(), static_cast<std::byte*>(first.mutable_data_ptr()) + 8);
+  EXPECT_EQ(memory.in_memory(8, 40).size(), 40U);
+  EXPECT_EQ(memory.in_memory(48, 8).data(), second.mutable_data_ptr());
+  EXPECT_TRUE(memory.in_memory(44, 8).empty());  // Of two tensors.
+  EXPECT_TRUE(memory.in_memory(56, 4).empty());  // Not packed.
+}
+
 TEST(TensorMemory, WritesTensorsThatAreNotPackedInPartsThatCutElements) {
   for (const at::Tensor& tensor : tensors_not_packed()) {
     const at::Tensor wanted = tensor.resolve_conj().clone(at::MemoryFormat::Contiguous);

@@ -23,6 +23,7 @@ struct CopyRounds {
   bool is_cast;               ///< Sides differ in dtypes; else they are equal.
   std::function<Plan(const RandomCopy& the, int threads, bool checksums)> plan;
   std::function<std::unique_ptr<Device>()> make_device{};  ///< One a round; empty: tiles are copied by the workers.
+  Lent lent{};
 };
 
 inline RandomCopy random_copy(Random& random, const CopyRounds& rounds) {
@@ -37,7 +38,9 @@ inline RandomCopy random_copy(Random& random, const CopyRounds& rounds) {
 }
 
 /// Expects in every round the bytes and checksums of the obvious way; ends at the first that has others.
-inline void expect_like_the_obvious_way(const CopyRounds& rounds) {
+/// \returns what check_run returns, of all rounds.
+inline std::int64_t expect_like_the_obvious_way(const CopyRounds& rounds) {
+  std::int64_t lent_bytes = 0;
   const std::uint64_t first = seed();
   for (std::uint64_t round = 0; round < rounds.count; ++round) {
     SCOPED_TRACE(fmt::format("SHARD_SEED={} round {}", first, round));
@@ -48,12 +51,13 @@ inline void expect_like_the_obvious_way(const CopyRounds& rounds) {
     const std::unique_ptr<Device> device = rounds.make_device ? rounds.make_device() : nullptr;
     ExecuteOptions options{.threads = threads, .checksums = checksums, .device = device.get()};
     Plan plan = rounds.plan(the, threads, checksums);
-    check_run(the, plan, options);
+    lent_bytes += check_run(the, plan, options, rounds.lent);
     if (device == nullptr) options.max_memory_bytes = 1 << 20;
     retile(random, plan);
-    check_run(the, plan, options);
-    if (::testing::Test::HasFailure()) return;
+    lent_bytes += check_run(the, plan, options, rounds.lent);
+    if (::testing::Test::HasFailure()) break;
   }
+  return lent_bytes;
 }
 
 }  // namespace shard::testing

@@ -21,7 +21,10 @@ namespace shard::testing {
 
 class MemoryFile : public RandomReader {
  public:
-  explicit MemoryFile(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) { name_ = "memory"; }
+  explicit MemoryFile(std::vector<std::byte> bytes, bool is_lent = false)
+      : bytes_(std::move(bytes)), is_lent_(is_lent) {
+    name_ = "memory";
+  }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const auto end = static_cast<std::size_t>(offset_bytes) + out.size();
     if (offset_bytes < 0 || end > bytes_.size()) {
@@ -29,24 +32,38 @@ class MemoryFile : public RandomReader {
     }
     std::memcpy(out.data(), bytes_.data() + offset_bytes, out.size());
   }
+  std::span<const std::byte> in_memory(std::int64_t offset_bytes, std::size_t bytes) const override {
+    if (!is_lent_) return {};
+    lent_bytes += static_cast<std::int64_t>(bytes);
+    return std::span(bytes_).subspan(static_cast<std::size_t>(offset_bytes), bytes);
+  }
   std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
+
+  mutable std::atomic<std::int64_t> lent_bytes = 0;
 
  private:
   std::vector<std::byte> bytes_;
+  const bool is_lent_;  ///< in_memory offers them.
 };
 
 class MemoryReader : public Reader {
  public:
-  MemoryReader(const Catalog& catalog, std::vector<std::vector<std::byte>> files) : catalog_(catalog) {
-    for (std::vector<std::byte>& each : files) files_.push_back(std::make_shared<MemoryFile>(std::move(each)));
+  MemoryReader(const Catalog& catalog, std::vector<std::vector<std::byte>> files, bool is_lent = false)
+      : catalog_(catalog) {
+    for (std::vector<std::byte>& each : files) files_.push_back(std::make_shared<MemoryFile>(std::move(each), is_lent));
   }
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t>) override {}
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.at(index); }
+  std::int64_t lent_bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& each : files_) bytes += each->lent_bytes;
+    return bytes;
+  }
 
  private:
   const Catalog& catalog_;
-  std::vector<std::shared_ptr<const RandomReader>> files_;
+  std::vector<std::shared_ptr<const MemoryFile>> files_;
 };
 
 class CountingWriter : public FileWriter {
@@ -65,10 +82,20 @@ class CountingWriter : public FileWriter {
     std::memcpy(bytes.data() + begin, data.data(), data.size());
     for (std::size_t i = begin; i < begin + data.size(); ++i) ++writes[i];
   }
+  std::span<std::byte> in_memory(std::int64_t offset_bytes, std::size_t count) override {
+    if (!is_lent) return {};
+    const std::scoped_lock lock(mutex_);
+    const auto begin = static_cast<std::size_t>(offset_bytes);
+    for (std::size_t i = begin; i < begin + count; ++i) ++writes[i];
+    lent_bytes += static_cast<std::int64_t>(count);
+    return std::span(bytes).subspan(begin, count);
+  }
   void allocate(std::int64_t) override {}
   void sync() override {}
   void close() override {}
 
+  bool is_lent = false;  ///< in_memory offers the bytes, and counts them as written.
+  std::int64_t lent_bytes = 0;
   std::vector<std::byte> bytes;
   std::vector<unsigned char> writes;  ///< Of each byte.
   int room_for_writes = -1;           ///< As many succeed, all after them fail; negative: none fails.
