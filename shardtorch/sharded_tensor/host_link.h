@@ -23,11 +23,12 @@
 
 #include "libshard/ranks/group.h"
 #include "shardtorch/sharded_tensor/shared_memory.h"
+#include "shardtorch/sharded_tensor/spare_memory.h"
 
 namespace shard {
 
 /// The segments of all members of a group. Memory of each rank, for as long as the group lives: as much as it ever sent
-/// in two rounds.
+/// in two rounds, and a spare shard.
 class HostLink {
  public:
   static constexpr std::size_t kHalfBytes = 16 << 20;
@@ -35,6 +36,8 @@ class HostLink {
   /// A collective. Null on all ranks where one of them cannot read another's memory: on several hosts, in several
   /// containers, or where the system does not allow it. \throws Error kPeer
   static std::unique_ptr<HostLink> open(Group& group);
+
+  SpareMemory& spare_memory() { return spare_memory_; }
 
  private:
   friend class HostMove;
@@ -56,6 +59,7 @@ class HostLink {
   std::unique_ptr<SharedMemory> own_;                    ///< Until open_others.
   std::array<std::size_t, 2> reserved_{};                ///< Of each half.
   std::int64_t rounds_ = 0, moves_ = 0;                  ///< Before the present move: alike on all ranks.
+  SpareMemory spare_memory_;
 };
 
 /// One move of elements. \pre one at a time on a link

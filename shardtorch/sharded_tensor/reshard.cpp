@@ -10,6 +10,7 @@
 #include "libshard/core/box.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/functional.h"
+#include "shardtorch/sharded_tensor/host_link.h"
 #include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 
@@ -89,8 +90,10 @@ at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut
   SHARD_CHECK_NOT_IMPLEMENTED(tensors.size() == 1, kOnlySingle);
   const auto rank = static_cast<std::size_t>(group.rank());
   const ShardMetadata &before = cuts.before[rank], &after = cuts.after[rank];
+  const auto options = at::TensorOptions(plan.travel_as).device(after.placement->device());
+  HostLink* const link = group.host_link();
   const at::Tensor fresh =
-      at::empty(after.shard_sizes, at::TensorOptions(plan.travel_as).device(after.placement->device()));
+      link != nullptr ? link->spare_memory().take(after.shard_sizes, options) : at::empty(after.shard_sizes, options);
   plan.to = cut(tensors.front(), before, cuts.after);
   plan.from = cut(fresh, after, cuts.before);
   return fresh;
@@ -164,7 +167,9 @@ ShardedTensor ShardedTensor::reshard(ShardingSpecPtr spec) {
   std::vector<ShardMetadata>& after = resharded.cuts->after;
   if (is_member) {
     const ShardMetadata& own = after[static_cast<std::size_t>(tensor.group->rank())];
-    tensor.local_shards = {Shard(std::move(resharded.local.front()), own)};
+    std::vector<Shard> replaced = std::exchange(tensor.local_shards, {Shard(std::move(resharded.local.front()), own)});
+    HostLink* const link = tensor.group->host_link();
+    if (link != nullptr) link->spare_memory().offer(std::move(replaced.front().tensor));
   }
   tensor.metadata.shards_metadata = std::move(after);
   tensor.spec = std::move(spec);
