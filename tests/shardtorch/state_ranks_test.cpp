@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "shardtorch/checkpoint/async_save.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/state/state_dict.h"
 #include "tests/support/distributed/layouts.h"
@@ -112,6 +113,41 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST031_load_state_dict_errors) {
     destroy_process_group();
     SHARD_EXPECT_THROW(load_state(bytes), c10::Error, "Need to initialize default process group");
     init_pg();
+  });
+}
+
+/// Of the content that `whole` says, on the ranks' devices.
+ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec) {
+  const ShardedTensor tensor = sharded_tensor::empty(spec, whole.sizes());
+  for (const Shard& shard : tensor.local_shards()) shard.tensor.copy_(narrow_tensor(whole, shard.metadata));
+  return tensor;
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, CheckpointsAreSavedFromAndLoadedIntoTheRanksDevices) {
+  with_comms({.rpc = false}, [&] {
+    const at::Tensor whole = at::arange(70, at::kFloat).view({10, 7}), ones = at::ones({5}, device());
+    const ShardedTensor saved = cut(whole, rows());
+    StateDict state;
+    state.insert("sharded", saved.as_tensor());
+    state.insert("plain", ones.clone());
+    const auto expect_loaded = [&](const std::string& path) {
+      const ShardedTensor columns = cut(at::zeros({10, 7}), chunk_spec(1, placements({2, 0, 3, 1})));
+      const at::Tensor plain = at::zeros({5}, device());
+      StateDict loaded;
+      loaded.insert("sharded", columns.as_tensor());
+      loaded.insert("plain", plain);
+      checkpoint::load(loaded, path);
+      EXPECT_EQ(columns.local_tensor().device(), device());
+      EXPECT_TRUE(tensors_equal(columns.local_tensor(), narrow_tensor(whole, columns.local_shards()[0].metadata)));
+      EXPECT_TRUE(plain.equal(ones));
+    };
+    checkpoint::save(state, file_name() + ".saved");
+    expect_loaded(file_name() + ".saved");
+    const checkpoint::AsyncSave save = checkpoint::async_save(state, file_name() + ".async");
+    saved.local_tensor().zero_();
+    state["plain"].toTensor().zero_();
+    save.wait();
+    expect_loaded(file_name() + ".async");
   });
 }
 

@@ -62,6 +62,12 @@ std::shared_ptr<WholeNet> whole_net() {
   return filled(std::make_shared<WholeNet>(), numbers);
 }
 
+std::shared_ptr<WholeNet> whole_net_on(at::Device device) {
+  const auto net = whole_net();
+  net->to(device);
+  return net;
+}
+
 const at::Tensor kIndices = whole_numbers({2, 3}, {0, 1, 6, 3, 3, 5});
 
 template <class Module>
@@ -135,10 +141,10 @@ std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
 }
 
 template <class Module>
-void train(Module& net, torch::optim::Optimizer& optimizer, int steps) {
+void train(Module& net, torch::optim::Optimizer& optimizer, int steps, const at::Tensor& indices = kIndices) {
   for (int i = 0; i < steps; ++i) {
     optimizer.zero_grad();
-    loss_of(net.forward(kIndices)).backward();
+    loss_of(net.forward(indices)).backward();
     optimizer.step();
   }
 }
@@ -216,6 +222,37 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
     SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError, "has nothing of 'up.bias'");
     const auto now = parallel::optimizer_state(net, adam).toGenericDict().at("state").toGenericDict();
     EXPECT_EQ(now.at("table.weight").toGenericDict().at("step").toTensor().item<double>(), 2) << "nothing was changed";
+  });
+}
+
+// --- Four processes: on the CPU, or on GPUs
+// ---------------------------------------------------------------------------
+
+class TrainingOnDevices : public ShardedTensorTestBase {};
+
+SHARD_RANKS_TEST(TrainingOnDevices, StepsNormsAndCheckpointsAreThoseOfTheWhole) {
+  with_comms({.rpc = false}, [&] {
+    const auto whole = whole_net_on(device());
+    torch::optim::Adam expected(whole->parameters(), torch::optim::AdamOptions(0.01));
+    const std::string folder = file_name() + ".step";
+    const at::Tensor indices = kIndices.to(device());
+    {
+      Net net(*whole);
+      EXPECT_EQ(ShardedTensor::of(net.up->weight).device(), device());
+      torch::optim::Adam own(parallel::local_parameters(net), torch::optim::AdamOptions(0.01));
+      train(*whole, expected, 2, indices);
+      train(net, own, 2, indices);
+      expect_same_parameters(net, *whole, true);
+      const double norm = parallel::grad_norm(net);
+      EXPECT_NEAR(parallel::clip_grad_norm_(net, norm / 2), norm, 1e-9 * norm);
+      checkpoint::save(parallel::training_state(net, own), folder);
+    }
+    Net again(*whole_net_on(device()));
+    torch::optim::Adam own(parallel::local_parameters(again), torch::optim::AdamOptions(0.5));
+    parallel::load_training_state(again, own, folder);
+    train(*whole, expected, 2, indices);
+    train(again, own, 2, indices);
+    expect_same_parameters(again, *whole, false);
   });
 }
 
