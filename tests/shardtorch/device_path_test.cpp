@@ -106,40 +106,62 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 
 // --- Its backend ----------------------------------------------------------------------------------------------------
 
-/// Gloo for tensors of that device alone, as NCCL is for those of GPUs.
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class AllOf final : public c10d::Work {
+ public:
+  explicit AllOf(std::vector<WorkPtr> works) : works_(std::move(works)) {}
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const WorkPtr& work : works_) work->wait(timeout);
+    return true;
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
+/// Gloo for tensors of that device alone, as NCCL is for those of GPUs: messages between ranks begin when the group of
+/// them ends, which has no work where there are none.
 class DeviceBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
-  using Work = c10::intrusive_ptr<c10d::Work>;
 
   explicit DeviceBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
       : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
   const std::string getBackendName() const override { return "device-of-the-test"; }
-  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     Tensors own = checked(tensors);
     return gloo_->broadcast(own, options);
   }
-  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     Tensors own = checked(tensors);
     return gloo_->allreduce(own, options);
   }
-  Work _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions& options) override {
+  WorkPtr _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions& options) override {
     at::Tensor out = checked(all), in = checked(own);
     return gloo_->_allgather_base(out, in, options);
   }
-  Work _reduce_scatter_base(at::Tensor& own, at::Tensor& whole, const c10d::ReduceScatterOptions& options) override {
+  WorkPtr _reduce_scatter_base(at::Tensor& own, at::Tensor& whole, const c10d::ReduceScatterOptions& options) override {
     at::Tensor out = checked(own), in = checked(whole);
     return gloo_->_reduce_scatter_base(out, in, options);
   }
-  Work send(Tensors& tensors, int to, int tag) override {
-    Tensors own = checked(tensors);
-    return gloo_->send(own, to, tag);
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    messages_.push_back([this, own = checked(tensors), to, tag]() mutable { return gloo_->send(own, to, tag); });
+    return nullptr;
   }
-  Work recv(Tensors& tensors, int from, int tag) override {
-    Tensors own = checked(tensors);
-    return gloo_->recv(own, from, tag);
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    messages_.push_back([this, own = checked(tensors), from, tag]() mutable { return gloo_->recv(own, from, tag); });
+    return nullptr;
   }
-  Work barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { messages_.clear(); }
+  WorkPtr endCoalescing() override {
+    std::vector<WorkPtr> works;
+    for (auto& message : messages_) works.push_back(message());
+    if (works.empty()) return nullptr;
+    return c10::make_intrusive<AllOf>(std::move(works));
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
   void abort() override { gloo_->abort(); }
 
  private:
@@ -154,6 +176,7 @@ class DeviceBackend final : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::vector<std::function<WorkPtr()>> messages_;
 };
 
 /// Runs `body` as both ranks, on threads, each with what `make_group` gives it.
@@ -247,6 +270,16 @@ TEST(DevicePath, GatherReshardScatterAndEqualCopyNoElementsThroughTheHost) {
     }
     EXPECT_EQ(tensor.local_tensor().device(), kDevice);
     EXPECT_TRUE(tensor.local_tensor().cpu().equal(counted().narrow(1, 32 * group->rank(), 32)));
+  });
+}
+
+TEST(DevicePath, ARankWithNothingToSendWaitsForNothing) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const ShardedTensor tensor = cut(counted(), chunk_spec(0, {RemoteDevice(0, kDevice)}), group);
+    const at::Tensor out = at::empty({64, 64}, at::TensorOptions(kDevice));
+    tensor.gather(0, group->rank() == 0 ? std::optional(out) : std::nullopt);
+    EXPECT_TRUE(group->rank() == 1 || out.cpu().equal(counted()));
+    EXPECT_EQ(group->wire_bytes().direct, 0);
   });
 }
 
