@@ -225,6 +225,52 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
   });
 }
 
+/// A layer whose weight is cut as `spec` says, and whose optimizer has had a step; each element's gradient is its
+/// number.
+struct Stepped {
+  explicit Stepped(const ShardingSpecPtr& spec) : layer(torch::nn::LinearOptions(4, 4).bias(false)) {
+    shard_parameter(*layer, "weight", layer->weight, spec);
+    const at::Tensor gradients = at::arange(16, at::kFloat).view({4, 4});
+    for (const parallel::LocalParameter& each : parallel::named_local_parameters(*layer)) {
+      each.tensor.mutable_grad() = part_of(gradients, each).clone();
+    }
+    adam = std::make_unique<torch::optim::Adam>(parallel::local_parameters(*layer));
+    adam->step();
+  }
+  c10::impl::GenericDict state() const { return parallel::optimizer_state(*layer, *adam).toGenericDict(); }
+  ShardedTensor average() const {
+    const c10::IValue of_weight = state().at("state").toGenericDict().at("weight");
+    return ShardedTensor::of(of_weight.toGenericDict().at("exp_avg").toTensor());
+  }
+
+  torch::nn::Linear layer;
+  std::unique_ptr<torch::optim::Adam> adam;
+};
+
+TEST_F(TrainingState, HoldsSeveralShardsOfARankUnderOneName) {
+  as_ranks(2, [&](int) {
+    const Stepped saved(chunk_spec(0, {on(0), on(1), on(1), on(0)}));
+    EXPECT_EQ(saved.average().local_shards().size(), 2U);
+    const auto group = saved.state().at("param_groups").toList().get(0).toGenericDict();
+    EXPECT_EQ(group.at("params").toList().size(), 1U);
+    checkpoint::save(parallel::training_state(*saved.layer, *saved.adam), path(), nullptr, as("dcp"));
+    Stepped loaded(chunk_spec(1, placements(2, 1)));
+    loaded.average().local_tensor().zero_();
+    parallel::load_training_state(*loaded.layer, *loaded.adam, path());
+    EXPECT_TRUE(at::allclose(loaded.average().full_tensor(), at::arange(16, at::kFloat).view({4, 4}) * 0.1));
+  });
+}
+
+TEST_F(TrainingState, OfOtherShardsOfTheSameSizeIsRefused) {
+  as_ranks(2, [](int) {
+    Stepped one(chunk_spec(0, placements(2))), turned(chunk_spec(0, placements(2, 1)));
+    const at::Tensor before = turned.average().full_tensor();
+    SHARD_EXPECT_THROW(parallel::set_optimizer_state(*turned.layer, *turned.adam, one.state()), c10::ValueError,
+                       "'weight.exp_avg' has another shape, or other shards");
+    EXPECT_TRUE(turned.average().full_tensor().equal(before));
+  });
+}
+
 // --- Four processes: on the CPU, or on GPUs
 // ---------------------------------------------------------------------------
 
