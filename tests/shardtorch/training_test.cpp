@@ -228,11 +228,12 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
 /// A layer whose weight is cut as `spec` says, and whose optimizer has had a step; each element's gradient is its
 /// number.
 struct Stepped {
-  explicit Stepped(const ShardingSpecPtr& spec) : layer(torch::nn::LinearOptions(4, 4).bias(false)) {
+  explicit Stepped(const ShardingSpecPtr& spec, bool has_bias = false)
+      : layer(torch::nn::LinearOptions(4, 4).bias(has_bias)) {
     shard_parameter(*layer, "weight", layer->weight, spec);
     const at::Tensor gradients = at::arange(16, at::kFloat).view({4, 4});
     for (const parallel::LocalParameter& each : parallel::named_local_parameters(*layer)) {
-      each.tensor.mutable_grad() = part_of(gradients, each).clone();
+      each.tensor.mutable_grad() = each.sharded.defined() ? part_of(gradients, each).clone() : at::ones({4});
     }
     adam = std::make_unique<torch::optim::Adam>(parallel::local_parameters(*layer));
     adam->step();
@@ -258,6 +259,28 @@ TEST_F(TrainingState, HoldsSeveralShardsOfARankUnderOneName) {
     loaded.average().local_tensor().zero_();
     parallel::load_training_state(*loaded.layer, *loaded.adam, path());
     EXPECT_TRUE(at::allclose(loaded.average().full_tensor(), at::arange(16, at::kFloat).view({4, 4}) * 0.1));
+  });
+}
+
+TEST_F(TrainingState, NamesParametersOfWhichARankHasNoShard) {
+  as_ranks(2, [&](int) {
+    const ShardingSpecPtr on_last = chunk_spec(0, {on(1)}), columns = chunk_spec(1, placements(2));
+    const std::pair<ShardingSpecPtr, ShardingSpecPtr> ways[] = {{on_last, columns}, {columns, on_last}};
+    for (const auto& [before, after] : ways) {
+      const Stepped saved(before, /*has_bias=*/true);
+      const auto group = saved.state().at("param_groups").toList().get(0).toGenericDict();
+      EXPECT_EQ(group.at("params").toList().size(), 2U);
+      saved.adam->param_groups()[0].options().set_lr(0.25);
+      checkpoint::SaveOptions options = as("dcp");
+      options.force = true;
+      checkpoint::save(parallel::training_state(*saved.layer, *saved.adam), path(), nullptr, options);
+      Stepped loaded(after, /*has_bias=*/true);
+      const c10::IValue of_bias = loaded.state().at("state").toGenericDict().at("bias");
+      of_bias.toGenericDict().at("exp_avg").toTensor().zero_();
+      parallel::load_training_state(*loaded.layer, *loaded.adam, path());
+      EXPECT_EQ(loaded.adam->param_groups()[0].options().get_lr(), 0.25);
+      EXPECT_TRUE(at::allclose(of_bias.toGenericDict().at("exp_avg").toTensor(), at::full({4}, 0.1)));
+    }
   });
 }
 
