@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,21 @@ struct NamedStates {
   std::vector<std::vector<std::string>> groups;
 };
 
+/// With the sharded parameters of which this rank has no shard, in the order of the module: so all ranks name the same.
+/// `names` as they are where there is none.
+std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string> names) {
+  const std::unordered_set<std::string> here(names.begin(), names.end());
+  std::unordered_set<const c10::TensorImpl*> known;
+  std::vector<std::string> all;
+  for (const auto& parameter : module.named_parameters()) {
+    const ShardedTensor sharded = ShardedTensor::of(parameter.value());
+    const bool is_elsewhere = sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad() &&
+                              known.insert(parameter.value().unsafeGetTensorImpl()).second;
+    if (is_elsewhere || here.contains(parameter.key())) all.push_back(parameter.key());
+  }
+  return all.size() > names.size() ? all : names;
+}
+
 NamedStates named_states(const torch::nn::Module& module, const Optimizer& optimizer) {
   std::unordered_map<const c10::TensorImpl*, LocalParameter> known;
   for (LocalParameter& each : named_local_parameters(module)) {
@@ -55,6 +71,9 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
       states.by_name[local.name].slots.push_back(slots_of(*state->second));
     }
   }
+  // Of several groups, or where some parameters are in none, nothing says which one it is on ranks that have a shard.
+  const bool has_all = states.groups.size() == 1 && optimizer.param_groups().front().params().size() == known.size();
+  if (has_all) states.groups.front() = with_those_of_other_ranks(module, std::move(states.groups.front()));
   return states;
 }
 

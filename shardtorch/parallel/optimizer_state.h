@@ -20,9 +20,10 @@
 namespace shard::parallel {
 
 /// Tensors are shared with the optimizer; "step" is a scalar of its own, as Python's is: float64 where that is the
-/// default dtype, else float32. Parameters that have had no step have no entry. \throws c10::ValueError  an optimizer
-/// of another class; a tensor of it that is not a local parameter of `module`
-///   (parameters.h).
+/// default dtype, else float32. Parameters that have had no step have no entry. Those of which this rank has no shard
+/// are in "params" where the optimizer has one group, with all local parameters of `module`; of several groups each
+/// needs a parameter that rank 0 and the ranks that load have shards of. \throws c10::ValueError  an optimizer of
+/// another class; a tensor of it that is not a local parameter of `module` (parameters.h).
 c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
 
 /// Gives every parameter that has had no step a state of zeros, so that there is something to load into. Python does

@@ -4,11 +4,13 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "shardtorch/sharded_tensor/autograd_node.h"
+#include "shardtorch/sharded_tensor/sharded_tensor.h"
 
 namespace shard::functional {
 
@@ -118,6 +120,26 @@ std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& to,
   return differentiable(
       to, [&] { return received(to, shapes); },
       [received, own_shapes](const Tensors& gradients) { return received(gradients, own_shapes); });
+}
+
+at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses) {
+  const std::vector<Shard> shards = tensor.local_shards();
+  Tensors local;
+  for (const Shard& shard : shards) local.push_back(shard.tensor);
+  if (shards.empty()) {  // Something that makes this rank's backward take part.
+    local.push_back(at::empty({0}, at::TensorOptions(tensor.dtype())).set_requires_grad(tensor.requires_grad()));
+  }
+  return differentiable(
+      local, [&] { return Tensors{tensor.full_tensor()}; },
+      [shards, losses, group = tensor.process_group()](const Tensors& gradients) {
+        const at::Tensor whole = losses == Losses::kSummed ? summed(gradients[0], group) : gradients[0];
+        Tensors parts;
+        for (const Shard& shard : shards) {
+          parts.push_back(at::empty_like(shard.tensor).copy_(narrow_tensor(whole, shard.metadata)));
+        }
+        parts.resize(std::max<std::size_t>(parts.size(), 1));
+        return parts;
+      })[0];
 }
 
 }  // namespace shard::functional

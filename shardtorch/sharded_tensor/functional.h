@@ -13,6 +13,10 @@
 
 #include "shardtorch/sharded_tensor/collectives.h"
 
+namespace shard {
+class ShardedTensor;
+}
+
 namespace shard::functional {
 
 enum class Losses : std::uint8_t { kSummed, kReplicated };
@@ -29,6 +33,10 @@ at::Tensor reduce_scatter(const at::Tensor& whole, std::int64_t dim = 0, const P
 std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& to,
                                    const std::vector<std::vector<std::int64_t>>& shapes,
                                    const ProcessGroupPtr& group = nullptr);
+
+/// ShardedTensor::full_tensor of the local shards as autograd knows them. Backward: each shard's part of the gradient,
+/// kSummed  of the sum of gradients; kReplicated  of this rank's. Ranks without shards take part.
+at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses);
 
 using Tensors = std::vector<at::Tensor>;
 /// What `forward` makes of `inputs` outside of autograd, with `backward` as its derivative: gradients of the outputs

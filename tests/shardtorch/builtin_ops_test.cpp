@@ -1,4 +1,5 @@
-// What ShardedTensors can do without a registered op: compare, copy, clone, detach.
+// What ShardedTensors can do without a registered op: compare, copy, clone, detach. And how elements move between the
+// devices of four processes.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "shardtorch/dtensor/dtensor.h"
+#include "shardtorch/sharded_tensor/collectives.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "tests/support/distributed/layouts.h"
@@ -197,6 +200,110 @@ SHARD_RANKS_TEST(BuiltinOps, TypeAsTakesTheDtypeOfAnyTensor) {
   EXPECT_EQ(halves.dtype(), at::kHalf);
   EXPECT_EQ(local(halves).scalar_type(), at::kHalf);
   EXPECT_EQ(type_as(st, halves).dtype(), at::kHalf);
+}
+
+// --- Devices of four processes: the CPU, one GPU for all, or a GPU each ----------------------------------------------
+
+class RanksDevices : public ShardedTensorTestBase {
+ protected:
+  at::Tensor here(const at::Tensor& tensor) const { return tensor.to(device()); }
+  /// Whether the group takes tensors of this rank's device as they lie: not Gloo those of a GPU.
+  bool is_direct() const { return default_group()->preferred_device() == device(); }
+  void expect_moved(bool by_copies) const {
+    const WireBytes moved = default_group()->wire_bytes();
+    EXPECT_GT(by_copies ? moved.staged : moved.direct, 0);
+    EXPECT_EQ(by_copies ? moved.direct : moved.staged, 0);
+  }
+};
+
+SHARD_RANKS_TEST(RanksDevices, ShardsMoveBetweenThemWithoutCopiesWhereTheGroupTakesThem) {
+  with_comms({.rpc = false}, [&] {
+    const at::Tensor whole = here(at::arange(64 * 64, at::kFloat).view({64, 64}));
+    const ShardingSpecPtr columns = chunk_spec(1, placements());
+    ShardedTensor tensor = shard_tensor(whole, rows());
+    tensor.reshard(chunk_spec(1, placements({2, 0, 3, 1})));
+    tensor.reshard(columns);
+    EXPECT_TRUE(equal(tensor, shard_tensor(whole, columns)));
+    const at::Tensor out = at::zeros_like(whole);
+    tensor.gather(1, rank() == 1 ? std::optional(out) : std::nullopt);
+    EXPECT_TRUE(rank() != 1 || out.equal(whole));
+    EXPECT_TRUE(tensor.full_tensor().equal(whole));
+    EXPECT_EQ(tensor.full_tensor().device(), device());
+    expect_moved(/*by_copies=*/!is_direct());
+  });
+}
+
+SHARD_RANKS_TEST(RanksDevices, CollectivesReduceTensorsOfEveryDtypeThere) {
+  with_comms({.rpc = false}, [&] {
+    const int own = rank();
+    for (const at::ScalarType dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
+                                       at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble}) {
+      const at::Tensor sum = here((at::arange(7) + own).to(dtype));
+      all_reduce(sum);
+      EXPECT_TRUE(tensors_equal(sum, (at::arange(7) * 4 + 6).to(dtype))) << dtype;
+      if (at::isComplexType(dtype)) continue;
+      const at::Tensor most = here(at::tensor({own, 3 - own}).to(dtype)), least = most.clone();
+      all_reduce(most, ReduceOp::kMax);
+      all_reduce(least, ReduceOp::kMin);
+      EXPECT_TRUE(tensors_equal(most, at::tensor({3, 3}).to(dtype))) << dtype;
+      EXPECT_TRUE(tensors_equal(least, at::tensor({0, 0}).to(dtype))) << dtype;
+    }
+    const at::Tensor mean = here(at::full({3}, own, at::kDouble)), product = here(at::full({3}, own + 1));
+    all_reduce(mean, ReduceOp::kMean);
+    all_reduce(product, ReduceOp::kProduct);
+    EXPECT_TRUE(tensors_equal(mean, at::full({3}, 1.5, at::kDouble)));
+    EXPECT_TRUE(tensors_equal(product, at::full({3}, 24)));
+    const at::Tensor part = reduce_scatter(here(at::arange(24, at::kFloat).view({3, 8})), ReduceOp::kSum, 1);
+    EXPECT_EQ(part.device(), device());
+    EXPECT_TRUE(tensors_equal(part, at::arange(24, at::kFloat).view({3, 8}).narrow(1, 2 * own, 2) * 4));
+    expect_moved(/*by_copies=*/!is_direct());
+  });
+}
+
+SHARD_RANKS_TEST(RanksDevices, CollectivesMoveTensorsOfEveryDtypeThere) {
+  with_comms({.rpc = false}, [&] {
+    for (const at::ScalarType dtype :
+         {at::kByte, at::kShort, at::kLong, at::kHalf, at::kBFloat16, at::kDouble, at::kBool, at::kUInt16,
+          at::kFloat8_e4m3fn, at::kComplexFloat, at::kComplexHalf}) {
+      const auto of = [&](int of_rank) { return (at::arange(6) + of_rank).to(dtype).view({2, 3}); };
+      const auto bytes = [](const at::Tensor& tensor) { return tensor.cpu().contiguous().view(at::kByte); };
+      const at::Tensor first = here(of(rank())), all = all_gather(here(of(rank())));
+      broadcast(first, 1);
+      EXPECT_TRUE(bytes(first).equal(bytes(of(1)))) << dtype;
+      for (int each = 0; each < world_size(); ++each) {
+        EXPECT_TRUE(bytes(all.narrow(0, 2 * each, 2)).equal(bytes(of(each)))) << dtype;
+      }
+    }
+    const auto piece = [](int from, int to) { return at::full({from, to + 1}, 10 * from + to); };
+    std::vector<at::Tensor> to, from;
+    for (int each = 0; each < world_size(); ++each) {
+      to.push_back(here(piece(rank(), each)));
+      from.push_back(here(at::zeros_like(piece(each, rank()))));
+    }
+    all_to_all(to, from);
+    for (int each = 0; each < world_size(); ++each) {
+      EXPECT_TRUE(tensors_equal(from[static_cast<std::size_t>(each)], piece(each, rank())));
+    }
+    expect_moved(/*by_copies=*/!is_direct());
+  });
+}
+
+SHARD_RANKS_TEST(RanksDevices, DTensorsAreRedistributedThere) {
+  with_comms({.rpc = false}, [&] {
+    const auto mesh = dtensor::init_device_mesh(device().type(), {2, 2}, {"dp", "tp"});
+    const at::Tensor whole = at::arange(35, at::kDouble).view({7, 5});
+    const auto blocks =
+        dtensor::distribute_tensor(here(whole).requires_grad_(), mesh, {dtensor::Shard{0}, dtensor::Shard{1}});
+    const auto columns = blocks.redistribute({dtensor::Replicate(), dtensor::Shard{1}});
+    EXPECT_EQ(columns.local().device(), device());
+    EXPECT_TRUE(tensors_equal(columns.full_tensor().detach(), whole));
+    (columns.local() * columns.local().detach()).sum().backward();
+    EXPECT_TRUE(tensors_equal(blocks.local().grad(), blocks.local().detach()));
+    const dtensor::Placements terms{dtensor::Partial(), dtensor::Partial()};
+    const at::Tensor sum = dtensor::DTensor::from_local(here(at::ones({3})), mesh, terms).full_tensor();
+    EXPECT_EQ(sum.device(), device());
+    EXPECT_TRUE(tensors_equal(sum, at::full({3}, 4.)));
+  });
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ try:
     import torch.distributed.checkpoint as dcp
     from torch.distributed._shard import sharded_tensor
     from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec, ShardMetadata
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
     from torch.distributed.checkpoint.staging import BlockingAsyncStager
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
 except ImportError as missing:
@@ -135,6 +135,13 @@ def save_dtensors(_rank: int, folder: str) -> None:
     dcp.save(dtensors(), checkpoint_id=folder)
 
 
+def save_hugging_face(_rank: int, folder: str) -> None:
+    tensors = {name: value for name, value in dtensors().items() if isinstance(value, torch.Tensor)}
+    options = inspect.signature(HuggingFaceStorageWriter).parameters
+    by_rank = "save_distributed" if "save_distributed" in options else "save_sharded"  # The latter in torch 2.8.
+    dcp.save(tensors, storage_writer=HuggingFaceStorageWriter(folder, **{by_rank: True}))
+
+
 def save_asynchronously(_rank: int, folder: str) -> None:
     dcp.async_save(dtensors(), checkpoint_id=folder).result()
 
@@ -170,6 +177,11 @@ class CheckpointsWithPython(unittest.TestCase):
         spawn(save_sharded, 4, str(self.folder))
         for ranks in (4, 3, 1):
             run_program("load", self.folder, "dcp", ranks)
+
+    def test_cpp_loads_the_hugging_face_form(self):
+        spawn(save_hugging_face, 3, str(self.folder))
+        for ranks in (4, 2):
+            run_program("load", self.folder, "dcp-hf", ranks)
 
     def test_cpp_loads_what_python_saved_asynchronously(self):
         for number, save in enumerate((save_asynchronously, save_sharded_asynchronously)):

@@ -14,6 +14,7 @@
 
 #include "libshard/core/error.h"
 #include "shardtorch/c10d/gloo.h"
+#include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 #include "tests/support/expect_error.h"
@@ -299,6 +300,35 @@ TEST_P(Collectives, GradientsOfPartsGoBackToTheirRanks) {
       const double expected = group.rank() == n - 1 ? rank + 7 : 0;
       EXPECT_TRUE(to[static_cast<std::size_t>(rank)].grad().eq(expected).all().item<bool>());
     }
+  });
+}
+
+/// The losses weigh each element by its place, rank r's r + 1 times.
+void expect_gradients_of_a_full_tensor(const ProcessGroup& group, const ShardingSpecPtr& spec) {
+  using functional::Losses;
+  const int n = group.size();
+  const at::Tensor whole = at::arange(15, at::kDouble).view({5, 3});
+  for (const Losses losses : {Losses::kSummed, Losses::kReplicated}) {
+    const ShardedTensor tensor = sharded_tensor::full(spec, {5, 3}, 7, {.dtype = at::kDouble, .requires_grad = true});
+    const at::Tensor full = functional::full_tensor(tensor, losses);
+    EXPECT_TRUE(full.eq(7).all().item<bool>());
+    const double factor = losses == Losses::kSummed ? group.rank() + 1 : 1;
+    (full * whole * factor).sum().backward();
+    const double sum = losses == Losses::kSummed ? n * (n + 1) / 2.0 : 1;
+    for (const Shard& shard : tensor.local_shards()) {
+      EXPECT_TRUE(shard.tensor.grad().equal(narrow_tensor(whole, shard.metadata) * sum)) << spec->str();
+    }
+  }
+}
+
+TEST_P(Collectives, GradientsOfAFullTensorGoToItsShards) {
+  on_all([](const ProcessGroup& group) {
+    std::vector<RemoteDevice> all, last_alone(2, RemoteDevice(group.size() - 1, at::kCPU));
+    for (int rank = 0; rank < group.size(); ++rank) all.emplace_back(rank, at::kCPU);
+    expect_gradients_of_a_full_tensor(group, chunk_spec(0, all));         // Of four ranks the last has no rows.
+    expect_gradients_of_a_full_tensor(group, chunk_spec(1, last_alone));  // Both shards; the others have none.
+    EXPECT_FALSE(functional::full_tensor(sharded_tensor::ones(chunk_spec(0, all), {5, 3}), functional::Losses::kSummed)
+                     .requires_grad());
   });
 }
 

@@ -12,15 +12,20 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <optional>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
 #include "shardtorch/c10d/gloo.h"
+#include "shardtorch/checkpoint/async_save.h"
+#include "shardtorch/checkpoint/tensor_memory.h"
 #include "shardtorch/sharded_tensor/collectives.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
+#include "tests/support/temp_folder.h"
 
 namespace shard::test {
 namespace {
@@ -28,7 +33,15 @@ namespace {
 using namespace std::chrono_literals;
 
 const at::Device kDevice(at::kPrivateUse1, 0);
-std::atomic<std::int64_t> host_bytes = 0;  ///< Copied between the device and the CPU.
+std::atomic<std::int64_t> host_bytes = 0;    ///< Copied between the device and the CPU.
+std::atomic<std::int64_t> largest_copy = 0;  ///< Of those, in bytes.
+
+void count_host_copy(std::int64_t bytes) {
+  host_bytes += bytes;
+  std::int64_t largest = largest_copy;
+  while (largest < bytes && !largest_copy.compare_exchange_weak(largest, bytes)) {
+  }
+}
 
 // --- The device -----------------------------------------------------------------------------------------------------
 
@@ -64,7 +77,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return at::detail::empty_strided_generic(size, stride, &memory(), kKeys, dtype.value_or(at::kFloat));
 }
 at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool) {
-  if (to.device() != from.device()) host_bytes += static_cast<std::int64_t>(to.nbytes());
+  if (to.device() != from.device()) count_host_copy(static_cast<std::int64_t>(to.nbytes()));
   as_cpu(to).copy_(as_cpu(from));
   return to;
 }
@@ -74,7 +87,12 @@ at::Tensor& div_(at::Tensor& tensor, const at::Tensor& by) {
   return tensor;
 }
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1>)
+std::atomic<int> waits = 0;  ///< For the device's pending work.
+
+struct DeviceGuard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+  void synchronizeDevice(c10::DeviceIndex) const override { ++waits; }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuard)
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
@@ -88,40 +106,62 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 
 // --- Its backend ----------------------------------------------------------------------------------------------------
 
-/// Gloo for tensors of that device alone, as NCCL is for those of GPUs.
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class AllOf final : public c10d::Work {
+ public:
+  explicit AllOf(std::vector<WorkPtr> works) : works_(std::move(works)) {}
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const WorkPtr& work : works_) work->wait(timeout);
+    return true;
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
+/// Gloo for tensors of that device alone, as NCCL is for those of GPUs: messages between ranks begin when the group of
+/// them ends, which has no work where there are none.
 class DeviceBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
-  using Work = c10::intrusive_ptr<c10d::Work>;
 
   explicit DeviceBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
       : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
   const std::string getBackendName() const override { return "device-of-the-test"; }
-  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     Tensors own = checked(tensors);
     return gloo_->broadcast(own, options);
   }
-  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     Tensors own = checked(tensors);
     return gloo_->allreduce(own, options);
   }
-  Work _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions& options) override {
+  WorkPtr _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions& options) override {
     at::Tensor out = checked(all), in = checked(own);
     return gloo_->_allgather_base(out, in, options);
   }
-  Work _reduce_scatter_base(at::Tensor& own, at::Tensor& whole, const c10d::ReduceScatterOptions& options) override {
+  WorkPtr _reduce_scatter_base(at::Tensor& own, at::Tensor& whole, const c10d::ReduceScatterOptions& options) override {
     at::Tensor out = checked(own), in = checked(whole);
     return gloo_->_reduce_scatter_base(out, in, options);
   }
-  Work send(Tensors& tensors, int to, int tag) override {
-    Tensors own = checked(tensors);
-    return gloo_->send(own, to, tag);
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    messages_.push_back([this, own = checked(tensors), to, tag]() mutable { return gloo_->send(own, to, tag); });
+    return nullptr;
   }
-  Work recv(Tensors& tensors, int from, int tag) override {
-    Tensors own = checked(tensors);
-    return gloo_->recv(own, from, tag);
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    messages_.push_back([this, own = checked(tensors), from, tag]() mutable { return gloo_->recv(own, from, tag); });
+    return nullptr;
   }
-  Work barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { messages_.clear(); }
+  WorkPtr endCoalescing() override {
+    std::vector<WorkPtr> works;
+    for (auto& message : messages_) works.push_back(message());
+    if (works.empty()) return nullptr;
+    return c10::make_intrusive<AllOf>(std::move(works));
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
   void abort() override { gloo_->abort(); }
 
  private:
@@ -136,26 +176,45 @@ class DeviceBackend final : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::vector<std::function<WorkPtr()>> messages_;
 };
 
-/// Runs `body` as both ranks, on threads, over that backend.
-void on_ranks(const std::function<void(const ProcessGroupPtr&)>& body) {
+/// Runs `body` as both ranks, on threads, each with what `make_group` gives it.
+void on_threads(const std::function<ProcessGroupPtr(const c10::intrusive_ptr<c10d::Store>&, int rank)>& make_group,
+                const std::function<void(const ProcessGroupPtr&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        auto options = c10d::ProcessGroupGloo::Options::create(20s);
-        options->devices.push_back(gloo_device(true));
-        const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, 2, options);
-        const auto group = wrap_process_group(c10::make_intrusive<DeviceBackend>(gloo), "device", kDevice);
+        const ProcessGroupPtr group = make_group(store, rank);
         body(group);
         group->group().barrier();
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();
       }
+      destroy_process_group();
     });
   }
+}
+
+/// Over that backend, as ranks whose GPUs are connected.
+void on_ranks(const std::function<void(const ProcessGroupPtr&)>& body) {
+  on_threads(
+      [](const auto& store, int rank) {
+        auto options = c10d::ProcessGroupGloo::Options::create(20s);
+        options->devices.push_back(gloo_device(true));
+        const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, 2, options);
+        return wrap_process_group(c10::make_intrusive<DeviceBackend>(gloo), "device", kDevice);
+      },
+      body);
+}
+
+/// In a world of Gloo, as ranks whose GPUs are not.
+void on_ranks_of_gloo(const std::function<void(const ProcessGroupPtr&)>& body) {
+  on_threads([](const auto& store,
+                int rank) { return init_thread_process_group(make_c10d_world("gloo", store, rank, 2, 20s)); },
+             body);
 }
 
 constexpr std::int64_t kMostForAgreeing = 4096;  // Digests of arguments, a few bytes each, go through the host.
@@ -163,7 +222,7 @@ constexpr std::int64_t kMostForAgreeing = 4096;  // Digests of arguments, a few 
 /// Host bytes of all ranks while they do `step`.
 std::int64_t host_bytes_of(const ProcessGroup& group, const std::function<void()>& step) {
   group.group().barrier();
-  if (group.rank() == 0) host_bytes = 0;
+  if (group.rank() == 0) host_bytes = largest_copy = waits = 0;
   group.group().barrier();
   step();
   group.group().barrier();
@@ -179,14 +238,15 @@ ShardingSpecPtr chunks(std::int64_t dim, bool is_turned = false) {
   return chunk_spec(dim, is_turned ? std::vector{second, first} : std::vector{first, second});
 }
 
-/// On the device, cut into rows.
-ShardedTensor rows(const ProcessGroupPtr& group) {
-  const ShardedTensor tensor(chunks(0), {64, 64}, {.process_group = group});
+/// On the device, with the elements of `whole`.
+ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec, const ProcessGroupPtr& group) {
+  const ShardedTensor tensor(spec, whole.sizes(), {.process_group = group});
   for (const Shard& shard : tensor.local_shards()) {
-    at::Tensor(shard.tensor).copy_(narrow_tensor(counted(), shard.metadata));
+    at::Tensor(shard.tensor).copy_(narrow_tensor(whole, shard.metadata));
   }
   return tensor;
 }
+ShardedTensor rows(const ProcessGroupPtr& group) { return cut(counted(), chunks(0), group); }
 
 TEST(DevicePath, GatherReshardScatterAndEqualCopyNoElementsThroughTheHost) {
   on_ranks([](const ProcessGroupPtr& group) {
@@ -210,6 +270,16 @@ TEST(DevicePath, GatherReshardScatterAndEqualCopyNoElementsThroughTheHost) {
     }
     EXPECT_EQ(tensor.local_tensor().device(), kDevice);
     EXPECT_TRUE(tensor.local_tensor().cpu().equal(counted().narrow(1, 32 * group->rank(), 32)));
+  });
+}
+
+TEST(DevicePath, ARankWithNothingToSendWaitsForNothing) {
+  on_ranks([](const ProcessGroupPtr& group) {
+    const ShardedTensor tensor = cut(counted(), chunk_spec(0, {RemoteDevice(0, kDevice)}), group);
+    const at::Tensor out = at::empty({64, 64}, at::TensorOptions(kDevice));
+    tensor.gather(0, group->rank() == 0 ? std::optional(out) : std::nullopt);
+    EXPECT_TRUE(group->rank() == 1 || out.cpu().equal(counted()));
+    EXPECT_EQ(group->wire_bytes().direct, 0);
   });
 }
 
@@ -296,6 +366,70 @@ TEST(DevicePath, WhatLiesElsewhereIsStagedAndCounted) {
     EXPECT_EQ(group->wire_bytes().staged, 16 * 1024);
     EXPECT_EQ(group->wire_bytes().direct, 0);
     EXPECT_TRUE(on_cpu.equal(counted() * 2));
+  });
+}
+
+// --- Checkpoints ----------------------------------------------------------------------------------------------------
+
+constexpr std::int64_t kSide = 2048, kWholeBytes = kSide * kSide * 4;  // Each rank has two stages of it.
+
+at::Tensor large() { return at::arange(kSide * kSide, at::kFloat).view({kSide, kSide}); }
+
+void expect_large(const ShardedTensor& tensor) {
+  const Shard& own = tensor.local_shards().at(0);
+  EXPECT_EQ(own.tensor.device(), kDevice);
+  EXPECT_TRUE(own.tensor.cpu().equal(narrow_tensor(large(), own.metadata)));
+}
+
+StateDict state_of(const ShardedTensor& sharded, const at::Tensor& plain) {
+  StateDict state;
+  state.insert("sharded", sharded.as_tensor());
+  state.insert("plain", plain);
+  return state;
+}
+
+/// As a state to fill, under another cut: the checkpoint's elements arrive in parts of a stage at most.
+void expect_loaded(const std::string& path, const ProcessGroupPtr& group) {
+  const ShardedTensor columns = cut(at::zeros({kSide, kSide}), chunks(1), group);
+  const at::Tensor plain = at::zeros({64, 64}).to(kDevice);
+  StateDict state = state_of(columns, plain);
+  const std::int64_t bytes = host_bytes_of(*group, [&] { checkpoint::load(state, path, group); });
+  EXPECT_EQ(bytes, kWholeBytes + 2 * 16 * 1024) << "the plain tensor on both ranks";
+  EXPECT_LE(largest_copy, checkpoint::TensorMemory::kStageBytes);
+  EXPECT_EQ(waits, 4) << "each rank, before and after";
+  group->group().barrier();
+  expect_large(columns);
+  EXPECT_TRUE(plain.cpu().equal(counted()));
+}
+
+TEST(DevicePath, CheckpointsCopyEveryElementOnceInPartsOfAStage) {
+  const TempFolder folder;
+  on_ranks_of_gloo([&](const ProcessGroupPtr& group) {
+    const StateDict state = state_of(cut(large(), chunks(0), group), counted().to(kDevice));
+    const std::int64_t bytes =
+        host_bytes_of(*group, [&] { checkpoint::save(state, folder / "saved", group, {.sync = false}); });
+    EXPECT_EQ(bytes, kWholeBytes + 16 * 1024) << "the plain tensor from one rank";
+    EXPECT_LE(largest_copy, checkpoint::TensorMemory::kStageBytes) << "never a tensor as a whole";
+    EXPECT_GE(waits, 2) << "each rank for what the device still computes";
+    group->group().barrier();
+    expect_loaded(folder / "saved", group);
+  });
+}
+
+TEST(DevicePath, AsynchronousSavesAreDoneWithTheDeviceWhenTheyReturn) {
+  const TempFolder folder;
+  on_ranks_of_gloo([&](const ProcessGroupPtr& group) {
+    const ShardedTensor sharded = cut(large(), chunks(0), group);
+    const at::Tensor plain = counted().to(kDevice);
+    std::optional<checkpoint::AsyncSave> save;
+    const std::int64_t staged = host_bytes_of(*group, [&] {
+      save = checkpoint::async_save(state_of(sharded, plain), folder / "saved", group, {.sync = false});
+    });
+    EXPECT_EQ(staged, kWholeBytes + 16 * 1024);
+    at::Tensor(sharded.local_tensor()).copy_(at::zeros({kSide / 2, kSide}));
+    at::Tensor(plain).copy_(at::zeros({64, 64}));
+    EXPECT_EQ(host_bytes_of(*group, [&] { save->wait(); }), 0);
+    expect_loaded(folder / "saved", group);
   });
 }
 

@@ -13,6 +13,14 @@ class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
   /// Of all ranks, for shards on the CPU.
   static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, {.backend = "gloo"}); }
+  static at::Device gpu_of(int of_rank) {
+    return {at::kCUDA, static_cast<at::DeviceIndex>(of_rank % cuda_device_count())};
+  }
+  /// Rows of all ranks, each on its GPU.
+  static ShardedTensor zeros_on_gpus() {
+    return sharded_tensor::zeros(chunk_spec(0, {{0, gpu_of(0)}, {1, gpu_of(1)}, {2, gpu_of(2)}, {3, gpu_of(3)}}),
+                                 {10, 20});
+  }
 };
 
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST033_sharded_tensor_metadata) {
@@ -69,13 +77,9 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST037_gather_uneven) {
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
   skip_if_lt_x_gpu(1);
   with_comms(kNoRpc, [&] {
-    const int index = rank() % cuda_device_count();
-    set_cuda_device(index);
-    std::vector<RemoteDevice> on_gpus;
-    for (int i = 0; i < 4; ++i)
-      on_gpus.emplace_back(i, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i % cuda_device_count())));
+    set_cuda_device(gpu_of(rank()).index());
     const ProcessGroupPtr group = gloo_group();
-    const ShardedTensor first = sharded_tensor::zeros(chunk_spec(0, on_gpus), {10, 20});
+    const ShardedTensor first = zeros_on_gpus();
     for (const ShardMetadata& shard : first.metadata().shards_metadata)
       EXPECT_TRUE(shard.placement->device().is_cuda());
     const ShardedTensor on_cpu = first.cpu(at::MemoryFormat::Preserve, group);
@@ -86,8 +90,14 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
     EXPECT_FALSE(again.is_same(first));
     EXPECT_TRUE(again.local_tensor().is_same(first.local_tensor()));
     const ShardedTensor back = on_cpu.cuda(std::nullopt, false, at::MemoryFormat::Preserve, default_group());
-    EXPECT_EQ(back.local_tensor().device(), at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)));
-    for (const ShardedTensor& st : {again, back}) {
+    EXPECT_EQ(back.local_tensor().device(), gpu_of(rank()));
+    const ShardedTensor made_on_cpu =
+        sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}, {.process_group = group});
+    const ShardedTensor moved = made_on_cpu.cuda();
+    EXPECT_EQ(moved.process_group(), group);
+    EXPECT_EQ(moved.local_tensor().device(), gpu_of(rank()));
+    EXPECT_EQ(as_chunk(*made_on_cpu.sharding_spec())->placements(), cpu_placements());
+    for (const ShardedTensor& st : {again, back, moved}) {
       const ChunkShardingSpec* const spec = as_chunk(*st.sharding_spec());
       ASSERT_NE(spec, nullptr);
       EXPECT_EQ(spec->dim(), 0);
@@ -129,18 +139,24 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_TR17_sharded_tensor_to_test) {
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back) {
   skip_if_lt_x_gpu(1);
   with_comms(kNoRpc, [&] {
-    const int index = rank() % cuda_device_count();
+    const int index = gpu_of(rank()).index();
     set_cuda_device(index);
-    const ShardedTensor on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
-    const ShardedTensor st = on_cpu.to("cuda");
+    const ShardedTensor st = zeros_on_gpus(), on_cpu = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});
     const auto type = [](const ShardedTensor& tensor) { return tensor.local_tensor().device().type(); };
     EXPECT_EQ(type(st), at::kCUDA);
+    EXPECT_EQ(type(on_cpu.to("cuda")), at::kCUDA);
     EXPECT_TRUE(st.to({.device = at::Device("cuda"), .dtype = st.dtype()}).is_same(st));
+    const ShardedTensor half = st.to(at::kHalf);
+    EXPECT_FALSE(half.is_same(st));
+    EXPECT_EQ(half.dtype(), at::kHalf);
+    EXPECT_EQ(type(half), at::kCUDA);
     const ShardedTensor to_cpu = st.to(at::Device("cpu"));
     EXPECT_FALSE(to_cpu.is_same(st));
     EXPECT_EQ(type(to_cpu), at::kCPU);
+    EXPECT_EQ(type(to_cpu.to("cuda")), at::kCUDA);
     EXPECT_EQ(type(st.to("cpu").to(index)), at::kCUDA);
     const ShardedTensor like = st.to(at::zeros({3, 4}, at::TensorOptions(at::kHalf).device(at::kCUDA)));
+    EXPECT_FALSE(like.is_same(st));
     EXPECT_EQ(like.dtype(), at::kHalf);
     const ShardedTensor both = st.to(at::kCPU, at::kHalf);
     EXPECT_EQ(type(both), at::kCPU);
@@ -159,9 +175,9 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_sharded_tensor_to_cuda_and_back)
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_like_a_tensor_of_another_gpu) {
   skip_if_lt_x_gpu(3);
   with_comms(kNoRpc, [&] {
-    const at::Device own("cuda:" + std::to_string(rank() % cuda_device_count()));
+    const at::Device own = gpu_of(rank());
     set_cuda_device(own.index());
-    const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20}).cuda();
+    const ShardedTensor st = zeros_on_gpus();
     const ShardedTensor like = st.to(at::zeros({3, 4}, at::TensorOptions(at::kHalf).device("cuda:2")));
     EXPECT_FALSE(like.is_same(st));
     EXPECT_EQ(like.dtype(), at::kHalf);
@@ -231,9 +247,6 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_TR17_sharded_tensor_from_cuda_to_
 SHARD_RANKS_TEST(ShardedTensorEnumerable, UP02_sharded_tensor_from_cpu_and_cuda_to_cpu) {
   skip_if_lt_x_gpu(1);
   with_comms(kNoRpc, [&] {
-    const auto gpu_of = [](int of_rank) {
-      return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(of_rank % cuda_device_count()));
-    };
     const std::vector<RemoteDevice> places{{0, at::kCPU}, {1, at::kCPU}, {2, gpu_of(2)}, {3, gpu_of(3)}};
     const ProcessGroupPtr group = gloo_group();
     const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, places), {10, 20}, {.process_group = group});

@@ -7,8 +7,11 @@
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +121,27 @@ SHARD_RANKS_TEST(ShardParameter, OnlyItsOwnMemberAndOnlyOnce) {
     shard_parameter(*fc, "weight", fc->weight, rows());
     SHARD_EXPECT_THROW(shard_parameter(*fc, "weight", fc->weight, rows()), c10::ValueError,
                        "Expected Linear.weight to be a Tensor, but found ShardedTensor");
+  });
+}
+
+SHARD_RANKS_TEST(ShardParameter, WhatTorchDoesToParametersThrowsOrLeavesItAlone) {
+  with_comms(kNoRpc, [&] {
+    torch::nn::Linear fc(12, 12);
+    fc->to(device());
+    const ShardedTensor weight = shard_parameter(*fc, "weight", fc->weight, rows());
+    EXPECT_ANY_THROW(fc->to(at::kDouble));
+    EXPECT_ANY_THROW(fc->weight.set_data(at::ones({12, 12})));
+    std::ostringstream file;
+    EXPECT_ANY_THROW(torch::save(fc, file));
+    const at::Tensor local = weight.local_tensor(), before = local.detach().clone();
+    local.sum().backward();
+    EXPECT_FALSE(fc->weight.grad().defined());
+    fc->zero_grad();
+    EXPECT_TRUE(local.grad().eq(1).all().item<bool>()) << "it does not reach the shards";
+    torch::optim::SGD(fc->parameters(), 1.0).step();
+    EXPECT_TRUE(local.equal(before)) << "an optimizer skips the handle";
+    torch::optim::SGD({local}, 1.0).step();
+    EXPECT_TRUE(tensors_equal(local.detach(), before - 1));
   });
 }
 

@@ -1,7 +1,14 @@
-// Rows of the conformance table that run on GPUs, with one rank over NCCL on one GPU; without one they skip.
+// Rows of the conformance table that run on GPUs, and what is beyond them, with one rank over NCCL on one GPU; without
+// one they skip.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
+#include "shardtorch/checkpoint/async_save.h"
+#include "shardtorch/dtensor/dtensor.h"
+#include "shardtorch/parallel/linear.h"
+#include "shardtorch/parallel/parameters.h"
+#include "shardtorch/sharded_tensor/collectives.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/state/state_dict.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -135,6 +142,68 @@ SHARD_RANKS_TEST(OneGpu, UP01_create_tensor) {
     const at::Tensor tensor = create_tensor({5, 10}, device(), {at::kDouble});
     EXPECT_EQ(tensor.device(), at::Device("cuda:0"));
     EXPECT_EQ(tensor.scalar_type(), at::kDouble);
+  });
+}
+
+// --- Beyond the rows ------------------------------------------------------------------------------------------------
+
+SHARD_RANKS_TEST(OneGpu, CheckpointsAreSavedFromItAndLoadedIntoIt) {
+  over_nccl([&] {
+    const at::Tensor whole = at::rand({2048, 2048}, on_gpu());  // More than one stage.
+    const ShardedTensor saved = shard_tensor(whole, rows());
+    StateDict state;
+    state.insert("w", saved.as_tensor());
+    const auto expect_loaded = [&](const std::string& path) {
+      const ShardedTensor loaded = sharded_tensor::zeros(chunk_spec(1, placements()), whole.sizes());
+      StateDict into;
+      into.insert("w", loaded.as_tensor());
+      checkpoint::load(into, path);
+      EXPECT_EQ(loaded.local_tensor().device(), device());
+      EXPECT_TRUE(loaded.local_tensor().equal(whole));
+    };
+    checkpoint::save(state, file_name() + ".saved");
+    expect_loaded(file_name() + ".saved");
+    const checkpoint::AsyncSave save = checkpoint::async_save(state, file_name() + ".async");
+    saved.local_tensor().zero_();
+    save.wait();
+    expect_loaded(file_name() + ".async");
+  });
+}
+
+SHARD_RANKS_TEST(OneGpu, CollectivesAndDTensorsStageNothing) {
+  over_nccl([&] {
+    const auto numbers = [&](at::ScalarType dtype) { return at::arange(6, on_gpu(at::kLong)).to(dtype).view({2, 3}); };
+    for (const at::ScalarType dtype : {at::kByte, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat,
+                                       at::kDouble, at::kComplexFloat}) {
+      const at::Tensor sum = numbers(dtype);
+      all_reduce(sum);
+      broadcast(sum, 0);
+      EXPECT_TRUE(all_gather(sum, 1).equal(numbers(dtype))) << dtype;
+      EXPECT_TRUE(reduce_scatter(sum).equal(numbers(dtype))) << dtype;
+    }
+    const at::Tensor whole = numbers(at::kDouble);
+    const auto mesh = dtensor::init_device_mesh(device().type(), {1});
+    const auto columns = dtensor::distribute_tensor(whole, mesh, {dtensor::Shard{1}});
+    EXPECT_EQ(columns.local().device(), device());
+    EXPECT_TRUE(columns.redistribute({dtensor::Shard{0}}).full_tensor().equal(whole));
+    EXPECT_EQ(default_group()->wire_bytes().staged, 0);
+  });
+}
+
+SHARD_RANKS_TEST(OneGpu, ALayerIsTrainedThere) {
+  over_nccl([&] {
+    torch::nn::Linear whole(4, 6);
+    whole->to(device());
+    parallel::ColumnLinear layer(*whole, /*gather_output=*/true);
+    const at::Tensor input = at::rand({3, 4}, on_gpu());
+    whole->forward(input).square().sum().backward();
+    layer->forward(input).square().sum().backward();
+    EXPECT_GT(parallel::clip_grad_norm_(*layer, 1e9), 0);
+    torch::optim::SGD(whole->parameters(), 0.1).step();
+    torch::optim::SGD(parallel::local_parameters(*layer), 0.1).step();
+    const at::Tensor local = ShardedTensor::of(layer->weight).local_tensor().detach();
+    EXPECT_EQ(local.device(), device());
+    EXPECT_TRUE(tensors_equal(local, whole->weight.detach()));
   });
 }
 

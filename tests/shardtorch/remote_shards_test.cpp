@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <set>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "shardtorch/rpc/rpc.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -383,6 +385,27 @@ SHARD_RANKS_TEST(ShardedTensorChunked, CpuOfATensorOnGpusHasRemoteShardsOfItsOwn
       EXPECT_EQ(*shards.at(0).to_here().metadata.placement, RemoteDevice(owner, at::kCPU));
     }
     default_group()->group().barrier();
+  });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, ShardsOfOtherDevicesArriveOnThisRanksWhereAMapSaysSo) {
+  with_comms({.rpc = false}, [&] {
+    RpcOptions options{.name = "worker" + std::to_string(rank()), .rank = rank(), .world_size = world_size()};
+    for (int owner = 0; owner < world_size(); ++owner) {
+      options.device_maps["worker" + std::to_string(owner)] = {{device(owner), device()}};
+    }
+    ::shard::init_rpc(c10::make_intrusive<c10d::PrefixStore>("mapped", default_store()), options);
+    {
+      const ShardedTensor st = sharded_tensor::full(rows(), {10, 20}, 3, with_rrefs());
+      for (const auto& [owner, shards] : st.remote_shards()) {
+        const Shard here = shards.at(0).to_here();
+        EXPECT_EQ(here.tensor.device(), device());
+        EXPECT_TRUE(here.tensor.eq(3).all().item<bool>());
+        EXPECT_EQ(here.metadata.placement, placement(owner)) << "where it lives";
+      }
+      default_group()->group().barrier();
+    }
+    shutdown_rpc();
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,9 +12,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
+#include "shardtorch/c10d/gloo.h"
+#include "shardtorch/checkpoint/async_save.h"
+#include "shardtorch/rpc/rpc.h"
+#include "shardtorch/sharded_tensor/collectives.h"
 #include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/state/state_dict.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/multi_thread_test.h"
@@ -25,6 +33,7 @@ namespace {
 class ShardedTensorChunked : public ShardedTensorTestBase {
  protected:
   ShardingSpecPtr rows() const { return chunk_spec(0, placements()); }
+  static ShardingSpecPtr rows_on_cpu() { return chunk_spec(0, cpu_placements()); }
 };
 
 void expect_equal(const MyShardedModel1& a, const MyShardedModel1& b) {
@@ -113,6 +122,79 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST031_load_state_dict_errors) {
     SHARD_EXPECT_THROW(load_state(bytes), c10::Error, "Need to initialize default process group");
     init_pg();
   });
+}
+
+/// Of the content that `whole` says, on the ranks' devices.
+ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec) {
+  const ShardedTensor tensor = sharded_tensor::empty(spec, whole.sizes());
+  for (const Shard& shard : tensor.local_shards()) shard.tensor.copy_(narrow_tensor(whole, shard.metadata));
+  return tensor;
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, CheckpointsAreSavedFromAndLoadedIntoTheRanksDevices) {
+  with_comms({.rpc = false}, [&] {
+    const at::Tensor whole = at::arange(70, at::kFloat).view({10, 7}), ones = at::ones({5}, device());
+    const ShardedTensor saved = cut(whole, rows());
+    StateDict state;
+    state.insert("sharded", saved.as_tensor());
+    state.insert("plain", ones.clone());
+    const auto expect_loaded = [&](const std::string& path) {
+      const ShardedTensor columns = cut(at::zeros({10, 7}), chunk_spec(1, placements({2, 0, 3, 1})));
+      const at::Tensor plain = at::zeros({5}, device());
+      StateDict loaded;
+      loaded.insert("sharded", columns.as_tensor());
+      loaded.insert("plain", plain);
+      checkpoint::load(loaded, path);
+      EXPECT_EQ(columns.local_tensor().device(), device());
+      EXPECT_TRUE(tensors_equal(columns.local_tensor(), narrow_tensor(whole, columns.local_shards()[0].metadata)));
+      EXPECT_TRUE(plain.equal(ones));
+    };
+    checkpoint::save(state, file_name() + ".saved");
+    expect_loaded(file_name() + ".saved");
+    const checkpoint::AsyncSave save = checkpoint::async_save(state, file_name() + ".async");
+    saved.local_tensor().zero_();
+    state["plain"].toTensor().zero_();
+    save.wait();
+    expect_loaded(file_name() + ".async");
+  });
+}
+
+/// A group that the program has made by itself.
+ProcessGroupPtr wrapped_gloo(const std::string& file, int rank, int ranks) {
+  auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(30));
+  options->devices.push_back(gloo_device(true));
+  const auto store = c10::make_intrusive<c10d::FileStore>(file, ranks);
+  return wrap_process_group(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, ranks, options), "mine", at::kCPU);
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, AGroupOfTheProgramIsTheDefaultOfAllProcesses) {
+  const ProcessGroupPtr mine = wrapped_gloo(file_name() + ".gloo", rank(), world_size());
+  init_process_group(mine, c10::make_intrusive<c10d::FileStore>(file_name() + ".world", world_size()));
+  EXPECT_EQ(default_group(), mine);
+  const ShardedTensor saved = shard_tensor(at::arange(40.).view({10, 4}), chunk_spec(0, cpu_placements({3, 2, 1, 0})));
+  StateDict state;
+  state.insert("w", saved.as_tensor());
+  const StateDict loaded = load_state(save_state(state));
+  EXPECT_TRUE(equal(ShardedTensor::of(loaded["w"].toTensor()), saved));
+  EXPECT_TRUE(saved.full_tensor().equal(at::arange(40.).view({10, 4})));
+  const ProcessGroupPtr odd = new_group({1, 3});
+  EXPECT_EQ(odd->rank(), rank() % 2 == 0 ? -1 : rank() / 2);
+  if (odd->is_member()) {
+    const at::Tensor sum = at::full({2}, rank());
+    all_reduce(sum, ReduceOp::kSum, odd);
+    EXPECT_TRUE(sum.eq(4).all().item<bool>());
+  }
+  init_rpc();
+  {
+    const ShardedTensor shared = sharded_tensor::full(rows_on_cpu(), {8, 2}, rank(), {.init_rrefs = true});
+    EXPECT_EQ(shared.remote_shards().size(), 3U);
+    for (const auto& [owner, shards] : shared.remote_shards()) {
+      EXPECT_TRUE(shards.at(0).to_here().tensor.eq(owner).all().item<bool>());
+    }
+    mine->group().barrier();
+  }
+  shutdown_rpc();
+  destroy_process_group();
 }
 
 // --- Ranks as threads -----------------------------------------------------------------------------------------------

@@ -392,5 +392,18 @@ SHARD_RANKS_TEST(OneRank, LoadingCopiesIntoShardedParameters) {
   EXPECT_TRUE(at::equal(ShardedTensor::of(layer->weight).local_tensor(), at::full({4, 2}, 3.)));
 }
 
+SHARD_RANKS_TEST(OneRank, LoadingOtherShardsIntoParametersChangesNothing) {
+  torch::nn::Linear layer(2, 4);
+  shard_parameter(*layer, "weight", layer->weight, chunk_spec(0, {"rank:0/cpu"}));
+  const at::Tensor bias = layer->bias.detach().clone();
+  StateDict state;
+  state.insert("bias", bias + 1);
+  state.insert("weight", sharded_tensor::ones(chunk_spec(0, {"rank:0/cpu", "rank:0/cpu"}), {4, 2}).as_tensor());
+  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, its shards here are others");
+  *state.find("weight") = at::ones({4, 2});
+  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, its shards here are others");
+  EXPECT_TRUE(at::equal(layer->bias, bias));
+}
+
 }  // namespace
 }  // namespace shard::test

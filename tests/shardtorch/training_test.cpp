@@ -62,6 +62,12 @@ std::shared_ptr<WholeNet> whole_net() {
   return filled(std::make_shared<WholeNet>(), numbers);
 }
 
+std::shared_ptr<WholeNet> whole_net_on(at::Device device) {
+  const auto net = whole_net();
+  net->to(device);
+  return net;
+}
+
 const at::Tensor kIndices = whole_numbers({2, 3}, {0, 1, 6, 3, 3, 5});
 
 template <class Module>
@@ -135,10 +141,10 @@ std::vector<std::pair<std::string, MakeOptimizer>> optimizers() {
 }
 
 template <class Module>
-void train(Module& net, torch::optim::Optimizer& optimizer, int steps) {
+void train(Module& net, torch::optim::Optimizer& optimizer, int steps, const at::Tensor& indices = kIndices) {
   for (int i = 0; i < steps; ++i) {
     optimizer.zero_grad();
-    loss_of(net.forward(kIndices)).backward();
+    loss_of(net.forward(indices)).backward();
     optimizer.step();
   }
 }
@@ -216,6 +222,106 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
     SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError, "has nothing of 'up.bias'");
     const auto now = parallel::optimizer_state(net, adam).toGenericDict().at("state").toGenericDict();
     EXPECT_EQ(now.at("table.weight").toGenericDict().at("step").toTensor().item<double>(), 2) << "nothing was changed";
+  });
+}
+
+/// A layer whose weight is cut as `spec` says, and whose optimizer has had a step; each element's gradient is its
+/// number.
+struct Stepped {
+  explicit Stepped(const ShardingSpecPtr& spec, bool has_bias = false)
+      : layer(torch::nn::LinearOptions(4, 4).bias(has_bias)) {
+    shard_parameter(*layer, "weight", layer->weight, spec);
+    const at::Tensor gradients = at::arange(16, at::kFloat).view({4, 4});
+    for (const parallel::LocalParameter& each : parallel::named_local_parameters(*layer)) {
+      each.tensor.mutable_grad() = each.sharded.defined() ? part_of(gradients, each).clone() : at::ones({4});
+    }
+    adam = std::make_unique<torch::optim::Adam>(parallel::local_parameters(*layer));
+    adam->step();
+  }
+  c10::impl::GenericDict state() const { return parallel::optimizer_state(*layer, *adam).toGenericDict(); }
+  ShardedTensor average() const {
+    const c10::IValue of_weight = state().at("state").toGenericDict().at("weight");
+    return ShardedTensor::of(of_weight.toGenericDict().at("exp_avg").toTensor());
+  }
+
+  torch::nn::Linear layer;
+  std::unique_ptr<torch::optim::Adam> adam;
+};
+
+TEST_F(TrainingState, HoldsSeveralShardsOfARankUnderOneName) {
+  as_ranks(2, [&](int) {
+    const Stepped saved(chunk_spec(0, {on(0), on(1), on(1), on(0)}));
+    EXPECT_EQ(saved.average().local_shards().size(), 2U);
+    const auto group = saved.state().at("param_groups").toList().get(0).toGenericDict();
+    EXPECT_EQ(group.at("params").toList().size(), 1U);
+    checkpoint::save(parallel::training_state(*saved.layer, *saved.adam), path(), nullptr, as("dcp"));
+    Stepped loaded(chunk_spec(1, placements(2, 1)));
+    loaded.average().local_tensor().zero_();
+    parallel::load_training_state(*loaded.layer, *loaded.adam, path());
+    EXPECT_TRUE(at::allclose(loaded.average().full_tensor(), at::arange(16, at::kFloat).view({4, 4}) * 0.1));
+  });
+}
+
+TEST_F(TrainingState, NamesParametersOfWhichARankHasNoShard) {
+  as_ranks(2, [&](int) {
+    const ShardingSpecPtr on_last = chunk_spec(0, {on(1)}), columns = chunk_spec(1, placements(2));
+    const std::pair<ShardingSpecPtr, ShardingSpecPtr> ways[] = {{on_last, columns}, {columns, on_last}};
+    for (const auto& [before, after] : ways) {
+      const Stepped saved(before, /*has_bias=*/true);
+      const auto group = saved.state().at("param_groups").toList().get(0).toGenericDict();
+      EXPECT_EQ(group.at("params").toList().size(), 2U);
+      saved.adam->param_groups()[0].options().set_lr(0.25);
+      checkpoint::SaveOptions options = as("dcp");
+      options.force = true;
+      checkpoint::save(parallel::training_state(*saved.layer, *saved.adam), path(), nullptr, options);
+      Stepped loaded(after, /*has_bias=*/true);
+      const c10::IValue of_bias = loaded.state().at("state").toGenericDict().at("bias");
+      of_bias.toGenericDict().at("exp_avg").toTensor().zero_();
+      parallel::load_training_state(*loaded.layer, *loaded.adam, path());
+      EXPECT_EQ(loaded.adam->param_groups()[0].options().get_lr(), 0.25);
+      EXPECT_TRUE(at::allclose(of_bias.toGenericDict().at("exp_avg").toTensor(), at::full({4}, 0.1)));
+    }
+  });
+}
+
+TEST_F(TrainingState, OfOtherShardsOfTheSameSizeIsRefused) {
+  as_ranks(2, [](int) {
+    Stepped one(chunk_spec(0, placements(2))), turned(chunk_spec(0, placements(2, 1)));
+    const at::Tensor before = turned.average().full_tensor();
+    SHARD_EXPECT_THROW(parallel::set_optimizer_state(*turned.layer, *turned.adam, one.state()), c10::ValueError,
+                       "'weight.exp_avg' has another shape, or other shards");
+    EXPECT_TRUE(turned.average().full_tensor().equal(before));
+  });
+}
+
+// --- Four processes: on the CPU, or on GPUs
+// ---------------------------------------------------------------------------
+
+class TrainingOnDevices : public ShardedTensorTestBase {};
+
+SHARD_RANKS_TEST(TrainingOnDevices, StepsNormsAndCheckpointsAreThoseOfTheWhole) {
+  with_comms({.rpc = false}, [&] {
+    const auto whole = whole_net_on(device());
+    torch::optim::Adam expected(whole->parameters(), torch::optim::AdamOptions(0.01));
+    const std::string folder = file_name() + ".step";
+    const at::Tensor indices = kIndices.to(device());
+    {
+      Net net(*whole);
+      EXPECT_EQ(ShardedTensor::of(net.up->weight).device(), device());
+      torch::optim::Adam own(parallel::local_parameters(net), torch::optim::AdamOptions(0.01));
+      train(*whole, expected, 2, indices);
+      train(net, own, 2, indices);
+      expect_same_parameters(net, *whole, true);
+      const double norm = parallel::grad_norm(net);
+      EXPECT_NEAR(parallel::clip_grad_norm_(net, norm / 2), norm, 1e-9 * norm);
+      checkpoint::save(parallel::training_state(net, own), folder);
+    }
+    Net again(*whole_net_on(device()));
+    torch::optim::Adam own(parallel::local_parameters(again), torch::optim::AdamOptions(0.5));
+    parallel::load_training_state(again, own, folder);
+    train(*whole, expected, 2, indices);
+    train(again, own, 2, indices);
+    expect_same_parameters(again, *whole, false);
   });
 }
 
