@@ -27,7 +27,7 @@ class LocalFolder {
   virtual bool is_private() const = 0;                              ///< Only this process's user may enter it.
   virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther; nothing is kAbsent.
   virtual std::vector<std::string> list() const = 0;                ///< Sorted bytewise, without "." and "..".
-  virtual std::int64_t free_bytes() const = 0;                      ///< Of the file system.
+  virtual std::int64_t free_bytes() const = 0;                      ///< INT64_MAX where nobody knows.
 
   virtual std::unique_ptr<FileWriter> create(const std::string& name) = 0;  ///< Must be new.
   /// Opens an existing file for writing: another rank created it.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 
@@ -111,6 +112,7 @@ class PosixFolder final : public LocalFolder {
   std::int64_t free_bytes() const override {
     struct statvfs info {};
     if (retry([&] { return ::fstatvfs(fd(), &info); }) != 0) fail_writing(path(), "cannot ask for free space", errno);
+    if (info.f_blocks == 0) return INT64_MAX;  // What FUSE makes of a file system that does not tell.
     return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 
