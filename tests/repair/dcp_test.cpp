@@ -102,6 +102,12 @@ TEST_F(Dcp, WithoutMetadataIsNamedByAnotherSaveOfTheJob) {
   }
 }
 
+TEST_F(Dcp, DoesNotReplaceTheCheckpointThatNamesItsTensors) {
+  write("dcp", RanksLayout{2, 0}, "/other");
+  remove("/c/.metadata");
+  EXPECT_EQ(world.run({"repair", "/c", "-o", "/other", "--like", "/other", "--force"}), 5) << world.err;
+}
+
 TEST_F(Dcp, WithoutMetadataAndWithDamagedItemsNamesThoseThatAreLeft) {
   write("dcp", RanksLayout{2, 0}, "/other");
   remove("/c/.metadata");
