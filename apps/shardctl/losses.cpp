@@ -73,8 +73,8 @@ std::string other_files(const Session& session, const OpenSource& source) {
   for (const std::string& name : session.fs.list(source.paths.front())) {
     const bool is_part =
         name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || parts.contains(name);
-    const auto mentions = [&](const std::string& warning) { return warning.find(name) != std::string::npos; };
-    if (!is_part && std::ranges::none_of(catalog.warnings, mentions)) others.push_back(name);
+    const auto is_told = [&](const std::string& warning) { return mentions(warning, name); };
+    if (!is_part && std::ranges::none_of(catalog.warnings, is_told)) others.push_back(name);
   }
   if (others.empty()) return {};
   return fmt::format("other files of the folder are not read or copied: {}", first_few(others));
