@@ -120,6 +120,21 @@ TEST_F(Manifests, AChangedManifestIsNotBelieved) {
   EXPECT_THROW(parse_manifest(text + " ", "m"), Error);
 }
 
+TEST_F(Manifests, ThatNameAFileTwiceAreRefused) {
+  write({"split", "/m.safetensors", "-o", "/d", "--shards", "2"});
+  Manifest manifest = parse_manifest(world.content("/d/shardctl.manifest.json"), "m");
+  manifest.files.push_back(manifest.files.front());
+  test::expect_error(ErrorCode::kCorruption, "twice", [&] { parse_manifest(manifest_text(manifest), "m"); });
+}
+
+TEST_F(Manifests, OfSomeFilesSayNothingOfTheOthers) {
+  write({"split", "/m.safetensors", "-o", "/d", "--shards", "2"});
+  const std::string front = "/d/model-0000", back = "-of-00002.safetensors";
+  const auto found = world.verify({front + "1" + back, front + "2" + back, "--against", "/d/shardctl.manifest.json"});
+  EXPECT_EQ(world.code, 0);
+  EXPECT_EQ(found.at("findings").size(), 0U) << found;
+}
+
 TEST_F(Manifests, OfASingleFileAreCommittedWithItAndReplacedWithIt) {
   write({"convert", "/m.safetensors", "-o", "/o.safetensors"});
   world.put("/n.safetensors", small_model());
