@@ -24,6 +24,7 @@ bool is_unreadable(const Error& error) { return error.code() == ErrorCode::kNotF
 
 void Found::add(const Error& finding, bool is_warning) {
   if (!is_warning && is_unreadable(finding)) throw Error(finding);
+  if (!is_warning) look_at(finding.file());
   const std::scoped_lock lock(mutex_);
   if (all_.size() == kMost) {
     ++left_out_;
@@ -36,9 +37,22 @@ void Found::add(const Error& finding, bool is_warning) {
 }
 
 void Found::explain(const Error& finding) {
+  {
+    const std::scoped_lock lock(mutex_);
+    looked_at_.insert(finding.file());
+  }
   add(finding, false);
   const std::scoped_lock lock(mutex_);
   explained_.insert(shown(finding.file()));
+}
+
+void Found::look_at(const std::string& file) {
+  if (!look_ || file.empty()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!looked_at_.insert(file).second) return;
+  }
+  if (std::optional<Error> why = look_(file)) explain(why->replace_file(file));
 }
 
 std::string Found::shown(const std::string& file) const {
