@@ -31,7 +31,7 @@ void Found::add(const Error& finding, bool is_warning) {
     return;
   }
   Error error(finding);
-  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown(error.file()));
+  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
   if (explained_.contains(error.file())) return;
   all_.push_back({std::move(error), is_warning});
 }
@@ -43,7 +43,7 @@ void Found::explain(const Error& finding) {
   }
   add(finding, false);
   const std::scoped_lock lock(mutex_);
-  explained_.insert(shown(finding.file()));
+  explained_.insert(shown_from(sources_, finding.file()));
 }
 
 void Found::look_at(const std::string& file) {
@@ -53,15 +53,6 @@ void Found::look_at(const std::string& file) {
     if (!looked_at_.insert(file).second) return;
   }
   if (std::optional<Error> why = look_(file)) explain(why->replace_file(file));
-}
-
-std::string Found::shown(const std::string& file) const {
-  for (const std::string& source : sources_) {
-    if (file == source) return base_name(source);
-    const std::string folder = join_path(source, "");
-    if (file.starts_with(folder) && file.size() > folder.size()) return file.substr(folder.size());
-  }
-  return file;
 }
 
 bool Found::mentions(const std::string& file) const {

@@ -51,7 +51,6 @@ class Found final : public Findings {
  private:
   void add(const Error& finding, bool is_warning);
   void look_at(const std::string& file);
-  std::string shown(const std::string& file) const;
 
   const std::vector<std::string> sources_;
   std::function<std::optional<Error>(const std::string&)> look_;
