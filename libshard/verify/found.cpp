@@ -33,6 +33,7 @@ void Found::add(const Error& finding, bool is_warning) {
   Error error(finding);
   error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
   if (explained_.contains(error.file())) return;
+  mentioned_.insert(error.file());
   all_.push_back({std::move(error), is_warning});
 }
 
@@ -57,7 +58,7 @@ void Found::look_at(const std::string& file) {
 
 bool Found::mentions(const std::string& file) const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::any_of(all_, [&](const Finding& each) { return each.error.file() == file; });
+  return mentioned_.contains(file);
 }
 
 std::vector<Finding> Found::sorted() const {

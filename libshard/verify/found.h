@@ -43,7 +43,7 @@ class Found final : public Findings {
   bool has_errors() const;
   bool mentions(const std::string& file) const;  ///< Whether a finding is of that file.
   std::size_t left_out() const { return left_out_; }
-  void clear() { all_.clear(); }
+  void clear() { all_.clear(), mentioned_.clear(); }
 
   /// Adds those of all other ranks to rank 0's. Collective. \throws Error kPeer
   void gather(Group& group);
@@ -56,7 +56,7 @@ class Found final : public Findings {
   std::function<std::optional<Error>(const std::string&)> look_;
   mutable std::mutex mutex_;
   std::vector<Finding> all_;
-  std::set<std::string> explained_, looked_at_;  ///< Files.
+  std::set<std::string> mentioned_, explained_, looked_at_;  ///< Files.
   std::size_t left_out_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/manifest/read_json.h"
 #include "tests/support/expect_error.h"
 #include "tests/verify/verify_world.h"
 
@@ -125,6 +126,25 @@ TEST_F(Manifests, ThatNameAFileTwiceAreRefused) {
   Manifest manifest = parse_manifest(world.content("/d/shardctl.manifest.json"), "m");
   manifest.files.push_back(manifest.files.front());
   test::expect_error(ErrorCode::kCorruption, "twice", [&] { parse_manifest(manifest_text(manifest), "m"); });
+}
+
+/// What they say of empty files is as dense as honest ones get.
+TEST_F(Manifests, OfTinyValuesAreRefusedAndOfManyFilesAreNot) {
+  Manifest manifest;
+  manifest.layout = manifest.options = std::string(32, '0');
+  for (int i = 0; i < 5000; ++i) {
+    manifest.files.push_back({std::to_string(i), 0, ""});
+    manifest.source.push_back({std::to_string(i), 0, 0, std::string(32, '0')});
+  }
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m").files.size(), 5000U);
+  manifest.tool = std::string(100'000, ',');
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m").tool, manifest.tool);
+  for (const char* tiny : {"0,", "[],", "{},"}) {
+    std::string many;
+    while (many.size() < 200'000) many += tiny;
+    const std::string text = "{\"files\": [" + many + "0]}";
+    test::expect_error(ErrorCode::kCorruption, "out of proportion", [&] { read_json(text, "manifest", 8); });
+  }
 }
 
 TEST_F(Manifests, OfSomeFilesSayNothingOfTheOthers) {
