@@ -16,6 +16,10 @@ cmp x.h5 again.h5 || fail "threads and memory change the bytes"
 expect 0 gather "$source" -o "ranks.h5" --local-ranks 3
 cmp x.h5 ranks.h5 || fail "ranks change the bytes"
 
+echo more >>again.h5
+expect 0 verify again.h5
+holds out "warning gap again.h5: 5 bytes follow the end"
+
 model m.safetensors 1048576
 expect 0 split m.safetensors -o cut --to hdf5 --ranks 4
 [ "$(ls cut | tr '\n' ' ')" = "master.h5 rank-00000-of-00004.h5 rank-00001-of-00004.h5 rank-00002-of-00004.h5 rank-00003-of-00004.h5 " ] || fail "other files: $(ls cut)"
