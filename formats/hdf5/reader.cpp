@@ -45,7 +45,7 @@ class Hdf5Reader final : public Reader {
     if (!source_.index.empty()) check_index();
     read_virtual();
     take_tree();
-    note_others();
+    note_others(source_, catalog_, findings_);
     validate_catalog(catalog_, findings_);
     check_duplicates();
   }
@@ -339,10 +339,6 @@ class Hdf5Reader final : public Reader {
       catalog_.warnings.push_back(
           fmt::format("{} does not fit what the file holds, and is left out: containers are dicts", kTreeAttribute));
     }
-  }
-
-  void note_others() {
-    if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
   }
 
   std::string_view file_of(const Tensor& tensor) const {
