@@ -189,6 +189,16 @@ class PosixFolder final : public LocalFolder {
     fail_writing(to.path_of(other_name), "cannot replace", errno);
   }
 
+  bool link(const std::string& name, const std::string& new_name) override {
+    return ::linkat(fd(), name.c_str(), fd(), new_name.c_str(), 0) == 0;
+  }
+
+  void rename_over(const std::string& name, LocalFolder& other, const std::string& other_name) override {
+    auto& to = static_cast<PosixFolder&>(other);
+    if (::renameat(fd(), name.c_str(), to.fd(), other_name.c_str()) == 0) return;
+    fail_writing(to.path_of(other_name), "cannot replace", errno);
+  }
+
   void remove_all(const std::string& name) override {
     if (!remove_entry(fd(), name, 0)) fail_writing(path_of(name), "cannot remove", errno);
   }

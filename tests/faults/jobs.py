@@ -165,10 +165,9 @@ class Case:
         return [each.name for each in self.folder.iterdir() if ".shardctl-" in each.name and (self.world.swaps_names or "-old-" not in each.name)]
 
     def was_moved_aside(self) -> bool:
-        """Whether nothing stands at the destination, and what stood there beside it."""
+        """Whether nothing stands at the destination, a folder, and what stood there beside it."""
         aside = [snapshot(each) for each in self.folder.glob(".*.shardctl-old-*")]
-        kept = {name: each for name, each in (self.before or {}).items() if name != "manifest"}
-        return not self.world.swaps_names and self.output() is None and kept in aside
+        return not self.world.swaps_names and self.job.to == "dst" and self.output() is None and self.before in aside
 
     def problem(self, code: int, codes: Iterable[int], may_leave: bool = False) -> str:
         """What a run that ended with `code` did wrong; empty where nothing. `codes` are those that it may end with."""
