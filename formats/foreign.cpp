@@ -167,19 +167,39 @@ constexpr std::array kPatterns{
 /// True for the folder above Megatron's iterations. verl leaves a file of that name too, beside its global_step_N.
 bool is_megatron_root(const std::vector<std::string>& names) {
   const auto is_step = [](std::string_view name) { return name.starts_with("global_step_"); };
-  return std::ranges::binary_search(names, "latest_checkpointed_iteration.txt") && std::ranges::none_of(names, is_step);
+  return std::ranges::binary_search(names, kTrackerName) && std::ranges::none_of(names, is_step);
+}
+
+/// Whether a folder holds a whole metadata.json that names a back end of Megatron-core: one that no format here knows.
+bool names_backend(const SourceStore& store, const std::string& folder) {
+  std::string text = head_of(store, join_path(folder, "metadata.json"));
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text.find("\"sharded_backend\"") != std::string::npos && text.ends_with('}');
 }
 
 /// Why the folder above Megatron's iterations is not a checkpoint.
 Error megatron_root(const SourceStore& store, const std::string& folder) {
   const std::string iteration = tracked_iteration(store, folder);
-  const std::string path = join_path(folder, iteration);
-  if (iteration.empty() || store.status(path).kind != FileKind::kAbsent) {
-    return unsupported("a Megatron-LM checkpoint", folder);
+  if (iteration.empty()) {
+    return Error(ErrorCode::kCorruption, "the file names no iteration")
+        .in_file(join_path(folder, kTrackerName))
+        .of_kind(FindingKind::kBadHeader)
+        .expected("a number, or release")
+        .hint("name the folder of an iteration itself");
   }
-  return Error(ErrorCode::kNotFound, "the iteration that latest_checkpointed_iteration.txt names is missing")
+  const std::string path = join_path(folder, iteration);
+  if (store.status(path).kind == FileKind::kAbsent) {
+    return Error(ErrorCode::kNotFound, fmt::format("the iteration that {} names is missing", kTrackerName))
+        .in_file(path)
+        .of_kind(FindingKind::kMissingFile);
+  }
+  if (names_backend(store, path)) return unsupported("a Megatron-core checkpoint of another back end", path);
+  return Error(ErrorCode::kCorruption, fmt::format("the iteration that {} names is not a checkpoint", kTrackerName))
       .in_file(path)
-      .of_kind(FindingKind::kMissingFile);
+      .of_kind(FindingKind::kBadHeader)
+      .because(
+          "it holds neither a metadata.json of Megatron-core nor folders mp_rank_* of Megatron-LM that can be read")
+      .suggest(Remedy::kReadFolder, path);
 }
 
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {

@@ -11,7 +11,7 @@ namespace shard {
 
 std::string tracked_iteration(const SourceStore& store, const std::string& folder) {
   constexpr std::int64_t kMaxBytes = 64;
-  const std::string path = join_path(folder, "latest_checkpointed_iteration.txt");
+  const std::string path = join_path(folder, kTrackerName);
   if (store.status(path).kind != FileKind::kFile) return {};
   const auto file = store.open(path);
   if (file->size() > kMaxBytes) return {};

@@ -9,6 +9,8 @@
 
 namespace shard {
 
+inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
+
 /// The name of the iteration's folder that latest_checkpointed_iteration.txt in `folder` says: "iter_0000100" or
 /// "release"; empty where there is no such file, or where it says something else. \throws Error kNotFound  it cannot
 /// be read.

@@ -93,7 +93,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
                                          const OpenSource& source) {
   const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
-  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout}) {
+  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout, options.like}) {
     if (!path.empty()) sources.push_back(path);
   }
   for (const std::string& map : {options.source.map, target.map}) {

@@ -23,7 +23,7 @@ void refuse_ranks(const LaunchFacts& launch) {
 
 int run_repair(Session& session, const Options& options) {
   refuse_ranks(options.launch);
-  Salvage salvage;
+  Salvage salvage(options.source.paths);
   const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
   const auto open = [&salvage, &store](const Session& own, const Options& given, Log& log) {
     const Source like{&store, {given.like}};

@@ -8,8 +8,8 @@
 #include "apps/shardctl/render_verify.h"
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/stand_ins.h"
 #include "apps/shardctl/verbs.h"
-#include "formats/foreign.h"
 #include "formats/megatron_tracker.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -27,16 +27,6 @@ struct Opened {
   std::optional<WholeHashes> hashes;
   std::optional<Error> unreadable;  ///< Why `source` has no reader.
 };
-
-/// Names what lies in the place of files of a folder that were never fetched.
-void explain_stand_ins(const SourceStore& store, const std::vector<std::string>& paths, Found& found) {
-  for (const std::string& path : paths) {
-    if (store.status(path).kind != FileKind::kFolder) continue;
-    for (const std::string& name : store.list(path)) {
-      if (const auto stand_in = stand_in_of(store, join_path(path, name))) found.explain(*stand_in);
-    }
-  }
-}
 
 /// A manifest that is damaged is a finding where it was found, and an error where it was named.
 void open_manifest(const Session& session, const Options& options, Found& found, Opened& opened) {
@@ -57,16 +47,11 @@ void open_manifest(const Session& session, const Options& options, Found& found,
 void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, Found& found, Opened& opened) {
   if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
   const std::string iteration = tracked_iteration(store, paths[0]);
-  const auto below = [&](std::string_view name) {
-    return iteration.empty() ? std::string(name) : join_path(iteration, name);
-  };
-  const std::string path = join_path(paths[0], below(kIntegrityName));
+  const std::string folder = iteration.empty() ? paths[0] : join_path(paths[0], iteration);
+  const std::string path = join_path(folder, kIntegrityName);
   if (store.status(path).kind != FileKind::kFile) return;
   try {
-    opened.hashes = WholeHashes{{}, &store, paths[0]};
-    for (const auto& [name, hash] : parse_integrity(manifest_bytes(store, path), path)) {
-      opened.hashes->files.emplace(below(name), hash);
-    }
+    opened.hashes = WholeHashes{parse_integrity(manifest_bytes(store, path), path), &store, folder};
   } catch (const Error& error) {
     take_finding(found, error);
   }
@@ -74,8 +59,6 @@ void open_hashes(const SourceStore& store, const std::vector<std::string>& paths
 
 Opened open(const Session& session, const Options& options, Found& found, Log& log) {
   Opened opened;
-  check_exists(session, options.source);
-  explain_stand_ins(source_store(session), options.source.paths, found);
   open_manifest(session, options, found, opened);
   open_hashes(source_store(session), options.source.paths, found, opened);
   try {
@@ -92,15 +75,15 @@ Opened open(const Session& session, const Options& options, Found& found, Log& l
 }
 
 /// Whether no file of the checkpoint has a container that can be read.
-bool holds_nothing(const Opened& opened) {
+bool holds_nothing(const Opened& opened, const VerifyReport& report) {
   if (opened.source.reader == nullptr) return true;
   const Catalog& catalog = opened.source.catalog();
-  return catalog.tensors.empty() && catalog.objects.empty();
+  return catalog.tensors.empty() && catalog.objects.empty() && report.counts.containers == 0;
 }
 
 int exit_code(const Opened& opened, const VerifyReport& report) {
   if (report.ok()) return 0;
-  if (!holds_nothing(opened) || opened.stated) return kExitFindings;
+  if (!holds_nothing(opened, report) || opened.stated) return kExitFindings;
   return exit_code_for(opened.unreadable ? opened.unreadable->code() : ErrorCode::kCorruption);
 }
 
@@ -116,10 +99,15 @@ int run_verify(Session& session, const Options& options) {
   allow_sudden_end(session, options);
   const auto log = open_log(session);
   Found found(options.source.paths);
+  std::optional<StandIns> stand_ins;
   Opened opened;
   std::optional<HtmlPage> page;
   on_all_ranks(session, "catalog", [&] {
     page.emplace(session, options);
+    check_exists(session, options.source);
+    stand_ins.emplace(source_store(session), options.source.paths);
+    for (const Error& each : stand_ins->at_the_top()) found.explain(each);
+    found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
     opened = open(session, options, found, *log);
   });
   const VerifyJob job{.reader = opened.source.reader.get(),
@@ -136,6 +124,7 @@ int run_verify(Session& session, const Options& options) {
     meter.set_total(verification.total_bytes());
     verification.read(stop);
   });
+  found.explain_by({});  // Outside of steps other ranks' files cannot be asked for.
   verification.finish();
   meter.finish();
   expect_unchanged_source(session);

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "apps/shardctl/inspect_numbers.h"
+#include "formats/megatron_tracker.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/first_names.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
@@ -62,19 +64,28 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
                      first_few(keys));
 }
 
+/// Whether the files of the checkpoint lie in that folder: those of one below are named from there on.
+bool holds(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
+  const auto is_there = [&](const File& file) {
+    return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
+  };
+  return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
+}
+
 /// Files of the source's folder that are not part of the checkpoint and that its reader has not mentioned.
 std::string other_files(const Session& session, const OpenSource& source) {
   if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
   const Catalog& catalog = source.catalog();
+  if (!holds(session.fs, source.paths.front(), catalog)) return {};  // A run's folder, which names one below.
   if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning)) return {};  // Its reader has told all.
   std::set<std::string_view> parts;
   for (const File& file : catalog.files) parts.insert(std::string_view(file.path).substr(0, file.path.find('/')));
   std::vector<std::string> others;
   for (const std::string& name : session.fs.list(source.paths.front())) {
-    const bool is_part =
-        name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || parts.contains(name);
-    const auto mentions = [&](const std::string& warning) { return warning.find(name) != std::string::npos; };
-    if (!is_part && std::ranges::none_of(catalog.warnings, mentions)) others.push_back(name);
+    const bool is_part = name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" ||
+                         name == kTrackerName || parts.contains(name);
+    const auto is_told = [&](const std::string& warning) { return mentions(warning, name); };
+    if (!is_part && std::ranges::none_of(catalog.warnings, is_told)) others.push_back(name);
   }
   if (others.empty()) return {};
   return fmt::format("other files of the folder are not read or copied: {}", first_few(others));

@@ -24,6 +24,7 @@ void keep_files(StatedFiles& stated, const std::vector<std::string>& paths) {
     }
     kept.push_back(*file);
   }
+  stated.is_part = kept.size() < stated.manifest.files.size();
   stated.manifest.files = std::move(kept);
 }
 

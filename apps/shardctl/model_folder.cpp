@@ -135,4 +135,13 @@ std::vector<std::string> model_files(const SourceStore& store, const std::string
   return files;
 }
 
+std::vector<std::string> reference_files(const SourceStore& store, const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const std::string& name : store.list(folder)) {
+    const std::string path = join_path(folder, name);
+    if (is_file(store, path) || name == kTemplates) paths.push_back(path);
+  }
+  return paths;
+}
+
 }  // namespace shard::app

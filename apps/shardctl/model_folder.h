@@ -30,4 +30,8 @@ ModelConfig read_model_config(const SourceStore& store, const std::string& folde
 /// modules. Sorted; never a file of weights.
 std::vector<std::string> model_files(const SourceStore& store, const std::string& folder);
 
+/// Paths of all files of such a folder that may decide what is written: those in it and its chat templates. Folders in
+/// it do not count, as the output may be one.
+std::vector<std::string> reference_files(const SourceStore& store, const std::string& folder);
+
 }  // namespace shard::app

@@ -128,7 +128,7 @@ void render_plan(const Session& session, const Options& options, const std::stri
       fmt::format("write       {} in {}", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
   sink.line(fmt::format("copies      {} in {}", plan.copies, plural(plan.tiles, "tile")));
   sink.line(fmt::format("memory      {}", human_bytes(plan.memory_bytes)));
-  sink.line(fmt::format("free disk   {}", human_bytes(plan.free_bytes)));
+  sink.line(fmt::format("free disk   {}", plan.free_bytes == INT64_MAX ? "unknown" : human_bytes(plan.free_bytes)));
   if (total_bytes(plan) > plan.free_bytes) sink.line("not enough free disk space");
 }
 

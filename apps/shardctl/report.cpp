@@ -15,6 +15,7 @@
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/text_sink.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -30,7 +31,7 @@ void print_lines(const Session& session, const Error& error, const std::string& 
   TextSink sink(session.err);
   std::string where;
   const std::string message = error.what();
-  if (!error.file().empty() && message.find(error.file()) == std::string::npos) where = error.file() + ": ";
+  if (!error.file().empty() && !mentions(message, error.file())) where = error.file() + ": ";
   if (!error.tensor().empty() && message.find("'" + error.tensor() + "'") == std::string::npos) {
     where += "tensor '" + error.tensor() + "': ";
   }

@@ -9,6 +9,7 @@
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
+#include "apps/shardctl/stand_ins.h"
 #include "apps/shardctl/value_text.h"
 #include "formats/deepspeed/format.h"
 #include "formats/detect.h"
@@ -150,7 +151,9 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
 
 void check_exists(const Session& session, const SourceOptions& options) {
   for (const std::string& path : options.paths) {
-    if (source_store(session).status(path).kind != FileKind::kAbsent) continue;
+    const SourceStore& store = source_store(session);
+    if (store.status(path).kind != FileKind::kAbsent) continue;
+    if (const auto stand_in = stand_in_at(store, path)) throw Error(*stand_in);
     throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
   }
 }

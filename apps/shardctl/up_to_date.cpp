@@ -1,12 +1,12 @@
 #include "apps/shardctl/up_to_date.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "apps/shardctl/manifest_choice.h"
 #include "apps/shardctl/map_choice.h"
+#include "apps/shardctl/model_folder.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/verb.h"
 #include "apps/shardctl/versions.h"
@@ -20,30 +20,32 @@
 namespace shard::app {
 namespace {
 
+/// Lengths stand before the values, which may hold anything.
 std::string lines(std::string_view what, const std::vector<std::string>& values) {
-  return fmt::format("{} {}\n{}\n", what, values.size(), fmt::join(values, "\n"));
+  std::string text = fmt::format("{} {}\n", what, values.size());
+  for (const std::string& value : values) text += fmt::format("{} {}\n", value.size(), value);
+  return text;
 }
 
 /// Everything that decides what is written, line by line.
 std::string options_text(const Options& options) {
-  const LayoutOptions& layout = options.target.layout;
+  const SourceOptions& source = options.source;
+  const TargetOptions& target = options.target;
+  const LayoutOptions& layout = target.layout;
   const SelectionOptions& names = options.selection;
-  std::string text = fmt::format("{}\nfrom {}\nto {}\n", options.verb->name, options.source.from, options.target.to);
-  text += fmt::format("opaque {}\nranks-expected {}\nweights {}\n", options.source.opaque_globals,
-                      options.source.ranks_expected.value_or(0), static_cast<int>(options.source.weights));
-  text += fmt::format("ranks {} dim {}\nmesh {}\nshards {} size {}\n", layout.ranks.value_or(0), layout.dim.value_or(0),
-                      layout.mesh, layout.shards.value_or(0), layout.max_shard_size);
-  text += fmt::format("as {}\nobjects {}\nsuffix {}\n",
-                      options.target.rank_files ? static_cast<int>(*options.target.rank_files) : -1, names.keep_objects,
-                      base_name(options.target.path));
-  text += lines("place", layout.place) + lines("include", names.include) + lines("exclude", names.exclude);
-  text += fmt::format("core {}\n", options.target.core_version);
-  text += fmt::format("map {}\nto-map {}\n", options.source.map, options.target.map);
-  text +=
-      lines("set", options.source.numbers.set) + lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
-  const ExportOptions& exporting = options.exporting;
-  text += fmt::format("dtype {}\ncheck {}\n", exporting.dtype, !exporting.no_check);
-  text += lines("include", exporting.names.include) + lines("exclude", exporting.names.exclude);
+  std::string text =
+      lines("texts", {std::string(options.verb->name), source.from, target.to, layout.mesh, layout.max_shard_size,
+                      base_name(target.path), target.core_version, source.map, target.map, options.exporting.dtype});
+  text += fmt::format("opaque {} ranks-expected {} weights {}\n", source.opaque_globals,
+                      source.ranks_expected.value_or(0), static_cast<int>(source.weights));
+  text += fmt::format("ranks {} dim {} shards {} as {}\n", layout.ranks.value_or(0), layout.dim.value_or(0),
+                      layout.shards.value_or(0), target.rank_files ? static_cast<int>(*target.rank_files) : -1);
+  text += fmt::format("objects {} check {}\n", names.keep_objects, !options.exporting.no_check);
+  text += lines("place", layout.place) + lines("set", source.numbers.set);
+  for (const SelectionOptions* each : {&names, &options.exporting.names}) {
+    text += lines("include", each->include) + lines("exclude", each->exclude);
+  }
+  text += lines("strip", names.strip_prefix) + lines("add", names.add_prefix);
   return text + lines("rename", names.rename) + lines("cast", names.cast);
 }
 
@@ -52,10 +54,14 @@ std::string options_digest(const Session& session, const Options& options) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(options_text(options));
   if (has_own_places(session, options)) hasher.update(fmt::format("places {}\n", session.group->size()));
-  for (const std::string& path : {options.target.layout.layout, options.target.layout.like, options.source.layout,
-                                  options.source.numbers.hf_ref}) {
+  for (const std::string& path :
+       {options.target.layout.layout, options.target.layout.like, options.source.layout, options.like}) {
     if (!path.empty()) hasher.update(source_digest(identify_source(source_store(session), {path})));
     hasher.update("\n");
+  }
+  if (const std::string& reference = options.source.numbers.hf_ref; !reference.empty()) {
+    const SourceStore& store = source_store(session);
+    hasher.update(source_digest(identify_source(store, reference_files(store, reference))));
   }
   for (const std::string& name : {options.source.map, options.target.map}) {
     if (!name.empty()) hasher.update(read_map_text(session, name));

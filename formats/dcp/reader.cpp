@@ -38,10 +38,10 @@ class DcpReader : public Reader {
     Metadata metadata = salvage_ == nullptr ? read_metadata() : salvage_metadata(options.like);
     if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
     if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
-    add_files(store_, folder_, metadata, options, catalog_);
+    const std::vector<bool> are_there = add_files(store_, folder_, metadata, options, catalog_);
     objects_.read_common(store_, folder_, metadata.objects);
     CollectedFindings of_items;  // For repair each item is looked into.
-    check_items(metadata, catalog_, salvage_ == nullptr ? findings_ : of_items,
+    check_items(metadata, catalog_, are_there, salvage_ == nullptr ? findings_ : of_items,
                 [this](std::uint32_t index) { return file(index); });
     if (salvage_ != nullptr) clip_items(metadata, lost_items_, catalog_, *salvage_);
     items_.set_items(std::move(metadata.items));

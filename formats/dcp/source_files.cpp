@@ -183,8 +183,9 @@ std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std
   return choices;
 }
 
-void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,
-               Catalog& catalog) {
+std::vector<bool> add_files(const SourceStore& store, const std::string& folder, Metadata& metadata,
+                            const OpenOptions& options, Catalog& catalog) {
+  std::vector<bool> are_there(catalog.files.size(), true);
   std::vector<std::uint32_t> place(metadata.files.size());
   HashSet<std::string> named;
   int last_rank = -1;
@@ -194,8 +195,10 @@ void add_files(const SourceStore& store, const std::string& folder, Metadata& me
     const int rank = file_numbers(name).rank;
     last_rank = std::max(last_rank, rank);
     const FileStatus status = store.status(join_path(folder, name));
-    if (status.kind != FileKind::kFile) report_missing(metadata, old, status.kind, options);
-    catalog.files.push_back({name, status.bytes, rank, status.identity()});
+    const bool is_there = status.kind == FileKind::kFile;
+    if (!is_there) report_missing(metadata, old, status.kind, options);
+    catalog.files.push_back({name, is_there ? status.bytes : 0, rank, status.identity()});
+    are_there.push_back(is_there);
     named.insert(name);
   }
   for (Item& item : metadata.items) item.file = place[item.file];
@@ -218,9 +221,10 @@ void add_files(const SourceStore& store, const std::string& folder, Metadata& me
   for (const File& file : catalog.files) last_rank = std::max(last_rank, file.rank);
   if (last_rank >= 0) catalog.world_size = last_rank + std::int64_t{1};
   check_ranks(catalog.world_size.value_or(0), options);
+  return are_there;
 }
 
-void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
+void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<bool>& are_there, Findings& findings,
                  const std::function<std::shared_ptr<const RandomReader>(std::uint32_t file)>& open) {
   const std::vector<ItemEnd> order = items_in_order(metadata);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -229,6 +233,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
     const bool is_last = i + 1 == order.size() || order[i + 1].file != item.file;
     const std::int64_t next = is_last ? file.bytes : order[i + 1].offset;
     if (item.length < 0) item.length = std::max<std::int64_t>(0, next - item.offset);
+    if (!are_there[item.file]) continue;  // Which was reported.
     if (!is_inside(item, file)) {
       findings.report(past_the_end(item, file));
     } else if (!is_last && item.offset + item.length > next && is_of_torch_save(*open(item.file), item)) {

@@ -38,14 +38,15 @@ std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std
 
 /// Adds the files that `metadata` names to the catalog, by rank and number, and replaces the items' file numbers by the
 /// catalog's. Sets world_size, and checks it against options.ranks_expected. Files that nothing lies in are a warning.
+/// \returns which of the catalog's files are there.
 /// \throws Error kNotFound (kind missing_file)  a file is missing, or ranks are; kCorruption  there are too many ranks.
-void add_files(const SourceStore& store, const std::string& folder, Metadata& metadata, const OpenOptions& options,
-               Catalog& catalog);
+std::vector<bool> add_files(const SourceStore& store, const std::string& folder, Metadata& metadata,
+                            const OpenOptions& options, Catalog& catalog);
 
 /// Sets lengths that the metadata leaves out (to the next item or the end); checks that items lie in their files and
-/// apart from one another. `open` is asked only where they do not. Cost: n log n in items.
+/// apart from one another, as far as these `are_there`. `open` is asked only where they do not. Cost: n log n in items.
 /// \throws Error kCorruption  of kind truncated or overlap.
-void check_items(Metadata& metadata, const Catalog& catalog, Findings& findings,
+void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<bool>& are_there, Findings& findings,
                  const std::function<std::shared_ptr<const RandomReader>(std::uint32_t file)>& open);
 
 }  // namespace shard::dcp

@@ -27,8 +27,15 @@ Error missing_in(const std::string& path, const std::string& message) {
 
 }  // namespace
 
+/// By the optimizer's file, or without it by the weights of a parameter.
 bool holds_universal(const SourceStore& store, const std::string& path) {
-  return store.status(join_path(path, fmt::format("{}/{}", kZeroFolder, kOptimizerFile))).kind == FileKind::kFile;
+  const std::string zero = join_path(path, kZeroFolder);
+  if (store.status(join_path(zero, kOptimizerFile)).kind == FileKind::kFile) return true;
+  if (store.status(zero).kind != FileKind::kFolder) return false;
+  const std::string weights = fmt::format("{}{}", kWeights, kSuffix);
+  return std::ranges::any_of(store.list(zero), [&](const std::string& name) {
+    return store.status(join_path(join_path(zero, name), weights)).kind == FileKind::kFile;
+  });
 }
 
 bool is_universal_folder(const SourceStore& store, const std::string& path) {

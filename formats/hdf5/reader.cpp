@@ -13,6 +13,7 @@
 #include "formats/hdf5/placed_dataset.h"
 #include "formats/hdf5/root_notes.h"
 #include "formats/hdf5/source_files.h"
+#include "formats/hdf5/stated_end.h"
 #include "formats/hdf5/tree.h"
 #include "formats/hdf5/values.h"
 #include "formats/hdf5/virtual_datasets.h"
@@ -44,12 +45,17 @@ class Hdf5Reader final : public Reader {
     if (!source_.index.empty()) check_index();
     read_virtual();
     take_tree();
-    note_others();
+    note_others(source_, catalog_, findings_);
     validate_catalog(catalog_, findings_);
     check_duplicates();
   }
 
   const Catalog& catalog() const override { return catalog_; }
+
+  bool check_container(std::uint32_t index, ContainerReport& report) const override {
+    warn_of_bytes_behind(*file(index), catalog_.files[index].path, report.findings());
+    return false;  // Storages are the caller's to read.
+  }
   void locate(std::span<const std::uint32_t>) override {}  // The parser says all places.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
@@ -333,10 +339,6 @@ class Hdf5Reader final : public Reader {
       catalog_.warnings.push_back(
           fmt::format("{} does not fit what the file holds, and is left out: containers are dicts", kTreeAttribute));
     }
-  }
-
-  void note_others() {
-    if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
   }
 
   std::string_view file_of(const Tensor& tensor) const {

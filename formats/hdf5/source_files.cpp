@@ -1,8 +1,11 @@
 #include "formats/hdf5/source_files.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "formats/hdf5_source.h"
+#include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -62,6 +65,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
   }
   files.folder = folder;
   files.shown = files.names;
+  files.data = std::move(data);
   for (const std::string& name : names) {
     if (!name.starts_with('.') && !is_hdf5_name(name) && !is_index_name(name)) files.others.push_back(name);
   }
@@ -81,6 +85,19 @@ SourceFiles find_hdf5_files(const Source& source) {
   files.names = source.paths;
   std::ranges::transform(source.paths, std::back_inserter(files.shown), base_name);
   return files;
+}
+
+void note_others(const SourceFiles& files, Catalog& catalog, Findings& findings) {
+  if (!files.others.empty()) catalog.warnings.push_back(hf_index::others_warning(files.others));
+  std::set<std::string_view> read;
+  for (const File& file : catalog.files) read.insert(file.path);
+  for (const std::string& name : files.data) {
+    if (read.contains(name)) continue;
+    findings.warn(Error(ErrorCode::kCorruption, "nothing of the checkpoint lies in this file")
+                      .in_file(name)
+                      .of_kind(FindingKind::kExtraFile)
+                      .because("it may be of another save into the same folder"));
+  }
 }
 
 }  // namespace shard::hdf5

@@ -16,6 +16,7 @@ struct SourceFiles {
   std::vector<std::string> shown;     ///< For people, by file.
   std::string index;                  ///< The path of Keras' weights.json, or empty.
   KerasIndex keras{};                 ///< What that says.
+  std::vector<std::string> data{};    ///< Of a folder: the names of all HDF5 files.
   std::vector<std::string> others{};  ///< Of a folder: other names.
 };
 
@@ -23,5 +24,9 @@ struct SourceFiles {
 /// \throws Error kNotFound (kind missing_file)  rank files without a master, or no file at all.
 /// \throws Error kCorruption  several files that nothing holds together.
 SourceFiles find_hdf5_files(const Source& source);
+
+/// Adds to a catalog's warnings which files of the folder are not read, and warns of those of HDF5. \pre its files are
+/// all that are read
+void note_others(const SourceFiles& files, Catalog& catalog, Findings& findings);
 
 }  // namespace shard::hdf5

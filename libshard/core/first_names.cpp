@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "libshard/core/clipped.h"
 
 namespace shard {
@@ -19,6 +21,21 @@ void FirstNames::add(std::string_view name) {
 
 std::string FirstNames::text() const {
   return count_ <= kShown ? text_ : fmt::format("{} and {} more", text_, count_ - kShown);
+}
+
+bool mentions(std::string_view text, std::string_view name) {
+  constexpr std::string_view kInNames = "_./-+=@%~";
+  const auto is_part = [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kInNames.find(c) != std::string_view::npos;
+  };
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    std::string_view rest = text.substr(at + name.size());
+    if (rest.starts_with('.')) rest.remove_prefix(1);  // The end of a sentence, unless more follows.
+    const bool begins = at == 0 || text[at - 1] == '/' || !is_part(text[at - 1]),
+               ends = rest.empty() || !is_part(rest.front());
+    if (begins && ends) return true;
+  }
+  return false;
 }
 
 }  // namespace shard

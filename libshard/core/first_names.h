@@ -1,5 +1,5 @@
 /// \file
-/// The first few of many names, for one line of a message.
+/// Names in messages: the first few of many, and whether one is there.
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,9 @@ class FirstNames {
   std::size_t count_ = 0;
   std::string text_;
 };
+
+/// Whether a message has that name as a whole: not as a part of a word or of a longer name. The end of a path is
+/// a name.
+bool mentions(std::string_view text, std::string_view name);
 
 }  // namespace shard

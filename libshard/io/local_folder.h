@@ -27,7 +27,7 @@ class LocalFolder {
   virtual bool is_private() const = 0;                              ///< Only this process's user may enter it.
   virtual FileStatus status_of(const std::string& name) const = 0;  ///< A link is kOther; nothing is kAbsent.
   virtual std::vector<std::string> list() const = 0;                ///< Sorted bytewise, without "." and "..".
-  virtual std::int64_t free_bytes() const = 0;                      ///< Of the file system.
+  virtual std::int64_t free_bytes() const = 0;                      ///< INT64_MAX where nobody knows.
 
   virtual std::unique_ptr<FileWriter> create(const std::string& name) = 0;  ///< Must be new.
   /// Opens an existing file for writing: another rank created it.
@@ -48,6 +48,10 @@ class LocalFolder {
   virtual void rename_new(const std::string& name, LocalFolder& other, const std::string& new_name) = 0;
   /// Swaps two existing entries in one step. \returns false where the system cannot.
   virtual bool exchange(const std::string& name, LocalFolder& other, const std::string& other_name) = 0;
+  /// Gives a file a second name, which must be new. \returns false where the system cannot, and for folders.
+  virtual bool link(const std::string& name, const std::string& new_name) = 0;
+  /// Puts a file into the place of another one in one step.
+  virtual void rename_over(const std::string& name, LocalFolder& other, const std::string& other_name) = 0;
   virtual void remove_all(const std::string& name) = 0;  ///< A file, a link, or a folder; absent is fine.
   /// Removes an open folder of this one with all that is in it; its entry stays where another thing has the name by
   /// now.

@@ -206,6 +206,13 @@ class LocalOutput final : public Output {
       return;
     }
     const std::string aside = to_.sibling("old-");
+    if (!is_folder_ && parent_->link(to_.name, aside)) {
+      undo_.emplace_back([this, aside] { parent_->remove_all(aside); });
+      step([&] { sibling_->rename_over(to_.name, *parent_, to_.name); },
+           [this, aside] { parent_->rename_over(aside, *parent_, to_.name); });
+      aside_ = aside;
+      return;
+    }
     step([&] { parent_->rename_new(to_.name, *parent_, aside); },
          [this, aside] { parent_->rename_new(aside, *parent_, to_.name); });
     move_in(to_.name);

@@ -11,11 +11,12 @@
 /// other end leaves DST as it was.
 /// A killed run leaves its sibling without a lock; the next run to the same DST removes such siblings.
 ///
-/// Where the system cannot swap two names, an old DST is moved aside to `.NAME.shardctl-old-XXXXXXXX`, which no later
-/// run removes by itself. A DST that is a symbolic link is replaced as a name; what it points to stays.
-/// The companion of a single file (output.h) is renamed right after it; an old one goes before. A kill in between
-/// leaves the file without a companion, never beside one of another file. What replaces a file or a folder gets its
-/// permission bits, and so do files of the same names in a replaced folder.
+/// Where the system cannot swap two names, an old DST is kept as `.NAME.shardctl-old-XXXXXXXX` until the new one is
+/// there, which no later run removes by itself: a file by a second name, so that DST is never absent, a folder, or a
+/// file that can have no second name, by moving it aside. A DST that is a symbolic link is replaced as a name; what it
+/// points to stays. The companion of a single file (output.h) is renamed right after it; an old one goes before. A kill
+/// in between leaves the file without a companion, never beside one of another file. What replaces a file or a folder
+/// gets its permission bits, and so do files of the same names in a replaced folder.
 #pragma once
 
 #include <memory>

@@ -230,6 +230,19 @@ class MemoryFolder final : public LocalFolder {
     std::swap(node_->entries[name], to.node_->entries[other_name]);
     return true;
   }
+  bool link(const std::string& name, const std::string& new_name) override {
+    const auto lock = begin("link " + path_of(name), path_of(new_name));
+    const NodePtr file = entry(name);
+    return file != nullptr && !file->is_folder && node_->entries.emplace(new_name, file).second;
+  }
+  void rename_over(const std::string& name, LocalFolder& other, const std::string& other_name) override {
+    auto& to = static_cast<MemoryFolder&>(other);
+    const auto lock = begin("rename " + path_of(name), to.path_of(other_name));
+    const NodePtr node = entry(name);
+    if (node == nullptr) fail(ErrorCode::kResource, path_of(name), "no such file or folder");
+    to.node_->entries[other_name] = node;
+    node_->entries.erase(name);
+  }
   void remove_all(const std::string& name) override {
     const auto lock = begin("remove", path_of(name));
     node_->entries.erase(name);

@@ -34,4 +34,13 @@ std::string parent_path(std::string_view path) {
   return std::string(without_slashes(path.substr(0, std::max<std::size_t>(slash, 1))));
 }
 
+std::string shown_from(std::span<const std::string> sources, const std::string& file) {
+  for (const std::string& source : sources) {
+    if (file == source) return base_name(source);
+    const std::string folder = join_path(source, "");
+    if (file.starts_with(folder) && file.size() > folder.size()) return file.substr(folder.size());
+  }
+  return file;
+}
+
 }  // namespace shard

@@ -173,7 +173,8 @@ void fail_reading(const std::string& path, const char* doing, int error_number) 
               fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);
   if (is_limit) error.hint("raise the limit of open files (ulimit -n)");
-  if (error_number == ENOENT) error.of_kind(FindingKind::kMissingFile);
+  if (error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP)
+    error.of_kind(FindingKind::kMissingFile);
   if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
   if (error_number == EIO) error.because("the disk or the network file system failed to deliver the bytes");
   throw error;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 
@@ -111,6 +112,7 @@ class PosixFolder final : public LocalFolder {
   std::int64_t free_bytes() const override {
     struct statvfs info {};
     if (retry([&] { return ::fstatvfs(fd(), &info); }) != 0) fail_writing(path(), "cannot ask for free space", errno);
+    if (info.f_blocks == 0) return INT64_MAX;  // What FUSE makes of a file system that does not tell.
     return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 
@@ -184,6 +186,16 @@ class PosixFolder final : public LocalFolder {
     auto& to = static_cast<PosixFolder&>(other);
     if (rename_at(fd(), name, to.fd(), other_name, RENAME_EXCHANGE) == 0) return true;
     if (is_missing_call(errno)) return false;
+    fail_writing(to.path_of(other_name), "cannot replace", errno);
+  }
+
+  bool link(const std::string& name, const std::string& new_name) override {
+    return ::linkat(fd(), name.c_str(), fd(), new_name.c_str(), 0) == 0;
+  }
+
+  void rename_over(const std::string& name, LocalFolder& other, const std::string& other_name) override {
+    auto& to = static_cast<PosixFolder&>(other);
+    if (::renameat(fd(), name.c_str(), to.fd(), other_name.c_str()) == 0) return;
     fail_writing(to.path_of(other_name), "cannot replace", errno);
   }
 

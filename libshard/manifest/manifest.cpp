@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "libshard/core/error.h"
 #include "libshard/manifest/read_json.h"
@@ -130,6 +131,10 @@ Manifest manifest_of(const json& document) {
         {text_of(file, "path"), number_of(file, "bytes"), number_of(file, "modified_ns"), hash_of(file, "ends")});
   }
   for (const json& file : list_of(document, "files")) manifest.files.push_back(file_of(file, manifest.algorithm));
+  std::set<std::string_view> paths;
+  for (const ManifestFile& file : manifest.files) {
+    if (!paths.insert(file.path).second) throw bad_manifest(fmt::format("it names '{}' twice", file.path));
+  }
   return manifest;
 }
 

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "libshard/io/paths.h"
+
 namespace shard {
 
 std::string reason_of(const Error& error) {
@@ -21,6 +23,7 @@ void Salvage::report(const Error& finding) {
 }
 
 void Salvage::lose(Loss loss) {
+  loss.file = shown_from(sources_, loss.file);
   if (loss.what != Loss::What::kFile && !loss.name.empty()) {
     const auto [index, is_new] = named_.try_emplace((loss.what == Loss::What::kTensor ? "t" : "o") + loss.name,
                                                     static_cast<std::uint32_t>(losses_.size()));

@@ -45,6 +45,8 @@ inline bool is_damage(const Error& error) {
 /// Threads: one at a time.
 class Salvage final : public Findings {
  public:
+  /// Files are named from `sources` on (shown_from).
+  explicit Salvage(std::vector<std::string> sources = {}) : sources_(std::move(sources)) {}
   /// A loss of the tensor that the finding names, else of its file. \throws  the finding, where it is not damage.
   void report(const Error& finding) override;
   /// Adds a loss. Of a tensor or object that is lost already only the boxes are added.
@@ -62,6 +64,7 @@ class Salvage final : public Findings {
   const std::vector<std::string>& mended() const { return mended_; }
 
  private:
+  const std::vector<std::string> sources_;
   std::vector<Loss> losses_;
   std::vector<std::string> mended_;
   HashMap<std::string, std::uint32_t> named_;  ///< "t" or "o" and the name: the index of its loss.

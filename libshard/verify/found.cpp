@@ -24,35 +24,41 @@ bool is_unreadable(const Error& error) { return error.code() == ErrorCode::kNotF
 
 void Found::add(const Error& finding, bool is_warning) {
   if (!is_warning && is_unreadable(finding)) throw Error(finding);
+  if (!is_warning) look_at(finding.file());
   const std::scoped_lock lock(mutex_);
   if (all_.size() == kMost) {
     ++left_out_;
     return;
   }
   Error error(finding);
-  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown(error.file()));
+  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
   if (explained_.contains(error.file())) return;
+  mentioned_.insert(error.file());
   all_.push_back({std::move(error), is_warning});
 }
 
 void Found::explain(const Error& finding) {
+  {
+    const std::scoped_lock lock(mutex_);
+    looked_at_.insert(finding.file());
+  }
   add(finding, false);
   const std::scoped_lock lock(mutex_);
-  explained_.insert(shown(finding.file()));
+  explained_.insert(shown_from(sources_, finding.file()));
 }
 
-std::string Found::shown(const std::string& file) const {
-  for (const std::string& source : sources_) {
-    if (file == source) return base_name(source);
-    const std::string folder = join_path(source, "");
-    if (file.starts_with(folder) && file.size() > folder.size()) return file.substr(folder.size());
+void Found::look_at(const std::string& file) {
+  if (!look_ || file.empty()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!looked_at_.insert(file).second) return;
   }
-  return file;
+  if (std::optional<Error> why = look_(file)) explain(why->replace_file(file));
 }
 
 bool Found::mentions(const std::string& file) const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::any_of(all_, [&](const Finding& each) { return each.error.file() == file; });
+  return mentioned_.contains(file);
 }
 
 std::vector<Finding> Found::sorted() const {

@@ -2,7 +2,9 @@
 /// Found: all findings of one verification, with their severity.
 #pragma once
 
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,25 +35,28 @@ class Found final : public Findings {
 
   /// Reports what explains a file: other findings of it are left out.
   void explain(const Error& finding);
+  /// Asked once for each file that a finding is of, as the finding names it: an Error explains it.
+  void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }
 
   /// Errors first, then by file, tensor and text, each once.
   std::vector<Finding> sorted() const;
   bool has_errors() const;
   bool mentions(const std::string& file) const;  ///< Whether a finding is of that file.
   std::size_t left_out() const { return left_out_; }
-  void clear() { all_.clear(); }
+  void clear() { all_.clear(), mentioned_.clear(); }
 
   /// Adds those of all other ranks to rank 0's. Collective. \throws Error kPeer
   void gather(Group& group);
 
  private:
   void add(const Error& finding, bool is_warning);
-  std::string shown(const std::string& file) const;
+  void look_at(const std::string& file);
 
   const std::vector<std::string> sources_;
+  std::function<std::optional<Error>(const std::string&)> look_;
   mutable std::mutex mutex_;
   std::vector<Finding> all_;
-  std::set<std::string> explained_;  ///< Files.
+  std::set<std::string> mentioned_, explained_, looked_at_;  ///< Files.
   std::size_t left_out_ = 0;
 };
 

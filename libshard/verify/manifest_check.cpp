@@ -12,7 +12,7 @@ namespace shard {
 std::vector<bool> ManifestCheck::check_files() {
   std::vector<bool> is_there;
   for (const ManifestFile& file : stated_.manifest.files) is_there.push_back(check_file(file));
-  if (!stated_.folder.empty()) warn_of_extra_files();
+  if (!stated_.folder.empty() && !stated_.is_part) warn_of_extra_files();
   return is_there;
 }
 
@@ -43,8 +43,10 @@ bool ManifestCheck::check_file(const ManifestFile& file) {
 
 /// In the folder itself: folders below belong to nobody here.
 void ManifestCheck::warn_of_extra_files() const {
+  std::set<std::string_view> named;
+  for (const ManifestFile& file : stated_.manifest.files) named.insert(file.path);
   for (const std::string& name : stated_.store->list(stated_.folder)) {
-    if (name == kManifestName || stated_.manifest.find(name) != nullptr) continue;
+    if (name == kManifestName || named.contains(name)) continue;
     if (stated_.store->status(join_path(stated_.folder, name)).kind != FileKind::kFile) continue;
     findings_.warn(Error(ErrorCode::kCorruption, "the manifest does not name this file")
                        .in_file(name)

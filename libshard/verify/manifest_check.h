@@ -23,6 +23,7 @@ struct StatedFiles {
   const SourceStore* store = nullptr;
   std::string folder;  ///< What the files lie in; empty: the manifest is of the one file `file`.
   std::string file;
+  bool is_part = false;  ///< `manifest` is of some of the files that lie there.
 
   std::unique_ptr<RandomReader> open(const ManifestFile& stated) const {
     return folder.empty() ? store->open(file) : store->open_below(folder, stated.path);

@@ -155,8 +155,10 @@ struct Verification::Impl {
                                 .bytes = storage.bytes,
                                 .decoded = [reader = job.reader, index] { return reader->bytes_of(index); }});
     }
+    const bool has_records = !report.runs.empty() || !report.decoded.empty() || report.crc32s_compared > 0;
     sums->set(file, std::move(report.runs));
     const std::scoped_lock lock(mutex);
+    if (has_records) ++counts.containers;
     for (SummedBytes& run : report.decoded) parts.decoded.push_back({file, std::move(run)});
     globals.merge(report.globals);
     if (group.rank() == 0) sums->count(report.crc32s_compared);

@@ -40,6 +40,7 @@ struct VerifyJob {
 /// What was looked at.
 struct VerifyCounts {
   std::int64_t files = 0, bytes = 0;
+  std::int64_t containers = 0;  ///< Files in which records were found.
   std::int64_t tensors = 0, chunks = 0;
   std::int64_t crc32s = 0;           ///< CRC-32s that were compared.
   std::int64_t manifest_blocks = 0;  ///< Blocks that were compared with the manifest.

@@ -523,6 +523,16 @@ TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
               HasSubstr("\"warnings\": [\"other files of the folder are not read or copied: 'config.json'\"]"));
 }
 
+/// 'a' is a letter of other warnings, which tell of other files.
+TEST_F(Verbs, AnotherFileWhoseNameIsPartOfAWarningIsToldToo) {
+  world.run({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
+  world.put("/d/__0.metadata", "left aside");
+  world.put("/d/a", "mine");
+  EXPECT_EQ(world.run({"gather", "/d", "-o", "/g.safetensors", "--json"}), 0) << world.err;
+  EXPECT_THAT(world.out, HasSubstr("left aside: .metadata is there"));
+  EXPECT_THAT(world.out, HasSubstr("other files of the folder are not read or copied: 'a'"));
+}
+
 // ---- digest.
 
 TEST_F(Verbs, DigestIsThatOfTheBytes) {

@@ -16,11 +16,19 @@ cmp x.h5 again.h5 || fail "threads and memory change the bytes"
 expect 0 gather "$source" -o "ranks.h5" --local-ranks 3
 cmp x.h5 ranks.h5 || fail "ranks change the bytes"
 
+echo more >>again.h5
+expect 0 verify again.h5
+holds out "warning gap again.h5: 5 bytes follow the end"
+
 model m.safetensors 1048576
 expect 0 split m.safetensors -o cut --to hdf5 --ranks 4
 [ "$(ls cut | tr '\n' ' ')" = "master.h5 rank-00000-of-00004.h5 rank-00001-of-00004.h5 rank-00002-of-00004.h5 rank-00003-of-00004.h5 " ] || fail "other files: $(ls cut)"
 same m.safetensors cut
 same m.safetensors cut/master.h5
+cp cut/rank-00001-of-00004.h5 cut/rank-00004-of-00005.h5
+expect 0 verify cut
+holds out "warning extra_file rank-00004-of-00005.h5"
+rm cut/rank-00004-of-00005.h5
 [ "$(digest cut)" = "$(digest m.safetensors)" ] || fail "the digest depends on the format"
 expect 0 inspect cut --json
 holds out '"world_size": 4'

@@ -26,3 +26,9 @@ expect 0 split tied.safetensors -o folder/ckpt --ranks 2
 echo {} >folder/ckpt/config.json
 expect 0 gather folder/ckpt -o g.safetensors
 holds err "other files of the folder are not read or copied: 'config.json'"
+
+# The folder of a run, whose files lie in the folder that it names.
+for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do
+    expect 0 gather "$SHARD_DATA/$run" -o run.pt --force --objects drop
+    lacks err "other files"
+done

@@ -56,6 +56,7 @@ class World:
         self.source = folder / "src"
         self.source.mkdir(parents=True)
         self.counter = 0
+        self.swaps_names = True  # The file system can, so that an old destination is never moved aside.
         write_safetensors(self.source / "model.safetensors", size)
         self.has_hdf5 = self.run("convert", "model.safetensors", "-o", "model.h5", code=None).returncode == 0
         self._make_sources()
@@ -161,7 +162,12 @@ class Case:
         return found if manifest is None else (found or {}) | {"manifest": manifest["."]}
 
     def left(self) -> list[str]:
-        return [each.name for each in self.folder.iterdir() if ".shardctl-" in each.name]
+        return [each.name for each in self.folder.iterdir() if ".shardctl-" in each.name and (self.world.swaps_names or "-old-" not in each.name)]
+
+    def was_moved_aside(self) -> bool:
+        """Whether nothing stands at the destination, a folder, and what stood there beside it."""
+        aside = [snapshot(each) for each in self.folder.glob(".*.shardctl-old-*")]
+        return not self.world.swaps_names and self.job.to == "dst" and self.output() is None and self.before in aside
 
     def problem(self, code: int, codes: Iterable[int], may_leave: bool = False) -> str:
         """What a run that ended with `code` did wrong; empty where nothing. `codes` are those that it may end with."""
@@ -183,7 +189,7 @@ class Case:
         for whole in before, wanted:
             if whole and "manifest" in whole:
                 allowed.append({name: each for name, each in whole.items() if name != "manifest"})
-        return "" if found in allowed else "the destination is neither what it was nor what it should become"
+        return "" if found in allowed or self.was_moved_aside() else "the destination is neither what it was nor what it should become"
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""File systems of their own for tests, by root only: tmpfs, and ext4 and XFS on a loop device."""
+"""File systems of their own for tests, by root only: tmpfs, ext4 and XFS on a loop device, LazyFS."""
 import fcntl
 import os
 import struct
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
@@ -76,6 +77,64 @@ class Image:
 
     def __enter__(self) -> "Image":
         self.mount()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unmount()
+
+
+class LazyFs:
+    """LazyFS (github.com/dsrhaslab/lazyfs) over a folder: names are kept, of what was written only what was forced. Like Image."""
+
+    kind = "lazyfs"
+    CONFIG = """[faults]
+fifo_path = "{0}/lazyfs-commands"
+[cache]
+apply_eviction = false
+[cache.simple]
+custom_size = "64mb"
+blocks_per_page = 1
+[filesystem]
+log_all_operations = false
+logfile = "/dev/null"
+"""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self.program, self.folder, self.at, self.below = program, folder, folder / "lazyfs-mount", folder / "lazyfs-root"
+
+    def mount(self) -> None:
+        line = [self.program, self.at, "--config-path", self.folder / "lazyfs.toml", "-o", "modules=subdir", "-o", f"subdir={self.below}", "-f"]
+        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not os.path.ismount(self.at):
+            assert self.process.poll() is None, f"{line} ended"
+            time.sleep(0.005)
+
+    def unmount(self) -> None:
+        """With all that was not forced."""
+        self.process.kill()
+        self.process.wait()
+        run("umount", "-l", self.at)
+
+    def cut_power(self) -> None:
+        self.unmount()
+        self.mount()
+
+    def force(self) -> None:
+        for path in self.at.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+
+    def __enter__(self) -> "LazyFs":
+        for each in self.at, self.below:
+            each.mkdir(parents=True)
+        (self.folder / "lazyfs.toml").write_text(self.CONFIG.format(self.folder))
+        self.mount()
+        probe = self.at / "probe"
+        probe.write_bytes(b"not forced")
+        self.cut_power()
+        assert probe.read_bytes() == b"", "LazyFS kept what was not forced"
+        probe.unlink()
         return self
 
     def __exit__(self, *_: object) -> None:

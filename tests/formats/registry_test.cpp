@@ -199,9 +199,26 @@ TEST_F(DetectFormat, TheFolderAboveDeepSpeedsIsIts) {
 TEST_F(DetectFormat, TheLatestIterationBesideStepsIsNotMegatrons) {
   put("/d/latest_checkpointed_iteration.txt", "10");
   put("/d/iter_0000010/x", "x");
-  expect_refused(ErrorCode::kUnsupported, "Megatron", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "iteration that latest_checkpointed_iteration.txt names is not", {"/d"});
   put("/d/global_step_10/x", "x");
   expect_refused(ErrorCode::kCorruption, "not a checkpoint in any known format", {"/d"});
+}
+
+TEST_F(DetectFormat, AnIterationOfMegatronThatCannotBeReadIsToldFor) {
+  put("/d/iter_0000010/metadata.json", R"({"sharded_backend": "zarr"})");
+  put("/d/latest_checkpointed_iteration.txt", "10");
+  expect_refused(ErrorCode::kUnsupported, "a Megatron-core checkpoint of another back end", {"/d"});
+  put("/d/iter_0000010/metadata.json", R"({"sharded_backend": "torch_d)");
+  expect_refused(ErrorCode::kCorruption, "iteration that latest_checkpointed_iteration.txt names is not", {"/d"});
+  put("/d/latest_checkpointed_iteration.txt", "ten");
+  expect_refused(ErrorCode::kCorruption, "the file names no iteration", {"/d"});
+}
+
+TEST_F(DetectFormat, AUniversalCheckpointWithoutItsOptimizersFileIsStillOne) {
+  put("/d/latest_universal", "global_step1");
+  put("/d/global_step1/zero/w/fp32.pt", "x");
+  EXPECT_EQ(detected({"/d"}), "deepspeed-universal");
+  EXPECT_EQ(detected({"/d/global_step1"}), "deepspeed-universal");
 }
 
 TEST_F(DetectFormat, FoldersOfRanksAreMegatrons) {
@@ -223,7 +240,6 @@ TEST_F(DetectFormat, KnownFoldersAreNamed) {
   const std::pair<const char*, const char*> folders[] = {
       {"/a/.snapshot_metadata", "torchsnapshot"},
       {"/b/metadata.pkl", "torch_checkpointing"},
-      {"/e/latest_checkpointed_iteration.txt", "Megatron"},
       {"/h/x.gguf", "GGUF"},
       {"/j/_CHECKPOINT_METADATA", "Orbax"},
       {"/k/manifest.ocdbt", "Orbax"},

@@ -162,6 +162,11 @@ TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
   EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
 }
 
+/// As FUSE file systems without a statfs of their own.
+TEST_F(PosixTest, AFileSystemThatDoesNotTellItsSizeIsNotFull) {
+  EXPECT_EQ(fs.open_folder("/proc")->free_bytes(), INT64_MAX);
+}
+
 TEST_F(PosixTest, RenameNewDoesNotReplaceAnEmptyFolder) {
   std::filesystem::create_directory(temp / "a");
   std::filesystem::create_directory(temp / "b");

@@ -68,6 +68,9 @@ struct Repair : ::testing::Test {
     line.insert(line.end(), more.begin(), more.end());
     ASSERT_EQ(world.run(line), code) << world.err << world.out;
     result = nlohmann::json::parse(world.out);
+    for (const auto& loss : result.value("lost", nlohmann::json::array())) {
+      EXPECT_FALSE(loss.at("file").is_string() && loss.at("file").get<std::string>().starts_with('/')) << loss;
+    }
     if (code != 0) {
       EXPECT_EQ(world.fs->status(destination).kind, FileKind::kAbsent);
     }

@@ -102,6 +102,12 @@ TEST_F(Dcp, WithoutMetadataIsNamedByAnotherSaveOfTheJob) {
   }
 }
 
+TEST_F(Dcp, DoesNotReplaceTheCheckpointThatNamesItsTensors) {
+  write("dcp", RanksLayout{2, 0}, "/other");
+  remove("/c/.metadata");
+  EXPECT_EQ(world.run({"repair", "/c", "-o", "/other", "--like", "/other", "--force"}), 5) << world.err;
+}
+
 TEST_F(Dcp, WithoutMetadataAndWithDamagedItemsNamesThoseThatAreLeft) {
   write("dcp", RanksLayout{2, 0}, "/other");
   remove("/c/.metadata");
@@ -216,6 +222,28 @@ TEST_F(EvenFiles, WithATensorThatLiesInOneFileOnlyAreToldToo) {
   write_numbered();
   copy();
   EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
+  EXPECT_THAT(world.err, HasSubstr(kSame));
+}
+
+/// What only one of the files has says nothing, also where it stands in front.
+TEST_F(EvenFiles, ThatBeginWithTensorsOfTheirOwnAreToldToo) {
+  content.erase("small");
+  content["0"] = filled(DType::kUint8, {5}, '0');
+  content["1"] = filled(DType::kUint8, {5}, '1');
+  write_numbered();
+  const std::unique_ptr<Reader> reader = open_checkpoint(*world.fs, "/c");
+  Catalog like = reader->catalog();
+  for (Tensor& tensor : like.tensors) {  // Each of the two whole on a rank of its own.
+    if (tensor.name != "0" && tensor.name != "1") continue;
+    Chunk& first = like.chunks[tensor.first_chunk];
+    first.sizes = tensor.shape;
+    tensor.chunk_count = 1;
+    like.stored[first.stored].rank = tensor.name == "0" ? 0 : 1;
+  }
+  remove("/c");
+  write("dcp", LikeLayout{&like});
+  copy();
+  EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0) << world.err;
   EXPECT_THAT(world.err, HasSubstr(kSame));
 }
 

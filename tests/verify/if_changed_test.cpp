@@ -55,6 +55,42 @@ TEST_F(IfChanged, OtherOptionsAreDoneAgain) {
   EXPECT_TRUE(is_unchanged());
 }
 
+/// Line breaks in values hide no difference.
+TEST_F(IfChanged, ValuesAreToldApartWhateverTheyHold) {
+  ASSERT_EQ(convert({"--exclude", "a\nb", "--exclude", "c"}), 0) << world.err;
+  ASSERT_EQ(convert({"--exclude", "a\nb", "--exclude", "c"}), 0) << world.err;
+  EXPECT_TRUE(is_unchanged());
+  EXPECT_EQ(convert({"--exclude", "a", "--exclude", "b\nc"}), 5);
+}
+
+TEST_F(IfChanged, ARepairByAnotherCheckpointIsDoneAgain) {
+  for (const char* folder : {"/lost", "/a", "/b"}) {
+    ASSERT_EQ(world.run({"split", "/m.safetensors", "-o", folder, "--ranks", "2", "-q"}), 0) << world.err;
+  }
+  world.fs->remove_all("/lost/.metadata");
+  world.put("/b/.metadata", world.content("/b/.metadata"));  // At another time.
+  const auto repair = [&](const std::string& like) {
+    return world.run({"repair", "/lost", "-o", "/r", "--like", like, "--if-changed", "--json"});
+  };
+  ASSERT_EQ(repair("/a"), 0) << world.err;
+  ASSERT_EQ(repair("/a"), 0) << world.err;
+  EXPECT_TRUE(is_unchanged());
+  EXPECT_EQ(repair("/b"), 5);
+}
+
+/// The folder of config and tokenizer may hold the output.
+TEST_F(IfChanged, AnExportBesideItsTokenizerIsUnchanged) {
+  world.put("/hf/model.safetensors", small_model());
+  world.put("/hf/config.json", "{}");
+  world.put("/hf/tokenizer.json", "{}");
+  const std::vector<std::string> line{"export", "/hf/model.safetensors", "-o", "/hf/out", "--if-changed", "--json"};
+  ASSERT_EQ(world.run(line), 0) << world.err;
+  ASSERT_EQ(world.run(line), 0) << world.err;
+  EXPECT_TRUE(is_unchanged());
+  world.put("/hf/tokenizer.json", "{ }");
+  EXPECT_EQ(world.run(line), 5);
+}
+
 TEST_F(IfChanged, AnOutputThatLostAFileIsDoneAgain) {
   const std::vector<std::string> split{"split", "/m.safetensors", "-o",    "/d", "--shards",
                                        "2",     "--if-changed",   "--json"};

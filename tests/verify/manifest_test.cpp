@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/manifest/read_json.h"
 #include "tests/support/expect_error.h"
 #include "tests/verify/verify_world.h"
 
@@ -118,6 +119,40 @@ TEST_F(Manifests, AChangedManifestIsNotBelieved) {
     EXPECT_THROW(parse_manifest(changed, "m"), Error) << at;
   }
   EXPECT_THROW(parse_manifest(text + " ", "m"), Error);
+}
+
+TEST_F(Manifests, ThatNameAFileTwiceAreRefused) {
+  write({"split", "/m.safetensors", "-o", "/d", "--shards", "2"});
+  Manifest manifest = parse_manifest(world.content("/d/shardctl.manifest.json"), "m");
+  manifest.files.push_back(manifest.files.front());
+  test::expect_error(ErrorCode::kCorruption, "twice", [&] { parse_manifest(manifest_text(manifest), "m"); });
+}
+
+/// What they say of empty files is as dense as honest ones get.
+TEST_F(Manifests, OfTinyValuesAreRefusedAndOfManyFilesAreNot) {
+  Manifest manifest;
+  manifest.layout = manifest.options = std::string(32, '0');
+  for (int i = 0; i < 5000; ++i) {
+    manifest.files.push_back({std::to_string(i), 0, ""});
+    manifest.source.push_back({std::to_string(i), 0, 0, std::string(32, '0')});
+  }
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m").files.size(), 5000U);
+  manifest.tool = std::string(100'000, ',');
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m").tool, manifest.tool);
+  for (const char* tiny : {"0,", "[],", "{},"}) {
+    std::string many;
+    while (many.size() < 200'000) many += tiny;
+    const std::string text = "{\"files\": [" + many + "0]}";
+    test::expect_error(ErrorCode::kCorruption, "out of proportion", [&] { read_json(text, "manifest", 8); });
+  }
+}
+
+TEST_F(Manifests, OfSomeFilesSayNothingOfTheOthers) {
+  write({"split", "/m.safetensors", "-o", "/d", "--shards", "2"});
+  const std::string front = "/d/model-0000", back = "-of-00002.safetensors";
+  const auto found = world.verify({front + "1" + back, front + "2" + back, "--against", "/d/shardctl.manifest.json"});
+  EXPECT_EQ(world.code, 0);
+  EXPECT_EQ(found.at("findings").size(), 0U) << found;
 }
 
 TEST_F(Manifests, OfASingleFileAreCommittedWithItAndReplacedWithIt) {
