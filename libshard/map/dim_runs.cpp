@@ -22,6 +22,14 @@ void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& wh
   runs.push_back(run);
 }
 
+bool make_up(std::span<const std::int64_t> widths, std::int64_t n) {
+  for (const std::int64_t width : widths) {
+    if (width < 0 || width > n) return false;
+    n -= width;
+  }
+  return n == 0;
+}
+
 /// The part of a run whose local positions lie in `range`, counted from its begin; of length 0 where there is none.
 DimRun part_in(const DimRun& run, DimRange range) {
   const std::int64_t first =
@@ -55,10 +63,7 @@ DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) 
     case CutRule::kWidths:
       break;
   }
-  const bool fits = std::ssize(cut.widths) == cut.parts &&
-                    std::ranges::all_of(cut.widths, [&](std::int64_t width) { return width >= 0 && width <= n; }) &&
-                    std::accumulate(cut.widths.begin(), cut.widths.end(), std::int64_t{0}, checked_add) == n;
-  if (!fits)
+  if (std::ssize(cut.widths) != cut.parts || !make_up(cut.widths, n))
     throw wrong(fmt::format("{}: {} widths do not make up {} in {} parts", where, cut.widths.size(), n, cut.parts));
   const auto before = cut.widths.begin() + cut.index;
   return {std::accumulate(cut.widths.begin(), before, std::int64_t{0}), *before};

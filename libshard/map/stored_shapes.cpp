@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -86,7 +87,8 @@ class ShapeFinder {
     for (const Expression& width : concat.widths[segment]) {
       const std::int64_t number = map_.variables().evaluate(width);
       if (number < 0) throw wrong(rule_.where + ": a width is negative").found(number);
-      size = checked_add(size, number);
+      if (number > INT64_MAX - size) throw wrong(rule_.where + ": the sum of its widths does not fit 63 bits");
+      size += number;
     }
     return size;
   }

@@ -103,6 +103,10 @@ TEST(DimRuns, CutsAsEachRuleSays) {
   EXPECT_EQ(cut(6, CutRule::kWidths, 3, {1, 0, 5}), (Sizes{1, 0, 5}));
   EXPECT_EQ(test::error_of([&] { cut(10, CutRule::kEven, 4); }).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(test::error_of([&] { cut(6, CutRule::kWidths, 3, {1, 1, 5}); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(test::error_of([&] {
+              cut(INT64_MAX, CutRule::kWidths, 2, {INT64_MAX, 1});
+            }).code(),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(DimRuns, RefusesHeadsThatDoNotFit) {

@@ -85,6 +85,16 @@ TEST(MapOperations, WidthsThatDoNotFitAreRefused) {
   }
 }
 
+TEST(MapOperations, WidthsWhoseSumIsOutOfBoundsAreRefused) {
+  const std::vector<Model> ranks{{{"b", counted(1, 2, 1)}}, {{"b", counted(1, 2, 9)}}};
+  const Error error = error_of([&] {
+    undone(R"("mesh": {"tp": 2}, "rules": [{"logical": "a", "stored": "b", "shard": [{"axis": "tp"}],
+           "concat": {"per_segment": true, "widths": [[9223372036854775807, 1]]}}])",
+           ranks);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+}
+
 constexpr const char* kTable =
     R"("mesh": {"pp": 2}, "rules": [{"logical": "x.{l}", "stored": "m{l_chunk}.{l_local}"}], )";
 
