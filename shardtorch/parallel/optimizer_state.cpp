@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -35,6 +36,11 @@ struct NamedStates {
   std::vector<std::vector<std::string>> groups;
 };
 
+/// Whether it is a sharded parameter of which this rank has no shard.
+bool is_elsewhere(const ShardedTensor& sharded) {
+  return sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad();
+}
+
 /// With the sharded parameters of which this rank has no shard, in the order of the module: so all ranks name the same.
 /// `names` as they are where there is none.
 std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string> names) {
@@ -42,10 +48,9 @@ std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& modu
   std::unordered_set<const c10::TensorImpl*> known;
   std::vector<std::string> all;
   for (const auto& parameter : module.named_parameters()) {
-    const ShardedTensor sharded = ShardedTensor::of(parameter.value());
-    const bool is_elsewhere = sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad() &&
-                              known.insert(parameter.value().unsafeGetTensorImpl()).second;
-    if (is_elsewhere || here.contains(parameter.key())) all.push_back(parameter.key());
+    const bool is_added = is_elsewhere(ShardedTensor::of(parameter.value())) &&
+                          known.insert(parameter.value().unsafeGetTensorImpl()).second;
+    if (is_added || here.contains(parameter.key())) all.push_back(parameter.key());
   }
   return all.size() > names.size() ? all : names;
 }
@@ -102,6 +107,22 @@ GenericDict dict_of(const ParameterState& state) {
   if (first.step != nullptr) dict.insert("step", at::scalar_tensor(static_cast<double>(*first.step), step_dtype()));
   for (std::size_t i = 0; i < first.tensors.size(); ++i) dict.insert(first.tensors[i].name, joined(state, i));
   return dict;
+}
+
+constexpr std::string_view kStates = "optim.state.";  ///< What names of states in a training state begin with.
+
+/// Without the states of parameters of which this rank has no shard: nothing of it stands for them.
+void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string>& names) {
+  std::unordered_set<std::string_view> elsewhere;
+  const auto parameters = module.named_parameters();
+  for (const auto& parameter : parameters) {
+    if (is_elsewhere(ShardedTensor::of(parameter.value()))) elsewhere.insert(parameter.key());
+  }
+  std::erase_if(names, [&](std::string_view name) {
+    if (!name.starts_with(kStates)) return false;
+    name.remove_prefix(kStates.size());
+    return elsewhere.contains(name.substr(0, name.rfind('.')));  // Slots have no dots.
+  });
 }
 
 /// What a state does to an optimizer. Nothing is changed before `apply`.
@@ -228,6 +249,7 @@ checkpoint::LoadResult load_training_state(torch::nn::Module& module, Optimizer&
   StateDict state = training_state(module, optimizer);
   checkpoint::LoadResult result = checkpoint::load(state, path, std::move(group), options);
   set_optimizer_state(module, optimizer, state["optim"]);
+  drop_those_of_other_ranks(module, result.unexpected);
   return result;
 }
 

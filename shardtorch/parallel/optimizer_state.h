@@ -40,7 +40,8 @@ void set_optimizer_state(const torch::nn::Module& module, torch::optim::Optimize
 /// dcp.save({"model": ..., "optim": ...}) has it. \throws  as optimizer_state.
 StateDict training_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
 /// Loads one into both, saved by any number of ranks. A collective. Other names of the checkpoint are
-/// `LoadResult::unexpected`. \throws  as checkpoint::load and set_optimizer_state.
+/// `LoadResult::unexpected`, but for states of parameters of which this rank has no shard. \throws  as checkpoint::load
+/// and set_optimizer_state.
 checkpoint::LoadResult load_training_state(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                                            const std::string& path, ProcessGroupPtr group = nullptr,
                                            const checkpoint::LoadOptions& options = {});

@@ -273,11 +273,14 @@ TEST_F(TrainingState, NamesParametersOfWhichARankHasNoShard) {
       saved.adam->param_groups()[0].options().set_lr(0.25);
       checkpoint::SaveOptions options = as("dcp");
       options.force = true;
-      checkpoint::save(parallel::training_state(*saved.layer, *saved.adam), path(), nullptr, options);
+      StateDict state = parallel::training_state(*saved.layer, *saved.adam);
+      state.insert("optim.state.weights.step", 7);
+      checkpoint::save(state, path(), nullptr, options);
       Stepped loaded(after, /*has_bias=*/true);
       const c10::IValue of_bias = loaded.state().at("state").toGenericDict().at("bias");
       of_bias.toGenericDict().at("exp_avg").toTensor().zero_();
-      parallel::load_training_state(*loaded.layer, *loaded.adam, path());
+      EXPECT_THAT(parallel::load_training_state(*loaded.layer, *loaded.adam, path()).unexpected,
+                  ElementsAre("optim.state.weights.step"));
       EXPECT_EQ(loaded.adam->param_groups()[0].options().get_lr(), 0.25);
       EXPECT_TRUE(at::allclose(of_bias.toGenericDict().at("exp_avg").toTensor(), at::full({4}, 0.1)));
     }
