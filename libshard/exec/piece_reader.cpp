@@ -218,7 +218,6 @@ const std::byte* PieceReader::find_in_memory(const Piece& piece, std::size_t ele
   const Box box = wanted.box();
   const std::span<const std::int64_t> strides = piece.strides.span();
   if (intersect(box, Box(piece.offsets, piece.sizes)).numel() != box.numel()) return nullptr;
-  if (!is_one_run(wanted.sizes, strides)) return nullptr;
   for (std::size_t d = 0; d < strides.size(); ++d) {
     if (box.size[d] > 1 && strides[d] != wanted.strides[d]) return nullptr;
   }

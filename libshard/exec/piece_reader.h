@@ -41,8 +41,7 @@ class PieceReader {
   void read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
             std::span<std::byte> staging);
   /// The elements of `wanted` where they lie in memory, if all are of `piece` and lie there as they shall in the box;
-  /// else null.
-  /// They then count as read.
+  /// else null. They then count as read.
   const std::byte* find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted);
 
  private:
