@@ -29,8 +29,8 @@ inline void check_cost(const Budget& budget, std::int64_t held_bytes) {
 
 /// Opens `paths` of `files` as `format`, locates every tensor, reads the begin of each and all objects. Any Error is a
 /// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read, a cost that the
-/// input does not pay for) is a finding.
-inline void open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
+/// input does not pay for) is a finding. False where there was an Error.
+inline bool open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
                     const OpenOptions& options = {}) {
   try {
     const std::unique_ptr<Reader> reader = format.open({&files, std::move(paths)}, options);
@@ -48,7 +48,9 @@ inline void open_as(const Format& format, InputFiles& files, std::vector<std::st
     }
     reader->load_objects();
     check_cost(*budget, files.held_bytes());
+    return true;
   } catch (const Error&) {
+    return false;
   }
 }
 
