@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
+#include <optional>
+#include <type_traits>
 
 #include "apps/shardctl/device.h"
 #include "apps/shardctl/verbs.h"
@@ -11,6 +14,27 @@
 namespace shard::app {
 namespace {
 
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+};
+
+/// CLI11 alone takes 010 for 8, and what is past 64 bits for the largest number.
+template <class T>
+std::string make_decimal(std::string& text) {
+  T number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, failure] = std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), end, number);
+  if (failure == std::errc::result_out_of_range) return text + " is out of range";
+  if (failure != std::errc() || stopped != end) return text + " is not a whole number";
+  text = std::to_string(number);
+  return {};
+}
+
 /// Adds options to one group of a help text.
 struct OptionGroup {
   CLI::App& app;
@@ -18,7 +42,10 @@ struct OptionGroup {
 
   template <class T>
   CLI::Option* single(const char* names, T& value, const char* type, const char* text) {
-    return app.add_option(names, value, text)->option_text(type)->take_last()->group(name);
+    CLI::Option* const option = app.add_option(names, value, text)->option_text(type)->take_last()->group(name);
+    using Number = typename Unwrapped<T>::type;
+    if constexpr (std::is_integral_v<Number>) option->transform(CLI::Validator(make_decimal<Number>, ""));
+    return option;
   }
   CLI::Option* many(const char* names, std::vector<std::string>& value, const char* type, const char* text) {
     return app.add_option(names, value, text)->option_text(type)->allow_extra_args(false)->take_all()->group(name);

@@ -80,7 +80,18 @@ TEST_F(CommandLine, SuggestsTheOption) { refuses({"split", "a", "--rnaks", "4"},
 TEST_F(CommandLine, RefusesAnOptionOfAnotherVerb) {
   refuses({"inspect", "a", "--ranks", "4"}, "inspect does not take --ranks");
 }
-TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) { refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks"); }
+TEST_F(CommandLine, RefusesWordsThatAreNotNumbers) {
+  refuses({"split", "a", "-o", "b", "--ranks", "many"}, "--ranks: many is not a whole number");
+  refuses({"split", "a", "-o", "b", "--ranks", "0x10"}, "--ranks: 0x10 is not a whole number");
+}
+TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
+  refuses({"split", "a", "-o", "b", "--ranks", "99999999999999999999"}, "99999999999999999999 is out of range");
+  refuses({"split", "a", "-o", "b", "--ranks", "4", "--dim", "4294967296"}, "4294967296 is out of range");
+}
+TEST_F(CommandLine, ReadsNumbersAsDecimals) {
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).target.layout.ranks, 10);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).target.layout.dim, -1);
+}
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
 }
