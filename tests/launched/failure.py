@@ -16,6 +16,7 @@ import harness as h
 
 TIMEOUT = 3
 GRACE = 10
+MPIRUN_KILLS = 1.9  # Seconds after one rank has died, of those that still live.
 PHASES = ("rendezvous", "catalog", "plan", "copy", "finish", "commit")
 
 
@@ -113,6 +114,17 @@ class Scene:
         self.checks.that(not left, f"{self.name}: no process is left, but {left}", result)
         return result
 
+    def left(self) -> list[str]:
+        left = h.left_overs(self.folder)
+        if self.held == 0 and self.trouble in ("killed", "stopped"):
+            left = [path for path in left if ".shardctl-" not in path and "vader_segment" not in path]
+        return left
+
+    def was_cut_short(self) -> bool:
+        """Whether mpirun killed the others while they cleaned up, as it does if the machine stands still for so long."""
+        is_mpirun = "mpirun" in self.launch.name
+        return is_mpirun and self.trouble == "killed" and self.seconds > MPIRUN_KILLS and self.left() != []
+
     def judge(self, result: h.Result, code: int | None, words: tuple[str, ...]) -> None:
         is_torchrun = "torchrun" in self.launch.name
         wanted = 1 if is_torchrun else code
@@ -128,18 +140,25 @@ class Scene:
         if code is not None:
             self.checks.that(told == 1, f"{self.name}: told once, not {told} times", result)
         self.checks.that(h.same_tree(self.old, self.folder / "out") == "", f"{self.name}: the destination is as it was", result)
-        left = h.left_overs(self.folder)
-        if self.held == 0 and self.trouble in ("killed", "stopped"):
-            left = [path for path in left if ".shardctl-" not in path and "vader_segment" not in path]
+        left = self.left()
         self.checks.that(left == [], f"{self.name}: nothing is left, but {left}", result)
         print(f"  {self.name}: exit {result.code} after {self.seconds:.1f} s", flush=True)
 
 
-def held_case(checks: h.Checks, work: Path, launch: h.Launch, phase: str, trouble: str, held: int = 1) -> None:
+def run_scene(checks: h.Checks, work: Path, launch: h.Launch, phase: str, trouble: str, held: int) -> tuple[Scene, h.Result]:
     scene = Scene(checks, work, launch, phase, held, trouble)
     scene.start()
     scene.act()
-    result = scene.end()
+    return scene, scene.end()
+
+
+def held_case(checks: h.Checks, work: Path, launch: h.Launch, phase: str, trouble: str, held: int = 1) -> None:
+    scene, result = run_scene(checks, work, launch, phase, trouble, held)
+    if scene.was_cut_short():
+        print(f"  {scene.name}: mpirun killed all after {scene.seconds:.1f} s; once more", flush=True)
+        for path in map(Path, scene.left()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        scene, result = run_scene(checks, work, launch, phase, trouble, held)
     code, words = {"killed": (None, ()), "stopped": (7, ()), "silent": (7, ()),
                    "launcher told": (1, ("rank 0: interrupted",)), "full disk": (6, (f"rank {held}: ",)), "damaged file": (4, (f"rank {held}: ", "source"))}[trouble]
     scene.judge(result, code, words)
