@@ -4,15 +4,21 @@
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake --install "$1" --prefix "$work/prefix" >/dev/null
+
+# Runs a command whose output matters only if it fails.
+quiet() {
+  "$@" >"$work/log" 2>&1 || { cat "$work/log" && echo "failed: $*" && exit 1; } >&2
+}
+
+quiet cmake --install "$1" --prefix "$work/prefix"
 cp -r "$2/tests/consumer" "$work/source"
 
 # The blocks of the page that have a name are the files of a project.
 mkdir "$work/page"
 awk -v folder="$work/page" '/^```[a-z]+ [^ ]+\.[a-z]+$/ { file = folder "/" $2; next } /^```/ { file = "" } file { print >file }' \
   "$2/docs/library.md"
-cmake -S "$work/page" -B "$work/page/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
-cmake --build "$work/page/build" >/dev/null
+quiet cmake -S "$work/page" -B "$work/page/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"
+quiet cmake --build "$work/page/build"
 "$work/page/build/names" "$2/tests/data/dcp/four_ranks" | tee "$work/names"
 grep -q . "$work/names"
 "$work/page/build/to_safetensors" "$2/tests/data/demo/ckpt" "$work/model.safetensors"
@@ -21,8 +27,8 @@ grep -q . "$work/names"
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 
 has_torch=$(find "$1/libshard" -name libshard_rpc.so)
-configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"} >/dev/null
-cmake --build "$work/build" >/dev/null
+quiet configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"}
+quiet cmake --build "$work/build"
 "$work/prefix/bin/shardctl" --version
 for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/completions/shardctl zsh/site-functions/_shardctl \
   fish/vendor_completions.d/shardctl.fish; do
@@ -39,7 +45,7 @@ for header in $private libshard/exec/runs.h formats/torch/reader.h; do
 done
 
 # Without LibTorch the rest is found all the same; who demands ShardedTensor is told.
-configure without -DLibTorch_ROOT="$work/nowhere" >/dev/null
+quiet configure without -DLibTorch_ROOT="$work/nowhere"
 if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=torch >/dev/null 2>"$work/errors"; then
   echo "the component torch was found without LibTorch" >&2
   exit 1
