@@ -7,7 +7,10 @@ trap 'rm -rf "$work"' EXIT
 
 # Runs a command whose output matters only if it fails.
 quiet() {
-  "$@" >"$work/log" 2>&1 || { cat "$work/log" && echo "failed: $*" && exit 1; } >&2
+  "$@" >"$work/log" 2>&1 && return
+  cat "$work/log" >&2
+  echo "failed: $*" >&2
+  exit 1
 }
 
 quiet cmake --install "$1" --prefix "$work/prefix"
@@ -50,4 +53,4 @@ if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=tor
   echo "the component torch was found without LibTorch" >&2
   exit 1
 fi
-[ -z "$has_torch" ] || grep -q "need LibTorch" "$work/errors"
+[ -z "$has_torch" ] || grep -q "need LibTorch" "$work/errors" || { cat "$work/errors" >&2 && exit 1; }
