@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "formats/dcp/names.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
@@ -24,7 +25,7 @@ constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\
 struct Magic {
   std::string_view bytes;
   std::string_view what;
-  std::string_view hint = {};
+  std::string_view unpacker = {};  ///< The program that unpacks it; empty: none.
 };
 constexpr std::array kMagics{
     Magic{"GGUF"sv, "a GGUF file"},
@@ -33,10 +34,10 @@ constexpr std::array kMagics{
     Magic{"\x93NUMPY"sv, "a NumPy array"},
     Magic{"lmgg"sv, "a GGML file"},
     Magic{"tjgg"sv, "a GGML file"},
-    Magic{"\x1f\x8b"sv, "a gzip file", "unpack it first: gzip -dc"},
-    Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file", "unpack it first: zstd -dc"},
-    Magic{"\xfd\x37zXZ\0"sv, "an xz file", "unpack it first: xz -dc"},
-    Magic{"BZh"sv, "a bzip2 file", "unpack it first: bzip2 -dc"},
+    Magic{"\x1f\x8b"sv, "a gzip file", "gzip"},
+    Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file", "zstd"},
+    Magic{"\xfd\x37zXZ\0"sv, "an xz file", "xz"},
+    Magic{"BZh"sv, "a bzip2 file", "bzip2"},
 };
 
 /// A kind that a name in the folder tells.
@@ -122,7 +123,20 @@ std::optional<Error> pointer_file(std::string_view head, const std::string& path
   return std::nullopt;
 }
 
+/// The error for one rank's file of a DCP checkpoint: the folder is the checkpoint.
+std::optional<Error> file_of_dcp(const SourceStore& store, const std::string& path) {
+  const std::string folder = parent_path(path);
+  const bool is_item_file = dcp::file_numbers(base_name(path)).rank >= 0;
+  if (!is_item_file && base_name(path) != dcp::kMetadataName) return std::nullopt;
+  if (store.status(path).kind != FileKind::kFile) return std::nullopt;
+  return Error(ErrorCode::kInvalidArgument, "this is one file of a DCP checkpoint, which is read as a folder")
+      .in_file(path)
+      .expected("the folder with .metadata and all .distcp files")
+      .suggest(Remedy::kReadFolder, folder);
+}
+
 std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
+  if (auto part = file_of_dcp(store, path)) return part;
   const std::string head = head_of(store, path);
   if (head.starts_with("PK\x03\x04")) {
     if (const std::string_view what = foreign_zip(store, path); !what.empty()) return unsupported(what, path);
@@ -217,12 +231,20 @@ std::optional<Error> foreign_folder(const SourceStore& store, const std::string&
   return std::nullopt;
 }
 
+constexpr std::string_view kTar = "a tar archive";
+
+/// True for a name that compressed tar archives have; NeMo's are called .nemo.
+bool is_packed_tar(std::string_view path) {
+  constexpr std::array kEnds{".tgz"sv, ".nemo"sv, ".tar.gz"sv, ".tar.bz2"sv, ".tar.xz"sv, ".tar.zst"sv};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return path.ends_with(end); });
+}
+
 /// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. The first member tells torch 0.1's.
 std::string_view tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};
   const bool is_torch = std::ranges::any_of(kMembers, [&](std::string_view name) { return head.starts_with(name); });
-  return is_torch ? "a torch.save tar archive of torch 0.1" : "a tar archive";
+  return is_torch ? "a torch.save tar archive of torch 0.1" : kTar;
 }
 
 /// A pickle of protocol 2 or later, from its first to its last byte.
@@ -237,13 +259,18 @@ bool is_plain_pickle(const SourceStore& store, const std::string& path, std::str
 std::optional<Error> foreign_file(const SourceStore& store, const std::string& path) {
   const std::string head = head_of(store, path);
   for (const Magic& magic : kMagics) {
-    if (head.starts_with(magic.bytes)) return unsupported(magic.what, path).hint(magic.hint);
+    if (!head.starts_with(magic.bytes)) continue;
+    Error error = unsupported(magic.what, path);
+    if (!magic.unpacker.empty()) error.suggest(Remedy::kUnpack, is_packed_tar(path) ? "tar" : magic.unpacker);
+    return error;
   }
   if (is_plain_pickle(store, path, head)) {
     return unsupported("a plain Python pickle", path).because("torch.save would have put it into a zip");
   }
   if (const std::string_view tar = tar_kind(head); !tar.empty()) {
-    return unsupported(tar, path).hint(tar == "a tar archive" ? "unpack it first: tar -xf" : "");
+    Error error = unsupported(tar, path);
+    if (tar == kTar) error.suggest(Remedy::kUnpack, "tar");
+    return error;
   }
   return std::nullopt;
 }

@@ -117,6 +117,18 @@ const Format& format_named(std::string_view name) {
       .hint(guess.empty() ? fmt::format("formats are: {}", all_names()) : fmt::format("did you mean {}?", guess));
 }
 
+std::vector<std::string_view> known_suffixes() {
+  std::vector<std::string_view> suffixes;
+  const auto add = [&](std::span<const std::string_view> more) {
+    for (const std::string_view each : more) {
+      if (std::ranges::find(suffixes, each) == suffixes.end()) suffixes.push_back(each);
+    }
+  };
+  for (const Format* format : formats()) add(format->suffixes);
+  for (const KnownFormat& known : known_formats()) add(known.suffixes);
+  return suffixes;
+}
+
 std::string_view format_of_suffix(std::string_view path) {
   const std::string name = base_name(path);
   const auto is_suffix = [&](std::string_view suffix) { return path.ends_with(suffix) && name != suffix; };

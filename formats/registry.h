@@ -30,5 +30,7 @@ const Format& format_named(std::string_view name);
 /// The name of the format whose single files have the suffix of `path` ("out/model.pt" is "torch"); empty where there
 /// is none, and for "out.pt/": a trailing slash makes any name a folder. The format may be one that this build lacks.
 std::string_view format_of_suffix(std::string_view path);
+/// The suffixes that format_of_suffix knows: ".safetensors", ".pt", ...
+std::vector<std::string_view> known_suffixes();
 
 }  // namespace shard

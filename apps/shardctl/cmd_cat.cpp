@@ -13,6 +13,7 @@
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
+#include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
@@ -60,12 +61,36 @@ bool starts_below(std::string_view entry, std::string_view name) {
   return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '.';
 }
 
-Error absent_name(const Selection& selection, std::string_view asked, std::string_view source) {
+/// A command that lists the names that match a pattern; empty if `asked` is none or nothing matches.
+std::string listing_of_glob(const std::vector<std::string_view>& names, std::string_view asked,
+                            const std::vector<std::string>& paths) {
+  if (asked.find_first_of("*?") == std::string_view::npos) return {};
+  const std::string glob = crossing_dots(asked);
+  const GlobSet globs({glob});
+  if (std::ranges::none_of(names, [&](std::string_view name) { return globs.matches(name); })) return {};
+  std::string line = "shardctl inspect";
+  for (const std::string& path : paths) line += " " + shell_quoted(path);
+  return line + " --include " + shell_quoted(glob);
+}
+
+Error object_has_no_slices(const Options& options, std::string_view name) {
+  std::vector<std::string> words = options.arguments;
+  std::ranges::replace(words, options.cat.name, std::string(name));
+  return usage(fmt::format("'{}' is an object, and only tensors have slices", name))
+      .of_tensor(name)
+      .hint(repeat_command(words, ""));
+}
+
+Error absent_name(const Selection& selection, std::string_view asked, std::string_view source,
+                  const std::vector<std::string>& paths) {
   Error error(ErrorCode::kNotFound, fmt::format("{} has no tensor and no object '{}'", source, asked));
   error.of_tensor(asked);
   std::vector<std::string_view> names;
   for (const SelectedTensor& tensor : selection.tensors) names.push_back(tensor.name);
   for (const SelectedObject& object : selection.objects) names.push_back(object.name);
+  if (const std::string list = listing_of_glob(names, asked, paths); !list.empty()) {
+    return error.because("cat takes one whole name, not a pattern").hint(list);
+  }
   const auto below = std::ranges::find_if(names, [&](std::string_view name) { return starts_below(name, asked); });
   if (below != names.end()) return error.hint(fmt::format("give a whole name, such as '{}'", *below));
   const std::string near = names.size() > kMaxSuggestNames ? std::string() : nearest(asked, names);
@@ -191,7 +216,10 @@ int cat(Session& session, const Options& options) {
   source.reader->load_objects();
   selection = choose(catalog, options.selection);
   const auto objects = named(selection.objects, options.cat.name);
-  if (objects.empty()) throw absent_name(selection, asked.name, source.label);
+  if (objects.empty() && asked.has_slice && !named(selection.objects, asked.name).empty()) {
+    throw object_has_no_slices(options, asked.name);
+  }
+  if (objects.empty()) throw absent_name(selection, asked.name, source.label, options.source.paths);
   print_object(session, options, catalog, only_one(objects, catalog.objects, options, source));
   return 0;
 }

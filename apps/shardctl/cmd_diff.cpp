@@ -34,11 +34,19 @@ bool has_prefix(const Catalog& catalog, const std::string& prefix) {
          std::any_of(catalog.objects.begin(), catalog.objects.end(), starts);
 }
 
-/// The options for one side: a prefix that only the other side has is not a mistake.
-SelectionOptions options_for(const SelectionOptions& options, const Catalog& mine, const Catalog& other) {
+void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+/// The options for one side: a prefix for both sides that only the other side has is not a mistake.
+SelectionOptions options_for(const SelectionOptions& options, const SideNames& own, const Catalog& mine,
+                             const Catalog& other) {
   SelectionOptions result = options;
   std::erase_if(result.strip_prefix,
                 [&](const std::string& prefix) { return !has_prefix(mine, prefix) && has_prefix(other, prefix); });
+  append(result.strip_prefix, own.strip_prefix);
+  append(result.add_prefix, own.add_prefix);
+  append(result.rename, own.rename);
   return result;
 }
 
@@ -210,8 +218,8 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   }
   check_include({&a.catalog(), &b.catalog()}, options.selection);
   const bool all = options.selection.include.empty();
-  const SelectionOptions for_a = options_for(options.selection, a.catalog(), b.catalog());
-  const SelectionOptions for_b = options_for(options.selection, b.catalog(), a.catalog());
+  const SelectionOptions for_a = options_for(options.selection, options.diff.names_a, a.catalog(), b.catalog());
+  const SelectionOptions for_b = options_for(options.selection, options.diff.names_b, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
   refuse_obstacles(a.catalog(), for_a, options.arguments, "compared");

@@ -14,8 +14,26 @@
 namespace shard::app {
 namespace {
 
-/// Given anew they replace.
-constexpr std::array<std::string_view, 3> kSingleInHints{"--format", "--from", "--objects"};
+/// Options with one value: in a hint they take the place of the one that was given.
+constexpr std::array<std::string_view, 10> kSingleInHints{"--as",      "--backend", "--dtype", "--format", "--from",
+                                                          "--hf-ref",  "--map",     "--objects", "--to",
+                                                          "--unknown-globals"};
+
+/// True if `added`, options for the end of a command, has `option` among its words.
+bool adds(std::string_view added, std::string_view option) {
+  for (std::size_t at = added.find(option); at != std::string_view::npos; at = added.find(option, at + 1)) {
+    const std::size_t end = at + option.size();
+    if ((at == 0 || added[at - 1] == ' ') && (end == added.size() || added[end] == ' ' || added[end] == '=')) return true;
+  }
+  return false;
+}
+
+/// The option of kSingleInHints that `word` gives, alone or with "=VALUE"; empty for other words.
+std::string_view single_option(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  const auto found = std::ranges::find(kSingleInHints, name);
+  return found == kSingleInHints.end() ? std::string_view() : *found;
+}
 
 // ---- Finding the verb.
 
@@ -76,12 +94,40 @@ std::string near_to(std::string_view typed, const std::vector<std::string>& word
   return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
 }
 
+/// Words that other tools use for a verb of this one.
+struct Synonym {
+  std::string_view word, verbs;
+};
+constexpr std::array kSynonyms{
+    Synonym{"merge", "'gather' or 'export'"},       Synonym{"consolidate", "'gather' or 'export'"},
+    Synonym{"join", "'gather'"},                    Synonym{"combine", "'gather'"},
+    Synonym{"unshard", "'gather'"},                 Synonym{"shard", "'split'"},
+    Synonym{"chunk", "'split'"},                    Synonym{"resize", "'reshard'"},
+    Synonym{"redistribute", "'reshard'"},           Synonym{"cast", "'convert' with --cast"},
+    Synonym{"rename", "'convert' with --rename"},   Synonym{"ls", "'inspect'"},
+    Synonym{"list", "'inspect'"},                   Synonym{"info", "'inspect'"},
+    Synonym{"show", "'inspect' or 'cat'"},          Synonym{"print", "'cat'"},
+    Synonym{"dump", "'cat'"},                       Synonym{"compare", "'diff'"},
+    Synonym{"check", "'verify'"},                   Synonym{"validate", "'verify'"},
+    Synonym{"fix", "'repair'"},                     Synonym{"recover", "'repair'"},
+    Synonym{"hash", "'digest'"},                    Synonym{"checksum", "'digest'"},
+    Synonym{"copy", "'convert'"},                   Synonym{"to-hf", "'export'"},
+    Synonym{"save", "'convert' or 'export'"},
+};
+
+/// The verbs that a word may stand for, in quotes; empty if there is no good guess.
+std::string meant_verb(const std::string& word) {
+  const auto known = std::ranges::find(kSynonyms, word, &Synonym::word);
+  if (known != kSynonyms.end()) return std::string(known->verbs);
+  const std::string near = nearest(word, verb_names());
+  return near.empty() ? near : fmt::format("'{}'", near);
+}
+
 [[noreturn]] void refuse_verb(const std::string& verb) {
-  const std::vector<std::string_view> names = verb_names();
-  const std::string near = nearest(verb, names);
+  const std::string meant = meant_verb(verb);
   throw usage("unknown verb '" + verb + "'")
-      .because(fmt::format("the verbs are {}", fmt::join(names, ", ")))
-      .hint(near.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean '{}'?", near));
+      .because(fmt::format("the verbs are {}", fmt::join(verb_names(), ", ")))
+      .hint(meant.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean {}?", meant));
 }
 
 std::string see_help(const Options& options) {
@@ -118,7 +164,18 @@ void check_layout(const CLI::App& app, const LayoutOptions& layout) {
   if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place needs --mesh").hint("add --mesh A=N");
 }
 
-void check_paths(const Options& options) {
+/// The command with -o before its last word, if that word names nothing yet: it is the destination then. Otherwise with
+/// a destination to fill in.
+std::string with_destination(const Session& session, const Options& options) {
+  const std::vector<std::string>& paths = options.source.paths;
+  const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  if (!is_destination) return repeat_command(options.arguments, "-o DST");
+  std::vector<std::string> words = options.arguments;
+  words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);
+  return repeat_command(words, "-o " + shell_quoted(paths.back()));
+}
+
+void check_paths(const Session& session, const Options& options) {
   const std::string name(options.verb->name);
   const bool reads_none = options.map.action == "list" || options.map.action == "show";
   if (options.verb->uses.sources && !reads_none && options.source.paths.empty()) {
@@ -129,7 +186,7 @@ void check_paths(const Options& options) {
     throw usage("a source is an empty string, which names nothing").hint("look for a variable that is not set");
   }
   if (options.verb->uses.target && options.target.path.empty()) {
-    throw usage(name + " needs a destination").hint(repeat_command(options.arguments, "-o DST"));
+    throw usage(name + " needs a destination").hint(with_destination(session, options));
   }
   if (options.target.path == "-") {
     throw usage("cannot write a checkpoint to standard output")
@@ -207,7 +264,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   if (options.verb == nullptr) return;
   options.source.paths.assign(first.words.begin() + 1, first.words.end());
   if (options.verb->check != nullptr) options.verb->check(session, options);
-  check_paths(options);
+  check_paths(session, options);
   if (options.source.ranks_expected && *options.source.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*options.source.ranks_expected);
   }
@@ -222,21 +279,19 @@ std::string shell_quoted(const std::string& word) {
 }
 
 std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added) {
-  const std::string option = added.substr(0, added.find(' '));
-  const bool replaces = contains(kSingleInHints, option);
   std::string line = "shardctl", rest;
   bool only_words = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    only_words = only_words || word == "--";  // What is added is an option: it must stand before.
-    if (replaces && !only_words && word.starts_with(option + "=")) continue;
-    if (replaces && !only_words && word == option) {
-      ++i;
+    only_words = only_words || word == "--";  // An added option must come before it.
+    const std::string_view option = only_words ? std::string_view() : single_option(word);
+    if (!option.empty() && adds(added, option)) {
+      if (option.size() == word.size()) ++i;  // Its value is the next word.
       continue;
     }
     (only_words ? rest : line) += " " + shell_quoted(word);
   }
-  return line + " " + added + rest;
+  return line + (added.empty() ? "" : " " + added) + rest;
 }
 
 }  // namespace shard::app

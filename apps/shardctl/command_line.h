@@ -20,8 +20,8 @@ namespace shard::app {
 ///   this build does not have.
 void parse_command_line(const std::vector<std::string>& arguments, Session& session, Options& options);
 
-/// The command line again with `added` at its end, quoted for a shell: for hints. Another --format, --from or --objects
-/// takes the place of the one that was given.
+/// The command line with `added` at its end, quoted for a shell: for hints. An option of `added` that has one value
+/// replaces the one that was given; `added` may be empty.
 std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added);
 /// A word as a shell takes it.
 std::string shell_quoted(const std::string& word);

@@ -146,7 +146,7 @@ void add_tensor_cuts(CLI::App& app, Options& o) {
 void add_target(CLI::App& app, TargetOptions& target) {
   OptionGroup group{app, "Output"};
   group.single("-o,--output", target.path, "DST",
-               "destination: one file if it ends in .safetensors, .pt, .pth or .bin, else a folder");
+               "destination: a file if it ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, otherwise a folder");
   group.single("--to", target.to, "FORMAT", "format to write");
   group
       .single("--core-version", target.core_version, "V",
@@ -268,6 +268,13 @@ void add_diff(CLI::App& app, Options& o) {
   group.single("--ulp", o.diff.ulp, "N", "equal if at most N representable numbers apart");
   group.flag("--equal-nan", o.diff.equal_nan, "NaN equals NaN");
   group.single("--max-diffs", o.diff.max_diffs, "N", "list at most N differences of each kind");
+  OptionGroup names{app, "Names of one side"};
+  names.many("--strip-prefix-a", o.diff.names_a.strip_prefix, "P", "as --strip-prefix, which changes A and B, on A only");
+  names.many("--strip-prefix-b", o.diff.names_b.strip_prefix, "P", "the same on B only");
+  names.many("--add-prefix-a", o.diff.names_a.add_prefix, "P", "as --add-prefix, on A only");
+  names.many("--add-prefix-b", o.diff.names_b.add_prefix, "P", "the same on B only");
+  names.many("--rename-a", o.diff.names_a.rename, "RE=NEW", "as --rename, on A only");
+  names.many("--rename-b", o.diff.names_b.rename, "RE=NEW", "the same on B only");
 }
 
 void add_digest(CLI::App& app, Options& o) {

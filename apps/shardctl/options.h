@@ -106,7 +106,13 @@ struct ExportOptions {
   SelectionOptions names{};    ///< --include and --exclude, which see the source's names.
 };
 
+/// Changes of names on one side of a comparison.
+struct SideNames {
+  std::vector<std::string> strip_prefix, add_prefix, rename;
+};
+
 struct DiffOptions {
+  SideNames names_a, names_b;  ///< After those of SelectionOptions, which change both sides.
   double atol = 0, rtol = 0;
   std::int64_t ulp = 0;
   bool equal_nan = false;

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "apps/shardctl/command_line.h"
+#include "apps/shardctl/option_tree.h"
 #include "apps/shardctl/verb.h"
+#include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
@@ -46,21 +48,38 @@ std::string paths_to_read(const Suggestion& suggestion) {
   return words;
 }
 
-/// The command with another source in the place of `path`; empty where no argument is that path.
+/// The command with the suggested source in place of `path`; empty if no argument is that path. A folder also takes the
+/// place of the other files in it that were named.
 std::string read_instead(const std::string& path, const Suggestion& suggestion, const Options& options) {
   std::string line = "shardctl";
   bool is_replaced = false;
+  const auto is_in_folder = [&](const std::string& word) {
+    return suggestion.remedy == Remedy::kReadFolder && contains(options.source.paths, word) &&
+           parent_path(word) == suggestion.argument;
+  };
   for (const std::string& word : options.arguments) {
     const bool is_path = word == path;
+    if (!is_path && is_in_folder(word)) continue;
     is_replaced = is_replaced || is_path;
     line += " " + (is_path ? paths_to_read(suggestion) : shell_quoted(word));
   }
   return is_replaced ? line : std::string();
 }
 
+/// The command that unpacks `path`: an archive into a folder, anything else into a file, named without the suffix.
+std::string unpack_line(const std::string& path, const std::string& program) {
+  const std::string name = base_name(path);
+  const std::size_t dot = program == "tar" ? name.find('.', 1) : name.rfind('.');
+  const std::string target = dot == std::string::npos || dot == 0 ? name + ".unpacked" : name.substr(0, dot);
+  const std::string from = shell_quoted(path), to = shell_quoted(target);
+  return program == "tar" ? fmt::format("mkdir {1} && tar -xf {0} -C {1}", from, to)
+                          : fmt::format("{} -dc {} > {}", program, from, to);
+}
+
 /// The line to run; empty where the remedy leaves something to fill in.
 std::string line_of(const Suggestion& suggestion, const Error& error, const Options& options) {
   if (!error.hint().empty() || options.arguments.empty()) return {};
+  if (suggestion.remedy == Remedy::kUnpack && !error.file().empty()) return unpack_line(error.file(), suggestion.argument);
   const bool reads_other = suggestion.remedy == Remedy::kReadFolder || suggestion.remedy == Remedy::kReadFiles;
   if (reads_other) return read_instead(error.file(), suggestion, options);
   const std::string option = option_of(suggestion);
@@ -74,8 +93,30 @@ std::string state_layout(const Options& options) {
                                                                                                 // target's.
 }
 
-/// Of remedies that say which ranks there are.
-std::string advice_on_launch(const Suggestion& suggestion) {
+/// True for --world-size on a verb that writes a layout but was given none: the number of ranks to write was meant.
+bool means_target_ranks(const Options& options) {
+  const LayoutOptions& layout = options.target.layout;
+  const bool takes_layout = options.verb != nullptr && options.verb->uses.target_layout;
+  return takes_layout && options.ranks.world_size && !options.ranks.rank && !layout.cuts_tensors() &&
+         !layout.cuts_files();
+}
+
+/// The command with --ranks N in place of --world-size N.
+std::string with_target_ranks(const Options& options) {
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
+    const std::string& word = options.arguments[i];
+    if (word == "--world-size") {
+      ++i;
+    } else if (!word.starts_with("--world-size=")) {
+      words.push_back(word);
+    }
+  }
+  return repeat_command(words, fmt::format("--ranks {}", *options.ranks.world_size));
+}
+
+/// Advice on remedies about the ranks of this job.
+std::string advice_on_launch(const Suggestion& suggestion, const Options& options) {
   switch (suggestion.remedy) {
     case Remedy::kIgnoreLauncher:
       return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
@@ -84,6 +125,9 @@ std::string advice_on_launch(const Suggestion& suggestion) {
     case Remedy::kNameRendezvous:
       return "say where rank 0 can be reached: --rdzv HOST:PORT";
     default:
+      if (means_target_ranks(options)) {
+        return fmt::format("to write for {} ranks: {}", *options.ranks.world_size, with_target_ranks(options));
+      }
       return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT",
                          suggestion.argument.empty() ? "R" : suggestion.argument);
   }
@@ -137,7 +181,7 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kNameLauncher:
     case Remedy::kNameRendezvous:
     case Remedy::kNameRank:
-      return advice_on_launch(suggestion);
+      return advice_on_launch(suggestion, options);
     case Remedy::kNameLike:
       return "name another checkpoint of the same job with --like CKPT";
     case Remedy::kNameReference:
@@ -147,6 +191,8 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";
+    case Remedy::kUnpack:
+      return fmt::format("unpack it with {}", argument);
   }
   return {};
 }

@@ -14,12 +14,14 @@
 #include "formats/deepspeed/format.h"
 #include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/registry.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/visited.h"
+#include "libshard/io/paths.h"
 #include "libshard/job/file_holders.h"
 #include "libshard/repair/salvaged_reader.h"
 
@@ -130,6 +132,13 @@ std::string nearest_name(const std::string& glob, const std::vector<const Catalo
   return nearest(glob, names);
 }
 
+bool matches_any(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
+  const GlobSet globs({glob});
+  std::vector<bool> used(1);
+  for (const Catalog* catalog : catalogs) note_used(globs, *catalog, used);
+  return used.front();
+}
+
 /// The check that every format shares; readers of formats in which a rank can be missing look for that one.
 void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks, Findings& findings) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
@@ -149,12 +158,28 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
 
 }  // namespace
 
+/// True for "ORG/NAME", as models on the Hugging Face Hub are named: two parts, neither a suffix nor a path.
+bool is_hub_name(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size()) return false;
+  const auto is_part_of_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.' || c == '/';
+  };
+  return path.front() != '.' && std::ranges::all_of(path, is_part_of_name) && format_of_suffix(path).empty();
+}
+
 void check_exists(const Session& session, const SourceOptions& options) {
   for (const std::string& path : options.paths) {
     const SourceStore& store = source_store(session);
     if (store.status(path).kind != FileKind::kAbsent) continue;
     if (const auto stand_in = stand_in_at(store, path)) throw Error(*stand_in);
-    throw Error(ErrorCode::kNotFound, path + ": no such file or folder").in_file(path);
+    Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
+    if (is_hub_name(path)) {
+      absent.because("it looks like the name of a model on the Hugging Face Hub, and shardctl reads local files")
+          .hint(fmt::format("download it first: hf download {0} --local-dir {1}; then name {1}", path, base_name(path)));
+    }
+    throw absent.in_file(path);
   }
 }
 
@@ -246,7 +271,8 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
   if (unused == used.end()) return;
   const std::string& glob = options.include[static_cast<std::size_t>(unused - used.begin())];
   Error error = usage(fmt::format("--include '{}' matches no tensor and no object", glob));
-  const std::string near = nearest_name(glob, catalogs);
+  const std::string crossing = crossing_dots(glob);
+  const std::string near = matches_any(crossing, catalogs) ? crossing : nearest_name(glob, catalogs);
   throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
                      : error.hint(fmt::format("did you mean '{}'?", near));
 }

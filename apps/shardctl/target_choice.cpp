@@ -7,9 +7,11 @@
 
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/verb.h"
+#include "apps/shardctl/verbs.h"
 #include "formats/plugins.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
+#include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -32,6 +34,34 @@ const Format* choose_by_suffix(const std::string& destination, const Format* wan
     throw contradiction(destination, wanted->traits.name).because(fmt::format("that suffix means {}", name));
   }
   return &format_named(name);
+}
+
+/// The end of DST's name that looks like a file's suffix: a dot and a word that begins with a letter. Empty for a name
+/// with a slash at its end, and for numbers as in "Qwen2.5-7B".
+std::string_view suffix_of(std::string_view destination) {
+  const std::string_view name = destination.substr(destination.rfind('/') + 1);
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return {};
+  const std::string_view word = name.substr(dot + 1);
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool is_word = is_letter(word.front()) &&
+                       std::ranges::all_of(word, [&](char c) { return is_letter(c) || is_digit(c) || c == '_'; });
+  return is_word ? name.substr(dot) : std::string_view();
+}
+
+/// Refuses a destination such as "m.safetensor", which would become a folder of that name.
+/// \throws Error kInvalidArgument
+void refuse_unknown_suffix(const std::string& destination) {
+  const std::string_view suffix = suffix_of(destination);
+  if (suffix.empty()) return;
+  const std::vector<std::string_view> known = known_suffixes();
+  const std::string near = nearest(suffix, known);
+  throw usage(fmt::format("the suffix '{}' of '{}' does not name a format", suffix, destination))
+      .because(fmt::format("one file ends in {}", fmt::join(known, ", ")))
+      .hint(near.empty() ? "give DST one of these suffixes, or a slash at its end to write a folder of that name"
+                         : fmt::format("did you mean '{}{}'? A slash at its end writes a folder of that name",
+                                       destination.substr(0, destination.size() - suffix.size()), near));
 }
 
 /// The names of the formats for which `fits`, in one line.
@@ -183,6 +213,10 @@ TargetForm choose_form(const Options& options) {
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {
     throw usage(fmt::format("'{}' is one file, but the layout options ask for a folder", target.path))
         .hint("give DST a name without a suffix, or with a slash at its end");
+  }
+  const bool is_export = options.verb->run == run_export;  // Always a folder.
+  if (by_suffix == nullptr && wanted == nullptr && !layout.cuts_tensors() && !layout.cuts_files() && !is_export) {
+    refuse_unknown_suffix(target.path);
   }
   const Format* format = wanted != nullptr ? wanted : by_suffix != nullptr ? by_suffix : default_format(options);
   if (format != nullptr) check_form(target, *format);

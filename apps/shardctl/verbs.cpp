@@ -72,8 +72,8 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "gather",
      .usage = "gather SRC... -o DST [options]",
      .summary = "assemble whole tensors",
-     .details = "Writes whole tensors: one file if DST ends in .safetensors, .pt, .pth or .bin, else a folder\n"
-                "(safetensors unless --to names another format, files of at most 5GB).",
+     .details = "Writes whole tensors: a file if DST ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5,\n"
+                "otherwise a folder (safetensors unless --to names a different format, files of at most 5GB).",
      .examples = "  shardctl gather ckpt -o model.safetensors --objects drop\n"
                  "  shardctl gather ckpt -o model.pt\n"
                  "  shardctl gather ckpt -o hf-folder --max-shard-size 5GB --strip-prefix model.\n",
@@ -170,9 +170,11 @@ const std::array<Verb, 16> kVerbs{{
          "A and B may have any formats and layouts. They are equal if names, dtypes, shapes, values and objects\n"
          "are. Values are compared as numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given.\n"
          "With several tolerances an element is equal if any of them accepts it. max_abs, max_rel and max_ulp\n"
-         "are taken over the elements that differ. --html FILE writes a page with histograms of the differences.",
+         "are taken over the elements that differ. Options that select and rename change A and B alike; those that\n"
+         "end in -a or -b change one side. --html FILE writes a page with histograms of the differences.",
      .examples = "  shardctl diff model.safetensors ckpt\n"
                  "  shardctl diff before.pt after.pt --rtol 1e-5 --atol 1e-8\n"
+                 "  shardctl diff trainer.pt model.safetensors --strip-prefix-a model.\n"
                  "  shardctl diff a b --json | jq -r '.values[].name'\n",
      .success = "equal",
      .no_answer = "differs",

@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kSuffixes{".pt", ".pth", ".bin"};
+constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckpt", ".pth.tar"};
 
 }  // namespace
 

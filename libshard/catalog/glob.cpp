@@ -111,4 +111,15 @@ bool GlobSet::matches(std::string_view name) const {
   return std::ranges::any_of(reached(name), [this](std::uint32_t node) { return nodes_[node].last_glob != kNone; });
 }
 
+std::string crossing_dots(std::string_view glob) {
+  std::string crossing;
+  for (std::size_t i = 0; i < glob.size(); ++i) {
+    crossing += glob[i];
+    if (glob[i] != '*') continue;
+    crossing += '*';
+    if (i + 1 < glob.size() && glob[i + 1] == '*') ++i;
+  }
+  return crossing;
+}
+
 }  // namespace shard

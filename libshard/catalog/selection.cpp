@@ -69,6 +69,15 @@ DType wanted_dtype(std::vector<CastRule>& rules, const GlobSet& globs, std::stri
   return wanted.value_or(dtype);
 }
 
+/// The glob that was probably meant by a rule without a match; empty if there is no good guess.
+std::string meant_glob(const std::vector<SelectedTensor>& tensors, const CastRule& rule) {
+  if (rule.exact) return nearest_name(tensors, rule.glob);
+  std::string crossing = crossing_dots(rule.glob);
+  const GlobSet globs({crossing});
+  const bool helps = std::ranges::any_of(tensors, [&](const SelectedTensor& each) { return globs.matches(each.name); });
+  return helps ? crossing : nearest_name(tensors, rule.glob);
+}
+
 void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTensor>& tensors) {
   std::vector<CastRule> rules = parse_casts(texts);
   if (rules.empty()) return;
@@ -86,7 +95,7 @@ void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTens
   const auto unused = std::ranges::find(rules, false, &CastRule::used);
   if (unused == rules.end()) return;
   Error error(ErrorCode::kInvalidArgument, fmt::format("cast rule '{}' matches no tensor", unused->text));
-  const std::string nearest = nearest_name(tensors, unused->glob);
+  const std::string nearest = meant_glob(tensors, *unused);
   if (!nearest.empty()) error.hint(fmt::format("did you mean '{}={}'?", nearest, dtype_name(unused->dtype)));
   throw error.found(unused->glob);
 }

@@ -37,8 +37,9 @@ enum class Remedy : std::uint8_t {
   kNameReference,       ///< Name a folder with the model's config.json.
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kReadFiles,           ///< Read the files that the shell pattern `argument` matches; '*' in its last component is one.
+  kUnpack,              ///< Unpack the source with the program `argument`: "tar", "gzip", "zstd", "xz", "bzip2".
 };
-inline constexpr int kRemedyCount = static_cast<int>(Remedy::kReadFiles) + 1;
+inline constexpr int kRemedyCount = static_cast<int>(Remedy::kUnpack) + 1;
 
 /// A remedy with what it applies to; `argument` is empty where the remedy says that it takes none.
 struct Suggestion {

@@ -58,6 +58,7 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameReference, "", "name the folder of the model's config.json with --hf-ref DIR"},
       {Remedy::kStateVariable, "heads", "state it with --set heads=VALUE"},
       {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
+      {Remedy::kUnpack, "gzip", "unpack it with gzip"},
   };
   ASSERT_EQ(table.size(), static_cast<std::size_t>(kRemedyCount));
   for (const Advice& each : table) EXPECT_EQ(advice(each.remedy, each.argument), "wait, or " + each.text);
@@ -68,6 +69,22 @@ TEST(RemedyText, AnotherSourceIsTheLineToRun) {
   error.suggest(Remedy::kReadFolder, "my run/hf");
   EXPECT_EQ(hint_text(error, of_line({"gather", "my run", "-o", "x"})),
             "shardctl gather 'my run/'model_*.pt -o x, or shardctl gather 'my run/hf' -o x");
+}
+
+TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
+  const auto line = [](const char* file, const char* program) {
+    return hint_text(failure().in_file(file).suggest(Remedy::kUnpack, program), of_line({"inspect", file}));
+  };
+  EXPECT_EQ(line("a b/m.nemo", "tar"), "mkdir m && tar -xf 'a b/m.nemo' -C m");
+  EXPECT_EQ(line("m.tar.gz", "tar"), "mkdir m && tar -xf m.tar.gz -C m");
+  EXPECT_EQ(line("m.pt.xz", "xz"), "xz -dc m.pt.xz > m.pt");
+  EXPECT_EQ(line("packed", "zstd"), "zstd -dc packed > packed.unpacked");
+}
+
+TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
+  Options options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
+  options.source.paths = {"ckpt/a", "ckpt/b"};
+  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options), "shardctl gather ckpt -o x");
 }
 
 TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
