@@ -36,6 +36,7 @@ USES |= {
     "formats/parts/zip": CORE | {"libshard/io", "formats/parts/decoded_view"},
     "formats/parts/json": CORE,
     "formats/parts/hf_index": CORE | {"libshard/io", "formats/parts/json"},
+    "formats/parts/quantization": CATALOG | {"libshard/io", "formats/parts/json"},
 }
 PARTS = set(USES) - LIBSHARD
 USES |= {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/element_text.h"
 #include "apps/shardctl/json_writer.h"
@@ -14,6 +15,7 @@
 #include "apps/shardctl/value_text.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/catalog/glob.h"
+#include "libshard/catalog/quantized.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
@@ -158,13 +160,14 @@ void print_object(const Session& session, const Options& options, const Catalog&
 
 // ---- Tensors.
 
-void check_format(const Session& session, const Options& options, const SelectedTensor& tensor) {
+void check_format(const Session& session, const Options& options, const Catalog& catalog,
+                  const SelectedTensor& tensor) {
   const std::string& format = options.cat.format;
   const std::string_view dtype = dtype_name(tensor.dtype);
-  const bool castable = is_castable(tensor.dtype);
   refuse_terminal(session, format);
   const bool fits = format == "npy" ? fits_npy(tensor.dtype) : format == "raw" || ElementText::can_show(tensor.dtype);
   if (fits) return;
+  const bool castable = is_castable(tensor.dtype) && find_quantized(catalog).is_plain(tensor.source);
   const std::string_view wider = is_complex(tensor.dtype) ? "complex64" : "float32";
   throw Error(ErrorCode::kUnsupported, format == "npy"
                                            ? fmt::format("cannot print {} as npy: numpy has no such dtype", dtype)
@@ -176,7 +179,8 @@ void check_format(const Session& session, const Options& options, const Selected
 
 void print_tensor(const Session& session, const Options& options, OpenSource& source, const SelectedTensor& tensor,
                   const Slice& slice, Log& log) {
-  check_format(session, options, tensor);
+  warn_all(session, checked_casts(session, options, source, std::span(&tensor, 1)));  // Others are not read.
+  check_format(session, options, source.catalog(), tensor);
   source.reader->locate(std::span(&tensor.source, 1));
   const Catalog view = sliced(source.catalog(), tensor.source, slice.box);
   SelectedTensor part = tensor;

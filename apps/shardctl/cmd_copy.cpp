@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/device.h"
@@ -41,6 +42,10 @@ struct Work {
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };
+
+void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
 
 /// Whether --to-map says what each rank stores, for a format that can hold that.
 bool is_cut_by_map(const Session& session, const Options& options, const TargetForm& form) {
@@ -201,10 +206,11 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.job.selection = select(source, options.selection);
   std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, work.job.selection);
+  work.losses = checked_casts(session, options, work.source, work.job.selection.tensors);
+  if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
   if (!options.target.map.empty()) apply_map(session, options, work);
-  if (verb.exported == nullptr) {
-    work.losses = loss_warnings(session, options.selection, work.source, work.job.traits);
-  }
+  append(work.losses, verb.exported == nullptr ? loss_warnings(session, options.selection, work.source, work.job.traits)
+                                               : left_behind(session, work.source, verb.exported->copied));
   return work;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/shardctl/block_reader.h"
+#include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/html_page.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/progress.h"
@@ -222,6 +223,10 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   const SelectionOptions for_b = options_for(options.selection, options.diff.names_b, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
+  for (const Side* each : {&a, &b}) {
+    const std::vector<std::string> warnings = checked_casts(session, options, each->source, each->selection.tensors);
+    if (is_rank_zero(session)) warn_all(session, warnings);
+  }
   refuse_obstacles(a.catalog(), for_a, options.arguments, "compared");
   refuse_obstacles(b.catalog(), for_b, options.arguments, "compared");
 }

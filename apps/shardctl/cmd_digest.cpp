@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "apps/shardctl/block_reader.h"
+#include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/progress.h"
@@ -122,14 +123,17 @@ int run_digest(Session& session, const Options& options) {
   const auto log = open_log(session);
   OpenSource source;
   Selection selection;
+  std::vector<std::string> warnings;
   on_all_ranks(session, "catalog", [&] {
     source = open_source(session, options.source, *log, {.selection = &options.selection});
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);
+    warnings = checked_casts(session, options, source, selection.tensors);
     refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
   });
   warn_of_source(session, source);
+  if (is_rank_zero(session)) warn_all(session, warnings);
   const std::vector<std::string> digests = all_digests(session, options, source, selection, *log);
   expect_unchanged_source(session);
   if (!is_rank_zero(session)) return 0;

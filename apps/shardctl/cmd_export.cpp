@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <set>
@@ -18,12 +17,16 @@
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "formats/safetensors/format.h"
+#include "libshard/catalog/casts.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/export/added_files.h"
+#include "libshard/export/auto_dtypes.h"
 #include "libshard/export/model_part.h"
 #include "libshard/export/model_reader.h"
 #include "libshard/export/reference_check.h"
@@ -57,7 +60,7 @@ class Export {
   void adjust(OpenSource& source, Selection& selection);
   ModelHints hints() const;
   void drop_tied(OpenSource& source, Selection& selection, const Catalog* reference);
-  void change_dtypes(Selection& selection) const;
+  void change_dtypes(const Catalog& source, Selection& selection);
   std::unique_ptr<Reader> open_reference() const;
   void compare(const OpenSource& source, const Selection& selection, const Catalog& reference);
   bool fits_by_names(const OpenSource& source, const Catalog& reference, const std::set<std::string>& may_lack) const;
@@ -69,6 +72,7 @@ class Export {
   Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
   TakenSource taken_;
   ModelConfig config_;
+  QuantizationFacts facts_;            ///< From the files of the reference.
   std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
   ExportReport report_;
   std::vector<AddedFile> files_;
@@ -115,6 +119,7 @@ void Export::find_reference() {
   if (report_.reference.empty()) return;
   const SourceStore& store = source_store(session_);
   config_ = read_model_config(store, report_.reference);
+  facts_ = read_quantization(store, report_.reference);
   report_.copied = model_files(store, report_.reference);
   for (const std::string& name : report_.copied) {
     std::shared_ptr<const RandomReader> file = store.open_below(report_.reference, name);
@@ -163,7 +168,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
   }
   const Catalog* const reference = reference_ ? &reference_->catalog() : nullptr;
   drop_tied(source, selection, reference);
-  change_dtypes(selection);
+  change_dtypes(source.catalog(), selection);
   if (reference != nullptr) compare(source, selection, *reference);
 }
 
@@ -194,6 +199,43 @@ void add_repeated(const Catalog& source, const Selection& selection, const Catal
   }
 }
 
+/// Warnings about the tensors that --dtype auto leaves as they are.
+std::vector<std::string> left_by_auto(const Selection& selection, const QuantizedPart& quantized, DType wanted,
+                                      const std::vector<bool>& decided) {
+  HashSet<std::uint32_t> modules;
+  FirstNames names, lone, wide;
+  std::int64_t tensors = 0;
+  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+    if (decided[i]) continue;
+    const SelectedTensor& each = selection.tensors[i];
+    const std::uint32_t module = quantized.module_of[each.source];
+    if (module != kNoIndex) {
+      ++tensors;
+      if (modules.insert(module)) names.add(quantized.modules[module].name);
+    } else if (is_float(each.dtype) && !is_plain_float(each.dtype)) {
+      lone.add(each.name);
+    } else if (is_plain_float(each.dtype) && each.dtype != wanted) {
+      wide.add(each.name);
+    }
+  }
+  const auto counted = [](const FirstNames& few) { return static_cast<std::int64_t>(few.count()); };
+  std::vector<std::string> warnings;
+  if (names.count() > 0) {
+    warnings.push_back(fmt::format("--dtype auto leaves {} of {} as they are: {}", plural(tensors, "tensor"),
+                                   plural(counted(names), "quantized module"), names.text()));
+  }
+  if (lone.count() > 0) {
+    warnings.push_back(fmt::format("--dtype auto leaves {} of {} as they are: {}", plural(counted(lone), "tensor"),
+                                   "dtypes that need scales", lone.text()));
+  }
+  if (wide.count() > 0) {
+    warnings.push_back(fmt::format("{} a wider dtype than {}, as the model does: {}",
+                                   plural(counted(wide), "tensor keeps", "tensors keep"), dtype_name(wanted),
+                                   wide.text()));
+  }
+  return warnings;
+}
+
 void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* reference) {
   std::vector<std::size_t> dropped;
   std::vector<TiedPair> pairs = find_tied(selection.tensors);
@@ -222,34 +264,26 @@ void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* 
   }
 }
 
-/// Quantized weights mean nothing without their scales.
-bool is_trained_as(DType dtype) {
-  constexpr std::array kTrained{DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
-  return std::ranges::find(kTrained, dtype) != kTrained.end();
-}
-
-void Export::change_dtypes(Selection& selection) const {
-  std::string name = options_.exporting.dtype;
-  if (name == kKeep) return;
-  if (name == kAuto) name = config_.dtype;
-  const std::optional<DType> wanted = dtype_of_name(name);
+/// Sets the dtypes of --dtype. A rule of --cast goes before it.
+void Export::change_dtypes(const Catalog& source, Selection& selection) {
+  const std::string& asked = options_.exporting.dtype;
+  if (asked == kKeep) return;
+  const std::optional<DType> wanted = dtype_of_name(asked == kAuto ? config_.dtype : asked);
   if (!wanted) {
     throw usage("--dtype auto needs a config.json that says the dtype")
         .in_file(report_.reference.empty() ? "" : join_path(report_.reference, "config.json"))
         .hint("name the dtype, or the folder of the config with --hf-ref DIR");
   }
-  const auto is_packed = [](const SelectedTensor& each) { return is_float(each.dtype) && !is_trained_as(each.dtype); };
-  const auto packed = std::ranges::find_if(selection.tensors, is_packed);
-  if (packed != selection.tensors.end()) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot convert quantized weights to {}", dtype_name(*wanted)))
-        .of_tensor(packed->name)
-        .because(
-            fmt::format("it is {}, and its numbers need scales that other tensors hold", dtype_name(packed->dtype)))
-        .hint("drop --dtype to keep the weights as they are");
+  const std::vector<bool> decided = decided_by_rules(options_.selection.cast, source, selection.tensors);
+  const QuantizedPart quantized = find_quantized(source, facts_);
+  const Catalog* const reference = reference_ ? &reference_->catalog() : nullptr;
+  std::vector<DType> dtypes;
+  if (asked == kAuto) dtypes = auto_dtypes(selection.tensors, source, quantized, reference, *wanted);
+  for (std::size_t i = 0; i < decided.size(); ++i) {
+    SelectedTensor& each = selection.tensors[i];
+    if (!decided[i] && is_float(each.dtype)) each.dtype = asked == kAuto ? dtypes[i] : *wanted;
   }
-  for (SelectedTensor& each : selection.tensors) {
-    if (is_trained_as(each.dtype)) each.dtype = *wanted;
-  }
+  if (asked == kAuto) report_.warnings = left_by_auto(selection, quantized, *wanted, decided);
 }
 
 /// What the weights of the reference say of themselves; null where there are none, or they are the source's.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/html_page.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_inspect.h"
@@ -35,6 +36,7 @@ int inspect(Session& session, const Options& options) {
   }
   const Selection selection = choose(source.catalog(), options.selection);
   warn_all(session, source.catalog().warnings);
+  warn_all(session, checked_casts(session, options, source, selection.tensors));
   const bool chunks = common.verbose > 0;
   if (is_document || chunks) source.reader->locate(source_indices(selection.tensors));
   page.write([&](JsonWriter& json) { render_json(json, source, selection); });

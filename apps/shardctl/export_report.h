@@ -23,6 +23,7 @@ struct ExportReport {
   std::int64_t other_tensors = 0, objects = 0;  ///< Left out.
   std::vector<std::string> tied{};              ///< Left out as another tensor stands for them.
   std::vector<std::string> copied{};            ///< Files of the reference.
+  std::vector<std::string> warnings{};          ///< About tensors that --dtype auto leaves as they are.
 };
 
 /// The member `export` of a plan or a result.

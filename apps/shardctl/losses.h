@@ -15,4 +15,8 @@ namespace shard::app {
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits);
 
+/// A line about the files of the source's folder that an export neither reads nor copies; none if there are none.
+std::vector<std::string> left_behind(const Session& session, const OpenSource& source,
+                                     const std::vector<std::string>& copied);
+
 }  // namespace shard::app

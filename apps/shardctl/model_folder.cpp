@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char *kBeside = "huggingface", *kTemplates = "additional_chat_templates";
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
-constexpr std::array<std::string_view, 26> kNames{
+constexpr std::array<std::string_view, 30> kNames{
     kConfigName,
     "generation_config.json",
     "tokenizer.json",
@@ -40,6 +40,10 @@ constexpr std::array<std::string_view, 26> kNames{
     "video_preprocessor_config.json",
     "image_processor_config.json",
     "configuration.json",
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "quant_config.json",
+    "quanto_qmap.json",
 };
 constexpr std::array<std::string_view, 3> kEnds{".py", ".tiktoken", ".jinja"};
 

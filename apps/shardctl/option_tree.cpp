@@ -93,7 +93,8 @@ void add_selection(CLI::App& app, Options& o) {
   group.many("--add-prefix", o.selection.add_prefix, "P", "add this prefix to names");
   group.many("--rename", o.selection.rename, "RE=NEW",
              "replace all matches of a regular expression (RE2) in names; \\1 is a group");
-  group.many("--cast", o.selection.cast, "GLOB=DTYPE", "convert tensors with these resulting names");
+  group.many("--cast", o.selection.cast, "GLOB=DTYPE",
+             "convert tensors with these resulting names (keep as DTYPE: leave them as they are)");
   const auto keep = [&o](const std::string& word) { o.selection.keep_objects = word == "keep"; };
   group.word("--objects", keep, "values that are not tensors: keep (default) or drop")
       ->check(CLI::IsMember({"keep", "drop"}));

@@ -3,102 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
+#include "libshard/catalog/casts.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/renaming.h"
 #include "libshard/core/error.h"
-#include "libshard/core/nearest.h"
 
 namespace shard {
 
 namespace {
-
-bool has_wildcard(std::string_view glob) { return glob.find_first_of("*?[") != std::string_view::npos; }
-
-/// The name nearest to `typed` that at least half of it agrees with, or empty.
-std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string_view typed) {
-  std::string_view nearest;
-  int limit = std::max(1, static_cast<int>(typed.size()) / 2 - 1);
-  for (const SelectedTensor& tensor : tensors) {
-    const int found = edit_distance(typed, tensor.name, limit);
-    if (found > limit) continue;
-    nearest = tensor.name;
-    limit = found - 1;
-  }
-  return std::string(nearest);
-}
-
-struct CastRule {
-  std::string_view text, glob;
-  DType dtype;
-  bool exact;
-  bool used = false;
-};
-
-std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
-  std::vector<CastRule> rules;
-  for (const std::string& text : texts) {
-    const std::size_t equals = text.rfind('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("cast rule '{}' is malformed", text))
-          .expected("GLOB=DTYPE")
-          .found(text);
-    }
-    const std::string_view glob = std::string_view(text).substr(0, equals);
-    const std::optional<DType> dtype = dtype_of_name(std::string_view(text).substr(equals + 1));
-    if (!dtype) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("cast rule '{}': '{}' is not a dtype", text, text.substr(equals + 1)))
-          .expected("a torch dtype such as bfloat16, float32, float8_e4m3fn")
-          .found(text.substr(equals + 1));
-    }
-    rules.push_back({text, glob, *dtype, !has_wildcard(glob)});
-  }
-  return rules;
-}
-
-/// The first rule that matches decides; a pattern passes integers and bools by, as those are ids and masks mostly.
-DType wanted_dtype(std::vector<CastRule>& rules, const GlobSet& globs, std::string_view name, DType dtype) {
-  const bool is_number = !is_integer(dtype) && dtype != DType::kBool;
-  std::optional<DType> wanted;
-  for (const std::size_t i : globs.matching(name)) {
-    rules[i].used = true;
-    if (!wanted && (is_number || rules[i].exact)) wanted = rules[i].dtype;
-  }
-  return wanted.value_or(dtype);
-}
-
-/// The glob that was probably meant by a rule without a match; empty if there is no good guess.
-std::string meant_glob(const std::vector<SelectedTensor>& tensors, const CastRule& rule) {
-  if (rule.exact) return nearest_name(tensors, rule.glob);
-  std::string crossing = crossing_dots(rule.glob);
-  const GlobSet globs({crossing});
-  const bool helps = std::ranges::any_of(tensors, [&](const SelectedTensor& each) { return globs.matches(each.name); });
-  return helps ? crossing : nearest_name(tensors, rule.glob);
-}
-
-void apply_casts(const std::vector<std::string>& texts, std::vector<SelectedTensor>& tensors) {
-  std::vector<CastRule> rules = parse_casts(texts);
-  if (rules.empty()) return;
-  GlobSet globs;
-  for (const CastRule& rule : rules) globs.add(rule.glob);
-  for (SelectedTensor& tensor : tensors) {
-    const DType wanted = wanted_dtype(rules, globs, tensor.name, tensor.dtype);
-    if (wanted != tensor.dtype && !(is_castable(tensor.dtype) && is_castable(wanted))) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("tensor '{}': no cast from {} to {}", tensor.name,
-                                                       dtype_name(tensor.dtype), dtype_name(wanted)))
-          .of_tensor(tensor.name);
-    }
-    tensor.dtype = wanted;
-  }
-  const auto unused = std::ranges::find(rules, false, &CastRule::used);
-  if (unused == rules.end()) return;
-  Error error(ErrorCode::kInvalidArgument, fmt::format("cast rule '{}' matches no tensor", unused->text));
-  const std::string nearest = meant_glob(tensors, *unused);
-  if (!nearest.empty()) error.hint(fmt::format("did you mean '{}={}'?", nearest, dtype_name(unused->dtype)));
-  throw error.found(unused->glob);
-}
 
 /// Neighbours of one name are fine where they had one name before: then rank or path tells them apart.
 template <class Entry, class Of>

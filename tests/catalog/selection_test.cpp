@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "libshard/catalog/casts.h"
 #include "libshard/catalog/glob.h"
 #include "tests/catalog/build.h"
 #include "tests/support/cpu_time.h"
@@ -256,6 +257,83 @@ TEST(SelectCast, RefusesWhatIsNotADtype) {
   for (const char* rule : {"head", "head=", "head=float33", "=float16"}) {
     expect_error(ErrorCode::kInvalidArgument, "cast rule", [&] { select(catalog, {.cast = {rule}}); });
   }
+}
+
+TEST(SelectCast, LeavesAsTheyAreWhatARuleKeepsWhicheverOtherRulesMatch) {
+  const Catalog catalog = flat_catalog();
+  const std::vector<std::string> rules{"**=bfloat16", "**.bias=keep"};
+  const Selection selection = select(catalog, {.cast = rules});
+  EXPECT_EQ(selection.tensors[2].dtype, DType::kFloat32);
+  EXPECT_EQ(selection.tensors[3].dtype, DType::kBfloat16);
+  const std::vector<bool> decided = decided_by_rules(rules, catalog, selection.tensors);
+  EXPECT_EQ(decided, (std::vector{true, false, true, true, true}));  // Not the integer, which the pattern passes by.
+}
+
+/// Checks what `select` leaves to its caller.
+std::vector<std::string> checked(const Catalog& catalog, const SelectionOptions& options,
+                                 LoneFloats lone = LoneFloats::kConvert) {
+  return check_casts(catalog, select(catalog, options).tensors, {}, lone);
+}
+
+Catalog quantized_catalog() {
+  Catalog catalog;
+  for (const std::string layer : {"model.layers.0.up.", "model.layers.1.up."}) {
+    add_tensor(catalog, layer + "weight", {2, 2}, DType::kFloat8E4m3fn);
+    add_tensor(catalog, layer + "weight_scale_inv", {1, 1});
+  }
+  add_tensor(catalog, "model.norm.weight", {2});
+  validate_catalog(catalog);
+  return catalog;
+}
+
+TEST(CheckCasts, RefusesQuantizedTensorsAndOffersGlobsThatKeepThem) {
+  const Catalog catalog = quantized_catalog();
+  for (const char* rule : {"**=bfloat16", "m.layers.0.up.weight_scale_inv=float16"}) {
+    try {
+      checked(catalog, {.rename = {"^model=m"}, .cast = {rule}});
+      ADD_FAILURE() << "converted a quantized tensor: " << rule;
+    } catch (const QuantizedCast& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_TRUE(error.tensor().starts_with("m.layers.0.up.weight")) << error.tensor();
+      EXPECT_EQ(error.globs(), Names{"m.layers.*.up.**"});
+    }
+  }
+}
+
+TEST(CheckCasts, LetsPlainTensorsOfAQuantizedCheckpointBeConverted) {
+  const Catalog catalog = quantized_catalog();
+  EXPECT_NO_THROW(checked(catalog, {.cast = {"**=bfloat16", "model.layers.*.up.**=keep"}}));
+  EXPECT_NO_THROW(checked(catalog, {.include = {"**.norm.**"}, .cast = {"**=bfloat16"}}));
+  EXPECT_NO_THROW(checked(catalog, {.cast = {"**=float32", "**.up.weight=keep"}}));  // Scales are float32.
+}
+
+TEST(CheckCasts, OffersNoGlobsWhereTheyAreTooMany) {
+  Catalog catalog;
+  for (char c = 'a'; c < 'u'; ++c) add_tensor(catalog, std::string(1, c) + ".weight_scale_inv", {2});
+  validate_catalog(catalog);
+  try {
+    checked(catalog, {.cast = {"**=bfloat16"}});
+    ADD_FAILURE() << "converted quantized tensors";
+  } catch (const QuantizedCast& error) {
+    EXPECT_TRUE(error.globs().empty());
+  }
+}
+
+TEST(CheckCasts, WarnsOfIntegersAndScalesThatTheNewDtypeCannotHold) {
+  Catalog catalog;
+  add_tensor(catalog, "ids", {2}, DType::kInt64);
+  add_tensor(catalog, "few", {2}, DType::kInt8);
+  add_tensor(catalog, "prior.scales", {2});
+  add_tensor(catalog, "x.weight", {2}, DType::kFloat8E4m3fn);
+  validate_catalog(catalog);
+  EXPECT_EQ(checked(catalog, {.cast = {"ids=bfloat16", "few=bfloat16", "**=bfloat16"}}),
+            (Names{"1 integer tensor is converted from int64 to bfloat16, which does not hold all such numbers: 'ids'",
+                   "1 tensor of scales is converted from float32 to bfloat16, which rounds them: 'prior.scales'",
+                   "1 tensor is converted from float8_e4m3fn to bfloat16, which is right only if no scales belong to "
+                   "them: 'x.weight'"}));
+  EXPECT_EQ(checked(catalog, {.cast = {"**.scales=float64", "ids=bool", "few=int16"}}).size(), 1U);
+  expect_error(ErrorCode::kUnsupported, "its scales are missing",
+               [&] { checked(catalog, {.cast = {"x.weight=float32"}}, LoneFloats::kRefuse); });
 }
 
 TEST(SelectCast, RefusesCastsThatDoNotExist) {

@@ -1,0 +1,28 @@
+/// \file
+/// Statements of a model folder's JSON files about quantization. Tensors are judged by libshard/catalog/quantized.h.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "libshard/catalog/quantized.h"
+#include "libshard/io/source_store.h"
+
+namespace shard {
+
+/// Files beside config.json whose presence states that the weights are quantized: ModelOpt's, AutoGPTQ's, AutoAWQ's,
+/// quanto's.
+inline constexpr std::array<std::string_view, 4> kQuantizationFiles{"hf_quant_config.json", "quantize_config.json",
+                                                                    "quant_config.json", "quanto_qmap.json"};
+
+/// Facts from the text of a config.json (`quantization_config`, also inside `text_config` and other parts of the model,
+/// or `compression_config`) or of one of kQuantizationFiles. `file` is for messages.
+/// \pre a NUL follows `text`  \throws Error kCorruption  it is not JSON
+QuantizationFacts parse_quantization(std::string_view text, const std::string& file);
+
+/// Facts from the files of a folder. A file that is missing, too large or no JSON states nothing: it need not be a
+/// model's.
+QuantizationFacts read_quantization(const SourceStore& store, const std::string& folder);
+
+}  // namespace shard

@@ -1,0 +1,282 @@
+#include "libshard/catalog/quantized.h"
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/catalog/quantized_names.h"
+#include "libshard/core/hash_table.h"
+
+namespace shard {
+
+namespace {
+
+using Role = QuantizedRole;
+using Form = QuantizedForm;
+
+bool is_small_float(DType dtype) { return is_float(dtype) && !is_plain_float(dtype); }
+
+/// Whether an element may be a code that needs a scale, or several codes.
+bool packs_numbers(DType dtype) { return !is_plain_float(dtype) && !is_complex(dtype) && dtype != DType::kBool; }
+
+// ---- The form of a module.
+
+/// The tensors of a module by what tells its form; null where there is none.
+struct Parts {
+  const Tensor *weight = nullptr, *scale = nullptr;
+  std::string_view weight_end;  ///< KnownName::end of the weight; empty: it has no known one.
+  bool has_second_scale = false, has_group_index = false, has_code_book = false, has_scb = false;
+
+  void add(const Tensor& tensor, const QuantizedName& name, Role role) {
+    has_second_scale = has_second_scale || role == Role::kSecondScale;
+    has_group_index = has_group_index || role == Role::kGroupIndex;
+    has_code_book = has_code_book || role == Role::kCodeBook || role == Role::kDescription;
+    if (role == Role::kWeight && weight == nullptr) {
+      weight = &tensor;
+      if (name.known != nullptr) weight_end = name.known->end;
+    }
+    if (role != Role::kScale) return;
+    has_scb = has_scb || name.known->end == "SCB";
+    if (scale == nullptr) scale = &tensor;
+  }
+};
+
+/// Of a weight called `qweight`: rows or columns hold several codes each, and scales have a column for each output.
+Form form_of_qweight(const Parts& parts) {
+  if (parts.weight->dtype != DType::kInt32) return Form::kOther;
+  if (parts.has_group_index || parts.scale == nullptr) return Form::kGptq;
+  const Dims codes = parts.weight->shape, scales = parts.scale->shape;
+  if (codes.size() != 2 || scales.size() != 2) return Form::kGptq;
+  return codes[1] == scales[1] ? Form::kGptq : Form::kAwq;
+}
+
+bool are_exponents(const Tensor* scale) {
+  return scale != nullptr && (scale->dtype == DType::kUint8 || scale->dtype == DType::kFloat8E8m0fnu);
+}
+
+Form form_of_packed(const Parts& parts) {
+  if (parts.weight->dtype != DType::kUint8) return Form::kPackedInts;
+  return are_exponents(parts.scale) && !parts.has_second_scale ? Form::kMxfp4Packed : Form::kNvfp4Packed;
+}
+
+/// Of a weight with a name of its own.
+Form form_of_plain_name(const Parts& parts) {
+  const DType dtype = parts.weight->dtype;
+  if (parts.has_scb) return Form::kBitsandbytes8;
+  if (parts.has_code_book) return is_integer(dtype) && dtype != DType::kUint8 ? Form::kOther : Form::kBitsandbytes4;
+  const bool is_byte = dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
+  if (is_byte && are_exponents(parts.scale)) return Form::kFp4Exponents;
+  if (is_small_float(dtype) && element_bytes(dtype) == 1 && dtype != DType::kFloat4E2m1fnX2) {
+    const Dims codes = parts.weight->shape;
+    const bool is_by_32 = are_exponents(parts.scale) && codes.size() > 0 && parts.scale->shape.size() == codes.size() &&
+                          parts.scale->shape[codes.size() - 1] == (codes[codes.size() - 1] + 31) / 32;
+    return is_by_32 ? Form::kMxfp8 : Form::kFloat8;
+  }
+  if (is_byte && parts.has_second_scale) return Form::kNvfp4;
+  return dtype == DType::kInt8 ? Form::kInt8 : Form::kOther;
+}
+
+Form form_of(const Parts& parts) {
+  const std::string_view end = parts.weight_end;
+  if (parts.weight == nullptr) {
+    if (parts.has_scb) return Form::kBitsandbytes8;
+    return parts.has_code_book ? Form::kBitsandbytes4 : Form::kScales;
+  }
+  if (end.empty()) return form_of_plain_name(parts);
+  if (end == "qweight") return form_of_qweight(parts);
+  if (end == "_packed") return form_of_packed(parts);
+  if (end == "_blocks") return Form::kMxfp4Blocks;
+  if (end == "W_q") return Form::kHqq;
+  if (end.starts_with("._data")) return Form::kQuanto;
+  if (end.ends_with("qdata")) return Form::kTorchao;
+  return end.starts_with("state") ? Form::kState : Form::kOther;
+}
+
+// ---- From tensors to modules.
+
+/// What the names met so far say of one module.
+struct Draft {
+  bool has_weight = false;    ///< A weight whose dtype packs numbers, under `weight` or a name of its own.
+  bool has_floats = false;    ///< The same of another dtype.
+  bool has_named = false;     ///< A weight whose name proves more: `qweight`.
+  bool needs_pair = false;    ///< With has_named.
+  bool pairs = false, proves = false, is_alone = false;
+  std::uint32_t module = kNoIndex;  ///< Index into the result's modules, once its first tensor is met.
+
+  bool is_quantized() const {
+    if (has_named && (!needs_pair || pairs || proves)) return true;
+    if (has_weight && pairs) return true;
+    if ((has_weight || has_floats) && proves) return true;
+    return is_alone && !has_weight && !has_floats && !has_named;
+  }
+};
+
+class Finder {
+ public:
+  Finder(const Catalog& catalog, const QuantizationFacts& facts) : catalog_(catalog), is_certain_(facts.is_quantized) {}
+
+  QuantizedPart run() {
+    names_.reserve(catalog_.tensors.size());
+    for (const Tensor& tensor : catalog_.tensors) note(tensor);
+    for (const auto& [name, draft] : drafts_.entries()) is_certain_ = is_certain_ || draft.is_quantized();
+    part_.module_of.assign(catalog_.tensors.size(), kNoIndex);
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) assign(i);
+    gather();
+    return std::move(part_);
+  }
+
+ private:
+  static constexpr Role kPlain{0xFF};
+
+  void note(const Tensor& tensor) {
+    const QuantizedName name = take_apart(tensor.name);
+    names_.push_back(name);
+    Draft& draft = drafts_[name.module];
+    const std::uint8_t marks = name.known == nullptr ? std::uint8_t{kIsWeight} : name.known->marks;
+    const bool packs = packs_numbers(tensor.dtype);
+    if ((marks & kIsWeight) != 0 && name.known == nullptr) {
+      const bool may_pack = packs && (name.is_weight || tensor.shape.size() >= 2);
+      (may_pack ? draft.has_weight : draft.has_floats) = true;
+    } else if ((marks & kIsWeight) != 0) {
+      (packs || name.known->end == "W_q" ? draft.has_named : draft.has_floats) = true;
+      const bool stands_alone = (marks & kAloneOfWeight) != 0 && name.is_of_weight;
+      draft.needs_pair = (marks & kNeedsPair) != 0 && !stands_alone;
+    }
+    draft.pairs = draft.pairs || (marks & kPairs) != 0;
+    draft.proves = draft.proves || (marks & kProves) != 0;
+    draft.is_alone = draft.is_alone || (marks & kAlone) != 0 || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
+  }
+
+  /// Decides on one tensor; its role waits in roles_.
+  void assign(std::uint32_t index) {
+    roles_.push_back(kPlain);
+    const QuantizedName& name = names_[index];
+    if (Draft* const own = drafts_.find(name.module); own->is_quantized()) {
+      return add(index, name.module, *own, name.known == nullptr ? role_of_unknown(index) : name.known->role);
+    }
+    if (!is_certain_) {
+      if (is_small_float(catalog_.tensors[index].dtype)) part_.lone_floats.push_back(index);
+      return;
+    }
+    const std::string_view whole = catalog_.tensors[index].name;
+    const std::size_t dot = whole.rfind('.');
+    const std::string_view owner = whole.substr(0, dot == std::string_view::npos ? 0 : dot);
+    if (Draft* const above = drafts_.find(owner); above != nullptr && above->is_quantized()) {
+      return add(index, owner, *above, Role::kOther);
+    }
+    if (is_lost_half(index)) {
+      add(index, name.module, *drafts_.find(name.module), name.known == nullptr ? Role::kWeight : name.known->role);
+    }
+  }
+
+  /// The tensor at a module's own name, or its `weight`, may also be a second weight beside `qweight`.
+  Role role_of_unknown(std::uint32_t index) const {
+    const bool packs = packs_numbers(catalog_.tensors[index].dtype);
+    return packs || drafts_.find(names_[index].module)->proves ? Role::kWeight : Role::kOther;
+  }
+
+  /// In a checkpoint that is quantized: a scale that needs no weight beside it, or a weight whose scales are missing.
+  bool is_lost_half(std::uint32_t index) const {
+    const QuantizedName& name = names_[index];
+    const Tensor& tensor = catalog_.tensors[index];
+    if (name.known != nullptr && (name.known->marks & kJoins) != 0 && is_float(tensor.dtype)) return true;
+    if (is_small_float(tensor.dtype)) return true;
+    return name.is_weight && tensor.shape.size() >= 2 && packs_numbers(tensor.dtype);
+  }
+
+  void add(std::uint32_t index, std::string_view name, Draft& draft, Role role) {
+    if (draft.module == kNoIndex) {
+      draft.module = static_cast<std::uint32_t>(part_.modules.size());
+      part_.modules.push_back({.name = name, .form = Form::kOther});
+      parts_.emplace_back();
+    }
+    QuantizedModule& module = part_.modules[draft.module];
+    module.has_weight = module.has_weight || role == Role::kWeight;
+    module.has_scales = module.has_scales || role == Role::kScale || role == Role::kSecondScale;
+    ++module.member_count;
+    part_.module_of[index] = draft.module;
+    roles_.back() = role;
+    parts_[draft.module].add(catalog_.tensors[index], names_[index], role);
+  }
+
+  /// Puts each module's tensors behind one another.
+  void gather() {
+    std::uint32_t first = 0;
+    for (std::size_t i = 0; i < part_.modules.size(); ++i) {
+      QuantizedModule& module = part_.modules[i];
+      module.form = form_of(parts_[i]);
+      module.first_member = first;
+      first += std::exchange(module.member_count, 0);
+    }
+    part_.members.resize(first);
+    for (std::uint32_t i = 0; i < part_.module_of.size(); ++i) {
+      if (part_.is_plain(i)) continue;
+      QuantizedModule& module = part_.modules[part_.module_of[i]];
+      part_.members[module.first_member + module.member_count++] = {i, roles_[i]};
+    }
+  }
+
+  const Catalog& catalog_;
+  bool is_certain_;  ///< Something is quantized.
+  HashMap<std::string_view, Draft> drafts_;
+  std::vector<QuantizedName> names_;  ///< By tensor.
+  std::vector<Role> roles_;           ///< By tensor, as far as assigned.
+  std::vector<Parts> parts_;          ///< By module.
+  QuantizedPart part_;
+};
+
+}  // namespace
+
+std::string_view quantized_form_name(QuantizedForm form) {
+  switch (form) {
+    case Form::kFloat8:
+      return "float8 with scales";
+    case Form::kMxfp8:
+      return "MXFP8";
+    case Form::kInt8:
+      return "int8 with scales";
+    case Form::kPackedInts:
+      return "packed integers of compressed-tensors";
+    case Form::kNvfp4Packed:
+      return "NVFP4 of compressed-tensors";
+    case Form::kNvfp4:
+      return "NVFP4 of ModelOpt";
+    case Form::kMxfp4Packed:
+      return "MXFP4 of compressed-tensors";
+    case Form::kMxfp4Blocks:
+      return "MXFP4 in blocks";
+    case Form::kFp4Exponents:
+      return "FP4 with exponents";
+    case Form::kBitsandbytes4:
+      return "bitsandbytes, 4 bits";
+    case Form::kBitsandbytes8:
+      return "bitsandbytes, 8 bits";
+    case Form::kGptq:
+      return "GPTQ";
+    case Form::kAwq:
+      return "AWQ";
+    case Form::kHqq:
+      return "HQQ";
+    case Form::kQuanto:
+      return "quanto";
+    case Form::kTorchao:
+      return "torchao";
+    case Form::kState:
+      return "a state of an 8-bit optimizer";
+    case Form::kScales:
+      return "scales without a weight";
+    case Form::kOther:
+      return "quantized weights";
+  }
+  return {};
+}
+
+bool is_plain_float(DType dtype) {
+  constexpr std::array kPlain{DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
+  return std::ranges::find(kPlain, dtype) != kPlain.end();
+}
+
+QuantizedPart find_quantized(const Catalog& catalog, const QuantizationFacts& facts) {
+  return Finder(catalog, facts).run();
+}
+
+}  // namespace shard

@@ -1,0 +1,103 @@
+/// \file
+/// Which tensors of a checkpoint are quantized weights, or belong to some: the one home of that question. Pure.
+///
+/// A quantized module is stored as several tensors that have a meaning only together: packed codes, scales, zero
+/// points, code books. This file groups them by names, dtypes and shapes, as the tools that write them choose these.
+/// It computes no value. A conversion of one of these tensors by itself would destroy the weights.
+///
+/// A name alone is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight beside it
+/// must have a dtype that packs numbers. A few names that only these tools write (`weight_scale_inv`, `quant_map`)
+/// count without a weight, as parts of one checkpoint may be read by themselves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+
+namespace shard {
+
+/// The form in which a module is stored. It follows from the tensors; names of tools are those of the first writer.
+enum class QuantizedForm : std::uint8_t {
+  kFloat8,         ///< `weight` of a float8 dtype, with `weight_scale_inv`, `weight_scale` or `scale`.
+  kMxfp8,          ///< The same with exponents (uint8 or float8_e8m0fnu) for 32 numbers each.
+  kInt8,           ///< `weight` of int8 with `weight_scale`: compressed-tensors, EETQ, Quark.
+  kPackedInts,     ///< compressed-tensors: `weight_packed` of int32, `weight_shape`.
+  kNvfp4Packed,    ///< compressed-tensors: `weight_packed` of uint8, `weight_global_scale`, which divides.
+  kNvfp4,          ///< ModelOpt: `weight` of uint8, `weight_scale_2`, which multiplies.
+  kMxfp4Packed,    ///< compressed-tensors: `weight_packed` of uint8 with exponents.
+  kMxfp4Blocks,    ///< GPT-OSS: `NAME_blocks` and `NAME_scales`.
+  kFp4Exponents,   ///< DeepSeek V4: `weight` of int8 or uint8 with `scale` of float8_e8m0fnu.
+  kBitsandbytes4,  ///< `weight` with `weight.absmax` and `weight.quant_map`.
+  kBitsandbytes8,  ///< `weight` of int8 with `SCB`.
+  kGptq,           ///< `qweight`, packed down the rows; `g_idx`.
+  kAwq,            ///< `qweight`, packed along the rows.
+  kHqq,            ///< `W_q`.
+  kQuanto,         ///< `weight._data`.
+  kTorchao,        ///< `_weight_qdata`.
+  kState,          ///< A state of an 8-bit optimizer: `state1`, `qmap1`, `absmax1`.
+  kScales,         ///< Scales of activations or of a cache, with no weight beside them.
+  kOther,          ///< Known to be quantized, by no form above: AQLM, EXL2, EXL3, HIGGS, BitNet.
+};
+/// As people call it: "GPTQ", "float8 with scales".
+std::string_view quantized_form_name(QuantizedForm form);
+
+/// What a tensor is to its module.
+enum class QuantizedRole : std::uint8_t {
+  kWeight,           ///< The codes.
+  kScale,            ///< A number for each group, row, block or tensor.
+  kSecondScale,      ///< A scale of scales: global scales, `weight_scale_2`, `nested_absmax`.
+  kZeroPoint,        ///< `qzeros`, `weight_zero_point`, `zero`.
+  kShape,            ///< The shape of the weight, as numbers.
+  kGroupIndex,       ///< The group of each row: `g_idx`.
+  kCodeBook,         ///< The numbers that codes stand for.
+  kDescription,      ///< Bytes of JSON: `quant_state.bitsandbytes__nf4`.
+  kActivationScale,  ///< `input_scale`, `input_global_scale`.
+  kCacheScale,       ///< `k_scale`, `v_scale`.
+  kOther,            ///< Any other tensor of the module: its bias, numbers about the form.
+};
+
+struct QuantizedMember {
+  std::uint32_t tensor;  ///< Index into the catalog's tensors.
+  QuantizedRole role;
+};
+
+struct QuantizedModule {
+  std::string_view name;  ///< Before `.weight`, or the parameter's own name where it is no `weight`. May be empty.
+  QuantizedForm form;
+  bool has_weight = false, has_scales = false;  ///< One of them may be in a file that is not read, or be lost.
+  std::uint32_t first_member = 0, member_count = 0;
+};
+
+/// What a model's configuration states. Default: nothing.
+struct QuantizationFacts {
+  bool is_quantized = false;  ///< There is a `quantization_config` or its like.
+  std::string method{};       ///< As written there: "gptq", "NVFP4". May be empty.
+};
+
+struct QuantizedPart {
+  std::vector<QuantizedModule> modules;    ///< By their first tensors.
+  std::vector<QuantizedMember> members;    ///< Those of one module follow one another, by tensor.
+  std::vector<std::uint32_t> module_of;    ///< By tensor: index into `modules`, or kNoIndex: it is plain.
+  std::vector<std::uint32_t> lone_floats;  ///< Plain tensors of float8 and the like, in a checkpoint without any scales.
+
+  std::span<const QuantizedMember> members_of(const QuantizedModule& module) const {
+    return std::span(members).subspan(module.first_member, module.member_count);
+  }
+  bool is_plain(std::uint32_t tensor) const { return module_of[tensor] == kNoIndex; }
+};
+
+/// Cost: linear in the bytes of the names.
+QuantizedPart find_quantized(const Catalog& catalog, const QuantizationFacts& facts = {});
+
+/// Whether a tensor of that name would hold scales if it belonged to a quantized module: `X.weight_scale`, `X.scales`,
+/// `X.absmax`. Not `X.scale`, which is the name of many plain weights.
+bool is_scale_name(std::string_view name);
+
+/// Whether numbers of that dtype are a model's plain weights: floating point of 16 bits or more.
+bool is_plain_float(DType dtype);
+
+}  // namespace shard
