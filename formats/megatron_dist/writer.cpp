@@ -7,9 +7,13 @@
 
 #include "formats/dcp/originals.h"
 #include "formats/dcp/writer.h"
+#include "formats/megatron_dist/extra_states.h"
+#include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 #include "libshard/core/visited.h"
 
 namespace shard::megatron_dist {
@@ -47,6 +51,7 @@ class Content {
     Value* const common = common_of(flat);
     flat.objects.clear();
     flat.values.clear();
+    add_extra_states();
     for (const auto& [name, value] : items_) {
       if (const Originals::Item* item = item_of(*value)) {
         content.ready[flat.objects.size()].original = *item;
@@ -69,6 +74,24 @@ class Content {
  private:
   const Originals::Item* item_of(const Value& value) const {
     return target_.originals == nullptr ? nullptr : target_.originals->items.find(&value);
+  }
+
+  /// Objects that Core's load asks for and that only its own saves have. A source of this format is kept as it is.
+  void add_extra_states() {
+    if (target_.originals != nullptr && target_.originals->format == kMegatronDistFormat.traits.name) return;
+    HashSet<std::string_view> known;
+    for (const auto& [name, value] : items_) known.insert(name);
+    const Value* const none = make_list(arena_, ValueKind::kList, std::vector{make_value(arena_, ValueKind::kNone)});
+    std::size_t made_up = 0;
+    for (const std::string& name : extra_state_names(target_)) {
+      if (known.contains(std::string_view(name))) continue;
+      items_.emplace_back(arena_.copy(name), none);
+      ++made_up;
+    }
+    if (made_up == 0) return;
+    target_.warnings.push_back(fmt::format("{} of linear layers ('_extra_state') {} made up where the source has none",
+                                           plural(static_cast<std::int64_t>(made_up), "empty object"),
+                                           made_up == 1 ? "is" : "are"));
   }
 
   std::string saved(const std::string& folder, const Value& value) const {

@@ -28,8 +28,9 @@ class SliceMerge {
     const Cut cut{sharding_, order_};
     const Dims shape = whole_shape();
     Tensor tensor = begin_tensor(context_, holders_.front(), view_of(holders_.front()).dtype, shape);
-    const std::vector<RankPiece>& pieces = context_.shardings.pieces(shape, cut);
+    const std::vector<RankPiece>& pieces = pieces_of(shape, cut);
     for (std::size_t rank = 0; rank < pieces.size(); ++rank) add(holders_[rank], shape, pieces[rank]);
+    std::ranges::transform(sharding_.placements, sharding_.placements.begin(), in_dtensor_terms);
     if (cuts_slowest_first(cut)) tensor.sharding = context_.shardings.index_of(sharding_);
     return end_tensor(context_, tensor);
   }
@@ -49,6 +50,19 @@ class SliceMerge {
       throw contradiction(context_, holder, FindingKind::kDtypeMismatch, "the slice has another dtype than others")
           .expected(dtype_name(first.dtype))
           .found(dtype_name(view.dtype));
+    }
+  }
+
+  /// What each rank holds of the whole, if the layout can cut it at all.
+  const std::vector<RankPiece>& pieces_of(Dims shape, const Cut& cut) {
+    try {
+      return context_.shardings.pieces(shape, cut);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      throw contradiction(context_, holders_.front(), FindingKind::kShapeMismatch,
+                          fmt::format("the slices do not fit the layout: {}", error.what()))
+          .expected(error.expected())
+          .found(error.found());
     }
   }
 
@@ -82,7 +96,7 @@ class SliceMerge {
     if (!std::ranges::equal(view.shape, piece.local_sizes)) {
       throw contradiction(context_, holder, FindingKind::kShapeMismatch,
                           fmt::format("the slice of rank {} has not the size that the layout gives it", holder.rank()))
-          .because(fmt::format("all slices together are {}, which torch.chunk cuts otherwise", to_string(shape)))
+          .because(fmt::format("all slices together are {}, which the layout cuts otherwise", to_string(shape)))
           .expected(to_string(piece.local_sizes))
           .found(to_string(view.shape));
     }

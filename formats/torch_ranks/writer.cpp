@@ -55,6 +55,20 @@ void check_words(const Catalog& target, const Tensor& tensor) {
       .suggest(Remedy::kUseMesh);
 }
 
+/// DTensor's placements are cuts as torch.chunk makes them.
+void check_dtensor(const Catalog& target, const Tensor& tensor) {
+  check_words(target, tensor);
+  const std::vector<Placement>& placements = target.shardings[tensor.sharding].placements;
+  const auto other =
+      std::ranges::find_if(placements, [](const Placement& each) { return each.split != CutRule::kChunk; });
+  if (other == placements.end()) return;
+  throw not_describable(tensor, fmt::format("'{}' is cut into parts that a DTensor cannot have", tensor.name))
+      .because("torch cuts DTensors by the rule of torch.chunk only")
+      .found(to_string(*other))
+      .suggest(Remedy::kHoldAs, "plain")
+      .suggest(Remedy::kHoldAs, "sharded_tensor");
+}
+
 /// The axes of a layout document have names.
 std::vector<MeshAxis> named(std::vector<MeshAxis> mesh) {
   if (mesh.size() == 1 && mesh[0].name.empty()) mesh[0].name = "rank";
@@ -105,7 +119,14 @@ class RanksWriter final : public torch_save::ZipsWriter {
   }
 
   void check_tensor(const Catalog& target, const Tensor& tensor) const {
-    kind_ == RankFiles::kShardedTensor ? check_sharded_tensor(target, tensor) : check_words(target, tensor);
+    switch (kind_) {
+      case RankFiles::kShardedTensor:
+        return check_sharded_tensor(target, tensor);
+      case RankFiles::kDTensor:
+        return check_dtensor(target, tensor);
+      case RankFiles::kPlain:
+        return check_words(target, tensor);
+    }
   }
 
   /// A document has one mesh, whose coordinates are the ranks in order.

@@ -24,7 +24,8 @@ std::string rank_bytes(std::span<const std::int64_t> ranks) {
 
 /// Whether a ChunkShardingSpec says the same: one axis, cut as torch.chunk.
 bool is_chunked(const Sharding& sharding) {
-  return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard;
+  return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard &&
+         sharding.placements[0].split == CutRule::kChunk;
 }
 
 /// What tells tensors apart.

@@ -27,13 +27,6 @@ std::int64_t length(const Runs& runs) {
                          [](std::int64_t sum, const Run& run) { return sum + run.end - run.begin; });
 }
 
-/// Part `index` of `parts` of [0, n), as torch.chunk cuts.
-Run chunk_of(std::int64_t n, std::int64_t parts, std::int64_t index) {
-  const std::int64_t size = ceil_div(n, parts);
-  const std::int64_t begin = size == 0 || index > n / size ? n : size * index;
-  return {begin, std::min(n, begin + std::min(size, n - begin))};
-}
-
 void append_run(Runs& runs, Run run) {
   if (run.begin >= run.end) return;
   if (!runs.empty() && runs.back().end == run.begin) {
@@ -58,16 +51,41 @@ void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& posi
   }
 }
 
-/// What coordinate `index` of `parts` gets of a dimension of which `runs` are left.
+/// An axis that cuts, with its part: of every piece, where the placement is strided.
+struct AxisCut {
+  const Placement* placement = nullptr;
+  DimCut numbers{};
+  std::string where{};
+};
+
+std::vector<AxisCut> cuts_of(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
+  std::vector<AxisCut> cuts(mesh.size());
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
+    const Placement& placement = placements[axis];
+    AxisCut& cut = cuts[axis];
+    cut.placement = &placement;
+    cut.numbers.split = placement.kind == Placement::kShard ? placement.split : CutRule::kChunk;
+    cut.numbers.parts = mesh[axis].size;
+    cut.numbers.ends = placement.ends;
+    cut.where = fmt::format("the axis '{}'", mesh[axis].name);
+  }
+  return cuts;
+}
+
+/// What a part gets of a dimension of which `runs` are left.
 ///
 /// Method: torch's _StridedShard._split_tensor (torch/distributed/tensor/placement_types.py), on runs instead of
-/// elements: the local dimension is cut into `split_factor` pieces, each of them into `parts`, and part `index` of
+/// elements: the local dimension is cut into `split_factor` pieces, each of them into parts, and the same part of
 /// every piece is joined. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and `position` pass
 /// over the runs once; cost O(runs + pieces).
-Runs cut_runs(const Runs& runs, const Placement& placement, std::int64_t parts, std::int64_t index) {
+Runs cut_runs(const Runs& runs, const AxisCut& cut) {
+  const Placement& placement = *cut.placement;
   const std::int64_t n = length(runs);
   Runs out;
-  if (n == 0) return out;
+  if (n == 0) {
+    cut_range(n, cut.numbers, cut.where);
+    return out;
+  }
   const auto refuse_unless = [&](bool fits) {
     if (fits) return;
     throw Error(ErrorCode::kUnsupported,
@@ -78,8 +96,8 @@ Runs cut_runs(const Runs& runs, const Placement& placement, std::int64_t parts, 
   std::size_t next = 0;
   std::int64_t position = 0;
   for (std::int64_t begin = 0; begin < n; begin += std::min(piece_size, n - begin)) {
-    const Run part = chunk_of(std::min(piece_size, n - begin), parts, index);
-    append_cut(runs, {begin + part.begin, begin + part.end}, next, position, out);
+    const DimRange part = cut_range(std::min(piece_size, n - begin), cut.numbers, cut.where);
+    append_cut(runs, {begin + part.begin, begin + part.begin + part.size}, next, position, out);
     refuse_unless(out.size() <= kMaxRuns);
   }
   return out;
@@ -130,7 +148,7 @@ bool fit(const std::vector<Runs>& runs, std::size_t most) {
 
 /// \param most  boxes that the tensor may still have.
 RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
-                     std::span<const Placement> placements, std::span<const std::size_t> order, std::size_t most) {
+                     std::span<AxisCut> cuts, std::span<const std::size_t> order, std::size_t most) {
   std::vector<std::int64_t> sizes, coordinate(mesh.size());
   for (const MeshAxis& axis : mesh) sizes.push_back(axis.size);
   set_index<std::int64_t>(coordinate, sizes, rank);
@@ -140,12 +158,13 @@ RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std
   for (std::size_t d = 0; d < shape.size(); ++d) append_run(runs[d], {0, shape[d]});
   for (std::size_t i = 0; i < mesh.size(); ++i) {
     const std::size_t axis = order.empty() ? i : order[i];
-    const int dim = cut_dim(placements[axis], static_cast<int>(shape.size()));
+    const int dim = cut_dim(*cuts[axis].placement, static_cast<int>(shape.size()));
     if (dim < 0) {
       piece.replica = piece.replica || coordinate[axis] != 0;
     } else {
       Runs& cut = runs[static_cast<std::size_t>(dim)];
-      cut = cut_runs(cut, placements[axis], mesh[axis].size, coordinate[axis]);
+      cuts[axis].numbers.index = coordinate[axis];
+      cut = cut_runs(cut, cuts[axis]);
     }
   }
   for (const Runs& each : runs) piece.local_sizes.push_back(length(each));
@@ -163,11 +182,12 @@ std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<cons
                              std::span<const Placement> placements, std::span<const std::size_t> order) {
   std::int64_t ranks = 1;
   for (const MeshAxis& axis : mesh) ranks = checked_mul(ranks, axis.size);
+  std::vector<AxisCut> cuts = cuts_of(mesh, placements);
   std::vector<RankPiece> pieces;
   pieces.reserve(static_cast<std::size_t>(ranks));
   std::size_t boxes = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    pieces.push_back(place_rank(rank, shape, mesh, placements, order, kMaxBoxes - boxes));
+    pieces.push_back(place_rank(rank, shape, mesh, cuts, order, kMaxBoxes - boxes));
     boxes += pieces.back().boxes.size();
   }
   return pieces;

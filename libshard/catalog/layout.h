@@ -65,10 +65,10 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 
 /// Reads a `shardctl.layout/1` document, JSON or YAML: the keys `schema`, `name`, `mesh` (axes slowest first),
 /// `files.path`, and `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order
-/// of cutting, each cut by the rule of torch.chunk, or with a key `split_factor` as _StridedShard. Axes that a rule
-/// does not name hold replicas. A `match` that only lists names (escaped, with '|' between them) may list millions; all
-/// others together may have 16,384 instructions of RE2 (a few hundred patterns), as a name may lead to all of them at
-/// once.
+/// of cutting, each cut by the rule of torch.chunk, with keys `split` and `widths` as maps have them, or with
+/// `split_factor` as _StridedShard. Axes that a rule does not name hold replicas. A `match` that only lists names
+/// (escaped, with '|' between them) may list millions; all others together may have 16,384 instructions of RE2 (a few
+/// hundred patterns), as a name may lead to all of them at once.
 ///
 /// \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown axis,
 ///   too deep.
@@ -96,7 +96,8 @@ struct RankPiece {
 
 /// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
 /// A placement on a dimension that the tensor lacks is R. Arithmetic of torch's Shard and _StridedShard
-/// (torch/distributed/tensor/placement_types.py). `order` is that of MeshLayout::Rule.
+/// (torch/distributed/tensor/placement_types.py), and of cut_range. `order` is that of MeshLayout::Rule.
+/// \throws Error kInvalidArgument  a dimension that does not divide evenly, or that widths do not make up.
 /// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs, or the tensor into more than
 ///   2^20 boxes.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,

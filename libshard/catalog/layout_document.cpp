@@ -4,99 +4,123 @@
 #include <cctype>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "libshard/catalog/document_text.h"
+#include "libshard/catalog/json_place.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/read_split.h"
 #include "libshard/core/error.h"
 
 namespace shard {
 
 namespace {
 
-using json = nlohmann::ordered_json;
-
-Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
-
-void check_keys(const json& object, const char* where, std::initializer_list<std::string_view> known) {
-  if (!object.is_object()) throw wrong(fmt::format("{} is not an object", where)).found(object.type_name());
-  for (const auto& [key, value] : object.items()) {
+void check_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : place.members()) {
     if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("layout document: key '{}' of {} is not supported", key, where))
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("layout document: key '{}' of {} is not supported", key, place.where()))
         .expected(fmt::format("{}", fmt::join(known, ", ")))
         .found(key)
         .hint("describe it by a model map, which may say more than a layout (docs/maps.md)");
   }
 }
 
-std::string text_at(const json& object, const char* key, const char* where) {
-  const auto found = object.find(key);
-  if (found == object.end()) return {};
-  if (!found->is_string()) throw wrong(fmt::format("{}.{} is not a string", where, key)).found(found->type_name());
-  return found->get<std::string>();
+std::string text_at(const JsonPlace& place, const char* key) {
+  const auto found = place.find(key);
+  return found ? found->text() : std::string();
 }
 
-std::vector<MeshAxis> read_mesh(const json& document) {
-  const auto mesh = document.find("mesh");
-  if (mesh == document.end()) throw wrong("key 'mesh' is missing");
-  if (!mesh->is_object() || mesh->empty())
-    throw wrong("mesh is not an object of axes and sizes").found(mesh->type_name());
+/// An integer from 1 to `most`, if it is one.
+std::optional<std::int64_t> size_of(const JsonPlace& place, std::int64_t most) {
+  const JsonPlace::Json& json = place.json();
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() < 1) return std::nullopt;
+  if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) return std::nullopt;
+  return json.get<std::int64_t>();
+}
+
+std::vector<MeshAxis> read_mesh(const JsonPlace& place) {
+  if (!place.json().is_object() || place.json().empty()) throw place.not_a("an object of axes and sizes");
   std::vector<MeshAxis> read;
   std::int64_t ranks = 1;
-  for (const auto& [name, size] : mesh->items()) {
-    const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() >= 1 &&
-                      size.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxRanks / ranks);
-    if (!fits) {
-      throw wrong(fmt::format("mesh.{} is not a size", name))
+  for (const auto& [name, where] : place.members()) {
+    const std::optional<std::int64_t> size = size_of(where, kMaxRanks / ranks);
+    if (!size) {
+      throw where.not_a("a size")
           .expected(fmt::format("an integer of at least 1, and at most {} ranks in all", kMaxRanks))
-          .found(size.dump());
+          .found(where.json().dump());
     }
-    ranks *= size.get<std::int64_t>();
-    read.push_back({name, size.get<std::int64_t>()});
+    ranks *= *size;
+    read.push_back({name, *size});
   }
   return read;
 }
 
-std::size_t read_axis(const json& cut, const std::vector<MeshAxis>& mesh, const std::string& where) {
-  const std::string name = text_at(cut, "axis", where.c_str());
+std::size_t read_axis(const JsonPlace& place, const std::vector<MeshAxis>& mesh) {
+  const std::string name = place.text();
   const auto axis = std::ranges::find(mesh, name, &MeshAxis::name);
-  if (axis == mesh.end()) throw wrong(fmt::format("{} names axis '{}', which mesh lacks", where, name)).found(name);
-  return static_cast<std::size_t>(axis - mesh.begin());
+  if (axis != mesh.end()) return static_cast<std::size_t>(axis - mesh.begin());
+  throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
 }
 
-int read_dim(const json& cut, const std::string& where) {
-  const auto dim = cut.find("dim");
-  const bool is_integer = dim != cut.end() && dim->is_number_integer();
-  const bool fits = is_integer && (dim->is_number_unsigned() ? dim->get<std::uint64_t>() < std::uint64_t{kMaxDims}
-                                                             : dim->get<std::int64_t>() >= -kMaxDims);
-  if (!fits) throw wrong(where + ".dim is not a dimension");
-  return dim->get<int>();
+int read_dim(const JsonPlace& place) {
+  const JsonPlace::Json& dim = place.json();
+  const bool fits =
+      dim.is_number_integer() && (dim.is_number_unsigned() ? dim.get<std::uint64_t>() < std::uint64_t{kMaxDims}
+                                                           : dim.get<std::int64_t>() >= -kMaxDims);
+  if (!fits) throw place.not_a("a dimension").expected("-64 to 63").found(dim.dump());
+  return dim.get<int>();
 }
 
-Placement read_cut(const json& cut, const std::string& where) {
-  Placement placement{Placement::kShard, read_dim(cut, where), 1};
+/// Widths as ends. They may name the mesh's axes, whose sizes they then mean.
+std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expression> widths,
+                                    const std::vector<MeshAxis>& mesh, std::int64_t parts) {
+  const auto size_of_axis = [&](std::string_view name) {
+    const auto axis = std::ranges::find(mesh, name, &MeshAxis::name);
+    if (axis != mesh.end()) return axis->size;
+    throw JsonPlace::wrong(fmt::format("{} names '{}', which is no axis of mesh", place.where(), name)).found(name);
+  };
+  if (std::ssize(widths) != parts) {
+    throw JsonPlace::wrong(place.where() + " is not a list of one width for each part")
+        .expected(parts)
+        .found(std::ssize(widths));
+  }
+  std::vector<std::int64_t> numbers;
+  for (const Expression& width : widths) numbers.push_back(width.evaluate(size_of_axis));
+  return ends_of(numbers, place.where());
+}
+
+void read_split_into(const JsonPlace& cut, const std::vector<MeshAxis>& mesh, std::int64_t parts,
+                     Placement& placement) {
+  const SplitWords words = read_split_words(cut, CutRule::kChunk);
+  placement.split = words.split;
+  if (words.split == CutRule::kWidths) placement.ends = read_ends(cut.at("widths"), words.widths, mesh, parts);
   const auto factor = cut.find("split_factor");
-  if (factor == cut.end()) return placement;
-  const bool fits = factor->is_number_unsigned() && factor->get<std::uint64_t>() >= 1 &&
-                    factor->get<std::uint64_t>() <= std::uint64_t{kMaxRanks};
-  if (!fits) throw wrong(where + ".split_factor is not a size").found(factor->dump());
+  if (!factor) return;
+  if (cut.find("split")) {
+    throw JsonPlace::wrong(cut.where() + ": split and split_factor contradict each other");
+  }
+  const std::optional<std::int64_t> size = size_of(*factor, kMaxRanks);
+  if (!size) throw factor->not_a("a size").found(factor->json().dump());
   placement.kind = Placement::kStridedShard;
-  placement.split_factor = factor->get<std::int64_t>();
-  return placement;
+  placement.split_factor = *size;
 }
 
 /// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
-void read_shard(const json& shard, const std::vector<MeshAxis>& mesh, const std::string& where,
-                MeshLayout::Rule& rule) {
-  if (!shard.is_array()) throw wrong(where + ".shard is not a list").found(shard.type_name());
-  for (const json& cut : shard) {
-    check_keys(cut, (where + ".shard").c_str(), {"axis", "dim", "split_factor"});
-    const std::size_t axis = read_axis(cut, mesh, where + ".shard");
+void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshLayout::Rule& rule) {
+  for (const JsonPlace& cut : place.items()) {
+    check_keys(cut, {"axis", "dim", "split", "widths", "split_factor"});
+    const std::size_t axis = read_axis(cut.at("axis"), mesh);
     if (std::ranges::find(rule.order, axis) != rule.order.end()) {
-      throw wrong(fmt::format("{}.shard names axis '{}' twice", where, mesh[axis].name));
+      throw JsonPlace::wrong(fmt::format("{} names the axis '{}' a second time", cut.where(), mesh[axis].name));
     }
     rule.order.push_back(axis);
-    rule.placements[axis] = read_cut(cut, where + ".shard");
+    Placement& placement = rule.placements[axis];
+    placement = {Placement::kShard, read_dim(cut.at("dim")), 1};
+    read_split_into(cut, mesh, mesh[axis].size, placement);
   }
   for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
     if (std::ranges::find(rule.order, axis) == rule.order.end()) rule.order.push_back(axis);
@@ -131,14 +155,14 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
 /// once for many of them.
 class DocumentMatcher {
  public:
-  /// Rules are added in their order. `where` names the rule in messages.
-  void add(std::size_t rule, const std::string& match, const std::string& where) {
+  /// Rules are added in their order.
+  void add(std::size_t rule, const std::string& match, const JsonPlace& place) {
     if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
       return;
     }
     const RE2 pattern(match, quiet_patterns());
-    if (!pattern.ok()) throw wrong(where + ".match is not a regular expression").because(pattern.error());
+    if (!pattern.ok()) throw place.not_a("a regular expression").found(match).because(pattern.error());
     if (!patterns_.add(rule, match, pattern.ProgramSize())) throw too_large();
   }
 
@@ -162,7 +186,7 @@ class DocumentMatcher {
  private:
   using Listed = std::pair<std::string, std::size_t>;
   static Error too_large() {
-    return wrong("the patterns of the rules are too large")
+    return JsonPlace::wrong("the patterns of the rules are too large")
         .because(fmt::format("they may have {} instructions together", PatternSets::kMaxPrograms));
   }
 
@@ -170,40 +194,41 @@ class DocumentMatcher {
   PatternSets patterns_{RE2::ANCHOR_BOTH};
 };
 
-MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,
+MeshLayout::Rule read_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
                            DocumentMatcher& matcher) {
-  std::string where = fmt::format("rules[{}]", number);
-  check_keys(object, where.c_str(), {"id", "match", "shard"});
-  if (const std::string id = text_at(object, "id", where.c_str()); !id.empty()) where = fmt::format("rule '{}'", id);
-  if (!object.contains("match")) throw wrong(where + " has no key 'match'");
+  check_keys(place, {"id", "match", "shard"});
+  text_at(place, "id");
+  const JsonPlace match = place.at("match");
   MeshLayout::Rule rule;
-  rule.source = text_at(object, "match", where.c_str());
+  rule.source = match.text();
   rule.placements.resize(mesh.size());
-  if (object.contains("shard")) read_shard(object["shard"], mesh, where, rule);
-  matcher.add(number, rule.source, where);
+  if (const auto shard = place.find("shard")) read_shard(*shard, mesh, rule);
+  matcher.add(number, rule.source, match);
   return rule;
 }
 
 }  // namespace
 
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
-  const json document = parse_document_text(text);
-  if (!document.is_object()) throw wrong("not an object").found(document.type_name());
-  const std::string schema = text_at(document, "schema", "the document");
-  if (schema != "shardctl.layout/1") throw wrong("wrong schema").expected("shardctl.layout/1").found(schema);
-  check_keys(document, "the document", {"schema", "name", "mesh", "files", "rules"});
-  text_at(document, "name", "the document");
+  const JsonPlace::Json document = parse_document_text(text);
+  const JsonPlace top(document, "the document");
+  if (!document.is_object()) throw top.not_a("an object");
+  const std::string schema = text_at(top, "schema");
+  if (schema != "shardctl.layout/1") throw JsonPlace::wrong("wrong schema").expected("shardctl.layout/1").found(schema);
+  check_keys(top, {"schema", "name", "mesh", "files", "rules"});
+  text_at(top, "name");
   MeshLayout layout;
-  layout.mesh = read_mesh(document);
-  if (const auto files = document.find("files"); files != document.end()) {
-    check_keys(*files, "files", {"path"});
-    layout.file_path = text_at(*files, "path", "files");
+  layout.mesh = read_mesh(top.at("mesh"));
+  if (const auto files = top.find("files")) {
+    check_keys(*files, {"path"});
+    layout.file_path = text_at(*files, "path");
   }
-  const auto rules = document.find("rules");
-  if (rules == document.end()) return layout;
-  if (!rules->is_array()) throw wrong("rules is not a list").found(rules->type_name());
+  const auto rules = top.find("rules");
+  if (!rules) return layout;
   const auto matcher = std::make_shared<DocumentMatcher>();
-  for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));
+  for (const JsonPlace& rule : rules->items()) {
+    layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));
+  }
   matcher->finish();
   layout.matching = [matcher](std::string_view name) { return (*matcher)(name); };
   return layout;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -44,6 +45,8 @@ std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement
     text += fmt::format("{{\"axis\": {}, \"dim\": {}", json_text(mesh[axis].name), placement.dim);
     if (placement.kind == Placement::kStridedShard)
       text += fmt::format(", \"split_factor\": {}", placement.split_factor);
+    if (placement.split != CutRule::kChunk) text += fmt::format(", \"split\": \"{}\"", to_string(placement.split));
+    if (!placement.ends.empty()) text += fmt::format(", \"widths\": [{}]", fmt::join(widths_of(placement), ", "));
     text += '}';
   }
   return text;

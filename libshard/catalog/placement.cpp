@@ -1,9 +1,11 @@
 #include "libshard/catalog/placement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <optional>
 
 #include "libshard/core/box.h"
@@ -39,6 +41,12 @@ int parse_dim(std::string_view text, std::string_view whole) {
   return static_cast<int>(*dim);
 }
 
+std::string shard_text(const Placement& placement) {
+  if (placement.split == CutRule::kChunk) return fmt::format("S({})", placement.dim);
+  if (placement.split != CutRule::kWidths) return fmt::format("S({},{})", placement.dim, to_string(placement.split));
+  return fmt::format("S({},widths={})", placement.dim, fmt::join(widths_of(placement), "+"));
+}
+
 }  // namespace
 
 Placement parse_placement(std::string_view text) {
@@ -63,12 +71,23 @@ Placement parse_placement(std::string_view text) {
   return placement;
 }
 
+Placement in_dtensor_terms(Placement placement) {
+  if (placement.split == CutRule::kEven) placement.split = CutRule::kChunk;
+  return placement;
+}
+
+std::vector<std::int64_t> widths_of(const Placement& placement) {
+  std::vector<std::int64_t> widths(placement.ends.size());
+  std::adjacent_difference(placement.ends.begin(), placement.ends.end(), widths.begin());
+  return widths;
+}
+
 std::string to_string(const Placement& placement) {
   switch (placement.kind) {
     case Placement::kReplicate:
       return "R";
     case Placement::kShard:
-      return fmt::format("S({})", placement.dim);
+      return shard_text(placement);
     case Placement::kStridedShard:
       break;
   }
@@ -109,7 +128,8 @@ std::string key_of(const Sharding& sharding) {
   KeyText key;
   key.numbers(sharding.mesh.size(), sharding.placements.size());
   for (const MeshAxis& axis : sharding.mesh) key.text(axis.name).numbers(axis.size);
-  for (const Placement& each : sharding.placements) key.numbers(each.kind, each.dim, each.split_factor);
+  for (const Placement& each : sharding.placements)
+    key.numbers(each.kind, each.dim, each.split_factor, each.split).list(each.ends);
   return key.list(sharding.ranks).str();
 }
 

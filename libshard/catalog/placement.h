@@ -7,19 +7,29 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/split.h"
+
 namespace shard {
 
-/// DTensor placements of one mesh axis.
+/// DTensor placements of one mesh axis, and cuts into other parts than DTensor's.
 struct Placement {
   enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
-  int dim = 0;                    ///< Negative counts from the end.
-  std::int64_t split_factor = 1;  ///< kStridedShard only.
+  int dim = 0;                       ///< Negative counts from the end.
+  std::int64_t split_factor = 1;     ///< kStridedShard only.
+  CutRule split = CutRule::kChunk;   ///< kShard only. DTensor has kChunk.
+  std::vector<std::int64_t> ends{};  ///< CutRule::kWidths only, see ends_of.
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// "R", "S(0)", "_S(0,2)", ...; spaces between the parts do not matter. \throws Error kInvalidArgument
 Placement parse_placement(std::string_view text);
+/// Other parts than DTensor's are named: "S(0,even)", "S(0,first_extra)", "S(0,widths=3+5)".
 std::string to_string(const Placement& placement);
+/// The widths that its ends state.
+std::vector<std::int64_t> widths_of(const Placement& placement);
+
+/// The same parts in DTensor's terms where they are those of torch.chunk: equal ones are.
+Placement in_dtensor_terms(Placement placement);
 
 struct MeshAxis {
   std::string name;  ///< May be empty: torch's meshes need no names.

@@ -57,7 +57,7 @@ std::vector<Placement> resolved(std::span<const Placement> placements, int dims)
   for (Placement placement : placements) {
     if (placement.dim < 0) placement.dim += dims;
     const bool is_cut = placement.kind != Placement::kReplicate && placement.dim >= 0 && placement.dim < dims;
-    all.push_back(is_cut ? placement : Placement());
+    all.push_back(is_cut ? in_dtensor_terms(std::move(placement)) : Placement());
   }
   return all;
 }
@@ -221,7 +221,11 @@ struct PieceRule::Impl {
     const bool has_rule = number < mesh.rules.size();
     const std::vector<Placement>& placements = has_rule ? mesh.rules[number].placements : replicated;
     const std::span<const std::size_t> order = has_rule ? mesh.rules[number].order : std::span<const std::size_t>();
-    entry->second.pieces = stored(place(shape, mesh.mesh, placements, order), shape);
+    try {
+      entry->second.pieces = stored(place(shape, mesh.mesh, placements, order), shape);
+    } catch (Error& error) {
+      throw error.of_tensor(name).because(fmt::format("the layout cuts '{}' of {} so", name, to_string(shape)));
+    }
     Sharding sharding{mesh.mesh, {}, resolved(placements, shape.size())};
     if (cuts_slowest_first(sharding, order)) entry->second.sharding = intern(std::move(sharding));
     return entry->second;

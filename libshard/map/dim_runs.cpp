@@ -22,14 +22,6 @@ void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& wh
   runs.push_back(run);
 }
 
-bool make_up(std::span<const std::int64_t> widths, std::int64_t n) {
-  for (const std::int64_t width : widths) {
-    if (width < 0 || width > n) return false;
-    n -= width;
-  }
-  return n == 0;
-}
-
 /// The part of a run whose local positions lie in `range`, counted from its begin; of length 0 where there is none.
 DimRun part_in(const DimRun& run, DimRange range) {
   const std::int64_t first =
@@ -41,33 +33,6 @@ DimRun part_in(const DimRun& run, DimRange range) {
 }
 
 }  // namespace
-
-DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) {
-  switch (cut.split) {
-    case CutRule::kEven: {
-      if (n % cut.parts != 0) {
-        throw wrong(fmt::format("{} cannot cut {} evenly into {}", where, n, cut.parts)).expected(cut.parts).found(n);
-      }
-      const std::int64_t size = n / cut.parts;
-      return {cut.index * size, size};
-    }
-    case CutRule::kChunk: {
-      const std::int64_t size = ceil_div(n, cut.parts);
-      const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
-      return {begin, std::min(size, n - begin)};
-    }
-    case CutRule::kFirstExtra: {
-      const std::int64_t size = n / cut.parts, extra = n % cut.parts;
-      return {cut.index * size + std::min(cut.index, extra), size + (cut.index < extra ? 1 : 0)};
-    }
-    case CutRule::kWidths:
-      break;
-  }
-  if (std::ssize(cut.widths) != cut.parts || !make_up(cut.widths, n))
-    throw wrong(fmt::format("{}: {} widths do not make up {} in {} parts", where, cut.widths.size(), n, cut.parts));
-  const auto before = cut.widths.begin() + cut.index;
-  return {std::accumulate(cut.widths.begin(), before, std::int64_t{0}), *before};
-}
 
 std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
                                      const std::string& where) {

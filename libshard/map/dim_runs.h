@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "libshard/catalog/split.h"
 #include "libshard/map/document.h"
 
 namespace shard {
@@ -18,21 +19,6 @@ struct DimRun {
 
   friend bool operator==(const DimRun&, const DimRun&) = default;
 };
-
-/// A range of positions.
-struct DimRange {
-  std::int64_t begin = 0, size = 0;
-};
-
-/// A cut with its numbers: part `index` of `parts`.
-struct DimCut {
-  CutRule split = CutRule::kEven;
-  std::int64_t parts = 1, index = 0;
-  std::vector<std::int64_t> widths{};
-};
-
-/// Part of [0, n). \throws Error kInvalidArgument  kEven where `parts` do not divide n; widths that do not sum to n.
-DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
 
 /// The runs of concatenated segments of `sizes` in `groups` groups, group g holding the g-th part of each, as far as
 /// they lie in `range`; local positions count from its begin. Of groups with one element a segment one strided run.

@@ -4,9 +4,10 @@
 #include <re2/re2.h>
 
 #include "libshard/catalog/document_text.h"
+#include "libshard/catalog/json_place.h"
 #include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/read_split.h"
 #include "libshard/map/document_rules.h"
-#include "libshard/map/json_place.h"
 
 namespace shard {
 

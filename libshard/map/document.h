@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/expression.h"
+#include "libshard/catalog/split.h"
 #include "libshard/core/dtype.h"
-#include "libshard/map/expression.h"
 #include "libshard/map/flatten.h"
 #include "libshard/map/name_template.h"
 
@@ -37,13 +38,6 @@ using MapCondition = std::pair<std::string, std::vector<std::string>>;
 struct MapMeshAxis {
   std::string name;
   Expression size;  ///< May name variables, and `ranks`.
-};
-
-enum class CutRule : std::uint8_t {
-  kEven,        ///< Equal parts.
-  kChunk,       ///< As torch.chunk: ceil(n / parts) each, the last shorter.
-  kFirstExtra,  ///< n % parts parts hold one more, the first ones.
-  kWidths,      ///< As listed.
 };
 
 struct MapCut {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/read_split.h"
 #include "libshard/core/box.h"
 
 namespace shard {
@@ -64,11 +65,9 @@ MapCut read_cut(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
   MapCut cut;
   cut.axis = read_axis(place.at("axis"), mesh);
   if (const auto dim = place.find("dim")) cut.dim = read_dim(*dim);
-  if (const auto split = place.find("split")) cut.split = read_split(*split);
-  if (const auto widths = place.find("widths")) cut.widths = widths->expressions();
-  if ((cut.split == CutRule::kWidths) != !cut.widths.empty()) {
-    throw JsonPlace::wrong(place.where() + ": widths and split \"widths\" stand together");
-  }
+  SplitWords words = read_split_words(place, CutRule::kEven);
+  cut.split = words.split;
+  cut.widths = std::move(words.widths);
   return cut;
 }
 
@@ -261,10 +260,6 @@ std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocum
     all.emplace_back(name, std::move(texts));
   }
   return all;
-}
-
-CutRule read_split(const JsonPlace& place) {
-  return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
 }
 
 DType read_dtype(const JsonPlace& place) {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "libshard/catalog/json_place.h"
 #include "libshard/map/document.h"
-#include "libshard/map/json_place.h"
 
 namespace shard {
 
@@ -16,7 +16,6 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document);
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 /// Axes and the coordinates on them.
 std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
-CutRule read_split(const JsonPlace& place);
 /// A name with placeholders.
 NameTemplate read_template(const JsonPlace& place);
 /// \pre the document's vars, mesh, index and rules were read

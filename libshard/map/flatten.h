@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/map/expression.h"
+#include "libshard/catalog/expression.h"
 #include "libshard/map/name_template.h"
 
 namespace shard {

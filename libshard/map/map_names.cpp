@@ -77,8 +77,9 @@ std::vector<std::vector<std::int64_t>> MapNames::parts_of(const MapIndex& docume
   const bool has_chunks = document.axis ? parts != map_.mesh()[*document.axis] : parts > 1;
   if (!widths.empty() && has_chunks) throw wrong(fmt::format("the map's {} has counts and chunks", where));
   std::vector<std::vector<std::int64_t>> numbers(static_cast<std::size_t>(parts));
+  DimCut cut{widths.empty() ? document.split : CutRule::kWidths, parts, 0, ends_of(widths, where)};
   for (std::int64_t part = 0; part < parts; ++part) {
-    const DimCut cut{widths.empty() ? document.split : CutRule::kWidths, parts, part, widths};
+    cut.index = part;
     const DimRange range = cut_range(count, cut, where);
     for (std::int64_t i = 0; i < range.size; ++i) {
       numbers[static_cast<std::size_t>(part)].push_back(range.begin + i);

@@ -124,9 +124,11 @@ class PartMaker {
     }
     numbers.parts /= replicas;
     numbers.index /= replicas;
+    std::vector<std::int64_t> listed;
     for (const Expression& width : widths.empty() ? cut.widths : widths) {
-      numbers.widths.push_back(map_.variables().evaluate(width));
+      listed.push_back(map_.variables().evaluate(width));
     }
+    numbers.ends = ends_of(listed, rule_.where);
     return numbers;
   }
 

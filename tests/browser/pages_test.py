@@ -25,6 +25,19 @@ SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
 DATA = Path(os.environ["SHARD_DATA"]).resolve()
 MANY = 100_000
 LIMIT_SECONDS = 2.0
+LISTS = (1, 12, 200)
+WINDOWS = ((1300, 1500), (1500, 1100), (1500, 720), (1300, 300), (700, 900), (320, 480))
+# In the grid that is seen: the first and last row in view, whether each is whole, and the highest row.
+IN_VIEW = """grid => {
+  const area = grid.getBoundingClientRect(), zoom = area.height / grid.offsetHeight;
+  const top = grid.querySelector('.head').getBoundingClientRect().bottom;
+  const bottom = Math.min(area.top + (grid.clientTop + grid.clientHeight) * zoom, grid.querySelector('.spacer').getBoundingClientRect().bottom);
+  const rows = [...grid.querySelectorAll('.layer .row')].map(row => ({index: Number(row.dataset.index), box: row.getBoundingClientRect(),
+    text: Math.max(...[...row.querySelectorAll('.name')].map(name => name.offsetHeight), 0), height: row.offsetHeight}));
+  const seen = rows.filter(({box}) => box.bottom > top + 1 && box.top < bottom - 1);
+  return {first: seen[0].index, last: seen.at(-1).index, cut: seen.filter(({box}) => box.top < top - 1 || box.bottom > bottom + 1).map(({index}) => index),
+    low: rows.filter(({text, height}) => text > height).map(({index}) => index), scrolls: grid.scrollHeight > grid.clientHeight};
+}"""
 HOSTILE = ["</script><img src=x onerror=window.pwned=1>", "<!--<script>window.pwned=1", "a\u2028b", "\u202egnp.exe", "javascript:window.pwned=1",
            "__proto__.polluted", "constructor", ".".join("d" * 3000), "<svg/onload=window.pwned=1>", "{{7*7}}", "&lt;script&gt;", "x" * 5000]
 
@@ -264,6 +277,58 @@ class Pages(unittest.TestCase):
         page.keyboard.press("End")
         page.wait_for_selector(".row.active:has-text('t019999')")
         self.assertTrue(page.is_visible(".row.active"))
+
+    def listed(self, count: int) -> Path:
+        write_model(self.work / f"list{count}.safetensors", {f"t{i:06}": [1] for i in range(count)})
+        return self.made("inspect", f"list{count}.safetensors")
+
+    def assert_rows_whole(self, page, count: int, message: str) -> None:
+        """At the end of the list by scrolling, and by keys from there to its begin, page by page."""
+        grid = page.locator(".grid").first
+        grid.evaluate("grid => grid.scrollTo(0, grid.scrollHeight)")
+        last = lambda: grid.evaluate(IN_VIEW)
+        self.wait(lambda: last()["last"] == count - 1)
+        self.assertEqual((last()["cut"], last()["low"]), ([], []), message)
+        page.focus(".grid")
+        for key in ("End", "PageUp", "ArrowUp", "PageUp", "PageDown", "Home", "ArrowDown"):
+            page.keyboard.press(key)
+            active = page.evaluate("Number(document.querySelector('.row.active').dataset.index)")
+            self.wait(lambda: last()["first"] <= active <= last()["last"])
+            self.assertNotIn(active, last()["cut"], f"{message} after {key}")
+
+    def test_rows_are_whole_in_every_window(self):
+        """Also beside scroll bars that take room, at a zoom that makes pixels of a fraction, and with text larger than rows."""
+        settings = {"plain": ([], 1), "scroll bars": ([], 1.25), "large text": (["--blink-settings=minimumFontSize=26"], 1)}
+        for name, (arguments, zoom) in settings.items():
+            browser = self.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *arguments],
+                                                      ignore_default_args=["--hide-scrollbars"] * (name != "plain"))
+            self.addCleanup(browser.close)
+            context = browser.new_context(device_scale_factor=zoom)
+            for count in LISTS:
+                page = context.new_page()
+                page.goto(self.listed(count).as_uri())
+                page.wait_for_selector(".layer .row")
+                for width, height in WINDOWS:
+                    page.set_viewport_size({"width": int(width / zoom), "height": int(height / zoom)})
+                    self.wait_for_frames(page)
+                    self.assert_rows_whole(page, count, f"{count} rows, {name}, {width} x {height}")
+                page.close()
+
+    def wait_for_frames(self, page) -> None:
+        """Until what a new size changes is drawn."""
+        page.evaluate("() => { window.drawn = 0; const next = () => { if (++window.drawn < 4) requestAnimationFrame(next); }; requestAnimationFrame(next); }")
+        self.wait(lambda: page.evaluate("window.drawn") >= 4)
+
+    def test_the_last_of_a_million_rows_is_whole(self):
+        """More than the height of an element can hold, so that one pixel of scrolling is several of rows."""
+        page = self.opened(self.listed(12))
+        page.evaluate("""() => {
+          const grid = new Grid([{title: "Name", key: "name", width: "1fr", cell: (row) => make("span", {class: "name"}, row.name)}], {label: "many"});
+          document.querySelector("main").replaceChildren(grid.element);
+          grid.setRows(Array.from({length: 1e6}, (_, i) => ({name: `t${i}`})));
+        }""")
+        self.wait_for_frames(page)
+        self.assert_rows_whole(page, 1_000_000, "a million rows")
 
     # ---- Themes, paper, readers.
 

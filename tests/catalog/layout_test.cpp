@@ -13,6 +13,7 @@ using test::expect_error;
 using test::Numbers;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 std::vector<std::string> boxes_of(const RankPiece& piece) {
   std::vector<std::string> boxes;
@@ -141,6 +142,41 @@ TEST(Place, CutsHugeDimensionsWithoutOverflow) {
   EXPECT_EQ(pieces[2].boxes[0].offset[0] + pieces[2].boxes[0].size[0], n);
 }
 
+/// The parts of one dimension, by rank; nothing for a part without elements.
+All split_boxes(std::int64_t n, std::int64_t parts, CutRule split, const Numbers& widths = {}) {
+  Placement placement{Placement::kShard, 0, 1, split, ends_of(widths, "w")};
+  All all;
+  for (const RankPiece& piece : place(Numbers{n}, std::vector<MeshAxis>{{"tp", parts}}, std::vector{placement})) {
+    all.push_back(boxes_of(piece));
+  }
+  return all;
+}
+
+TEST(Place, CutsAsEachSplitSays) {
+  EXPECT_EQ(split_boxes(6, 3, CutRule::kEven), (All{{"[0:2]"}, {"[2:4]"}, {"[4:6]"}}));
+  EXPECT_EQ(split_boxes(10, 4, CutRule::kFirstExtra), (All{{"[0:3]"}, {"[3:6]"}, {"[6:8]"}, {"[8:10]"}}));
+  EXPECT_EQ(split_boxes(2, 3, CutRule::kFirstExtra), (All{{"[0:1]"}, {"[1:2]"}, {}}));
+  EXPECT_EQ(split_boxes(10, 4, CutRule::kWidths, {4, 0, 1, 5}), (All{{"[0:4]"}, {}, {"[4:5]"}, {"[5:10]"}}));
+  EXPECT_EQ(split_boxes(0, 2, CutRule::kEven), (All{{}, {}}));
+}
+
+TEST(Place, RefusesASplitThatDoesNotFit) {
+  const Error uneven = test::error_of([] { split_boxes(10, 4, CutRule::kEven); });
+  EXPECT_EQ(uneven.code(), ErrorCode::kInvalidArgument);
+  EXPECT_STREQ(uneven.what(), "the axis 'tp' cannot cut 10 evenly into 4");
+  for (const Numbers& widths : {Numbers{4, 5}, Numbers{4, 4, 3}, Numbers{}}) {
+    expect_error(ErrorCode::kInvalidArgument, "do not make up 10",
+                 [&] { split_boxes(10, 2, CutRule::kWidths, widths); });
+  }
+  expect_error(ErrorCode::kInvalidArgument, "do not make up 0", [] { split_boxes(0, 2, CutRule::kWidths, {1, 1}); });
+}
+
+TEST(Place, CutsByWidthsInTimeThatGrowsWithTheRanks) {
+  const Numbers widths(1 << 18, 1);
+  EXPECT_EQ(split_boxes(1 << 18, 1 << 18, CutRule::kWidths, widths).back(),
+            std::vector<std::string>{"[262143:262144]"});
+}
+
 // --- Documents ---
 
 MeshLayout parse(const std::string& keys) {
@@ -188,26 +224,38 @@ TEST(LayoutDocument, RefusesWhatItCannotReadYetByName) {
   expect_error(ErrorCode::kUnsupported, "'root'", [] { parse(R"("mesh": {"a": 1}, "files": {"root": "m"})"); });
   expect_error(ErrorCode::kUnsupported, "'pad'",
                [] { parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
-  expect_error(ErrorCode::kUnsupported, "'split'", [] {
-    parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "split": "even"}]}])");
+  expect_error(ErrorCode::kUnsupported, "'fill'", [] {
+    parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "fill": "zero"}]}])");
   });
+}
+
+TEST(LayoutDocument, ReadsSplits) {
+  const MeshLayout layout = parse(R"("mesh": {"a": 2, "b": 3}, "rules": [{"match": "x", "shard": [
+      {"axis": "a", "dim": 0, "split": "first_extra"},
+      {"axis": "b", "dim": 1, "split": "widths", "widths": [0, "a * b - 1", 3]}]}, {"match": "y", "shard": [
+      {"axis": "a", "dim": 0, "split": "even"}, {"axis": "b", "dim": 1, "split": "chunk"}]}])");
+  EXPECT_EQ(to_string(layout.rules[0].placements[0]), "S(0,first_extra)");
+  EXPECT_EQ(to_string(layout.rules[0].placements[1]), "S(1,widths=0+5+3)");
+  EXPECT_EQ(to_string(layout.rules[1].placements[0]), "S(0,even)");
+  EXPECT_EQ(to_string(layout.rules[1].placements[1]), "S(1)");
 }
 
 TEST(LayoutDocument, RefusesMistakes) {
   const char* const mistakes[][2] = {
       {R"("mesh": 3)", "mesh is not an object"},
-      {R"("name": "x")", "'mesh' is missing"},
+      {R"("name": "x")", "has no key 'mesh'"},
       {R"("mesh": {"a": 0})", "mesh.a is not a size"},
       {R"("mesh": {"a": 1.5})", "mesh.a is not a size"},
       {R"("mesh": {"a": 2, "a": 2})", "appears twice"},
       {R"("mesh": {"a": 99999999})", "mesh.a is not a size"},
       {R"("mesh": {"a": 1}, "rules": {})", "rules is not a list"},
-      {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rule 'q' has no key 'match'"},
+      {R"("mesh": {"a": 1}, "rules": [{"id": "q"}])", "rules[0] has no key 'match'"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "("}])", "not a regular expression"},
       {R"("mesh": {"a": 1}, "rules": [{"match": 5}])", "match is not a string"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "b", "dim": 0}]}])",
        "axis 'b', which mesh lacks"},
-      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])", "dim is not a dimension"},
+      {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a"}]}])",
+       "rules[0].shard[0] has no key 'dim'"},
       {R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 18446744073709551615}]}])",
        "dim is not a dimension"},
   };
@@ -253,15 +301,21 @@ TEST(LayoutDocument, RefusesASplitFactorThatIsNone) {
 TEST(LayoutDocument, ThatIsDumpedSaysTheSameOfExactlyItsNames) {
   const std::vector<MeshAxis> mesh = {{"dp", 2}, {"tp \"x\"", 3}};
   const std::vector<Placement> grid = {{Placement::kShard, 1, 1}, {Placement::kStridedShard, 0, 2}}, replicas(2);
+  const std::vector<Placement> parts = {{Placement::kShard, 1, 1, CutRule::kFirstExtra},
+                                        {Placement::kShard, 0, 1, CutRule::kWidths, {4, 4, 9}}};
   const std::vector<std::string> names = {"a.b", "x|y", "\\E*", "\xC3\xA9", std::string("n\0l", 3), "line\n", ""};
   std::vector<PlacedName> placed = {{"whole", replicas}};
   for (const std::string& name : names) placed.push_back({name, grid});
+  placed.push_back({"parts", parts});
   const MeshLayout layout = parse_layout_document(dump_layout_document("r-{rank}.pt", mesh, placed), "layout.json");
   EXPECT_EQ(layout.mesh, mesh);
   EXPECT_EQ(layout.file_path, "r-{rank}.pt");
-  ASSERT_EQ(layout.rules.size(), 1U);
-  EXPECT_EQ(layout.rules[0].placements, grid);
-  for (const std::string& name : names) EXPECT_THAT(layout.rules_for(name), ElementsAre(0)) << name;
+  ASSERT_EQ(layout.rules.size(), 2U);
+  ASSERT_THAT(layout.rules_for("parts"), SizeIs(1));
+  EXPECT_EQ(layout.rules[layout.rules_for("parts")[0]].placements, parts);
+  const std::size_t of_grid = 1 - layout.rules_for("parts")[0];
+  EXPECT_EQ(layout.rules[of_grid].placements, grid);
+  for (const std::string& name : names) EXPECT_THAT(layout.rules_for(name), ElementsAre(of_grid)) << name;
   for (const char* other : {"whole", "aXb", "x", "y", "x|", "n", "b"})
     EXPECT_THAT(layout.rules_for(other), IsEmpty()) << other;
 }

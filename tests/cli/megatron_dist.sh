@@ -113,6 +113,48 @@ expect 0 diff made whole.safetensors --objects drop
 expect 2 convert whole.safetensors -o none --to dcp --core-version 0.18
 holds err "--core-version is for megatron-dist"
 
+# weights FILE NAME SHAPE ...: a safetensors file of bytes.
+weights() {
+  python3 - "$@" <<'P'
+import json, math, struct, sys
+header, end = {}, 0
+for name, shape in zip(sys.argv[2::2], map(json.loads, sys.argv[3::2])):
+    begin, end = end, end + math.prod(shape)
+    header[name] = {"dtype": "U8", "shape": shape, "data_offsets": [begin, end]}
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + bytes(end))
+P
+}
+extra_states() { expect 0 inspect "$1" --json && jq -r '.objects[].name | select(contains("_extra_state"))' out; }
+
+# The empty objects of linear layers that a load asks for are made up too: one for each matrix, and for nothing else.
+weights layers.safetensors embedding.word_embeddings.weight [8,4] output_layer.weight [8,4] decoder.final_layernorm.weight [4] \
+  decoder.layers.self_attention.linear_qkv.weight [2,6,4] decoder.layers.self_attention.linear_qkv.bias [2,6] \
+  decoder.layers.self_attention.linear_qkv.layer_norm_weight [2,4] decoder.layers.mlp.router.weight [2,3,4] \
+  decoder.layers.mlp.experts.experts.linear_fc1.weight [1,2,6,4] module.decoder.layers.7.mlp.linear_fc1.weight_w [3,4] \
+  module.decoder.layers.7.mlp.linear_fc1.weight_v [3,4] mtp.layers.0.eh_proj.weight [4,8] decoder.layers.none.linear_fc2.weight [0,4,4] \
+  optimizer.state.exp_avg.decoder.layers.self_attention.linear_qkv.weight [2,6,4] other.linear_fc1.weight [3,4]
+expect 0 convert layers.safetensors -o layers --to megatron-dist
+holds err "6 empty objects of linear layers ('_extra_state') are made up"
+cat >wanted <<'W'
+decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_0.0_1.2
+decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_0.1_1.2
+decoder.layers.self_attention.linear_qkv._extra_state/shard_0_2
+decoder.layers.self_attention.linear_qkv._extra_state/shard_1_2
+module.decoder.layers.7.mlp.linear_fc1._extra_state/shard_0_1
+mtp.layers.0.eh_proj._extra_state/shard_0_1
+W
+extra_states layers | sed 's/\.0$//' | sort -u | diff wanted - || fail "the objects are others"
+expect 0 verify layers
+expect 0 diff layers layers.safetensors --objects drop
+# A source of this format is kept as it is.
+expect 0 convert layers -o fewer --to megatron-dist --exclude '**_extra_state**'
+lacks err "made up"
+[ -z "$(extra_states fewer)" ] || fail "objects were added to a source of the format"
+weights many.safetensors decoder.layers.linear_fc1.weight [1048577,1,1]
+expect 8 convert many.safetensors -o none --to megatron-dist
+holds err "more than 1048576 linear layers"
+
 # Hashes of the iteration's files are compared, also through the folder above it.
 cp -r "$save" hashed
 iteration=hashed/iter_0000007

@@ -112,7 +112,7 @@ def model(kind, mtp=0):
         layer(kind, hub, core, f"model.layers.{i}", f"decoder.layers.{i}", is_dense)
     for i in range(mtp):
         m, c = f"model.layers.{LAYERS + i}", f"mtp.layers.{i}"
-        layer(kind, hub, core, m, f"{c}.mtp_model_layer", False)
+        layer(kind, hub, core, m, f"{c}.transformer_layer", False)
         for name, core_name in (("enorm", "enorm"), ("hnorm", "hnorm"), ("shared_head.norm", "final_layernorm")):
             same(hub, core, f"{m}.{name}.weight", f"{c}.{core_name}.weight", HIDDEN, 0)
         same(hub, core, f"{m}.eh_proj.weight", f"{c}.eh_proj.weight", HIDDEN, 2 * HIDDEN)
@@ -131,6 +131,8 @@ def check_kind(kind):
     hub, core = model(kind, mtp=1 if kind == "deepseek_v3" else 0)
     write(WORK / "hub.safetensors", hub)
     forms = {"": core} if kind == "deepseek_v3" else {"": with_layers_stacked(core), "per_layer=1": core}
+    if kind == "deepseek_v3":  # The module's name, which Core writes as the older one.
+        forms["mtp_layer=mtp_model_layer"] = {each.replace("transformer_layer", "mtp_model_layer"): tensor for each, tensor in core.items()}
     forms["prefix=module."] = {f"module.{each}": tensor for each, tensor in forms[""].items()}
     for form, wanted in forms.items():
         how = ["--set", form] if form else []

@@ -412,6 +412,25 @@ TEST(TorchRanksReader, SlicesOfOtherSizesThanTorchChunksAreRefused) {
   EXPECT_EQ(error.found(), "[2]");
 }
 
+TEST(TorchRanksReader, SlicesAreOfTheSizesThatTheSplitOfTheirLayoutGives) {
+  const std::string begin = R"({"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "files": {"path": "slice.{tp}.pt"},
+    "rules": [{"match": "w", "shard": [{"axis": "tp", "dim": 0, "split": )";
+  RankFolder folder = slices({1, 4});
+  folder.put("layout.json", begin + R"("widths", "widths": [1, 4]}]}]})");
+  const auto reader = folder.open();
+  EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 1, 2, 3, 4));
+  const Tensor& tensor = tensor_named(reader->catalog(), "w");
+  EXPECT_EQ(to_string(reader->catalog().shardings[tensor.sharding].placements[0]), "S(0,widths=1+4)");
+  for (const char* split :
+       {R"("even")", R"("first_extra")", R"("widths", "widths": [2, 3])", R"("widths", "widths": [1, 3])"}) {
+    folder.put("layout.json", begin + split + "}]}]}");
+    const Error error = error_of([&] { folder.open(); });
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption) << split;
+    EXPECT_EQ(error.kind(), FindingKind::kShapeMismatch) << split;
+    EXPECT_EQ(error.file(), "slice.0.pt") << split;
+  }
+}
+
 TEST(TorchRanksReader, ATwoDimensionalMeshOfSlicesHasReplicas) {
   RankFolder folder;
   for (int rank = 0; rank < 4; ++rank) {

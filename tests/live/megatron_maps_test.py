@@ -1,17 +1,19 @@
 """The maps megatron:* against real GPTModels of Megatron-Core and real models of transformers: both give the same logits.
 
+MEGATRON names the folder beside the clients in which the core is; scripts/setup installs an older and a newer one.
 Layers are Core's own, by one rank and by two tensor-parallel ones. What cannot run without a GPU (Transformer Engine's names of
 norms, layers of multi-token prediction) is checked against formulas, in tests/cli/megatron_maps.py.
 """
 import argparse
 import json
+import os
 import sys
 import unittest
 from pathlib import Path
 
 import torch
 
-MEGATRON = Path(sys.prefix) / "megatron"  # scripts/setup installs it there.
+MEGATRON = Path(sys.prefix) / os.environ.get("MEGATRON", "megatron")
 sys.path.append(str(MEGATRON))
 
 import megatron_models  # noqa: E402
@@ -42,17 +44,30 @@ def save_all(rank: int, folder: Path) -> None:
 
 
 def load_all(rank: int, folder: Path) -> None:
-    """Logits of what was made of transformers' models."""
+    """Logits of what was made of transformers' models. Saved once more it has the same names, shapes and objects."""
+    ranks = torch.distributed.get_world_size()
     for kind in KINDS:
         model = megatron_models.build(folder / f"hub-{kind}")
         megatron_models.load(model, folder / f"made-{kind}")
         found = megatron_models.logits(model, VOCABULARY)
-        if kind in SINGLE:
+        check_saved_again(model, folder, f"made-{kind}")
+        for other in [f"made-single-{kind}"] if kind in SINGLE else []:
             megatron_models.randomize(model)
-            megatron_models.load(model, folder / f"made-single-{kind}", megatron_models.SINGLE)
+            megatron_models.load(model, folder / other, megatron_models.SINGLE)
             torch.testing.assert_close(megatron_models.logits(model, VOCABULARY), found)
+            check_saved_again(model, folder, other, megatron_models.SINGLE)
         if rank == 0:
-            torch.save(found, folder / f"made-{kind}-{torch.distributed.get_world_size()}.pt")
+            torch.save(found, folder / f"made-{kind}-{ranks}.pt")
+
+
+def check_saved_again(model, folder: Path, name: str, metadata=None) -> None:
+    again = folder / f"again-{torch.distributed.get_world_size()}-{name}"
+    megatron_models.save(model, again, metadata)
+    found, wanted = megatron_models.listing(folder / name), megatron_models.listing(again)
+    # Padding of the vocabulary depends on the number of ranks.
+    different = {key: (found.get(key), wanted.get(key)) for key in found.keys() | wanted.keys()
+                 if (key in found) != (key in wanted) or ("embedding" not in key and "output_layer" not in key and found[key] != wanted[key])}
+    assert not different, f"{name}: {different}"
 
 
 def with_other_norms(model):
@@ -125,10 +140,9 @@ class MegatronMaps(LiveTest):
 
     def make(self, kind: str, made: Path, *options):
         local = ["--set", "local_spec=1"] if megatron_models.has_experts(self.dir / f"hub-{kind}") else []
-        shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "dcp", "--to-map",
+        version = "0.18" if megatron_models.writes_common_file() else "0.19"
+        shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "megatron-dist", "--core-version", version, "--to-map",
                  f"megatron:{kind.removesuffix('_tied')}", *local, *options)
-        (made / "metadata.json").write_text(json.dumps(METADATA))
-        torch.save({}, made / "common.pt")
 
 
 if __name__ == "__main__":

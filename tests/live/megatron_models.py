@@ -4,6 +4,7 @@ Layers are Core's own (no Transformer Engine). Everything here runs on gloo rank
 """
 import contextlib
 import importlib.util
+import io
 import json
 from pathlib import Path
 
@@ -150,8 +151,32 @@ def save(model, folder, metadata=None) -> None:
 
 
 def load(model, folder, metadata=None) -> None:
-    """Core's own loading; a weight of the model that the folder lacks is an error."""
+    """Loading as Core does it by its defaults: all that the model would save must be in the folder, `_extra_state` too."""
     from megatron.core import dist_checkpointing
 
-    wanted = {name: item for name, item in sharded_state(model, metadata).items() if not name.endswith("_extra_state")}
-    model.load_state_dict(dist_checkpointing.load(wanted, str(folder), strict="raise_unexpected"), strict=False)
+    model.load_state_dict(dist_checkpointing.load({"model": sharded_state(model, metadata)}, str(folder))["model"])
+
+
+def listing(folder) -> dict:
+    """What a folder holds by name: shape and dtype of tensors, the objects of modules, "common" for common data."""
+    from torch.distributed.checkpoint import FileSystemReader
+
+    metadata = FileSystemReader(str(folder)).read_metadata()
+    places = {index.fqn: place for index, place in metadata.storage_data.items()}
+
+    def described(name: str, entry):
+        if hasattr(entry, "size"):
+            return tuple(entry.size), str(entry.properties.dtype)
+        if not name.rpartition("/shard_")[0].endswith("_extra_state"):
+            return "common"
+        content = (Path(folder) / places[name].relative_path).read_bytes()
+        return torch.load(io.BytesIO(content[places[name].offset:places[name].offset + places[name].length]))
+
+    return {name: described(name, entry) for name, entry in metadata.state_dict_metadata.items()}
+
+
+def writes_common_file() -> bool:
+    """Core up to 0.18 keeps common data in common.pt."""
+    import megatron.core
+
+    return tuple(map(int, megatron.core.__version__.split(".")[:2])) < (0, 19)

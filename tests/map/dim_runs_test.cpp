@@ -87,7 +87,7 @@ TEST(DimRuns, CutsAsEachRuleSays) {
     std::vector<std::int64_t> sizes;
     std::int64_t next = 0;
     for (std::int64_t i = 0; i < parts; ++i) {
-      const DimRange range = cut_range(n, {split, parts, i, widths}, "r");
+      const DimRange range = cut_range(n, {split, parts, i, ends_of(widths, "r")}, "r");
       EXPECT_EQ(range.begin, next);
       next += range.size;
       sizes.push_back(range.size);

@@ -38,6 +38,7 @@ Layout random_layout(std::mt19937_64& random) {
     placement.kind = static_cast<Placement::Kind>(random() % 3);
     placement.dim = static_cast<int>(random() % 3);
     placement.split_factor = static_cast<std::int64_t>(1 + random() % 3);
+    if (placement.kind == Placement::kShard && random() % 2 == 0) placement.split = CutRule::kFirstExtra;
     rule.placements.push_back(placement);
   }
   layout.rules.push_back(rule);

@@ -1,9 +1,9 @@
 // A table of any length: only the rows in view are in the document. Keyboard and roles follow the ARIA patterns of grid
 // and treegrid; the focus stays on the grid, which names its active row.
 
-const ROW_HEIGHT = 30;
-const HEAD_HEIGHT = 31; // It stays in view above the rows.
-const MAX_HEIGHT = 15e6; // Browsers cannot make elements much higher; beyond that the scroll bar is scaled.
+const ROW_HEIGHT = 30; // With its border; larger text makes rows higher. The style has the same number.
+const HEAD_BORDER = 1;
+const MAX_HEIGHT = 8e6; // Browsers place content within half a pixel up to here; beyond that the scroll bar is scaled.
 const PRINTED_ROWS = 3000;
 
 let gridCount = 0;
@@ -17,11 +17,18 @@ class Grid {
     this.options = options;
     this.id = `grid${++gridCount}`;
     this.rows = [];
+    this.rowHeight = ROW_HEIGHT;
+    this.barHeight = 0; // Of the horizontal scroll bar.
     this.active = -1;
     this.sort = { key: columns[0].key, descending: false };
     this.isWhole = false;
     this.makeElements();
-    new ResizeObserver(() => this.render()).observe(this.element);
+    const observer = new ResizeObserver(() => {
+      this.render();
+      this.schedule(); // A size that this sets must not be set while sizes are observed.
+    });
+    observer.observe(this.element);
+    observer.observe(this.probe);
     window.addEventListener("beforeprint", () => this.renderWhole(true));
     window.addEventListener("afterprint", () => this.renderWhole(false));
   }
@@ -32,11 +39,12 @@ class Grid {
     this.layer = make("div", { class: "layer", role: "rowgroup" });
     this.spacer = make("div", { class: "spacer" }, this.layer);
     this.note = make("p", { class: "printnote" });
+    this.probe = make("div", { class: "probe", "aria-hidden": "true" }, "Ag");
     this.element = make("div", {
       class: "grid", id: this.id, role: this.options.isTree ? "treegrid" : "grid", tabindex: "0",
       "aria-label": this.options.label, "aria-colcount": this.columns.length, "aria-readonly": "true",
     }, make("div", { class: "head", role: "rowgroup" }, make("div", { role: "row", class: "row", "aria-rowindex": "1" }, ...this.heads)),
-    this.spacer, this.note);
+    this.spacer, this.note, this.probe);
     this.element.style.setProperty("--columns", template);
     this.element.addEventListener("scroll", () => this.schedule());
     this.element.addEventListener("keydown", (event) => this.onKey(event));
@@ -75,9 +83,7 @@ class Grid {
     this.rows = rows;
     this.active = active === undefined ? -1 : rows.indexOf(active);
     this.element.setAttribute("aria-rowcount", rows.length + 1);
-    const height = rows.length * ROW_HEIGHT;
-    this.scale = Math.max(1, height / MAX_HEIGHT);
-    this.spacer.style.height = `${height / this.scale}px`;
+    this.setHeights();
     if (!keepScroll) this.element.scrollTop = 0;
     this.render();
   }
@@ -87,18 +93,50 @@ class Grid {
     this.isScheduled = true;
     requestAnimationFrame(() => {
       this.isScheduled = false;
+      this.measure();
       this.render();
     });
   }
 
+  /// Rows are as high as the reader's text, and the grid shows whole rows beside a horizontal scroll bar too.
+  measure() {
+    const row = Math.max(ROW_HEIGHT, this.probe.offsetHeight);
+    const bar = Math.max(0, this.element.offsetHeight - this.element.clientHeight - 2);
+    if (row === this.rowHeight && bar === this.barHeight) return;
+    this.rowHeight = row;
+    this.barHeight = bar;
+    this.element.style.setProperty("--row", `${row}px`);
+    this.element.style.setProperty("--bar", `${bar}px`);
+    this.setHeights();
+  }
+
+  setHeights() {
+    this.spacer.style.height = `${Math.min(this.fullHeight(), MAX_HEIGHT)}px`;
+  }
+
+  fullHeight() {
+    return this.rows.length * this.rowHeight;
+  }
+
+  /// The height in which rows are seen: the head stays above them.
+  viewHeight() {
+    return Math.max(0, this.element.clientHeight - this.rowHeight - HEAD_BORDER);
+  }
+
+  /// How many pixels of rows one pixel of scrolling passes. Both ends of the list are those of the scroll bar.
+  scale() {
+    const view = this.viewHeight();
+    return this.fullHeight() > MAX_HEIGHT ? (this.fullHeight() - view) / (MAX_HEIGHT - view) : 1;
+  }
+
   render() {
     if (this.isWhole) return;
-    const top = this.element.scrollTop;
-    const from = Math.max(0, Math.floor((top * this.scale) / ROW_HEIGHT) - 4);
-    const count = Math.ceil(this.element.clientHeight / ROW_HEIGHT) + 9;
+    const scrolled = this.element.scrollTop;
+    const top = scrolled * this.scale();
+    const from = Math.max(0, Math.floor(top / this.rowHeight) - 4);
+    const count = Math.ceil(this.element.clientHeight / this.rowHeight) + 9;
     this.renderRange(from, Math.min(this.rows.length, from + count));
-    const shift = this.scale === 1 ? from * ROW_HEIGHT : top - ((top * this.scale) % ROW_HEIGHT) - 4 * ROW_HEIGHT;
-    this.layer.style.transform = `translateY(${Math.max(0, shift)}px)`;
+    this.layer.style.transform = `translateY(${scrolled - top + from * this.rowHeight}px)`;
   }
 
   renderRange(from, to) {
@@ -158,15 +196,16 @@ class Grid {
 
   /// Scrolls as little as needed.
   reveal() {
-    const top = (this.active * ROW_HEIGHT) / this.scale;
-    const height = this.element.clientHeight - HEAD_HEIGHT;
-    if (top < this.element.scrollTop) this.element.scrollTop = top;
-    if (top + ROW_HEIGHT > this.element.scrollTop + height) this.element.scrollTop = top + ROW_HEIGHT - height;
+    const scale = this.scale();
+    const top = this.active * this.rowHeight;
+    const bottom = top + this.rowHeight - this.viewHeight();
+    if (top < this.element.scrollTop * scale) this.element.scrollTop = Math.floor(top / scale);
+    if (bottom > this.element.scrollTop * scale) this.element.scrollTop = Math.ceil(bottom / scale);
   }
 
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.element) return;
-    const page = Math.max(1, Math.floor((this.element.clientHeight - HEAD_HEIGHT) / ROW_HEIGHT) - 1);
+    const page = Math.max(1, Math.floor(this.viewHeight() / this.rowHeight) - 1);
     const to = { ArrowDown: this.active + 1, ArrowUp: this.active - 1, Home: 0, End: this.rows.length - 1,
       PageDown: this.active + page, PageUp: this.active - page }[event.key];
     if (to !== undefined) this.select(to);

@@ -1,4 +1,4 @@
-#include "libshard/map/expression.h"
+#include "libshard/catalog/expression.h"
 
 #include <fmt/format.h>
 

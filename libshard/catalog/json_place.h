@@ -1,5 +1,6 @@
 /// \file
-/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/map only.
+/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/catalog and
+/// libshard/map only.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/expression.h"
 #include "libshard/core/error.h"
-#include "libshard/map/expression.h"
 
 namespace shard {
 

@@ -1,0 +1,43 @@
+/// \file
+/// How a dimension is cut into parts: the `split` of maps and layout documents. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard {
+
+enum class CutRule : std::uint8_t {
+  kEven,        ///< Equal parts.
+  kChunk,       ///< As torch.chunk: ceil(n / parts) each, the last shorter.
+  kFirstExtra,  ///< n % parts parts hold one more, the first ones.
+  kWidths,      ///< As listed.
+};
+/// "even", "chunk", "first_extra" or "widths".
+std::string_view to_string(CutRule rule);
+
+/// A range of positions.
+struct DimRange {
+  std::int64_t begin = 0, size = 0;
+};
+
+/// A cut with its numbers: part `index` of `parts`.
+struct DimCut {
+  CutRule split = CutRule::kEven;
+  std::int64_t parts = 1, index = 0;
+  std::vector<std::int64_t> ends{};  ///< kWidths only, see ends_of.
+};
+
+/// Where each part of a list of widths ends. `where` names the list in messages.
+/// \throws Error kInvalidArgument  a negative width, or a sum past 63 bits.
+std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where);
+
+/// Part of [0, n). Cost: constant.
+/// \throws Error kInvalidArgument  kEven where `parts` do not divide n; widths that are not one for each part or do not
+/// sum to n.
+DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
+
+}  // namespace shard
