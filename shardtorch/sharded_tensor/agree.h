@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 /// failing rank's error, of the same type (those of errors.h, or shard::Error; anything else becomes a c10::Error).
 /// `facts` must be the same on all ranks. They are compared first: if they differ, no error of `make` is thrown.
 /// \throws c10::ValueError  on all ranks, as agree_on: `facts` differ. Error kPeer  a rank is lost.
-/// Cost: one all_gather of 96 bytes; where a piece does not fit in, another of pieces of any size; where facts differ,
+/// Cost: one all_gather of 96 bytes; where a piece does not fit in, another of pieces of any size; if facts differ,
 /// another of the facts.
 std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make, const Words& facts = {});
 

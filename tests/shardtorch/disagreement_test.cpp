@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -151,9 +152,13 @@ TEST_P(DisagreementAbout, EndsOnAllRanksWithBothSides) {
   });
 }
 
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Field, Collective>>& each) {
+  return std::get<0>(each.param).name + std::get<1>(each.param).name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DisagreementAbout,
                          ::testing::Combine(::testing::ValuesIn(fields()), ::testing::ValuesIn(collectives())),
-                         [](const auto& info) { return std::get<0>(info.param).name + std::get<1>(info.param).name; });
+                         name_of);
 
 using Disagreement = Tensor;
 
@@ -194,7 +199,7 @@ SHARD_RANKS_TEST(Disagreement, AboutTheLosses) {
   });
 }
 
-/// Specs may differ where the shards are the same: here the two dimensions of a tensor that one rank has whole.
+/// Specs can differ although the shards are the same: a rank with the whole tensor fits chunks along either dimension.
 SHARD_RANKS_TEST(Disagreement, AboutWhetherShardsMove) {
   ShardedTensor tensor = make(chunks(0, kRanks), {1, 1});
   tensor.set_sharding_spec(chunks(rank() == 1 ? 1 : 0, kRanks));
