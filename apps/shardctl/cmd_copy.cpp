@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "apps/shardctl/cast_choice.h"
@@ -9,6 +11,7 @@
 #include "apps/shardctl/device.h"
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/map_choice.h"
+#include "apps/shardctl/named_inputs.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remake_choice.h"
@@ -24,7 +27,6 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/builtin_maps.h"
 #include "libshard/map/padded_reader.h"
 
 namespace shard::app {
@@ -98,12 +100,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
                                          const OpenSource& source) {
   const TargetOptions& target = options.target;
   std::vector<std::string> sources = source.paths;
-  for (const std::string& path : {target.layout.like, target.layout.layout, options.source.layout, options.like}) {
-    if (!path.empty()) sources.push_back(path);
-  }
-  for (const std::string& map : {options.source.map, target.map}) {
-    if (!map.empty() && find_builtin_map(map) == nullptr) sources.push_back(map);
-  }
+  std::ranges::copy(named_inputs(session, options), std::back_inserter(sources));
   const std::string& reference = options.source.numbers.hf_ref;
   if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
   if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
+#include <iterator>
 #include <ostream>
 #include <span>
 #include <streambuf>
 #include <string_view>
 #include <vector>
 
+#include "apps/shardctl/model_folder.h"
+#include "apps/shardctl/named_inputs.h"
 #include "apps/shardctl/page_parts.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
@@ -102,9 +106,9 @@ HtmlPage::HtmlPage(const Session& session, const Options& options) : session_(se
     throw Error(ErrorCode::kExists, "cannot write the page: a folder has its name").in_file(path_);
   }
   std::vector<std::string> sources = options.source.paths;
-  for (const std::string& path : {options.against, options.source.layout}) {
-    if (!path.empty()) sources.push_back(path);
-  }
+  std::ranges::copy(named_inputs(session, options), std::back_inserter(sources));
+  const std::string& reference = options.source.numbers.hf_ref;
+  if (!reference.empty()) sources.push_back(join_path(reference, kConfigName));
   store_ = local_output(session.fs, path_, sources, {.force = options.page.force});
 }
 

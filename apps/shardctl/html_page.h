@@ -17,7 +17,8 @@ namespace shard::app {
 class HtmlPage {
  public:
   /// Checks FILE and changes nothing yet. To be called before long work.
-  /// \throws Error kExists  FILE exists and no --force, or it is or lies in a source; kResource  its folder is absent
+  /// \throws Error kExists  FILE exists and no --force; it is or is in a source, or is another file that the command
+  ///   line names, by any link; kResource  its folder is absent
   HtmlPage(const Session& session, const Options& options);
 
   /// Whether this rank writes a page.

@@ -53,6 +53,7 @@ AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGro
   group = group_or_default(std::move(group));
   Group& ranks = member_group(*group);
   auto saving = std::make_unique<Saving>(*group, state, path, options);
+  saving->check_destination(ranks, options.stop);
   saving->stage(ranks, options.stop);
   return AsyncSave(std::make_unique<AsyncSave::Task>(std::move(saving), twin_of(*group), options.stop));
 }

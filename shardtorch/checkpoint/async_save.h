@@ -41,8 +41,9 @@ class AsyncSave {
 /// GPUs); the state may change from then on. The rest is done by a thread of its own, over a new group of the ranks of
 /// `group` (new_group), so that `group` is free meanwhile. A collective.
 /// \pre `group` is the default group or made by new_group; `options.disk` outlives the save
-/// \throws Error  as save(), the same on all ranks: what is wrong with request and state, and kResource  no memory.
-///   What comes later `wait` throws. c10::ValueError  there is no default group.
+/// \throws Error  as save(), the same on all ranks: an error in the request or the state; kExists  the destination
+///   exists and not `force`; kResource  the folder above it does not exist, or no memory. `wait` throws later errors.
+///   c10::ValueError  there is no default group.
 /// Memory: a copy of what this rank writes, until the handle is destroyed.
 [[nodiscard]] AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                                    const SaveOptions& options = {});

@@ -95,6 +95,14 @@ Saving::Saving(const ProcessGroup& members, const StateDict& state, std::string 
 
 Saving::~Saving() = default;
 
+std::unique_ptr<OutputStore> Saving::open_output() const {
+  return local_output(*options_.disk, path_, {}, {.force = options_.force, .sync = options_.sync});
+}
+
+void Saving::check_destination(Group& group, const std::stop_token& stop) const {
+  collective_step(group, {.stop = stop}, [&](const std::stop_token&) { open_output(); });
+}
+
 void Saving::stage(Group& group, const std::stop_token& stop) {
   collective_step(group, {.stop = stop}, [&](const std::stop_token& token) { reader_->stage(token); });
 }
@@ -115,7 +123,7 @@ void Saving::write(Group& group, const std::stop_token& stop) const {
   std::unique_ptr<OutputStore> output;
   collective_step(group, {.stop = stop}, [&](const std::stop_token&) {
     reader_->wait_for_devices();
-    output = local_output(*options_.disk, path_, {}, {.force = options_.force, .sync = options_.sync});
+    output = open_output();
   });
   Progress progress;
   run_copy_job(*output, group, job, progress, {});

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "libshard/catalog/placement.h"
+#include "libshard/io/output.h"
 #include "libshard/ranks/group.h"
 #include "shardtorch/checkpoint/checkpoint.h"
 
@@ -23,12 +24,17 @@ class Saving {
   Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options);
   ~Saving();
 
+  /// Whether the destination can be written now: its folder exists, and nothing is replaced unless `force`. Changes
+  /// nothing. \throws Error kExists, kResource  the same on all ranks
+  void check_destination(Group& group, const std::stop_token& stop) const;
   /// Copies what this rank writes into host memory of its own; afterwards the state may change.
   void stage(Group& group, const std::stop_token& stop);
   /// Any group of the same ranks, in the same order. \throws Error  see save()
   void write(Group& group, const std::stop_token& stop) const;
 
  private:
+  std::unique_ptr<OutputStore> open_output() const;
+
   const std::string path_;
   const SaveOptions options_;
   std::unique_ptr<StateReader> reader_;

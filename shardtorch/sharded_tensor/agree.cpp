@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,17 +74,59 @@ Bytes data_of(std::span<const std::byte> message) {
   return to_bytes(text);
 }
 
+Bytes message_of(const Words& words) {
+  WireWriter out;
+  for (const std::string& word : words) out.text(word);
+  return out.take();
+}
+
+using Digest = std::array<char, 32>;
+
+/// Zeros for no words, which most calls have.
+Digest digest_of(const Words& words) {
+  Digest digest{};
+  if (words.empty()) return digest;
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(message_of(words));
+  std::ranges::copy(hasher.finish_hex(), digest.begin());
+  return digest;
+}
+
+/// \throws c10::ValueError  `message` has different words.
+void expect_same_words(const Words& own, int own_rank, const Bytes& message, std::size_t rank) {
+  WireReader in(message);
+  for (std::size_t i = 0; i < own.size() || !in.at_end(); ++i) {
+    const std::string word = i < own.size() ? own[i] : "no argument";
+    const std::string other = in.at_end() ? "no argument" : in.text();
+    SHARD_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
+  }
+}
+
+/// Throws if ranks have different words. A collective.
+void compare_words(Group& group, const Words& own) {
+  const std::vector<Bytes> messages = all_gather(group, message_of(own));
+  for (std::size_t i = 0; i < messages.size(); ++i) expect_same_words(own, group.rank(), messages[i], i);
+}
+
+template <class Values>
+bool all_equal(const Values& values) {
+  return std::ranges::adjacent_find(values, std::ranges::not_equal_to()) == std::ranges::end(values);
+}
+
 /// As all_gather, in one operation where all messages are short, as they mostly are.
-std::vector<Bytes> gather_messages(Group& group, const Bytes& own) {
+/// \throws c10::ValueError  ranks have different `facts`.
+std::vector<Bytes> gather_messages(Group& group, const Bytes& own, const Words& facts) {
   constexpr std::size_t kShort = 56;
   struct Envelope {
     std::uint64_t bytes;
+    Digest facts;
     std::array<std::byte, kShort> message;
   };
-  Envelope sent{own.size(), {}};
+  Envelope sent{own.size(), digest_of(facts), {}};
   std::ranges::copy(std::span(own).first(std::min(own.size(), kShort)), sent.message.begin());
   std::vector<Envelope> received(static_cast<std::size_t>(group.size()));
   group.all_gather(std::as_bytes(std::span(&sent, 1)), std::as_writable_bytes(std::span(received)));
+  if (!all_equal(received | std::views::transform(&Envelope::facts))) compare_words(group, facts);
   if (std::ranges::any_of(received, [](const Envelope& each) { return each.bytes > kShort; })) {
     return all_gather(group, own);
   }
@@ -92,38 +135,16 @@ std::vector<Bytes> gather_messages(Group& group, const Bytes& own) {
   return messages;
 }
 
-using Words = std::vector<std::string>;
-
-Bytes message_of(const Words& words) {
-  WireWriter out;
-  for (const std::string& word : words) out.text(word);
-  return out.take();
-}
-
-Bytes digest_of(const Words& words) {
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(message_of(words));
-  return to_bytes(hasher.finish_hex());
-}
-
-void expect_same_words(const Words& own, int own_rank, const Bytes& message, std::size_t rank) {
-  WireReader in(message);
-  for (const std::string& word : own) {
-    const std::string other = in.text();
-    SHARD_CHECK_VALUE(word == other, word, " on rank: ", own_rank, " does not match with ", other, " on rank: ", rank);
-  }
-}
-
 }  // namespace
 
-std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make) {
+std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make, const Words& facts) {
   Bytes own;
   try {
     own = data_message(make());
   } catch (...) {
     own = failure_message(std::current_exception());
   }
-  std::vector<Bytes> all = gather_messages(group, own);
+  std::vector<Bytes> all = gather_messages(group, own, facts);
   for (Bytes& message : all) message = data_of(message);
   return all;
 }
@@ -135,15 +156,14 @@ void agree(Group& group, const std::function<void()>& step) {
   });
 }
 
-void agree_on(Group& group, const std::function<Words()>& step) {
+void agree_on(Group& group, const std::function<Words()>& step, const Words& facts) {
   Words own;
-  const std::vector<Bytes> digests = all_gather_or_throw(group, [&] {
+  const auto digest_of_step = [&] {
     own = step();
-    return digest_of(own);
-  });
-  if (std::ranges::adjacent_find(digests, std::ranges::not_equal_to()) == digests.end()) return;
-  const std::vector<Bytes> messages = all_gather(group, message_of(own));
-  for (std::size_t i = 0; i < messages.size(); ++i) expect_same_words(own, group.rank(), messages[i], i);
+    const Digest digest = digest_of(own);
+    return to_bytes(std::string_view(digest.data(), digest.size()));
+  };
+  if (!all_equal(all_gather_or_throw(group, digest_of_step, facts))) compare_words(group, own);
 }
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -18,9 +19,10 @@ namespace {
 using Args = at::ArrayRef<c10::IValue>;
 
 template <class Verdict>
-bool true_on_all_ranks(Group& group, const Verdict& verdict) {
+bool true_on_all_ranks(Group& group, const Verdict& verdict, const Words& facts) {
   const Bytes yes{std::byte{1}};
-  const auto verdicts = all_gather_or_throw(group, [&] { return verdict() ? yes : Bytes(); });
+  const auto verdicts = all_gather_or_throw(
+      group, [&] { return verdict() ? yes : Bytes(); }, facts);
   return std::ranges::all_of(verdicts, [&](const Bytes& one) { return one == yes; });
 }
 
@@ -47,13 +49,21 @@ bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, c
          });
 }
 
+/// What all ranks must compare: these arguments, both tensors.
+Words facts_of_both(Words arguments, const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
+  for (const std::string& fact : facts_of(a.metadata)) arguments.push_back("first tensor: " + fact);
+  for (const std::string& fact : facts_of(b.metadata)) arguments.push_back("second tensor: " + fact);
+  return arguments;
+}
+
 template <class SameData>
-bool compare(const ShardedTensor& a, const ShardedTensor& b, const SameData& same_data) {
+bool compare(const ShardedTensor& a, const ShardedTensor& b, const Words& arguments, const SameData& same_data) {
   const ShardedTensorImpl &one = impl_of(a), &other = impl_of(b);
   if (one.group != other.group) return false;
   const auto verdict = [&] { return same_local_shards(one, other, same_data); };
   if (!one.group) return verdict();
-  return !one.group->is_member() || true_on_all_ranks(one.group->group(), verdict);
+  if (!one.group->is_member()) return true;
+  return true_on_all_ranks(one.group->group(), verdict, facts_of_both(arguments, one, other));
 }
 
 /// A tensor as `like` is, of these local shards.
@@ -175,11 +185,13 @@ bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool 
 }
 
 bool equal(const ShardedTensor& a, const ShardedTensor& b) {
-  return compare(a, b, [](const at::Tensor& one, const at::Tensor& other) { return at::equal(one, other); });
+  return compare(a, b, {}, [](const at::Tensor& one, const at::Tensor& other) { return at::equal(one, other); });
 }
 
 bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol, double atol, bool equal_nan) {
-  return compare(a, b, [&](const at::Tensor& one, const at::Tensor& other) {
+  const Words arguments{c10::str("rtol=", rtol), c10::str("atol=", atol),
+                        equal_nan ? "equal_nan=true" : "equal_nan=false"};
+  return compare(a, b, arguments, [&](const at::Tensor& one, const at::Tensor& other) {
     return at::allclose(one, other, rtol, atol, equal_nan);
   });
 }

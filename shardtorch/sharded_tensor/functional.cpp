@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "shardtorch/sharded_tensor/autograd_node.h"
-#include "shardtorch/sharded_tensor/sharded_tensor.h"
+#include "shardtorch/sharded_tensor/sharded_tensor_impl.h"
 
 namespace shard::functional {
 
@@ -69,11 +69,17 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& fo
   }
   // A view that was made without autograd could not be changed in place with it.
   for (at::Tensor& output : outputs) output = output.variable_data();
-  if (!autograd::compute_requires_grad(inputs)) return outputs;
+  if (!records_gradients(inputs)) return outputs;
   const AutogradNodePtr node = make_node<AutogradNodePtr, CollectiveNode>(std::move(backward));
   node->set_next_edges(autograd::collect_next_edges(inputs));
   for (at::Tensor& output : outputs) autograd::set_history(output, node);
   return outputs;
+}
+
+bool records_gradients(const Tensors& inputs) { return autograd::compute_requires_grad(inputs); }
+
+std::string gradients_fact(bool are_recorded) {
+  return c10::str("gradients are recorded=", are_recorded ? "true" : "false");
 }
 
 at::Tensor all_reduce(const at::Tensor& tensor, Losses losses, const ProcessGroupPtr& group) {
@@ -129,8 +135,10 @@ at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses) {
   if (shards.empty()) {  // Something that makes this rank's backward take part.
     local.push_back(at::empty({0}, at::TensorOptions(tensor.dtype())).set_requires_grad(tensor.requires_grad()));
   }
+  const std::vector<std::string> facts{c10::str("losses=", losses == Losses::kSummed ? "summed" : "replicated"),
+                                       gradients_fact(records_gradients(local))};
   return differentiable(
-      local, [&] { return Tensors{tensor.full_tensor()}; },
+      local, [&] { return Tensors{shard::full_tensor(tensor, facts)}; },
       [shards, losses, group = tensor.process_group()](const Tensors& gradients) {
         const at::Tensor whole = losses == Losses::kSummed ? summed(gradients[0], group) : gradients[0];
         Tensors parts;

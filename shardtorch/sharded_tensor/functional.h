@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "shardtorch/sharded_tensor/collectives.h"
@@ -43,5 +44,9 @@ using Tensors = std::vector<at::Tensor>;
 /// (defined, zeros where there are none) become those of the inputs.
 Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& forward,
                        std::function<Tensors(Tensors gradients)> backward);
+/// Whether `differentiable` would give outputs of these inputs a derivative.
+bool records_gradients(const Tensors& inputs);
+/// The fact that ranks must agree on if backward is a collective (agree.h).
+std::string gradients_fact(bool are_recorded);
 
 }  // namespace shard::functional

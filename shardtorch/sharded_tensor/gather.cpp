@@ -96,24 +96,31 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
   const at::ScalarType travel_as = options.enforce_dtype ? own_dtype : options.dtype.value_or(own_dtype);
   const bool is_destination = group->is_member() && group->rank() == dst;
   if (!group->is_member()) return check_out(out, is_destination, dst, sizes());
-  transfer(*group, [&] {
+  const auto plan = [&] {
     SHARD_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
                       group->size());
     check_out(out, is_destination, dst, sizes());
     if (is_destination) ask_for_large_pages(*out);
     return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
-  });
+  };
+  transfer(*group, plan, facts_of(metadata()));
 }
 
-at::Tensor ShardedTensor::full_tensor() const {
-  const ProcessGroupPtr& group = impl().checked_group();
+at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more) {
+  const ShardedTensorImpl& impl = impl_of(tensor);
+  const ProcessGroupPtr& group = impl.checked_group();
   SHARD_CHECK_VALUE(group->is_member(), "this process is not a member of the group ", group->name());
+  std::vector<std::string> facts = facts_of(impl.metadata);
+  facts.insert(facts.end(), more.begin(), more.end());
   at::Tensor whole;
-  transfer(*group, [&] {
-    whole = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
-    return plan_all_gather(impl(), whole);
-  });
+  const auto plan = [&] {
+    whole = at::empty(tensor.sizes(), at::TensorOptions(tensor.dtype()).device(tensor.device()));
+    return plan_all_gather(impl, whole);
+  };
+  transfer(*group, plan, facts);
   return whole;
 }
+
+at::Tensor ShardedTensor::full_tensor() const { return shard::full_tensor(*this, {}); }
 
 }  // namespace shard

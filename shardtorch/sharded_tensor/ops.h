@@ -97,7 +97,7 @@ c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args);
 /// True on all members when shards (in any local order), metadata and data are equal on all of them; a collective (some
 /// bytes a rank). Processes outside the group see true; tensors of different groups are not equal, which is said
 /// without communication.
-/// \throws  on all members, what one of them threw that could not compare.
+/// \throws  on all members: what one of them threw that could not compare; c10::ValueError  ranks differ in a tensor.
 bool equal(const ShardedTensor& a, const ShardedTensor& b);
 /// The same with torch::allclose on the data.
 bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol = 1e-5, double atol = 1e-8,

@@ -117,17 +117,22 @@ struct Resharded {
   std::vector<at::Tensor> local;
 };
 
-/// All members want the same cut and have this rank's elements under it, or all throw: they meet once.
-Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local) {
+/// All members have the same tensor, want the same cut and have this rank's elements under it, or all throw: they meet
+/// once. The way back is a collective of all, so they also agree on whether there is one.
+Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local,
+                   bool records_gradients) {
   const ProcessGroup& group = *tensor.group;
   Resharded resharded;
-  transfer(group, [&] {
+  const auto plan_exchanges = [&] {
     resharded.cuts = new_cut(tensor, spec);
     Transfer plan(group.size(), tensor.metadata.tensor_properties.dtype);
-    plan.arguments = {"resharding_spec=" + spec->str()};
+    plan.arguments = {"resharding_spec=" + spec->str(), resharded.cuts.has_value() ? "moves=true" : "moves=false"};
     if (resharded.cuts.has_value()) resharded.local = {plan_exchange(plan, group, *resharded.cuts, local)};
     return plan;
-  });
+  };
+  std::vector<std::string> facts = facts_of(tensor.metadata);
+  facts.push_back(functional::gradients_fact(records_gradients));
+  transfer(group, plan_exchanges, facts);
   return resharded;
 }
 
@@ -137,7 +142,7 @@ Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& 
   std::vector<at::Tensor> local;
   for (const Shard& shard : tensor.local_shards) local.push_back(shard.tensor);
   if (!properties.requires_grad || !at::GradMode::is_enabled()) {
-    Resharded resharded = exchange(tensor, spec, local);
+    Resharded resharded = exchange(tensor, spec, local, false);
     for (at::Tensor& fresh : resharded.local) {
       if (properties.pin_memory) fresh = fresh.pin_memory();
       fresh.set_requires_grad(properties.requires_grad);
@@ -145,8 +150,9 @@ Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& 
     return resharded;
   }
   const auto resharded = std::make_shared<Resharded>();
+  const bool records_gradients = functional::records_gradients(local);
   const auto there = [&] {
-    *resharded = exchange(tensor, spec, local);
+    *resharded = exchange(tensor, spec, local, records_gradients);
     return std::exchange(resharded->local, {});
   };
   const auto back = [resharded, group = tensor.group, dtype = properties.dtype](const auto& gradients) {

@@ -177,6 +177,20 @@ int world_rank(const ProcessGroup& group) {
   return group.is_member() ? group.global_rank_of(group.rank()) : default_group()->rank();
 }
 
+std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata) {
+  const TensorProperties& properties = metadata.tensor_properties;
+  std::vector<std::string> facts{c10::str("size=", at::IntArrayRef(metadata.size)),
+                                 c10::str("dtype=", properties.dtype),
+                                 c10::str("requires_grad=", properties.requires_grad ? "true" : "false"),
+                                 c10::str("number of shards=", metadata.shards_metadata.size())};
+  for (std::size_t i = 0; i < metadata.shards_metadata.size(); ++i) {
+    ShardMetadata shard = metadata.shards_metadata[i];
+    if (shard.placement.has_value()) shard.placement->set_device(at::Device(shard.placement->device().type()));
+    facts.push_back(c10::str("shards_metadata[", i, "]=", shard));
+  }
+  return facts;
+}
+
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard) {
   const int owner = group.group_rank_of(resolve_placement(group, shard.placement).first);
   SHARD_CHECK(owner >= 0, "No member of the group has ", shard);

@@ -7,9 +7,9 @@
 /// never to an ordinary kernel: it runs the op registered for it or throws "... not supported for ShardedTensor!".
 ///
 /// Unless it says otherwise nothing here communicates. What does is SPMD: all members of the group call it alike.
-/// Collectives agree on errors: where a rank alone is wrong, all throw its error, and where arguments differ between
-/// ranks, all throw a c10::ValueError that names them. With init_rrefs it is otherwise, see CreateOptions. Threads: one
-/// at a time per tensor.
+/// Collectives agree on errors. All ranks throw what one rank throws, and a c10::ValueError with both sides where ranks
+/// differ in arguments or in a tensor's size, dtype, requires_grad, boxes or owners; the group remains usable. With
+/// init_rrefs it is otherwise, see CreateOptions. Threads: one at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
 #pragma once
@@ -160,9 +160,9 @@ class ShardedTensor : public ShardedTensorBase {
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
   /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
   /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
-  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group; `dst`
-  /// or
-  ///   the dtype is another on another rank.
+  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group;
+  ///   ranks differ in `dst`, in the dtype, or in the tensor, whose facts are compared first (see the top of this
+  ///   file).
   /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
   /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
@@ -210,8 +210,8 @@ class ShardedTensor : public ShardedTensorBase {
   /// recorded and the tensor requires them, one whose gradient goes back to the old local tensors (backward is a
   /// collective); else (torch::NoGradGuard, for parameters) a leaf with the old one's properties. What remote_shards()
   /// refers to stays what it was. Deprecated by torch, of which it warns once. \throws c10::NotImplementedError  a spec
-  /// that is not a chunk spec; a rank without exactly one shard, before or after. \throws c10::ValueError  another spec
-  /// on another rank.
+  /// that is not a chunk spec; a rank without exactly one shard, before or after. \throws c10::ValueError  the spec,
+  /// the tensor, or whether gradients are recorded differs between ranks.
   ShardedTensor reshard(ShardingSpecPtr spec);
 
  private:

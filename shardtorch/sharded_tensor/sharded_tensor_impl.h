@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
@@ -77,6 +78,12 @@ void leave_registry(ShardedTensorImpl& impl) noexcept;
 /// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is
 /// no default group to ask.
 int world_rank(const ProcessGroup& group);
+
+/// What ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and placement, which
+/// counts by its rank and kind of device. A rank knows the device's index of its own shards only (ShardedTensor::cuda).
+std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
+/// ShardedTensor::full_tensor for ranks that must agree on `more` facts.
+at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more);
 
 /// The group rank that has `shard`. \throws c10::Error  no member has; what resolve_placement throws.
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard);

@@ -98,13 +98,13 @@ bool is_packed_on_host(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan) {
+void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan, const Words& facts) {
   const at::NoGradGuard no_grad;
   HostLink* const link = group.host_link();
   std::optional<Own> own;
   std::optional<ByGroup> by_group;
   std::optional<HostMove> by_memory;
-  agree_on(group.group(), [&] {
+  const auto prepare = [&] {
     Transfer planned = plan();
     std::vector<std::string> arguments = std::move(planned.arguments);
     arguments.push_back(c10::str("dtype=", planned.travel_as));
@@ -116,7 +116,8 @@ void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan) 
       by_memory.emplace(*link, group.rank(), std::move(planned.to), std::move(planned.from), planned.travel_as);
     }
     return arguments;
-  });
+  };
+  agree_on(group.group(), prepare, facts);
   link != nullptr ? by_memory->finish(group.group()) : by_group->finish();
   own->copy();
 }

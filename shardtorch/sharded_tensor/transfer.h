@@ -32,9 +32,11 @@ bool is_packed_on_host(const at::Tensor& tensor);
 /// between GPUs over NCCL no byte is in host memory (ProcessGroup::wire_bytes counts). No autograd.
 /// \param plan  Says what goes where, on each rank for itself; it may throw, as may the packing of what it named:
 ///   then all ranks throw (agree.h) and nothing is sent or written.
-/// \throws c10::ValueError  on all ranks, where arguments differ; shard::Error kPeer
+/// \param facts  What must be the same on all ranks for any plan to make sense, compared before what plans throw.
+/// \throws c10::ValueError  on all ranks, where facts or arguments differ; shard::Error kPeer
 /// Cost: one all_gather of a few bytes; then one exchange, and memory of the group's device for what does not travel as
 /// it lies, or a barrier for every 16 MiB more that a rank sends.
-void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan);
+void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan,
+              const std::vector<std::string>& facts = {});
 
 }  // namespace shard

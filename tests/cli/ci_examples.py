@@ -19,6 +19,7 @@ import yaml
 
 EXAMPLES = Path(sys.argv[1]).resolve() / "scripts/examples"
 DATA = Path(os.environ["SHARD_DATA"])
+DAMAGED = "checkpoint-2\x1b[31m\n- `x`: <b>forged\n\n# \x9b\u202e"  # A name that a log or Markdown must not obey.
 
 SBATCH = r"""#!/usr/bin/env bash
 # A stand-in: runs the jobs, keeps their reports, prints a number for the array.
@@ -37,9 +38,9 @@ echo "$((17 + $(wc -l <submitted)));cluster"
 def make_folder(root: Path) -> dict[str, str]:
     """Two good checkpoints and a damaged one; the environment of a runner that has shardctl."""
     (root / "checkpoints").mkdir(parents=True)
-    for number in (1, 2, 3):
-        shutil.copytree(DATA / "demo/ckpt", root / f"checkpoints/checkpoint-{number}")
-    os.truncate(root / "checkpoints/checkpoint-2/__2_0.distcp", 9000)
+    for name in ("checkpoint-1", DAMAGED, "checkpoint-3"):
+        shutil.copytree(DATA / "demo/ckpt", root / "checkpoints" / name)
+    os.truncate(root / "checkpoints" / DAMAGED / "__2_0.distcp", 9000)
     (root / "bin").mkdir()
     (root / "bin/shardctl").symlink_to(Path(os.environ["SHARDCTL"]).resolve())
     (root / "ci").mkdir()
@@ -57,7 +58,12 @@ def check(holds: bool, what: str) -> None:
         sys.exit(f"FAIL: {what}")
 
 
+def check_plain(text: str, who: str) -> None:
+    check(re.fullmatch("[ -~\n]*", text) is not None, f"{who}: a name's control characters are printed: {text!a}")
+
+
 def check_report(text: str, who: str, done: str = "exported") -> None:
+    check_plain(text, who)
     lines = [json.loads(line) for line in text.splitlines()]
     states = [line.get("state") for line in lines]
     check(states == [done, "failed", done, None], f"{who}: the report has {states}")
@@ -89,7 +95,11 @@ def test_github(root: Path) -> None:
     check(codes == [1, 0], f"github.yml: the steps' exit codes are {codes}")
     check(all(step.get("if") == "always()" for step in job["steps"][2:]), "github.yml: the report is lost after a failure")
     check_report((root / "report.jsonl").read_text(), "github.yml")
-    check((root / "summary.md").read_text().startswith("- `checkpoint-2`: "), "github.yml: the summary names no failure")
+    summary = (root / "summary.md").read_text()
+    check_plain(summary, "github.yml")
+    before, *rows, after = summary.split("\n")
+    check(before == after == "" and len(rows) == 1 and rows[0].startswith("    ["), f"github.yml: not a block of code: {summary}")
+    check(json.loads(rows[0])[0] == DAMAGED, "github.yml: the summary names no failure")
 
 
 def test_gitlab(root: Path) -> None:
@@ -100,7 +110,8 @@ def test_gitlab(root: Path) -> None:
     check(done.returncode == 1, f"gitlab.yml: exit code {done.returncode}")
     check_report((root / "report.jsonl").read_text(), "gitlab.yml")
     after = run(["bash", "-eo", "pipefail", "-c", "\n".join(job["after_script"])], root, environment)
-    check(after.stdout.startswith("checkpoint-2: "), f"gitlab.yml: {after.stdout}{after.stderr}")
+    check_plain(after.stdout, "gitlab.yml")
+    check(json.loads(after.stdout)[0] == DAMAGED, f"gitlab.yml: {after.stdout}{after.stderr}")
     check(job["artifacts"]["paths"] == ["report.jsonl"] and job["artifacts"]["when"] == "always", "gitlab.yml: artifacts")
 
 

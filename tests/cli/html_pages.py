@@ -53,10 +53,18 @@ def write_model(path: Path, data: bytes) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def run(arguments: str, code: int, work: Path) -> str:
+def finished(arguments: str, code: int, work: Path) -> subprocess.CompletedProcess:
     done = subprocess.run([os.environ["SHARDCTL"], *arguments.split()], cwd=work, capture_output=True, text=True)
     assert done.returncode == code, f"{arguments}: exit code {done.returncode}, not {code}\n{done.stderr}"
-    return done.stdout
+    return done
+
+
+def run(arguments: str, code: int, work: Path) -> str:
+    return finished(arguments, code, work).stdout
+
+
+def run_for_error(arguments: str, code: int, work: Path) -> str:
+    return finished(arguments, code, work).stderr
 
 
 def source_of(text: str) -> str:
@@ -113,6 +121,39 @@ def refusals(work: Path) -> None:
     assert sorted(path.name for path in work.iterdir()) == before, "something is left behind"
 
 
+def named_files(work: Path) -> None:
+    """A page never replaces a file that the command line names, whatever name the page has for it."""
+    named = work / "named"
+    (named / "reference").mkdir(parents=True)
+    (named / "options.toml").write_text('color = "never"\n')
+    (named / "reference/config.json").write_text("{}")
+    (named / "map.json").write_text(run("map show hf-v5", 0, work))
+    (named / "layout.json").write_text('{"schema": "shardctl.layout/1", "rules": []}')
+    run("gather ckpt -o named/whole.safetensors --objects drop --checksum xxh3 -q", 0, work)
+    one, two = "a.safetensors", "a.safetensors b.safetensors"
+    for arguments, path in [
+            (f"inspect {one} --config named/options.toml", "options.toml"), (f"verify {one} --config named/options.toml", "options.toml"),
+            (f"diff {two} --config named/options.toml", "options.toml"), (f"inspect {one} --map named/map.json", "map.json"),
+            (f"diff {two} --map named/map.json", "map.json"), (f"diff {two} --to-map named/map.json", "map.json"),
+            (f"inspect {one} --layout named/layout.json", "layout.json"),
+            (f"inspect {one} --map hf-v5 --hf-ref named/reference", "reference/config.json"),
+            ("verify named/whole.safetensors --against named/whole.safetensors.manifest.json", "whole.safetensors.manifest.json"),
+            (f"inspect {one} --log-file named/run.log -v", "run.log")]:
+        if path == "run.log":
+            run(arguments, 0, work)
+        before = (named / path).read_bytes()
+        (work / "hard.html").hardlink_to(named / path)
+        (work / "soft.html").symlink_to(named / path)
+        for page in (f"named/{path}", "hard.html", "soft.html"):
+            error = run_for_error(f"{arguments} --html {page} --force", 5, work)
+            assert path == "run.log" or f"named/{path}" in error, error
+        assert path == "run.log" or (named / path).read_bytes() == before, f"{arguments}: {path} was replaced"
+        (work / "hard.html").unlink()
+        (work / "soft.html").unlink()
+    run(f"inspect {one} --config named/options.toml --html named/page.html", 0, work)
+    shutil.rmtree(named)
+
+
 def signals(work: Path) -> None:
     """A run that is stopped leaves no page and nothing beside it."""
     for name in ("large", "larger"):
@@ -136,6 +177,7 @@ def main() -> int:
         shutil.copytree(Path(os.environ["SHARD_DATA"]) / "demo/ckpt", work / "cut")
         documents(work)
         refusals(work)
+        named_files(work)
         signals(work)
     return 0
 

@@ -106,7 +106,7 @@ wait
 cat out.? >out
 is 'map(select(.state == "exported")) | length == 4'
 is 'map(select(.state == "failed")) == []'
-exec {lock}<"exported/.nightly/-best model.ckpt.lock"
+exec {lock}<"exported/.nightly/$(printf %s "-best model.ckpt" | sha256sum | cut -c1-64).lock"
 flock "$lock"
 nightly 0
 [ "$(state_of "-best model.ckpt")" = busy ] && is 'last.unchanged == 3' || fail "a lock was not respected"
@@ -120,6 +120,59 @@ is 'last.exported == 1 and last.checkpoints == 1'
 digest=$(jq -r .digest out | head -n 1)
 expect 0 digest "runs/with spaces/[x]/checkpoint-5" --json
 [ "$(jq -r .checkpoint out)" = "$digest" ] || fail "gathered has another digest"
+
+# No name ends the run, makes a line of its own, or has another checkpoint verified in its place.
+is_plain() { ! grep -q '[^ -~]' out || fail "a name's characters are printed as they are"; }
+checkpoint() { mkdir -p -- "${1%/*}" && cp -r "$SHARD_DATA/demo/ckpt" "$1"; }
+long=$(printf 'x%.0s' {1..247}).ckpt
+hostile=$'step_2\e[31m\n{"state":"failed"}\n'
+damaged=$'step_1\n'
+for name in a.ckpt a.ckpt.lock/step_1 b.ckpt "$long" "$hostile" $'below\n/step_3' $'step_4\xff' 'step_[ab]' .nightly/step_5 blocked/step_6 z.ckpt; do
+  checkpoint "names/$name"
+done
+cp "$SHARD_DATA/torch/state.pt" names/step_1
+cp "$SHARD_DATA/torch/state.pt" "names/$damaged"
+printf X | dd of="names/$damaged" bs=1 seek=$(($(stat -c %s names/step_1) / 2)) conv=notrunc status=none
+mkdir named && touch named/blocked
+nightly 1 names named
+is_plain
+is 'last.checkpoints == 13 and length == 14'
+is 'map(select(.state == "failed") | [.checkpoint, .step]) | sort
+  == [[".nightly/step_5", "lock"], ["blocked/step_6", "lock"], ["step_1\n", "verify"], ["step_4\ufffd", "verify"]]'
+is 'map(select(.checkpoint == "blocked/step_6"))[0].message | contains("named/blocked")'
+nightly 1 names named
+is 'last.unchanged == 9 and last.failed == 4'
+is 'map(select(.state == "unchanged") | .digest) | unique | length == 2'
+
+# Links inside FOLDER are followed. Those out of it fail their checkpoint: the script may read more than who made them.
+mkdir private linked
+echo '{"secret": 1}' >private/tokenizer.json
+for path in private/ckpt linked/{checkpoint-{1,2,3,4,5},beside/checkpoint-1,folder/checkpoint-1}; do
+  checkpoint "$path"
+  echo '{}' >"$path/config.json"
+done
+echo '{"shared": 1}' >linked/tokenizer.json
+ln -s ../tokenizer.json linked/checkpoint-2/tokenizer.json
+ln -s "$PWD/private/tokenizer.json" linked/checkpoint-3/tokenizer.json
+ln -s ../checkpoint-3/tokenizer.json linked/checkpoint-4/tokenizer.json
+mkdir linked/checkpoint-5/additional_chat_templates
+ln -s ../../../private/tokenizer.json linked/checkpoint-5/additional_chat_templates/secret.jinja
+rm linked/{beside,folder}/checkpoint-1/config.json
+echo '{}' >private/config.json
+ln -s "$PWD/private/config.json" linked/beside/config.json
+ln -s "$PWD/private" linked/folder/huggingface
+ln -s checkpoint-1 linked/checkpoint-6
+ln -s "$PWD/private/ckpt" linked/checkpoint-7
+ln -s checkpoint-8 linked/checkpoint-8
+nightly 1 linked unlinked
+is 'map(select(.state == "exported").checkpoint) == ["checkpoint-1", "checkpoint-2", "checkpoint-6"]'
+is 'map(select(.state == "failed" and .step == "links")) | length == 6'
+is 'map(select(.state == "failed" and .step != "links").checkpoint) == ["checkpoint-8"]'
+is 'map(select(.checkpoint == "checkpoint-4"))[0].message | contains("checkpoint-4/tokenizer.json")'
+grep -q shared unlinked/checkpoint-2/tokenizer.json || fail "a link inside was not followed"
+! grep -rq secret unlinked || fail "a private file is in the output"
+NIGHTLY_VERB=gather NIGHTLY_CONFIG=options.toml nightly 0 linked/beside gathered_links
+is 'last.exported == 1'
 
 # What makes no sense is exit code 2 or 3, and leaves nothing.
 nightly 2 runs

@@ -28,6 +28,19 @@ expect 5 gather m.safetensors -o to_folder
 expect 0 gather m.safetensors -o to_folder --force
 [ ! -L to_folder ] && [ -z "$(ls kept)" ] || fail "the link was followed"
 
+# A file that an option names is not replaced by the output, under any of its names.
+printf 'color = "never"\n' >options.toml
+cp options.toml before
+ln options.toml hard
+ln -s options.toml soft
+for each in options.toml hard soft; do
+  expect 5 gather m.safetensors -o $each --to safetensors --config options.toml --force
+  holds err "options.toml"
+done
+cmp options.toml before || fail "the file of options was replaced"
+expect 0 gather m.safetensors -o log.safetensors --log-file log.txt
+expect 5 gather m.safetensors -o log.txt --to safetensors --log-file log.txt --force
+
 # Any name that the file system takes is a destination: a file, a folder, again with --force, and taken up by --resume.
 for bytes in 200 201 232 240 255; do
   name=$(printf "%$((bytes - 12))s" | tr ' ' n).safetensors

@@ -110,8 +110,22 @@ TEST_F(AsyncSaves, FailAlikeOnAllRanks) {
     const AsyncSave save = checkpoint::async_save(state(), path(), nullptr, options);
     expect_error(ErrorCode::kResource, "a full disk", [&] { save.wait(); });
     checkpoint::save(state(), path(), nullptr, as("dcp"));
-    const AsyncSave again = checkpoint::async_save(state(), path(), nullptr, as("dcp"));
-    expect_error(ErrorCode::kExists, "", [&] { again.wait(); });
+  });
+}
+
+TEST_F(AsyncSaves, FailAtTheCallWhereTheDestinationCannotBeWritten) {
+  as_ranks(2, [&](int) {
+    const auto save_to = [&](const std::string& where) {
+      return [&, where] { (void)checkpoint::async_save(state(), where, nullptr, as("dcp")); };
+    };
+    expect_error(ErrorCode::kResource, "the folder above it does not exist", save_to(path() + "/absent/step-1"));
+    checkpoint::save(state(), path(), nullptr, as("dcp"));
+    expect_error(ErrorCode::kExists, "the destination exists already", save_to(path()));
+    // The group is as it was, and `force` still replaces.
+    checkpoint::SaveOptions options = as("dcp");
+    options.force = true;
+    checkpoint::async_save(state(), path(), nullptr, options).wait();
+    expect_saved();
   });
 }
 

@@ -1,8 +1,11 @@
 // ShardedTensors under chunk specs: rows ST-011, 013 to 019, 023, 026 and 027 of the conformance table.
 #include <ATen/ATen.h>
 
+#include <optional>
+#include <string>
 #include <type_traits>
 
+#include "shardtorch/sharded_tensor/ops.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
@@ -69,6 +72,20 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST013_create_sharded_tensor_with_ones) {
 
 SHARD_RANKS_TEST(ShardedTensorChunked, ST014_gather_even) {
   with_comms(kNoRpc, [&] { expect_ones_gathered(sharded_tensor::ones(rows(), {10, 20}), 1, {10, 20}); });
+}
+
+SHARD_RANKS_TEST(ShardedTensorChunked, ranks_that_cut_a_tensor_differently) {
+  with_comms(kNoRpc, [&] {
+    ShardedTensor st = sharded_tensor::ones(chunk_spec(rank() % 2, placements({0, 1, 2, 3})), {4, 4});
+    const std::string text = "does not match with shards_metadata[0]=ShardMetadata(shard_offsets=[0, 0], shard_sizes=[";
+    SHARD_EXPECT_THROW(st.gather(1, rank() == 1 ? std::optional(at::zeros({4, 4})) : std::nullopt), c10::ValueError,
+                       text);
+    SHARD_EXPECT_THROW(st.full_tensor(), c10::ValueError, text);
+    SHARD_EXPECT_THROW(st.reshard(chunk_spec(0, placements({3, 2, 1, 0}))), c10::ValueError, text);
+    SHARD_EXPECT_THROW(equal(st, st), c10::ValueError, "does not match with first tensor: shards_metadata[0]=");
+    default_group()->group().barrier();
+    expect_ones_gathered(sharded_tensor::ones(rows(), {10, 20}), 1, {10, 20});
+  });
 }
 
 SHARD_RANKS_TEST(ShardedTensorChunked, ST015_gather_uneven) {

@@ -101,7 +101,7 @@ class Training(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory(prefix="shardctl-training-")
         cls.addClassCleanup(cls.temporary.cleanup)
-        cls.folder = Path(cls.temporary.name)
+        cls.folder = Path(cls.temporary.name) / "new/run"  # The guide makes it.
         cls.losses = run_guide(4, cls.folder, 0, 8)
 
     def test_it_learns(self):
