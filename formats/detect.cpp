@@ -100,7 +100,7 @@ std::vector<const Format*> fitting_formats(const Source& source) {
 
 /// Files of torch's suffixes are one checkpoint of ranks only where they are one set.
 bool is_one_set(const Source& source, const Format& format) {
-  return !is_format(format, kTorchRanksFormat) || !is_folder(source) || !holds_several_sets(source);
+  return !is_format(format, kTorchRanksFormat) || !is_folder(source) || holds_one_set(source);
 }
 
 /// With `known`, where its plug-in has not been loaded.
@@ -117,14 +117,24 @@ bool is_checkpoint(const Source& source) {
     const std::vector<const Format*> fitting = fitting_formats(source);
     const KnownFormat* const known = known_format_of(source);
     if (fitting.empty()) return known != nullptr;
-    return names_of(fitting, known).size() == 1 && is_one_set(source, *fitting.front());
+    // One of several formats is a checkpoint too: opening it says which formats those are.
+    return names_of(fitting, known).size() > 1 || is_one_set(source, *fitting.front());
   } catch (const Error&) {
-    return false;  // Whatever is wrong with it, it is not the one to suggest.
+    return false;  // A damaged one is not suggested.
   }
 }
 
-std::vector<FoundCheckpoint> find_below(const Source& source) {
-  return is_folder(source) ? find_checkpoints(source, is_checkpoint) : std::vector<FoundCheckpoint>();
+/// True where it cannot be read: then the file may have some.
+bool holds_tensors(const Source& source) {
+  try {
+    const std::vector<const Format*> fitting = fitting_formats(source);
+    if (fitting.size() != 1) return true;
+    OpenOptions how;
+    how.opaque_globals = how.own_tensors = true;
+    return !fitting.front()->open(source, how)->catalog().tensors.empty();
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 Error not_a_checkpoint(const Source& source) {
@@ -173,10 +183,15 @@ Recognised recognise(const Source& source) {
   const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
   const Format* const format = is_one ? fitting.front() : format_by_names(source);
   if (format != nullptr) return {format};
-  if (std::vector<FoundCheckpoint> found = find_below(source); !found.empty()) return {nullptr, std::move(found)};
+  if (std::vector<FoundCheckpoint> found = checkpoints_below(source); !found.empty()) return {nullptr, std::move(found)};
   if (fitting.size() == 1) return {fitting.front()};
   throw Error(
       not_a_checkpoint(source).because(fmt::format("the content fits none of: {}", fmt::join(format_names(), ", "))));
+}
+
+std::vector<FoundCheckpoint> checkpoints_below(const Source& source) {
+  if (!is_folder(source)) return {};
+  return find_checkpoints(source, is_checkpoint, holds_tensors);
 }
 
 const Format& detect_format(const Source& source) {

@@ -18,6 +18,9 @@ struct Recognised {
 /// As detect_format, but that a folder above checkpoints is an answer. \throws Error as detect_format
 Recognised recognise(const Source& source);
 
+/// The checkpoints in a folder and below it, see find_checkpoints. Empty where `source` is not one folder.
+std::vector<FoundCheckpoint> checkpoints_below(const Source& source);
+
 /// The format of `source`, by its content. Plug-ins are loaded where no other format fits.
 /// \throws Error kNotFound  it does not exist; kCorruption  it fits none or two, naming them, or it is a folder above
 ///   checkpoints, suggesting those; kUnsupported  it is a known kind that this build cannot read (ByteCheckpoint,

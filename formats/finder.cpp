@@ -21,12 +21,15 @@ namespace {
 
 constexpr std::size_t kMaxFound = 8;
 constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
-/// How the names of files begin that trainers write beside a checkpoint.
-constexpr std::array<std::string_view, 6> kSideFiles{"training_args", "scheduler", "rng_state",
-                                                     "random_states", "scaler",    "sampler"};
-constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim";
-/// What trainers call states that are not a model's.
-constexpr std::array<std::string_view, 4> kOtherStates{kOptimizer, "extra_state", "dataloader", "scheduler"};
+/// How the names of files and folders begin in which trainers keep their own state.
+constexpr std::array<std::string_view, 15> kSideBegins{
+    "training_args", "scheduler",    "lr_scheduler", "rng",          "random_states", "scaler",        "grad_scaler", "sampler",
+    "trainer_state", "extra_state", "extra_info",   "recipe_state", "dataloader",    "dl_state_dict", "train_state"};
+/// Whole names of such files and folders, suffixes aside.
+constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
+constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
+/// Suffixes of torch.save files that ranks' files do not have.
+constexpr std::array<std::string_view, 3> kWholeSuffixes{".ckpt", ".tar", ".th"};
 /// verl's name of the last step that was saved whole.
 constexpr const char *kLastStep = "latest_checkpointed_iteration.txt", *kStepFolder = "global_step_";
 constexpr std::int64_t kMaxStepBytes = 32;
@@ -56,10 +59,26 @@ std::string set_of(const std::string& name) {
   return key;
 }
 
-/// The names of each set, by set.
-std::map<std::string, std::vector<std::string>> sets_in(const Source& source) {
-  std::map<std::string, std::vector<std::string>> sets;
+using Sets = std::map<std::string, std::vector<std::string>>;
+
+/// The names of each set of files that may be those of ranks, by set.
+Sets rank_sets_in(const Source& source) {
+  Sets sets;
   for (const std::string& name : torch_ranks::find_rank_files(source).names) sets[set_of(name)].push_back(name);
+  return sets;
+}
+
+/// The same of all files that torch.save may have written.
+Sets sets_in(const Source& source) {
+  Sets sets = rank_sets_in(source);
+  const std::string& folder = source.paths.front();
+  for (const std::string& name : source.store->list(folder)) {
+    const auto has = [&](std::string_view suffix) { return name.ends_with(suffix); };
+    const bool is_whole = !name.starts_with('.') && std::ranges::any_of(kWholeSuffixes, has);
+    if (is_whole && source.store->status(join_path(folder, name)).kind == FileKind::kFile) {
+      sets[set_of(name)].push_back(name);
+    }
+  }
   return sets;
 }
 
@@ -90,28 +109,43 @@ std::int64_t number_in(const std::string& name) {
   return -1;
 }
 
-/// Models come before what lies beside them, and optimizers last.
+bool has_word(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }
+
+/// True for a name that means an optimizer's state. One that means a model too is the model's: model_and_optim.
+bool is_optimizers(std::string_view name) { return has_word(name, kOptimizer) && !has_word(name, kModel); }
+
+/// Models come before other checkpoints, and optimizers last.
 int order_of(std::string_view name) {
-  if (name.find(kOptimizer) != std::string_view::npos) return 2;
-  return name.find("model") != std::string_view::npos ? 0 : 1;
+  if (is_optimizers(name)) return 2;
+  return has_word(name, kModel) ? 0 : 1;
 }
 
-bool is_side_file(const std::string& name) {
-  return std::ranges::any_of(kSideFiles, [&](std::string_view begin) { return name.starts_with(begin); });
+bool is_side_name(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.find('.'));
+  return std::ranges::find(kSideNames, stem) != kSideNames.end() ||
+         std::ranges::any_of(kSideBegins, [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
-/// True for the files of several ranks, as far as their names tell.
-bool are_of_ranks(const std::vector<std::string>& names) {
-  return names.size() > 1 || names.front().find("rank") != std::string::npos;
+/// True for a trainer's own state: by its name, or files in a folder of such a name.
+bool is_side_state(const FoundCheckpoint& found) {
+  return is_side_name(base_name(found.path)) ||
+         (found.kind != FoundCheckpoint::Kind::kFolder && is_side_name(base_name(parent_path(found.path))));
 }
 
 class Finder {
  public:
-  Finder(const SourceStore& store, const IsCheckpoint& is_checkpoint) : store_(store), is_checkpoint_(is_checkpoint) {}
+  Finder(const SourceStore& store, const IsCheckpoint& is_checkpoint, const HoldsTensors& holds_tensors)
+      : store_(store), is_checkpoint_(is_checkpoint), holds_tensors_(holds_tensors) {}
 
   std::vector<FoundCheckpoint> find(const std::string& folder) {
     look_in(folder, 0);
-    return std::move(found_);
+    if (found_.empty()) return std::move(side_);
+    if (found_.size() == 1) return std::move(found_);
+    std::vector<FoundCheckpoint> with_tensors = found_;
+    std::erase_if(with_tensors, [&](const FoundCheckpoint& each) {
+      return each.kind == Kind::kFile && !holds_tensors_(source_of(each.path));
+    });
+    return with_tensors.empty() ? std::move(found_) : std::move(with_tensors);
   }
 
  private:
@@ -155,44 +189,48 @@ class Finder {
   Source source_of(const std::string& path) const { return {&store_, {path}}; }
 
   void add(FoundCheckpoint found) {
-    if (found_.size() < kMaxFound) found_.push_back(std::move(found));
+    std::vector<FoundCheckpoint>& to = is_side_state(found) ? side_ : found_;
+    if (to.size() < kMaxFound) to.push_back(std::move(found));
   }
 
-  /// Sets of files that lie in `folder` itself.
+  /// Sets of files in `folder` itself.
   void add_sets(const std::string& folder) {
     std::vector<std::vector<std::string>> sets;
-    for (auto& [key, names] : sets_in(source_of(folder))) {
-      if (!is_side_file(names.front())) sets.push_back(std::move(names));
-    }
-    std::ranges::stable_sort(sets, {}, [](const auto& names) { return order_of(names.front()); });
-    for (const std::vector<std::string>& names : sets) {
+    for (auto& [key, names] : sets_in(source_of(folder))) sets.push_back(std::move(names));
+    std::ranges::stable_sort(sets, {}, [](const auto& names) {
+      return std::pair(is_side_name(names.front()), order_of(names.front()));
+    });
+    for (std::vector<std::string>& names : sets) {
       if (is_done()) return;
       add_set(folder, names);
     }
   }
 
-  /// Files of ranks are read together where their tensors are cut, else one by one.
-  void add_set(const std::string& folder, const std::vector<std::string>& names) {
+  /// Files of ranks are read together if their tensors are cut, or if their names say so. Others are steps.
+  void add_set(const std::string& folder, std::vector<std::string>& names) {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
-    const bool are_ranks = are_of_ranks(names) && kTorchRanksFormat.detect(source_of(first));
-    if (!are_ranks) return add({Kind::kFile, first});
-    FoundCheckpoint found{Kind::kFiles, join_path(folder, pattern_of(names))};
-    for (const std::string& name : names) found.files.push_back(join_path(folder, name));
-    add(std::move(found));
+    const bool has_ranks = has_word(names.front(), kRank);
+    const bool are_cut = (names.size() > 1 || has_ranks) && kTorchRanksFormat.detect(source_of(first));
+    if (are_cut || (names.size() > 1 && has_ranks)) {
+      FoundCheckpoint found{Kind::kFiles, join_path(folder, pattern_of(names))};
+      for (const std::string& name : names) found.files.push_back(join_path(folder, name));
+      return add(std::move(found));
+    }
+    std::ranges::stable_sort(names, std::ranges::greater(), number_in);
+    for (const std::string& name : names) {
+      const std::string path = join_path(folder, name);
+      if (found_.size() == kMaxFound) return;
+      if (path == first || probe(path)) add({Kind::kFile, path});
+    }
   }
 
   const SourceStore& store_;
   const IsCheckpoint& is_checkpoint_;
-  std::vector<FoundCheckpoint> found_;
+  const HoldsTensors& holds_tensors_;
+  std::vector<FoundCheckpoint> found_, side_;
   int names_left_ = kMaxNames, probes_left_ = kMaxProbes;
 };
-
-bool is_other_state(const FoundCheckpoint& found) {
-  const std::string name = base_name(found.path);
-  return is_side_file(name) ||
-         std::ranges::any_of(kOtherStates, [&](std::string_view part) { return name.find(part) != std::string::npos; });
-}
 
 /// The folder of the step that a trainer says is the last; empty where no file says so.
 std::string last_step(const SourceStore& store, const std::string& folder) {
@@ -207,7 +245,9 @@ std::string last_step(const SourceStore& store, const std::string& folder) {
 }  // namespace
 
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found) {
-  std::erase_if(found, is_other_state);
+  std::erase_if(found, [](const FoundCheckpoint& each) {
+    return is_side_state(each) || is_optimizers(base_name(each.path));
+  });
   if (found.size() < 2) return found;
   const std::string last = last_step(*source.store, source.paths.front());
   const auto is_older = [&](const FoundCheckpoint& each) { return !each.path.starts_with(last); };
@@ -215,8 +255,9 @@ std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<
   return found;
 }
 
-std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint) {
-  return Finder(*source.store, is_checkpoint).find(source.paths.front());
+std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint,
+                                              const HoldsTensors& holds_tensors) {
+  return Finder(*source.store, is_checkpoint, holds_tensors).find(source.paths.front());
 }
 
 std::vector<FoundCheckpoint> numbered_models(const Source& source) {
@@ -230,20 +271,18 @@ std::vector<FoundCheckpoint> numbered_models(const Source& source) {
       return name == fmt::format("{}{}", stem, suffix) ||
              (pieces.size() == 3 && pieces[0] == fmt::format("{}_", stem) && pieces[2] == suffix);
     };
+    if (std::ranges::count_if(names, is_one) < 2) continue;
     for (const std::string& name : names) {
       if (is_one(name)) found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, name)});
     }
   }
   std::ranges::sort(found, {}, &FoundCheckpoint::path);
-  return found.size() > 1 ? found : std::vector<FoundCheckpoint>();
+  return found;
 }
 
-bool holds_several_sets(const Source& source) {
-  const auto sets = sets_in(source);
-  return sets.size() > 1 && std::ranges::any_of(sets, [](const auto& set) {
-           const std::string& name = set.second.front();
-           return are_of_ranks(set.second) || is_side_file(name) || name.starts_with(kOptimizer);
-         });
+bool holds_one_set(const Source& source) {
+  const Sets sets = rank_sets_in(source);
+  return sets.size() == 1 && !is_side_name(sets.begin()->second.front());
 }
 
 }  // namespace shard

@@ -28,22 +28,27 @@ struct FoundCheckpoint {
 /// True for what can be opened as it is.
 using IsCheckpoint = std::function<bool(const Source& source)>;
 
-/// The checkpoints in the one folder of `source` and at most two folders down: the highest number first
-/// (checkpoint-900, checkpoint-800), models before optimizers. What cannot be read is passed over. Cost: bounded; at
-/// most 4096 names are looked at and 64 folders or files probed. Finds at most 8.
-std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint);
+/// True for a file that holds tensors, as far as it can be read.
+using HoldsTensors = std::function<bool(const Source& source)>;
 
-/// Of what was found the checkpoints that may hold a model's tensors: all but those of optimizers and of a trainer's
-/// own state. Where a trainer's file names the last of several steps, those of that step only.
+/// The checkpoints in the one folder of `source` and at most two folders down: the highest number first
+/// (checkpoint-900, checkpoint-800), models before optimizers. Folders and files that cannot be read are skipped, and so
+/// is a trainer's own state (random numbers, schedulers, data loaders), unless there is nothing else. Of several, files
+/// without tensors are no checkpoints. Cost: bounded; at most 4096 names are looked at and 64 folders or files probed,
+/// and the metadata of 8 files read. Finds at most 8.
+std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint,
+                                              const HoldsTensors& holds_tensors);
+
+/// Selects the checkpoints that may hold a model's tensors: all but those of optimizers and of a trainer's own state.
+/// Where a trainer's file names the last of several steps, those of that step only.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
 
 /// The models that lie in one folder as accelerate numbers them: model.safetensors, model_1.safetensors (or
 /// pytorch_model.bin, ...). None where there are not several.
 std::vector<FoundCheckpoint> numbered_models(const Source& source);
 
-/// True where the files of torch's suffixes in the one folder of `source` are of several sets by their names, which no
-/// save by ranks writes: model_rank_#.pt and optim_rank_#.pt, model.bin and optimizer.bin, or rank_#.pt and a trainer's
-/// scheduler.pt.
-bool holds_several_sets(const Source& source);
+/// True where the files of torch's suffixes in the one folder of `source` are one set by their names, which differ in
+/// numbers only (model_rank_0.pt, model_rank_1.pt), and no state of a trainer's own. Files of ranks are one set.
+bool holds_one_set(const Source& source);
 
 }  // namespace shard

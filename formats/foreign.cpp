@@ -51,6 +51,7 @@ constexpr std::array kMarks{
     Mark{"model_optim_rng.pt", "the folder of one rank of a Megatron-LM checkpoint"},
     Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
     Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
+    Mark{"checkpoint_metadata.json", "a nanotron checkpoint"},
     Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},
     Mark{"manifest.ocdbt", "an Orbax checkpoint"},
     Mark{"saved_model.pb", "a TensorFlow SavedModel"},

@@ -11,6 +11,7 @@
 #include "apps/shardctl/help.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/report.h"
+#include "apps/shardctl/taken_source.h"
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
@@ -23,7 +24,11 @@ namespace {
 int dispatch(Session& session, const Options& options) {
   if (options.help) return run_help(session, options);
   if (options.version) return run_version_line(session);
-  if (options.verb != nullptr) return options.verb->run(session, options);
+  if (options.verb != nullptr) {
+    Options taken = options;
+    take_sources(session, taken);
+    return options.verb->run(session, taken);
+  }
   TextSink(session.err).lines(short_help());
   return exit_code_for(ErrorCode::kInvalidArgument);
 }

@@ -63,6 +63,7 @@ FormatTraits traits_of_own_tensors(std::string_view format) {
 
 CopyJob make_job(const Session& session, const Options& options, const CopyVerb& verb, const Work& work) {
   WriteOptions write = choose_write_options(options.target, work.form, work.source.catalog(), work.layout);
+  if (!work.form.single_file) write.base_name = verb.exported == nullptr ? std::string() : verb.exported->stem;
   CopyJob job;
   job.reader = work.source.reader.get();
   job.layout = work.layout.layout;
@@ -104,7 +105,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const Options& 
   const std::string& reference = options.source.numbers.hf_ref;
   if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
   if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.
-    for (const std::string& name : verb.exported->copied) sources.push_back(join_path(reference, name));
+    std::ranges::copy(verb.exported->read_paths, std::back_inserter(sources));
   }
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
@@ -167,7 +168,7 @@ void prepare_remake(const Session& session, const Options& options, const CopyVe
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
-  work.manifest = manifest_request(session, options);  // The source as it is before it is read.
+  work.manifest = manifest_request(session, options, verb.beside);  // The source as it is before it is read.
   // --to and DST's suffix may contradict each other, whatever the source is.
   work.form = choose_form(options);
   work.device = open_device(session, options);
@@ -247,9 +248,9 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
 }
 
 /// With --if-changed: whether DST is what would be made; then rank 0 says so.
-bool is_unchanged(const Session& session, const Options& options) {
+bool is_unchanged(const Session& session, const Options& options, const CopyVerb& verb) {
   if (!options.target.if_changed) return false;
-  const std::optional<Manifest> manifest = unchanged_output(session, options);
+  const std::optional<Manifest> manifest = unchanged_output(session, options, verb.beside);
   if (manifest && is_rank_zero(session)) render_unchanged(session, options, *manifest);
   return manifest.has_value();
 }
@@ -266,7 +267,7 @@ int run_copy(Session& session, const Options& options) {
 int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb) {
   const auto start = std::chrono::steady_clock::now();
   const auto log = open_log(session);
-  if (is_unchanged(session, options)) return 0;
+  if (is_unchanged(session, options, verb)) return 0;
   Work work;
   on_all_ranks(session, "catalog", [&] { work = prepare(session, options, verb, *log); });
   work.job.on_step = [&](std::string_view step) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -6,15 +7,17 @@
 #include <set>
 #include <utility>
 
+#include "apps/shardctl/carried_files.h"
 #include "apps/shardctl/command_line.h"
 #include "apps/shardctl/copy_verb.h"
 #include "apps/shardctl/equal_tensors.h"
 #include "apps/shardctl/export_report.h"
-#include "apps/shardctl/export_source.h"
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/model_folder.h"
 #include "apps/shardctl/ranks.h"
+#include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/source.h"
+#include "apps/shardctl/taken_source.h"
 #include "apps/shardctl/verbs.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/quantization/config.h"
@@ -25,6 +28,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/export/adapter.h"
 #include "libshard/export/added_files.h"
 #include "libshard/export/auto_dtypes.h"
 #include "libshard/export/model_part.h"
@@ -40,6 +44,7 @@ namespace {
 constexpr std::string_view kKeep = "keep", kAuto = "auto", kOlderNames = "hf-v5",
                            kMappedStates = "optimizer.state.";  ///< What maps call moments and masters.
 constexpr std::size_t kShownRenames = 16, kMostRepeated = 8;
+constexpr const char *kModelStem = "diffusion_pytorch_model", *kAdapterStem = "adapter_model";
 
 /// Whether a catalog, which is sorted by name, has a tensor.
 bool has_tensor(const Catalog& catalog, std::string_view name) {
@@ -56,7 +61,12 @@ class Export {
  private:
   void find_source();
   void find_reference();
+  void say_what_was_found() const;
   OpenSource open(const Session& session, const Options& options, Log& log);
+  ModelPart find_part(const Catalog& catalog) const;
+  void note_part(const Catalog& catalog, const ModelPart& part);
+  void choose_files(const ModelPart& part);
+  std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
   void adjust(OpenSource& source, Selection& selection);
   ModelHints hints() const;
   void drop_tied(OpenSource& source, Selection& selection, const Catalog* reference);
@@ -71,11 +81,15 @@ class Export {
   Session& session_;
   Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
   TakenSource taken_;
+  FilesFolder folder_, adapter_folder_;  ///< Where a model's files come from, and an adapter's.
+  bool has_own_reference_ = false;       ///< Neither is from --hf-ref.
   ModelConfig config_;
   QuantizationFacts facts_;            ///< From the files of the reference.
   std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
+  bool is_adapter_ = false;
   ExportReport report_;
-  std::vector<AddedFile> files_;
+  std::vector<std::string> beside_;  ///< Files that decide what is written and are in neither SRC nor --hf-ref.
+  CarriedFiles carried_;
 };
 
 int Export::run() {
@@ -83,79 +97,201 @@ int Export::run() {
     find_source();
     find_reference();
   });
-  if (taken_.is_found && is_rank_zero(session_)) note(session_, fmt::format("export: took {}", taken_.label));
-  if (report_.reference.empty() && is_rank_zero(session_)) {
-    warn(session_,
-         "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
-         "--hf-ref DIR");
-  }
-  const std::string& dtype = options_.exporting.dtype;
-  const bool is_named = dtype != kKeep && dtype != kAuto;
-  if (is_named && !config_.dtype.empty() && config_.dtype != dtype && is_rank_zero(session_)) {
-    warn(session_,
-         fmt::format("config.json is copied as it is and says {}: loaders that follow it convert the {} weights",
-                     config_.dtype, dtype));
-  }
+  say_what_was_found();
   CopyVerb verb;
   verb.open = [this](const Session& session, const Options& options, Log& log) { return open(session, options, log); };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) { return add_files(std::move(writer)); };
   verb.exported = &report_;
+  verb.beside = beside_;
   return run_copy_verb(session_, options_, verb);
 }
 
 void Export::find_source() {
-  const std::string named = options_.source.paths.front();
-  taken_ = take_source(session_, options_.source);
-  options_.source.paths = taken_.paths;
+  taken_ = take_model(session_, options_.source);
   report_.found = taken_.label;
-  report_.reference = options_.source.numbers.hf_ref;
-  if (report_.reference.empty()) {
-    report_.reference = find_model_folder(source_store(session_), taken_.paths.front(), named);
+  const std::string named = options_.source.paths.front();
+  const bool is_loaded = !taken_.place.empty() && taken_.paths.front() != taken_.place;
+  options_.source.paths = taken_.paths;
+  const SourceStore& store = source_store(session_);
+  if (is_loaded) beside_ = reference_files(store, taken_.place);
+  const std::string& start = taken_.place.empty() ? taken_.paths.front() : taken_.place;
+  adapter_folder_ = find_model_folder(store, start, named, kAdapterConfigName);
+  if (const std::string& stated = options_.source.numbers.hf_ref; !stated.empty()) {
+    folder_ = {stated};
+    if (store.status(join_path(stated, kAdapterConfigName)).kind == FileKind::kFile) adapter_folder_ = folder_;
+  } else {
+    has_own_reference_ = true;
+    folder_ = find_model_folder(store, start, named);
   }
 }
 
 void Export::find_reference() {
-  if (report_.reference.empty()) return;
+  if (folder_.path.empty()) return;
   const SourceStore& store = source_store(session_);
-  config_ = read_model_config(store, report_.reference);
-  facts_ = read_quantization(store, report_.reference);
-  report_.copied = model_files(store, report_.reference);
-  for (const std::string& name : report_.copied) {
-    std::shared_ptr<const RandomReader> file = store.open_below(report_.reference, name);
-    // What other ranks hold can be read during this step alone.
-    files_.push_back({name, session_.parts == nullptr ? std::move(file) : held_in_memory(*file)});
+  const bool is_adapters = folder_.path == adapter_folder_.path &&
+                           store.status(join_path(folder_.path, kConfigName)).kind == FileKind::kAbsent;
+  if (is_adapters) {
+    options_.source.numbers.hf_ref.clear();  // It has no numbers of a model.
+    return;
   }
-  options_.source.numbers.hf_ref = report_.reference;
+  config_ = read_model_config(store, folder_.path);
+  facts_ = read_quantization(store, folder_.path);
+  options_.source.numbers.hf_ref = folder_.path;
+  for (const std::string& name : model_files(store, folder_, FilesOf::kModel, has_own_reference_).names) {
+    if (name.find('/') != std::string::npos) beside_.push_back(join_path(folder_.path, name));
+  }
+}
+
+void Export::say_what_was_found() const {
+  if (!is_rank_zero(session_)) return;
+  if (taken_.is_found) note(session_, fmt::format("export: took {}", taken_.label));
+  const std::string& dtype = options_.exporting.dtype;
+  const bool is_named = dtype != kKeep && dtype != kAuto;
+  if (is_named && !config_.dtype.empty() && config_.dtype != dtype) {
+    warn(session_,
+         fmt::format("config.json is copied as it is and says {}: loaders that follow it convert the {} weights",
+                     config_.dtype, dtype));
+  }
 }
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
-  if (!options_.exporting.no_check) reference_ = open_reference();
+  if (!options.exporting.no_check) reference_ = open_reference();
   OpenSource source = open_source(session, options.source, log, {.keeps_map = true});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
-  check_include({&catalog}, options.exporting.names);
-  const GlobSet include(options.exporting.names.include), exclude(options.exporting.names.exclude);
-  const bool takes_all = options.exporting.names.include.empty();
-  ModelPart part = find_model(
-      catalog, [&](std::string_view name) { return (takes_all || include.matches(name)) && !exclude.matches(name); },
-      hints());
-  for (const std::string& warning : catalog.warnings) {
-    if (!hf_index::is_others_warning(warning)) part.warnings.push_back(warning);
-  }
-  report_.container = part.container;
-  report_.renamed = part.renamed;
-  report_.other_tensors = part.other_tensors;
-  report_.objects = part.other_objects + std::ssize(part.objects);
-  for (const ModelTensor& each : part.tensors) {
-    const std::string_view name = catalog.tensors[each.source].name;
-    if (name == each.name) continue;
-    if (!session.common.json && report_.renames.size() == kShownRenames) break;
-    report_.renames.emplace_back(name, each.name);
-  }
+  ModelPart part = find_part(catalog);
+  choose_files(part);
+  note_part(catalog, part);
+  part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
   if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
   return source;
+}
+
+/// A line for each of several models in one source, and one for all of them as one model.
+[[noreturn]] void refuse_choices(const Options& options, const std::string& label, const std::vector<std::string>& choices) {
+  std::vector<std::string> lines;
+  for (const std::string& each : choices) {
+    lines.push_back(repeat_command(options.arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
+  }
+  throw usage(fmt::format("cannot tell which model of '{}' to export", label))
+      .in_file(label)
+      .because(fmt::format("it holds several: {}", fmt::join(choices, ", ")))
+      .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
+}
+
+/// A line for each of several adapters, which leaves the others out.
+[[noreturn]] void refuse_adapters(const Options& options, const std::string& label, const std::vector<std::string>& adapters) {
+  std::vector<std::string> lines;
+  for (const std::string& taken : adapters) {
+    std::string words;
+    for (const std::string& other : adapters) {
+      if (other == taken) continue;
+      words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
+    }
+    lines.push_back(repeat_command(options.arguments, words));
+  }
+  throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
+      .in_file(label)
+      .because(fmt::format("it holds several: {}", fmt::join(adapters, ", ")))
+      .hint(fmt::format("{}", fmt::join(lines, ", or ")));
+}
+
+/// The line that exports the adapter of a source that holds its base model too.
+std::string adapter_line(const Options& options, const Catalog& catalog) {
+  const auto is_saved = [](const Tensor& each) { return each.name.find(".modules_to_save.") != std::string_view::npos; };
+  std::string words = "--include '**lora_**'";
+  if (std::ranges::any_of(catalog.tensors, is_saved)) words += " --include '**.modules_to_save.**'";
+  return repeat_command(options.arguments, words);
+}
+
+ModelPart Export::find_part(const Catalog& catalog) const {
+  const SelectionOptions& names = options_.exporting.names;
+  check_include({&catalog}, names);
+  const GlobSet include(names.include), exclude(names.exclude);
+  const bool takes_all = names.include.empty();
+  const auto takes_part = [&](std::string_view name) {
+    return (takes_all || include.matches(name)) && !exclude.matches(name);
+  };
+  try {
+    ModelPart part = find_model(catalog, takes_part, hints());
+    if (!part.choices.empty()) refuse_choices(options_, taken_.label, part.choices);
+    if (part.adapters.size() > 1) refuse_adapters(options_, taken_.label, part.adapters);
+    return part;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
+    throw Error(error).hint(
+        fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
+                    adapter_line(options_, catalog)));
+  }
+}
+
+/// Decides what is copied beside the weights, and what these are called.
+void Export::choose_files(const ModelPart& part) {
+  is_adapter_ = part.is_adapter;
+  carried_ = carried_files(session_, is_adapter_ ? adapter_folder_ : folder_,
+                           is_adapter_ ? FilesOf::kAdapter : FilesOf::kModel, has_own_reference_);
+  if (is_adapter_) report_.stem = kAdapterStem;
+  if (!is_adapter_ && config_.is_diffusers) report_.stem = kModelStem;
+  LayoutOptions& layout = options_.target.layout;
+  if (is_adapter_ && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
+  if (!carried_.code.empty() && is_rank_zero(session_)) {
+    FirstNames few;
+    for (const std::string& name : carried_.code) few.add(name);
+    note(session_, fmt::format("export: copied code: {}", few.text()));
+  }
+}
+
+void Export::note_part(const Catalog& catalog, const ModelPart& part) {
+  report_.container = part.container;
+  report_.reference = is_adapter_ ? adapter_folder_.path : folder_.path;
+  report_.renamed = part.renamed;
+  report_.other_tensors = part.other_tensors;
+  report_.objects = part.other_objects + std::ssize(part.objects);
+  for (const AddedFile& file : carried_.files) report_.copied.push_back(file.path);
+  if (report_.other_tensors + report_.objects > 0 && is_rank_zero(session_)) {
+    note(session_, fmt::format("export: left out {} of other states, {}", plural(report_.other_tensors, "tensor"),
+                               plural(report_.objects, "object")));
+  }
+  report_.read_paths = carried_.paths;
+  if (!taken_.place.empty()) {
+    for (const File& file : catalog.files) report_.read_paths.push_back(join_path(taken_.place, file.path));
+  }
+  for (const ModelTensor& each : part.tensors) {
+    const std::string_view name = catalog.tensors[each.source].name;
+    if (name == each.name) continue;
+    if (!session_.common.json && report_.renames.size() == kShownRenames) break;
+    report_.renames.emplace_back(name, each.name);
+  }
+}
+
+std::vector<std::string> Export::warnings_of(const Catalog& catalog, const ModelPart& part) const {
+  std::vector<std::string> warnings;
+  for (const std::string& warning : catalog.warnings) {
+    if (!hf_index::is_others_warning(warning)) warnings.push_back(warning);
+  }
+  if (is_adapter_ && adapter_folder_.path.empty()) {
+    warnings.emplace_back(
+        "there is no adapter_config.json beside the source, and PEFT needs one: copy that of the training into the "
+        "output, or name its folder with --hf-ref DIR");
+  }
+  if (!is_adapter_ && folder_.path.empty()) {
+    warnings.emplace_back(
+        "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
+        "--hf-ref DIR");
+  }
+  for (const BesideModel& each : part.beside) {
+    const bool is_container = each.tensors != 1 || catalog.find(each.container) == nullptr;
+    const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
+    warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
+                                   plural(each.tensors, "tensor"), part.container,
+                                   repeat_command(options_.arguments, "--include " + shell_quoted(glob))));
+  }
+  for (const auto& more : {carried_.warnings, left_behind(session_, taken_, catalog, carried_, report_.reference)}) {
+    warnings.insert(warnings.end(), more.begin(), more.end());
+  }
+  return warnings;
 }
 
 void Export::adjust(OpenSource& source, Selection& selection) {
@@ -166,16 +302,17 @@ void Export::adjust(OpenSource& source, Selection& selection) {
     throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
         .in_file(taken_.paths.front());
   }
-  const Catalog* const reference = reference_ ? &reference_->catalog() : nullptr;
-  drop_tied(source, selection, reference);
+  const Catalog* const reference = reference_ && !is_adapter_ ? &reference_->catalog() : nullptr;
+  if (!is_adapter_) drop_tied(source, selection, reference);
   change_dtypes(source.catalog(), selection);
   if (reference != nullptr) compare(source, selection, *reference);
 }
 
 /// Of the model's own names: a map's are others.
 ModelHints Export::hints() const {
-  if (!options_.source.map.empty()) return {};
-  ModelHints hints{.type = config_.type};
+  const bool takes_several = !options_.exporting.names.include.empty();
+  if (!options_.source.map.empty()) return {.takes_several = takes_several};
+  ModelHints hints{.type = config_.type, .takes_several = takes_several};
   if (reference_) hints.has = [this](std::string_view name) { return has_tensor(reference_->catalog(), name); };
   return hints;
 }
@@ -271,7 +408,7 @@ void Export::change_dtypes(const Catalog& source, Selection& selection) {
   const std::optional<DType> wanted = dtype_of_name(asked == kAuto ? config_.dtype : asked);
   if (!wanted) {
     throw usage("--dtype auto needs a config.json that says the dtype")
-        .in_file(report_.reference.empty() ? "" : join_path(report_.reference, "config.json"))
+        .in_file(folder_.path.empty() ? "" : join_path(folder_.path, "config.json"))
         .hint("name the dtype, or the folder of the config with --hf-ref DIR");
   }
   const std::vector<bool> decided = decided_by_rules(options_.selection.cast, source, selection.tensors);
@@ -288,9 +425,9 @@ void Export::change_dtypes(const Catalog& source, Selection& selection) {
 
 /// What the weights of the reference say of themselves; null where there are none, or they are the source's.
 std::unique_ptr<Reader> Export::open_reference() const {
-  const Source reference{&source_store(session_), {report_.reference}};
-  const bool is_source = taken_.paths.size() == 1 && taken_.paths.front() == report_.reference;
-  if (report_.reference.empty() || is_source || !kSafetensorsFormat.detect(reference)) return nullptr;
+  const Source reference{&source_store(session_), {folder_.path}};
+  const bool is_source = taken_.place == folder_.path || taken_.paths.front() == folder_.path;
+  if (folder_.path.empty() || is_source || !kSafetensorsFormat.detect(reference)) return nullptr;
   return kSafetensorsFormat.open(reference, {});
 }
 
@@ -345,9 +482,9 @@ void Export::refuse(const ReferenceDifference& difference, bool fits_by_map) {
 }
 
 std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const {
-  if (files_.empty()) return writer;
+  if (carried_.files.empty()) return writer;
   LocalDisk* const cloner = session_.parts == nullptr ? &session_.fs : nullptr;
-  return with_added_files(std::move(writer), files_, cloner);
+  return with_added_files(std::move(writer), carried_.files, cloner);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "apps/shardctl/export_report.h"
 #include "apps/shardctl/log.h"
@@ -24,6 +27,8 @@ struct CopyVerb {
   std::function<std::unique_ptr<Writer>(std::unique_ptr<Writer> writer)> wrap_writer{};
   /// What export decided, for the result; null for other verbs.
   const ExportReport* exported = nullptr;
+  /// Files that decide what is written, besides those that options name.
+  std::vector<std::string> beside{};
 };
 
 /// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.

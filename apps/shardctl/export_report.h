@@ -22,8 +22,10 @@ struct ExportReport {
       renames{};  ///< Source's names and resulting ones: the first few, or with --json all.
   std::int64_t other_tensors = 0, objects = 0;  ///< Left out.
   std::vector<std::string> tied{};              ///< Left out as another tensor stands for them.
-  std::vector<std::string> copied{};            ///< Files of the reference.
+  std::vector<std::string> copied{};            ///< Files that are copied, by their names in the output.
   std::vector<std::string> warnings{};          ///< About tensors that --dtype auto leaves as they are.
+  std::string stem{};  ///< How names of files of weights begin; empty: as the format usually calls them.
+  std::vector<std::string> read_paths{};  ///< Files that are read beside the source; no output may replace them.
 };
 
 /// The member `export` of a plan or a result.

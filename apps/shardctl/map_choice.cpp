@@ -139,7 +139,7 @@ std::string find_config(const Session& session, const MapNumbers& numbers, const
     throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
   }
   for (const std::string& path : sources) {
-    const std::string folder = find_model_folder(store, path, path);
+    const std::string folder = find_model_folder(store, path, path).path;
     if (!folder.empty()) return join_path(folder, kConfigName);
   }
   return {};

@@ -50,7 +50,7 @@ std::string options_text(const Options& options) {
 }
 
 /// The files that options name, besides the source, count like options.
-std::string options_digest(const Session& session, const Options& options) {
+std::string options_digest(const Session& session, const Options& options, const std::vector<std::string>& beside) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(options_text(options));
   if (has_own_places(session, options)) hasher.update(fmt::format("places {}\n", session.group->size()));
@@ -63,6 +63,7 @@ std::string options_digest(const Session& session, const Options& options) {
     const SourceStore& store = source_store(session);
     hasher.update(source_digest(identify_source(store, reference_files(store, reference))));
   }
+  if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
   for (const std::string& name : {options.source.map, options.target.map}) {
     if (!name.empty()) hasher.update(read_map_text(session, name));
     hasher.update("\n");
@@ -78,8 +79,8 @@ struct Stated {
   std::string manifest;  ///< Its text; empty: it is not.
 };
 
-Stated find_stated(const Session& session, const Options& options) {
-  const ManifestRequest request = *manifest_request(session, options);
+Stated find_stated(const Session& session, const Options& options, const std::vector<std::string>& beside) {
+  const ManifestRequest request = *manifest_request(session, options, beside);
   const std::string& destination = options.target.path;
   const std::string path = manifest_beside(session.fs, {destination});
   if (path.empty()) return {};
@@ -131,13 +132,14 @@ bool is_true_everywhere(Group& group, bool own) {
 
 }  // namespace
 
-std::optional<ManifestRequest> manifest_request(const Session& session, const Options& options) {
+std::optional<ManifestRequest> manifest_request(const Session& session, const Options& options,
+                                                const std::vector<std::string>& beside) {
   if (!options.target.wants_manifest()) return std::nullopt;
   ManifestRequest request;
   request.algorithm = options.target.checksum == "sha256" ? HashAlgorithm::kSha256 : HashAlgorithm::kXxh3_128;
   request.tool = "shardctl " + own_version();
   request.source = identify_source(source_store(session), options.source.paths);
-  request.options = options_digest(session, options);
+  request.options = options_digest(session, options, beside);
   return request;
 }
 
@@ -145,10 +147,11 @@ bool has_own_places(const Session& session, const Options& options) {
   return options.ranks.local_output && session.group->size() > 1;
 }
 
-std::optional<Manifest> unchanged_output(const Session& session, const Options& options) {
+std::optional<Manifest> unchanged_output(const Session& session, const Options& options,
+                                         const std::vector<std::string>& beside) {
   Stated stated;
   on_rank_zero(session, [&] {
-    stated = find_stated(session, options);
+    stated = find_stated(session, options, beside);
     return 0;
   });
   WireWriter out;

@@ -65,9 +65,12 @@ class SafetensorsWriter final : public Writer {
     return by_file;
   }
 
+  std::string stem() const { return options_.base_name.empty() ? "model" : options_.base_name; }
+
   std::string file_name(std::size_t file, std::size_t count) const {
     if (options_.single_file) return options_.base_name;
-    return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, count);
+    if (count == 1) return stem() + ".safetensors";
+    return fmt::format("{}-{:05}-of-{:05}.safetensors", stem(), file + 1, count);
   }
 
   void place_index(Catalog& target) {
@@ -76,7 +79,7 @@ class SafetensorsWriter final : public Writer {
       entries.push_back({tensor.name, target.files[storage_of(target, tensor).file].path});
     }
     index_ = hf_index::dump_index(total_bytes_, entries);
-    target.files.push_back({"model.safetensors.index.json", static_cast<std::int64_t>(index_.size()), -1});
+    target.files.push_back({stem() + ".safetensors.index.json", static_cast<std::int64_t>(index_.size()), -1});
   }
 
   WriteOptions options_;

@@ -16,7 +16,6 @@ namespace shard::torch_save {
 
 namespace {
 
-constexpr std::string_view kIndexName = "pytorch_model.bin.index.json";
 
 void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
@@ -79,7 +78,7 @@ class TorchWriter final : public ZipsWriter {
     const std::vector<std::vector<std::uint32_t>> by_file = tensors_by_file(target);
     const bool is_named = !target.files.front().path.empty();
     if (count == 1 && !is_named) {
-      const std::string name = options_.single_file ? options_.base_name : "pytorch_model.bin";
+      const std::string name = options_.single_file ? options_.base_name : stem() + ".bin";
       place_file(target, name, root_of(target, by_file[0]));
       return;
     }
@@ -87,7 +86,7 @@ class TorchWriter final : public ZipsWriter {
     check_names(target);
     warn_of_losses(target);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::string name = fmt::format("pytorch_model-{:05}-of-{:05}.bin", i + 1, count);
+      const std::string name = fmt::format("{}-{:05}-of-{:05}.bin", stem(), i + 1, count);
       const std::span<const Object> objects =
           i == 0 ? std::span<const Object>(target.objects) : std::span<const Object>();
       place_file(target, name, flat_dict(target, by_file[i], objects));
@@ -98,6 +97,8 @@ class TorchWriter final : public ZipsWriter {
   bool is_folder() const override { return !options_.single_file; }
 
  private:
+  std::string stem() const { return options_.base_name.empty() ? "pytorch_model" : options_.base_name; }
+
   /// Files of ranks, which may hold the same names.
   void place_named(Catalog& target, const std::vector<std::vector<std::uint32_t>>& by_file) {
     for (std::uint32_t i = 0; i < by_file.size(); ++i) {
@@ -140,7 +141,7 @@ class TorchWriter final : public ZipsWriter {
     for (const Tensor& tensor : target.tensors) {
       entries.push_back({tensor.name, target.files[target.storages[stored_of(target, tensor).storage].file].path});
     }
-    place_text(target, std::string(kIndexName), hf_index::dump_index(total, entries));
+    place_text(target, stem() + ".bin.index.json", hf_index::dump_index(total, entries));
   }
 
   WriteOptions options_;

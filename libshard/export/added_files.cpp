@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "libshard/core/error.h"
+
 namespace shard {
 
 namespace {
@@ -31,7 +33,7 @@ class AddingWriter final : public Writer {
   void place(Catalog& target) override {
     inner_->place(target);
     first_ = static_cast<std::uint32_t>(target.files.size());
-    for (const AddedFile& file : files_) target.files.push_back({file.path, file.content->size()});
+    for (const AddedFile& file : files_) target.files.push_back({file.path, file.bytes});
   }
 
   bool needs_checksums() const override { return inner_->needs_checksums(); }
@@ -39,7 +41,16 @@ class AddingWriter final : public Writer {
   std::unique_ptr<StorageFrames> frames(const Catalog& target) const override { return inner_->frames(target); }
 
   void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
-    file < first_ ? inner_->begin_file(target, file, to) : copy(*files_[file - first_].content, to);
+    if (file < first_) return inner_->begin_file(target, file, to);
+    const AddedFile& added = files_[file - first_];
+    const std::shared_ptr<const RandomReader> content = added.open();
+    if (content->size() != added.bytes) {
+      throw Error(ErrorCode::kCorruption, "the file changed while it was copied")
+          .in_file(content->name())
+          .expected(added.bytes)
+          .found(content->size());
+    }
+    copy(*content, to);
   }
 
   void finish_file(const Catalog& target, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {

@@ -2,6 +2,8 @@
 /// Files that are copied into the output beside those of the format: a model's config, its tokenizer.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,12 +14,15 @@
 namespace shard {
 
 struct AddedFile {
-  std::string path;  ///< In the output, parts separated by '/'.
-  std::shared_ptr<const RandomReader> content;
+  std::string path;        ///< In the output, parts separated by '/'.
+  std::int64_t bytes = 0;  ///< Size of its content.
+  /// Opens the content. Called when the file is written, so that any number of files needs one descriptor at a time.
+  std::function<std::shared_ptr<const RandomReader>()> open{};
 };
 
 /// A writer that writes what `inner` does, and then `files`, which are committed with the rest. Each is cloned where
 /// `cloner` (may be null) can. \pre inner writes a folder, and none of its files has the name of an added one
+/// Its begin_file \throws Error kCorruption  a content has another size by then
 /// Ownership: `cloner` must outlive the writer.
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
                                          LocalDisk* cloner);

@@ -7,6 +7,8 @@
 #include <tuple>
 
 #include "libshard/core/error.h"
+#include "libshard/export/adapter.h"
+#include "libshard/export/containers.h"
 
 namespace shard {
 
@@ -15,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
                                                     "_forward_module"};
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
-constexpr std::string_view kModelPrefix = "model.", kAdapted = "base_model.model.";
+constexpr std::string_view kModelPrefix = "model.", kAverages = "n_averaged";
 /// Modules that transformers' models have beside the model proper.
 constexpr std::array<std::string_view, 12> kHeads{"lm_head",
                                                   "embed_out",
@@ -32,35 +34,6 @@ constexpr std::array<std::string_view, 12> kHeads{"lm_head",
 /// What the classes of several families call the model proper; those of others call it by its type.
 constexpr std::array<std::string_view, 2> kModelNames{"transformer", "backbone"};
 
-/// The containers that trainers keep a model in, the surest first: parts joined by '.'.
-constexpr std::array<std::string_view, 7> kModels{"model",       "state_dict", "model_state_dict", "app.model",
-                                                  "state.model", "module",     "model_state"};
-/// First parts of names that are not a model's.
-constexpr std::array<std::string_view, 24> kOthers{"optimizer",
-                                                   "optim",
-                                                   "optimizers",
-                                                   "optimizer_state",
-                                                   "optimizer_states",
-                                                   "optimizer_state_dict",
-                                                   "optim_state",
-                                                   "lr_scheduler",
-                                                   "lr_schedulers",
-                                                   "scheduler",
-                                                   "schedulers",
-                                                   "scheduler_state_dict",
-                                                   "dataloader",
-                                                   "train_state",
-                                                   "rng_state",
-                                                   "rng_states",
-                                                   "rng",
-                                                   "rng_tracker",
-                                                   "extra_state",
-                                                   "loops",
-                                                   "callbacks",
-                                                   "scaler",
-                                                   "grad_scaler",
-                                                   "trainer_state"};
-
 template <class List>
 bool contains(const List& list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
@@ -68,42 +41,10 @@ bool contains(const List& list, std::string_view word) {
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 
-/// Whether the entry's path leads through `container` and further on.
-template <class Entry>
-bool lies_in(const Entry& entry, std::string_view container) {
-  std::size_t part = 0;
-  for (std::string_view rest = container; !rest.empty(); ++part) {
-    const std::string_view key = first_part(rest);
-    if (part + 1 >= entry.path.size() || entry.path[part].key() != key) return false;
-    rest.remove_prefix(std::min(rest.size(), key.size() + 1));
-  }
-  return true;
-}
-
-std::string find_container(const Catalog& source) {
-  for (const std::string_view container : kModels) {
-    const auto is_inside = [&](const Tensor& tensor) { return lies_in(tensor, container); };
-    if (std::ranges::any_of(source.tensors, is_inside)) return std::string(container);
-  }
-  return {};
-}
-
-/// Megatron-core's name of what one of several optimizers holds.
-bool is_of_chained_optimizer(std::string_view name) {
-  return name.starts_with("chained_") && name.substr(first_part(name).size()).starts_with(".optimizer.");
-}
-
-template <class Entry>
-bool is_of_model(const Entry& entry, std::string_view container) {
-  if (!container.empty()) return lies_in(entry, container);
-  return !contains(kOthers, first_part(entry.name)) && !is_of_chained_optimizer(entry.name);
-}
-
+/// A name without its container and without what wrappers add.
 std::string clean(std::string_view name, std::string_view container) {
   if (!container.empty()) name.remove_prefix(std::min(name.size(), container.size() + 1));
-  std::string cleaned = without_wrappers(name);
-  if (cleaned.starts_with(kAdapted)) cleaned.erase(0, kAdapted.size());
-  return cleaned;
+  return without_wrappers(name);
 }
 
 /// Whether some name begins with `model.` twice, or a head, which has no module above it, with it once.
@@ -155,14 +96,27 @@ void check_names(const Catalog& source, const std::vector<ModelTensor>& tensors)
   }
 }
 
-void refuse_adapters(const Catalog& source, const std::vector<ModelTensor>& tensors) {
-  const auto found = std::ranges::find_if(tensors, is_lora, &ModelTensor::name);
-  if (found == tensors.end()) return;
+/// Names the tensors as PEFT does where they are an adapter's.
+void take_adapter(const Catalog& source, ModelPart& part) {
+  const auto found = std::ranges::find_if(part.tensors, is_lora, &ModelTensor::name);
+  if (found == part.tensors.end()) return;
   const std::string_view name = source.tensors[found->source].name;
-  throw Error(ErrorCode::kUnsupported, "cannot export a checkpoint with tensors of an adapter (LoRA)")
-      .of_tensor(name)
-      .because(fmt::format("'{}' changes another tensor by a product, which export does not compute", name))
-      .hint("merge the adapter first, as peft's merge_and_unload() does");
+  if (const std::string base = base_weight_beside(part.tensors); !base.empty()) {
+    throw Error(ErrorCode::kUnsupported, "cannot export a model together with tensors of an adapter (LoRA)")
+        .of_tensor(name)
+        .because(fmt::format("'{}' changes '{}' by a product, which export does not compute", name, base));
+  }
+  const std::ptrdiff_t before = std::ssize(part.tensors);
+  part.is_adapter = true;
+  part.adapters = name_as_peft(part.tensors);
+  part.other_tensors += before - std::ssize(part.tensors);
+}
+
+/// Removes the counter that torch's AveragedModel keeps beside the averages.
+void drop_average_counter(ModelPart& part) {
+  if (part.tensors.size() < 2) return;
+  const auto is_counter = [](const ModelTensor& each) { return each.name == kAverages; };
+  part.other_tensors += static_cast<std::int64_t>(std::erase_if(part.tensors, is_counter));
 }
 
 void refuse_flat_parameters(const std::vector<ModelTensor>& tensors) {
@@ -192,17 +146,23 @@ std::string without_wrappers(std::string_view name) {
   }
 }
 
-bool is_lora(std::string_view name) {
-  return name.starts_with("lora_") || name.find(".lora_") != std::string_view::npos;
-}
-
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
                      const ModelHints& hints) {
-  ModelPart part{.container = find_container(source)};
+  std::vector<std::uint32_t> chosen;
   for (std::uint32_t i = 0; i < source.tensors.size(); ++i) {
+    if (takes_part(source.tensors[i].name)) chosen.push_back(i);
+  }
+  exporting::Containers containers = exporting::find_containers(source, chosen, hints.takes_several);
+  ModelPart part{.container = exporting::joined(containers.model), .beside = std::move(containers.beside)};
+  part.choices = std::move(containers.choices);
+  if (!part.choices.empty()) return part;
+  const auto is_of_model = [&](const auto& entry) {
+    if (!containers.model.empty()) return exporting::is_inside(entry.path, containers.model);
+    return !exporting::is_other_state(entry.name, entry.path);
+  };
+  for (const std::uint32_t i : chosen) {
     const Tensor& tensor = source.tensors[i];
-    if (!takes_part(tensor.name)) continue;
-    if (is_of_model(tensor, part.container)) {
+    if (is_of_model(tensor)) {
       part.tensors.push_back({i, clean(tensor.name, part.container)});
     } else {
       ++part.other_tensors;
@@ -210,17 +170,21 @@ ModelPart find_model(const Catalog& source, const std::function<bool(std::string
   }
   for (std::uint32_t i = 0; i < source.objects.size(); ++i) {
     if (!takes_part(source.objects[i].name)) continue;
-    if (is_of_model(source.objects[i], part.container)) {
+    if (is_of_model(source.objects[i])) {
       part.objects.push_back(i);
     } else {
       ++part.other_objects;
     }
   }
-  undouble(part.tensors, hints);
+  take_adapter(source, part);
+  if (!part.is_adapter) {
+    for (ModelTensor& each : part.tensors) each.name = without_adapter(each.name);
+    drop_average_counter(part);
+    undouble(part.tensors, hints);
+  }
   std::ranges::stable_sort(part.tensors, {}, &ModelTensor::name);
-  refuse_adapters(source, part.tensors);
   refuse_flat_parameters(part.tensors);
-  check_names(source, part.tensors);
+  if (part.adapters.size() < 2) check_names(source, part.tensors);
   part.renamed = std::ranges::count_if(
       part.tensors, [&](const ModelTensor& each) { return each.name != source.tensors[each.source].name; });
   return part;

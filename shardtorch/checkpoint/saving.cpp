@@ -109,7 +109,7 @@ void Saving::stage(Group& group, const std::stop_token& stop) {
 
 void Saving::write(Group& group, const std::stop_token& stop) const {
   const Format& format = format_named(options_.format);
-  const WriteOptions write{.base_name = base_name(path_), .rank_files = rank_files_};
+  const WriteOptions write{.rank_files = rank_files_};
   CopyJob job;
   job.reader = reader_.get();
   job.selection = select(reader_->catalog(), {});

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/export/adapter.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 
@@ -130,14 +131,88 @@ TEST(FindModel, WhatDoesNotTakePartIsNoClash) {
   EXPECT_EQ(part.other_tensors, 0);
 }
 
-TEST(FindModel, AdaptersAreRefused) {
+TEST(FindModel, AnAdapterBesideItsBaseModelIsRefused) {
   const Error error = test::error_of([] {
     find_model(catalog_of({"base_model.model.a.lora_A.default.weight", "base_model.model.a.weight"}), kAll);
   });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.hint(), HasSubstr("merge the adapter first"));
+  EXPECT_EQ(error.tensor(), "base_model.model.a.lora_A.default.weight");
   EXPECT_THAT(model_names(catalog_of({"base_model.model.a.weight"})), ElementsAre("a.weight"));
   EXPECT_FALSE(is_lora("a.flora_b"));
+}
+
+TEST(FindModel, AnAdapterAloneGetsTheNamesOfPeft) {
+  Catalog catalog;
+  add_below(catalog, {"model_state", "model", "base_model.model.a.lora_A.default.weight"});
+  add_below(catalog, {"model_state", "model", "base_model.model.head.modules_to_save.default.weight"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_TRUE(part.is_adapter);
+  EXPECT_EQ(part.container, "model_state.model");
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("base_model.model.a.lora_A.weight", "base_model.model.head.weight"));
+}
+
+TEST(FindModel, SeveralModelsAreChoices) {
+  Catalog catalog;
+  for (const char* const each : {"critic", "generator", "optimizer_g"}) add_below(catalog, {each, "0.weight"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_THAT(part.choices, ElementsAre("critic", "generator"));
+  EXPECT_THAT(part.tensors, ::testing::IsEmpty());
+  const auto is_generators = [](std::string_view name) { return name.starts_with("generator."); };
+  EXPECT_THAT(test::names_of(find_model(catalog, is_generators).tensors), ElementsAre("0.weight"));
+  EXPECT_THAT(test::names_of(find_model(catalog, kAll, {.takes_several = true}).tensors),
+              ElementsAre("critic.0.weight", "generator.0.weight"));
+}
+
+TEST(FindModel, ModelsInAListAreChoices) {
+  Catalog catalog;
+  add_below(catalog, {"model", "0", "a.w"});
+  add_below(catalog, {"model", "1", "a.w"});
+  EXPECT_THAT(find_model(catalog, kAll).choices, ElementsAre("model.0", "model.1"));
+}
+
+TEST(FindModel, AnotherCopyBesideTheModelIsNamed) {
+  Catalog catalog;
+  for (const char* const each : {"amp_scaler", "optimizer", "state_dict", "state_dict_ema"}) add_below(catalog, {each, "a.w"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_EQ(part.container, "state_dict");
+  ASSERT_EQ(part.beside.size(), 1U);
+  EXPECT_EQ(part.beside[0].container, "state_dict_ema");
+  EXPECT_EQ(part.beside[0].tensors, 1);
+  EXPECT_EQ(part.other_tensors, 3);
+}
+
+TEST(FindModel, OneContainerOfAStateDictIsTakenOffWhateverItsKey) {
+  Catalog catalog;
+  add_below(catalog, {"network_x", "_orig_mod.0.weight"});
+  add_below(catalog, {"optimizer_state", "state", "0", "momentum_buffer"});
+  add_below(catalog, {"best_score"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_EQ(part.container, "network_x");
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("0.weight"));
+  EXPECT_EQ(part.beside.size(), 1U);  // best_score, which is in no container.
+}
+
+TEST(FindModel, GroupsOfAModelsOwnAreNoContainers) {
+  Catalog catalog;
+  add_below(catalog, {"layers", "d1", "vars", "0"});
+  add_below(catalog, {"optimizer", "vars", "0"});
+  const ModelPart part = find_model(catalog, kAll);
+  EXPECT_EQ(part.container, "");
+  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("layers.d1.vars.0"));
+}
+
+TEST(FindModel, KerasOptimizerIsNoModel) {
+  Catalog catalog;
+  add_below(catalog, {"model_weights", "d1", "d1", "kernel"});
+  add_below(catalog, {"optimizer_weights", "adam", "kernel_momentum"});
+  EXPECT_THAT(model_names(catalog), ElementsAre("d1.d1.kernel"));
+}
+
+TEST(FindModel, TheCounterOfAnAverageIsNotTheModels) {
+  Catalog catalog;
+  add_below(catalog, {"ema_model", "n_averaged"});
+  add_below(catalog, {"ema_model", "module.0.weight"});
+  EXPECT_THAT(model_names(catalog), ElementsAre("0.weight"));
 }
 
 TEST(FindModel, FlatParametersAreRefused) {

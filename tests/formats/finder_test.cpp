@@ -98,7 +98,6 @@ TEST_F(FolderAbove, SetsOfRankFilesAreNamedOneByOne) {
   put_verl("/run/global_step_5/actor");
   const std::string actor = "/run/global_step_5/actor/";
   const std::vector<Suggestion> lines{read_files(actor + "model_world_size_2_rank_*.pt"),
-                                      read_folder(actor + "extra_state_world_size_2_rank_0.pt"),
                                       read_files(actor + "optim_world_size_2_rank_*.pt")};
   EXPECT_EQ(suggested("/run/global_step_5/actor"), lines);
   EXPECT_EQ(suggested("/run/global_step_5"), lines);
@@ -159,6 +158,49 @@ TEST_F(FolderAbove, OnlyTheModelsOwnAreCandidatesForAModel) {
                           "/run/global_step_5/actor/model_world_size_2_rank_1.pt"));
   put("/run/latest_checkpointed_iteration.txt", "9");
   EXPECT_EQ(candidates().size(), 2U);
+}
+
+TEST_F(FolderAbove, ATrainersOwnStatesAreNone) {
+  copy_folder("dcp_plain_r2", "/run/model_and_optim");
+  for (const char* name : {"train/rank0.pt", "train/rank1.pt", "rng/rng.pt", "data.pt", "trainer_state.pt", "extra_info.pt",
+                           "recipe_state/recipe_state.pt", "dataloader/rank_0.pt", "meta.pt"}) {
+    copy_file("plain.pt", std::string("/run/") + name);
+  }
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/model_and_optim")));
+  const Source run{fs.get(), {"/run"}};
+  EXPECT_EQ(model_candidates(run, recognise(run).below).size(), 1U);
+}
+
+TEST_F(FolderAbove, ATrainersOwnStateIsFoundWhereThereIsNothingElse) {
+  copy_file("plain.pt", "/run/states/data.pt");
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/states/data.pt")));
+}
+
+TEST_F(FolderAbove, StepsInOneFolderAreFilesTheLastOneFirst) {
+  for (const char* name : {"epoch=1-step=9.ckpt", "epoch=2-step=10.ckpt", "last.pth.tar"}) {
+    copy_file("plain.pt", std::string("/run/") + name);
+  }
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/epoch=2-step=10.ckpt"),
+                                             read_folder("/run/epoch=1-step=9.ckpt"), read_folder("/run/last.pth.tar")));
+}
+
+TEST_F(FolderAbove, FilesWhoseNamesDifferInMoreThanNumbersAreNoRanks) {
+  copy_file("plain.pt", "/run/left.pt");
+  copy_file("plain.pt", "/run/right.pt");
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/left.pt"), read_folder("/run/right.pt")));
+}
+
+TEST_F(FolderAbove, AFileWithoutTensorsIsNoneOfSeveral) {
+  copy_file("plain.pt", "/run/left.pt");
+  put("/run/right.pt", testing::golden("trainers/olmo/step100/no_tensors.pt"));
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/left.pt")));
+}
+
+TEST_F(FolderAbove, AFolderOfTwoFormatsIsNotLookedInto) {
+  copy_folder("dcp_plain_r2", "/run/both");
+  put("/run/both/model.safetensors.index.json", R"({"weight_map": {}})");
+  copy_file("plain.pt", "/run/both/x/a.pt");
+  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/both")));
 }
 
 TEST_F(FolderAbove, AtMostEightAreSuggested) {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 
 from support import SHARDCTL, LiveTest, assert_same_tensors, shardctl, shardctl_json, spawn
 from tiny_models import TRANSFORMERS_4, load, loads_in_version_4, logits, tiny
@@ -241,6 +242,20 @@ class Export(LiveTest):
         model.save_pretrained(self.dir / "hub")
         shardctl("export", self.dir / "last.ckpt", "-o", self.dir / "out", "--hf-ref", self.dir / "hub")
         self.assert_loads(self.dir / "out", model)
+
+    def test_weights_that_the_loader_does_not_open_stay_behind(self):
+        """As mistralai's folders are: the same weights again under Mistral's own names."""
+        model, folder = tiny("llama"), self.dir / "hub"
+        model.save_pretrained(folder)
+        save_file({f"own.{name}": tensor.clone() for name, tensor in model.state_dict().items()}, folder / "consolidated.safetensors")
+        (folder / "params.json").write_text("{}")
+        parts = self.dir / "parts"
+        model.save_pretrained(parts, max_shard_size="20KB")
+        (parts / "consolidated.safetensors").write_bytes((folder / "consolidated.safetensors").read_bytes())
+        for source in (folder, parts):
+            result = shardctl_json("export", source, "-o", self.dir / f"out-{source.name}")
+            self.assertIn("consolidated.safetensors", "".join(result["warnings"]))
+            self.assert_loads(self.dir / f"out-{source.name}", model)
 
     def test_lightnings_sharded_folder_loads(self):
         model = tiny("llama")

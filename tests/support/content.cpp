@@ -123,8 +123,9 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
   job.reader = &reader;
   job.selection = select(reader.catalog(), {});
   job.layout = what.layout;
-  const WriteOptions options{
-      .single_file = what.single_file, .base_name = base_name(what.destination), .rank_files = what.rank_files};
+  const WriteOptions options{.single_file = what.single_file,
+                             .base_name = what.single_file ? base_name(what.destination) : std::string(),
+                             .rank_files = what.rank_files};
   job.traits = traits_of(format, options);
   job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
   job.cloner = cloner;
