@@ -24,6 +24,7 @@
 #include "apps/shardctl/versions.h"
 #include "formats/torch/format.h"
 #include "formats/torch_ranks/format.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
@@ -165,6 +166,18 @@ void prepare_remake(const Session& session, const Options& options, const CopyVe
   refuse_obstacles(work.source.catalog(), options.selection, options.arguments, "written");
 }
 
+/// Items that are copied as they are go into the source's format only, under their own names.
+void refuse_kept_items(const Catalog& source, const SelectionOptions& selection, std::string_view format) {
+  if (source.originals == nullptr || source.originals->kept.empty()) return;
+  const bool is_renamed = !selection.rename.empty() || !selection.strip_prefix.empty() || !selection.add_prefix.empty();
+  if (source.originals->format == format && !is_renamed) return;
+  const std::string name(source.originals->kept.front().name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
+      .of_tensor(name)
+      .because("its class is not read, so it can only be copied as it is")
+      .suggest(Remedy::kExclude, name);
+}
+
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
@@ -199,6 +212,7 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
     // Obstacles inside values that were not read before.
     refuse_obstacles(source, options.selection, options.arguments, "written", true, work.job.traits.name);
   }
+  refuse_kept_items(source, options.selection, work.job.traits.name);
   // After loading: --include may name a leaf of an object.
   check_include({&source}, options.selection);
   work.job.selection = select(source, options.selection);
@@ -207,8 +221,9 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.losses = checked_casts(session, options, work.source, work.job.selection.tensors);
   if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
   if (!options.target.map.empty()) apply_map(session, options, work);
-  append(work.losses, verb.exported == nullptr ? loss_warnings(session, options.selection, work.source, work.job.traits)
-                                               : left_behind(session, work.source, verb.exported->copied));
+  if (verb.exported == nullptr) {
+    append(work.losses, loss_warnings(session, options.selection, work.source, work.job.traits));
+  }
   return work;
 }
 

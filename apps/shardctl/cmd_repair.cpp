@@ -31,7 +31,10 @@ int run_repair(Session& session, const Options& options) {
     const ProgressMeter meter(
         own, log, "repair: check", [&store] { return store.bytes_read(); }, none);
     return open_source(own, given.source, log,
-                       {.salvage = &salvage, .store = &store, .like = given.like.empty() ? nullptr : &like});
+                       {.salvage = &salvage,
+                        .store = &store,
+                        .selection = &given.selection,
+                        .like = given.like.empty() ? nullptr : &like});
   };
   return run_copy_verb(session, options, {.open = open, .salvage = &salvage});
 }

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include "apps/shardctl/html_page.h"
+#include "apps/shardctl/loose_files.h"
+#include "apps/shardctl/losses.h"
 #include "apps/shardctl/manifest_choice.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
@@ -9,7 +11,9 @@
 #include "apps/shardctl/report.h"
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/stand_ins.h"
+#include "apps/shardctl/unread_values.h"
 #include "apps/shardctl/verbs.h"
+#include "formats/deepspeed/format.h"
 #include "formats/megatron_tracker.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -26,6 +30,9 @@ struct Opened {
   std::optional<StatedFiles> stated;
   std::optional<WholeHashes> hashes;
   std::optional<Error> unreadable;  ///< Why `source` has no reader.
+  std::unique_ptr<Reader> loose;    ///< Its files one by one then; null: none can be checked so.
+
+  Reader* reader() const { return source.reader != nullptr ? source.reader.get() : loose.get(); }
 };
 
 /// A manifest that is damaged is a finding where it was found, and an error where it was named.
@@ -57,12 +64,22 @@ void open_hashes(const SourceStore& store, const std::vector<std::string>& paths
   }
 }
 
+/// \throws Error  why nothing is read, if nothing is damaged either: a kind of checkpoint that is not supported
+void refuse_nothing_read(const Catalog& catalog, const Found& found) {
+  if (!catalog.tensors.empty() || !catalog.objects.empty() || found.has_errors()) return;
+  std::optional<Error> why = found.first_unread();
+  if (why) throw why->code() == ErrorCode::kUnsupported ? why->of_kind(std::nullopt) : *why;
+}
+
 Opened open(const Session& session, const Options& options, Found& found, Log& log) {
   Opened opened;
   open_manifest(session, options, found, opened);
   open_hashes(source_store(session), options.source.paths, found, opened);
+  SourceOptions source = options.source;
+  source.opaque_globals = true;  // What a class outside the list hides is not read; all else is.
   try {
-    opened.source = open_source(session, options.source, log, {.may_lack_ranks = true, .findings = &found});
+    opened.source = open_source(session, source, log, {.may_lack_ranks = true, .findings = &found});
+    refuse_nothing_read(opened.source.catalog(), found);
     return opened;
   } catch (const Error& error) {
     const bool is_finding =
@@ -70,21 +87,38 @@ Opened open(const Session& session, const Options& options, Found& found, Log& l
     if (!is_finding) throw;
     found.report(error);
     opened.unreadable = error;
+    if (error.code() == ErrorCode::kCorruption) {
+      opened.loose = open_loose_files(source_store(session), options.source.paths);
+    }
   }
   return opened;
 }
 
 /// Whether no file of the checkpoint has a container that can be read.
 bool holds_nothing(const Opened& opened, const VerifyReport& report) {
-  if (opened.source.reader == nullptr) return true;
-  const Catalog& catalog = opened.source.catalog();
+  if (opened.reader() == nullptr) return true;
+  const Catalog& catalog = opened.reader()->catalog();
   return catalog.tensors.empty() && catalog.objects.empty() && report.counts.containers == 0;
 }
 
 int exit_code(const Opened& opened, const VerifyReport& report) {
-  if (report.ok()) return 0;
+  if (report.ok() && !opened.unreadable) return 0;
   if (!holds_nothing(opened, report) || opened.stated) return kExitFindings;
   return exit_code_for(opened.unreadable ? opened.unreadable->code() : ErrorCode::kCorruption);
+}
+
+/// Entries of the source's folder that were not read; folders end in '/'.
+std::vector<std::string> not_checked(const Session& session, const Opened& opened, const std::set<std::string>& read) {
+  if (opened.source.reader == nullptr || !is_rank_zero(session)) return {};
+  std::vector<std::string> names = names_beside(session, opened.source, read);
+  std::erase_if(names, [](const std::string& name) { 
+    return name == kManifestName || name == kIntegrityName || name == "latest";
+  });
+  for (std::string& name : names) {
+    const std::string path = join_path(opened.source.paths.front(), name);
+    if (session.fs.status(path).kind == FileKind::kFolder) name += '/';
+  }
+  return names;
 }
 
 void print(const Session& session, const VerifyReport& report) {
@@ -110,9 +144,10 @@ int run_verify(Session& session, const Options& options) {
     found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
     opened = open(session, options, found, *log);
   });
-  const VerifyJob job{.reader = opened.source.reader.get(),
+  const VerifyJob job{.reader = opened.reader(),
                       .stated = opened.stated ? &*opened.stated : nullptr,
                       .hashes = opened.hashes ? &*opened.hashes : nullptr,
+                      .ranks_may_differ = opened.source.format == &kDeepSpeedFormat,
                       .threads = worker_count(session),
                       .max_memory_bytes = max_memory_bytes(session)};
   Progress progress;
@@ -121,6 +156,7 @@ int run_verify(Session& session, const Options& options) {
       session, *log, "verify", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(), [&](const std::stop_token& stop) {
     verification.prepare(stop);
+    if (is_rank_zero(session) && job.reader != nullptr) report_unread_values(job.reader->catalog(), found);
     meter.set_total(verification.total_bytes());
     verification.read(stop);
   });
@@ -132,8 +168,11 @@ int run_verify(Session& session, const Options& options) {
   const VerifyReport report{.label = fmt::format("{}", fmt::join(options.source.paths, " ")),
                             .findings = findings,
                             .left_out = found.left_out(),
+                            .has_errors = found.has_errors(),
                             .counts = verification.counts(),
-                            .globals = verification.globals()};
+                            .globals = verification.globals(),
+                            .catalog = job.reader == nullptr ? nullptr : &job.reader->catalog(),
+                            .not_checked = not_checked(session, opened, verification.file_names())};
   int code = exit_code(opened, report);
   if (!options.page.path.empty()) {
     on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, report); }); });

@@ -72,32 +72,36 @@ bool holds(const SourceStore& store, const std::string& folder, const Catalog& c
   return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
 }
 
-/// Files of the source's folder that are neither part of the checkpoint nor `known`, and that its reader has not
-/// mentioned.
-std::vector<std::string> other_files(const Session& session, const OpenSource& source,
-                                     const std::set<std::string>& known) {
-  if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
+/// Files of the source's folder that are not part of the checkpoint and that its reader has not mentioned.
+std::string other_files(const Session& session, const OpenSource& source) {
   const Catalog& catalog = source.catalog();
-  if (!holds(session.fs, source.paths.front(), catalog)) return {};  // A run's folder, which names one below.
-  std::set<std::string_view> parts;
-  for (const File& file : catalog.files) parts.insert(std::string_view(file.path).substr(0, file.path.find('/')));
-  std::vector<std::string> others;
-  for (const std::string& name : session.fs.list(source.paths.front())) {
-    const bool is_part = name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" ||
-                         name == kTrackerName || parts.contains(name) || known.contains(name);
-    const auto is_told = [&](const std::string& warning) { return mentions(warning, name); };
-    if (!is_part && std::ranges::none_of(catalog.warnings, is_told)) others.push_back(name);
-  }
-  return others;
-}
-
-/// The line about them; empty if there are none.
-std::string about_others(const std::vector<std::string>& others) {
-  return others.empty() ? std::string()
-                        : fmt::format("other files of the folder are not read or copied: {}", first_few(others));
+  if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning)) return {};  // Its reader has told all.
+  std::set<std::string> read;
+  for (const File& file : catalog.files) read.insert(file.path);
+  std::vector<std::string> others = names_beside(session, source, read);
+  std::erase_if(others, [&](const std::string& name) {
+    return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
+  });
+  if (others.empty()) return {};
+  return fmt::format("other files of the folder are not read or copied: {}", first_few(others));
 }
 
 }  // namespace
+
+std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
+                                      const std::set<std::string>& read) {
+  if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
+  if (!holds(session.fs, source.paths.front(), source.catalog())) return {};  // A run's folder, which names one below.
+  std::set<std::string_view> parts;
+  for (const std::string& path : read) parts.insert(std::string_view(path).substr(0, path.find('/')));
+  std::vector<std::string> names = session.fs.list(source.paths.front());
+  std::erase_if(names, [&](const std::string& name) {
+    return name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || name == kTrackerName ||
+           parts.contains(name);
+  });
+  std::ranges::sort(names);
+  return names;
+}
 
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits) {
@@ -105,20 +109,9 @@ std::vector<std::string> loss_warnings(const Session& session, const SelectionOp
   if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
   if (!traits.sharing) warnings.push_back(lost_attributes(source, options));
   if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
-  // A reader that warns of others has named them all.
-  if (std::ranges::none_of(source.catalog().warnings, hf_index::is_others_warning)) {
-    warnings.push_back(about_others(other_files(session, source, {})));
-  }
+  warnings.push_back(other_files(session, source));
   std::erase(warnings, std::string());
   return warnings;
-}
-
-std::vector<std::string> left_behind(const Session& session, const OpenSource& source,
-                                     const std::vector<std::string>& copied) {
-  std::set<std::string> known;
-  for (const std::string& path : copied) known.insert(path.substr(0, path.find('/')));
-  std::string line = about_others(other_files(session, source, known));
-  return line.empty() ? std::vector<std::string>() : std::vector{std::move(line)};
 }
 
 }  // namespace shard::app

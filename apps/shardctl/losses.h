@@ -2,6 +2,7 @@
 /// What a writing verb leaves behind, as warnings.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ namespace shard::app {
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits);
 
-/// A line about the files of the source's folder that an export neither reads nor copies; none if there are none.
-std::vector<std::string> left_behind(const Session& session, const OpenSource& source,
-                                     const std::vector<std::string>& copied);
+/// The visible entries of the source's folder that are none of `read`, paths below that folder, nor hold one of them,
+/// sorted. Indexes and other files that only describe the checkpoint are left out. Empty for a source that is no folder,
+/// or that is a folder above the checkpoint's.
+std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
+                                      const std::set<std::string>& read);
 
 }  // namespace shard::app

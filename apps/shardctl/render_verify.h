@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "apps/shardctl/json_writer.h"
 #include "apps/shardctl/session.h"
@@ -17,10 +18,13 @@ struct VerifyReport {
   std::string label;  ///< The source, as the user wrote it.
   std::span<const Finding> findings;
   std::size_t left_out = 0;  ///< Findings past those that are kept.
+  bool has_errors = false;
   VerifyCounts counts;
   std::set<std::string> globals;
+  const Catalog* catalog = nullptr;      ///< Null: nothing could be opened.
+  std::vector<std::string> not_checked;  ///< Entries of the source's folder beside it; folders end in '/'.
 
-  bool ok() const;
+  bool ok() const { return !has_errors; }
 };
 
 /// One line a finding, the worst first, and a verdict.

@@ -156,6 +156,17 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   }
 }
 
+/// Which items that a repair copies as they are the selection takes; null: all.
+IsWanted wanted_by(const SelectionOptions* options) {
+  if (options == nullptr) return {};
+  const auto include = std::make_shared<const GlobSet>(options->include);
+  const auto exclude = std::make_shared<const GlobSet>(options->exclude);
+  return [include, exclude, keep_objects = options->keep_objects](const Originals::Kept& kept) {
+    if (kept.is_object && !keep_objects) return false;
+    return (include->empty() || include->matches(kept.name)) && !exclude->matches(kept.name);
+  };
+}
+
 }  // namespace
 
 /// True for "ORG/NAME", as models on the Hugging Face Hub are named: two parts, neither a suffix nor a path.
@@ -228,7 +239,7 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
   if (wishes.salvage != nullptr)
-    opened.reader = without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session));
+    opened.reader = without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session), wanted_by(wishes.selection));
   if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
   if (!wishes.may_lack_weights) check_weights(options, {&opened});
   const Catalog& catalog = opened.catalog();

@@ -153,7 +153,9 @@ const std::array<Verb, 16> kVerbs{{
          "tensors, replicas byte for byte, facts about ranks, missing and extra files. Where a manifest lies in the\n"
          "folder (shardctl.manifest.json) or beside the file (DST.manifest.json), or --against names one, each block\n"
          "of 4 MiB is compared with it. Prints one line for each finding, the worst first, and a verdict. Warnings\n"
-         "do not count. --json prints one document shardctl.verify/1, which also lists the Python names in pickles;\n"
+         "do not count. Content that is not read here (classes outside the list) is counted and named, not called\n"
+         "damaged, and other entries of the folder are named as not checked.\n"
+         "--json prints one document shardctl.verify/1, which also lists the Python names in pickles;\n"
          "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"

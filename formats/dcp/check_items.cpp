@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "formats/dcp/objects.h"
 #include "formats/dcp/zstd_item.h"
 #include "formats/parts/pickle/scan.h"
 #include "formats/torch/check_saved.h"
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 namespace {
@@ -68,7 +71,50 @@ class ItemFileCheck {
   torch_save::GlobalLister globals_;
 };
 
+/// Reads and compares at once all that a container hands over.
+class ItemReport final : public ContainerReport {
+ public:
+  explicit ItemReport(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) {}
+  void summed(SummedBytes run) override {
+    constexpr std::int64_t kBlock = 1 << 20;
+    const std::shared_ptr<const RandomReader> bytes = run.decoded ? run.decoded() : file_;
+    std::vector<std::byte> block;
+    std::uint32_t crc = 0;
+    for (std::int64_t at = 0; at < run.bytes; at += std::ssize(block)) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, run.bytes - at)));
+      bytes->read_at(run.offset + at, block);
+      crc = crc32(block, crc);
+    }
+    if (!run.crc32 || *run.crc32 == crc) return;
+    found_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its CRC-32", run.name))
+                      .in_file(file_->name())
+                      .of_kind(FindingKind::kCrcMismatch));
+  }
+  void compared(std::int64_t) override {}
+  void global(std::string_view) override {}
+  Findings& findings() override { return found_; }
+  std::optional<Error> first() const {
+    return found_.all().empty() ? std::nullopt : std::optional(found_.all().front());
+  }
+
+ private:
+  std::shared_ptr<const RandomReader> file_;
+  CollectedFindings found_;
+};
+
 }  // namespace
+
+std::optional<Error> fault_of_item(const std::shared_ptr<const RandomReader>& file, const Item& item) {
+  ItemReport report(file);
+  torch_save::GlobalLister globals(report);
+  try {
+    torch_save::check_saved_zip({file, item.offset, item.length}, globals, report);
+  } catch (const Error& error) {
+    if (!is_damage(error) && error.code() != ErrorCode::kUnsupported) throw;
+    return error;
+  }
+  return report.first();
+}
 
 void check_item_file(const std::shared_ptr<const RandomReader>& file, std::span<const Item> items,
                      ContainerReport& report) {

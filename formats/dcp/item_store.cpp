@@ -10,6 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 namespace {
@@ -134,6 +135,10 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     stored.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
+    if (salvage_ != nullptr && is_unread(error)) {
+      if (unread_.empty() || unread_.back().tensor != one.entry) unread_.push_back({one.entry, error});
+      return;
+    }
     if (salvage_ == nullptr || !is_damage(error)) throw;
     if (is_open) misplaced_.try_emplace(one.item.file, misplaced(error.what()).in_file(error.file()));
     salvage_->lose_storage(stored.storage, error);

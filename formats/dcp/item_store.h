@@ -48,6 +48,14 @@ class ItemStore {
   /// Calls `use` for each in the order in which they lie, with its file, fronts and ends already in memory.
   void for_each(std::vector<Wanted> wanted, const Use& use) const;
 
+  /// A tensor of a class that this build does not read.
+  struct Unread {
+    std::uint32_t tensor;
+    Error why;
+  };
+  /// For repair: those that `locate` met, each once; `locate` does not throw for them.
+  const std::vector<Unread>& unread() const { return unread_; }
+
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
@@ -83,6 +91,7 @@ class ItemStore {
   std::vector<Item> items_;
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;
+  std::vector<Unread> unread_;
   HashMap<std::uint32_t, Error> misplaced_;    ///< By file: which item contradicts `.metadata`.
   HashMap<std::uint32_t, std::int64_t> left_;  ///< By file: bytes that its items may still earn.
   mutable std::once_flag ordered_;

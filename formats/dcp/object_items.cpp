@@ -10,6 +10,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 
@@ -52,6 +53,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
   objects_ = std::move(objects);
   loaded_.resize(objects_.size());
+  is_settled_.resize(objects_.size());
   hide_reshaped();
   if (looks_inside && !form_.keeps_objects_whole) look_inside(rank_copies);
   list_names();
@@ -69,14 +71,13 @@ void ObjectItems::load_all() {
   if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
   std::vector<Wanted> wanted;
   for (std::uint32_t i = 0; i < objects_.size(); ++i) {
-    if (loaded_[i].root == nullptr && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
+    if (loaded_[i].root == nullptr && !is_settled_[i] && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
   }
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
     try {
       loaded_[one.entry] = load(file, one, false);
     } catch (Error& error) {
-      if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
-      findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
+      take_failure(one.entry, error, file->name());
     }
   });
   list_leaves();
@@ -131,12 +132,26 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
     try {
       loaded_[one.entry] = load(file, one, true);
-    } catch (Error& error) {  // Tensors may be in it that nobody would miss.
-      if (salvage_ != nullptr && is_damage(error)) return lose_object(one.entry, error);
-      findings_.report(error.of_tensor(objects_[one.entry].name).in_file(file->name()));
+    } catch (Error& error) {  // Tensors may be in it that would be missing unnoticed.
+      take_failure(one.entry, error, file->name());
+      is_settled_[one.entry] = true;
     }
   });
   add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
+}
+
+ItemKeeper ObjectItems::keeper() {
+  catalog_.originals = originals_;
+  return {catalog_, items_, *salvage_, *originals_};
+}
+
+void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::string& file) {
+  error.of_tensor(objects_[object].name).in_file(file);
+  if (salvage_ == nullptr) return findings_.report(error);
+  std::optional<Error> damage = error;
+  if (is_unread(error)) damage = keeper().keep_object(objects_[object], error);
+  if (!damage) return;
+  is_damage(*damage) ? lose_object(object, *damage) : findings_.report(*damage);
 }
 
 bool ObjectItems::is_lost_object(std::uint32_t object) {

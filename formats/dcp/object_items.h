@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/dcp/item_store.h"
+#include "formats/dcp/kept_items.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/objects.h"
 #include "formats/dcp/originals.h"
@@ -42,6 +43,9 @@ class ObjectItems {
   /// What was loaded by then, whose kTensor values number tensors of the catalog.
   std::vector<Value*> roots() const;
 
+  /// For repair: where items of classes that are not read are kept; the catalog has the originals then.
+  ItemKeeper keeper();
+
   /// See Reader.
   void load_all();
   std::int64_t unread_bytes() const;
@@ -60,6 +64,8 @@ class ObjectItems {
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors);
   /// For repair: also notes what the storage of its item was lost for.
   bool is_lost_object(std::uint32_t object);
+  /// What is wrong with an object, or not read, is kept, lost or reported.
+  void take_failure(std::uint32_t object, Error& error, const std::string& file);
   void lose_object(std::uint32_t object, const Error& why);
   /// The common data of a loaded item; null where it holds none, which is a finding or a loss.
   Value* take_common(std::uint32_t object);
@@ -77,6 +83,7 @@ class ObjectItems {
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   std::vector<ObjectEntry> objects_;  ///< By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;  ///< Of each object; without a root until it is loaded.
+  std::vector<bool> is_settled_;      ///< Of each object: it cannot be loaded, which was reported.
 };
 
 }  // namespace shard::dcp

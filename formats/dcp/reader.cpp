@@ -142,6 +142,10 @@ class DcpReader : public Reader {
     if (!is_rebuilt_) items_.look_for_misplaced();
     if (!is_of_ranks_) misplace_copies(all);  // Those hold replicas.
     items_.lose_misplaced();
+    for (const ItemStore::Unread& each : items_.unread()) {
+      if (is_of_ranks_) throw Error(each.why);
+      objects_.keeper().keep_tensor(each.tensor, each.why);
+    }
   }
 
   /// Where one of two is misplaced in any case, it is the copy.

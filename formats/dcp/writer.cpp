@@ -53,11 +53,13 @@ class DcpWriter : public Writer {
   void place(Catalog& target) override {
     FolderContent content = content_of_(target);
     ready_ = std::move(content.ready);
+    keep_objects(target, content.flat);
     list_leaves(target, std::move(content.flat));
     metadata_.has_paths = content.has_paths;
     beside_ = std::move(content.beside);
     place_objects();
     place_boxes(target);
+    place_kept_boxes(target);
     settle_files(target);
     copy_originals(target);
     if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
@@ -138,12 +140,53 @@ class DcpWriter : public Writer {
 
   void copy_originals(Catalog& target) const {
     for (const auto& [object, ready] : ready_.entries()) {
-      if (!ready.original) continue;
-      const Item& item = metadata_.items[object];
-      const auto storage = static_cast<std::uint32_t>(target.storages.size());
-      target.storages.push_back({.offset = item.offset, .bytes = item.length, .file = item.file, .whole_copy = true});
-      target.storage_copies.push_back({ready.original->storage, storage, 0, 0, item.length});
+      if (ready.original) copy_item(target, metadata_.items[object], ready.original->storage);
     }
+    for (const auto& [item, storage] : kept_boxes_) copy_item(target, metadata_.items[item], storage);
+  }
+
+  static void copy_item(Catalog& target, const Item& item, std::uint32_t from) {
+    const auto storage = static_cast<std::uint32_t>(target.storages.size());
+    target.storages.push_back({.offset = item.offset, .bytes = item.length, .file = item.file, .whole_copy = true});
+    target.storage_copies.push_back({from, storage, 0, 0, item.length});
+  }
+
+  // --- Items that the source has and no value describes, see Originals::Kept.
+
+  void keep_objects(const Catalog& target, Flat& flat) {
+    if (target.originals == nullptr) return;
+    for (const Originals::Kept& kept : target.originals->kept) {
+      if (!kept.is_object) continue;
+      ready_[flat.objects.size()].original = kept.items.front().item;
+      flat.objects.push_back({kept.name, kept.path, static_cast<std::uint32_t>(flat.objects.size())});
+      flat.values.push_back(nullptr);
+    }
+  }
+
+  void place_kept_boxes(Catalog& target) {
+    if (target.originals == nullptr) return;
+    for (const Originals::Kept& kept : target.originals->kept) {
+      if (kept.is_object) continue;
+      TensorEntry entry{kept.name, kept.path, kept.shape, kept.dtype, kept.requires_grad};
+      entry.first_chunk = static_cast<std::uint32_t>(metadata_.chunks.size());
+      entry.chunk_count = static_cast<std::uint32_t>(kept.items.size());
+      for (const Originals::KeptItem& each : kept.items) {
+        const auto item = static_cast<std::uint32_t>(metadata_.items.size());
+        metadata_.items.push_back({0, each.item.bytes, file_of_rank(target, each.rank)});
+        metadata_.chunks.push_back({each.offsets, each.sizes, item});
+        kept_boxes_.emplace_back(item, each.item.storage);
+      }
+      metadata_.tensors.push_back(entry);
+    }
+  }
+
+  /// The index of the file of that rank, which is added if there is none. Files without ranks are the first one's.
+  static std::uint32_t file_of_rank(Catalog& target, int rank) {
+    const auto has_it = [rank](const File& file) { return file.rank < 0 || file.rank == rank; };
+    const auto found = std::ranges::find_if(target.files, has_it);
+    const auto index = static_cast<std::uint32_t>(found - target.files.begin());
+    if (found == target.files.end()) target.files.push_back({"", 0, rank});
+    return index;
   }
 
   std::string_view pickle_of(std::size_t object) const {
@@ -245,6 +288,8 @@ class DcpWriter : public Writer {
   std::vector<std::size_t> pickle_ends_;  // Where each ends.
   std::vector<std::uint32_t> boxes_;      // Storage -> its stored tensor.
   std::vector<std::uint32_t> item_of_;    // Stored tensor -> its number in the metadata's items.
+  /// Boxes of kept tensors: their number in the metadata's items, and the source's storage.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> kept_boxes_;
   Metadata metadata_;
 };
 

@@ -66,6 +66,7 @@ class SafetensorsReader final : public Reader {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
       const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".safetensors");
       if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
+      check_stale(index);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
       salvage_->mend(fmt::format("{}: the index was made anew from the headers: {}", index, reason_of(error)));
@@ -73,6 +74,18 @@ class SafetensorsReader final : public Reader {
     }
     catalog_.arena->adopt(map_.arena);
     return true;
+  }
+
+  /// An index of files that are missing, beside a whole checkpoint. For repair that is what is read, unless some of the
+  /// index's own files are left.
+  void check_stale(const std::string& index) {
+    auto stale = hf_index::find_stale(store_, source_.folder, index, source_.names, map_.files, ".safetensors");
+    if (!stale) return;
+    stale->error.suggest(Remedy::kReadFiles, join_path(source_.folder, stale->whole.pattern));
+    if (salvage_ == nullptr) return findings_.report(stale->error);
+    if (!stale->is_all_missing) return;
+    source_.names = source_.shown = std::move(stale->whole.names);
+    throw Error(stale->error);
   }
 
   /// Ranks are what `paths` says.
@@ -114,7 +127,6 @@ class SafetensorsReader final : public Reader {
       return true;
     } catch (Error& error) {
       error.in_file(shown);
-      if (error.code() == ErrorCode::kUnsupported) throw;
       const bool is_cut = error.kind() == FindingKind::kTruncated && catalog_.tensors.size() > tensors;
       if (is_cut) {  // The header is whole.
         findings_.report(error.of_tensor(mark_cut(tensors, catalog_.files[index].bytes)));

@@ -57,12 +57,25 @@ class TorchReader final : public SavedReader {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
       const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".bin");
       if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
+      check_stale(index);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
       salvage_->mend(fmt::format("{} was made anew from the parts: {}", index, reason_of(error)));
       return false;
     }
     return true;
+  }
+
+  /// An index of files that are missing, beside a whole checkpoint. For repair that is what is read, unless some of the
+  /// index's own files are left.
+  void check_stale(const std::string& index) {
+    auto stale = hf_index::find_stale(store_, source_.folder, index, source_.names, map_.files, ".bin");
+    if (!stale) return;
+    stale->error.hint("repair the checkpoint, which rebuilds the index");
+    if (salvage_ == nullptr) return findings_.report(stale->error);
+    if (!stale->is_all_missing) return;
+    source_.names = std::move(stale->whole.names);
+    throw Error(stale->error);
   }
 
   /// Parts without an index count themselves in their names. \pre only for repair there are any
@@ -80,7 +93,6 @@ class TorchReader final : public SavedReader {
     try {
       read_file(name);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;
       catalog_.tensors.resize(tensors);  // One chunk and one stored tensor each.
       catalog_.chunks.resize(tensors);
       catalog_.stored.resize(tensors);

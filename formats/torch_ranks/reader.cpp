@@ -88,7 +88,6 @@ class RanksReader final : public torch_save::SavedReader {
     try {
       ranks.push_back(read_rank_file(catalog_, files_, name, {}, ranks.empty() ? nullptr : &ranks.front()));
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;
       findings_.report(error);
     }
   }

@@ -11,6 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/path.h"
+#include "libshard/core/arena.h"
+#include "libshard/core/dtype.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
 
@@ -24,7 +27,26 @@ struct Originals {
     std::int64_t bytes;
   };
 
+  /// A box of a tensor, or an object, that is copied as it is.
+  struct KeptItem {
+    Item item;
+    std::int32_t rank = -1;  ///< The rank that wrote it.
+    Dims offsets{}, sizes{};
+  };
+  /// A tensor or an object whose items are copied as they are, because this build does not read their class. The
+  /// catalog has the tensor as `damaged`, and not the object.
+  struct Kept {
+    std::string_view name;
+    Path path{};
+    bool is_object = false;
+    Dims shape{};
+    DType dtype{};
+    bool requires_grad = false;
+    std::vector<KeptItem> items{};  ///< One of an object; of a tensor one for each box.
+  };
+
   std::string_view format;  ///< The one whose writer carries them over.
+  std::vector<Kept> kept;
   /// What a value stands for: a kOpaque's global, call or tensor; a dict's namespace, whose state it is. Null: that is
   /// known with the whole item alone in which it lies.
   HashMap<const Value*, Value*> values;

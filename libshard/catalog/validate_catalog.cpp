@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "libshard/catalog/bounds.h"
@@ -279,28 +280,62 @@ bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findin
 }
 
 /// Views may name an element many times over (a stride of 0, many names for one storage), and zeros shrink to nothing.
-/// A file of a few bytes that says terabytes so is made to keep its readers busy. The files' sizes are known before any
-/// place is, and count each stored byte once, whatever storages and items claim of them.
-void check_proportion(const Catalog& catalog, Findings& findings) {
-  constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
-  double named = 0, stored = 0;  // The sums may pass 63 bits, and need not be exact.
-  for (const Tensor& tensor : catalog.tensors) {
-    if (!tensor.damaged) named += static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+/// A file of a few bytes that claims terabytes in this way keeps its readers busy. The files' sizes are known before
+/// any place is, and count each stored byte once, regardless of what storages and items claim of them.
+class Proportion {
+ public:
+  explicit Proportion(Catalog& catalog) : catalog_(catalog) {
+    for (const Tensor& tensor : catalog.tensors) claimed_ += tensor.damaged ? 0 : bytes_of(tensor);
+    HashSet<std::pair<std::uint64_t, std::uint64_t>> met;
+    for (const File& file : catalog.files) {
+      if (!file.identity.is_known() || met.insert(std::pair(file.identity.device, file.identity.inode)))
+        stored_ += static_cast<double>(file.bytes);
+    }
   }
-  HashSet<std::pair<std::uint64_t, std::uint64_t>> met;
-  for (const File& file : catalog.files) {
-    if (!file.identity.is_known() || met.insert(std::pair(file.identity.device, file.identity.inode)))
-      stored += static_cast<double>(file.bytes);
+
+  /// Reports the largest tensors, which are `damaged` then, until the rest is in proportion to the files: no reader
+  /// works on more than that.
+  void check(Findings& findings) {
+    constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
+    const double limit = std::max(always, times * stored_);
+    if (claimed_ <= limit) return;
+    double left = claimed_;
+    for (Tensor* const tensor : largest_first()) {
+      if (left <= limit) return;
+      left -= bytes_of(*tensor);
+      tensor->damaged = true;
+      findings.report(finding(tensor->name));
+    }
   }
-  if (named <= std::max(always, times * stored)) return;
-  findings.report(
-      Error(ErrorCode::kCorruption,
-            fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", named, stored))
-          .because(fmt::format("beyond 1 GiB no checkpoint claims more than {} times what its files hold; one that was "
-                               "made to keep its readers busy may",
-                               kNamedPerFileByte))
-          .of_kind(FindingKind::kOutOfBounds));
-}
+
+ private:
+  // Sums may pass 63 bits, and need not be exact.
+  static double bytes_of(const Tensor& tensor) {
+    return static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+  }
+
+  std::vector<Tensor*> largest_first() {
+    std::vector<Tensor*> tensors;
+    for (Tensor& tensor : catalog_.tensors) {
+      if (!tensor.damaged) tensors.push_back(&tensor);
+    }
+    std::ranges::stable_sort(tensors, std::greater(), [](const Tensor* tensor) { return bytes_of(*tensor); });
+    return tensors;
+  }
+
+  Error finding(std::string_view name) const {
+    return Error(ErrorCode::kCorruption,
+                 fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", claimed_, stored_))
+        .of_tensor(name)
+        .because(fmt::format("beyond 1 GiB no checkpoint claims more than {} times the bytes of its files; a file that "
+                             "was built to keep its readers busy may",
+                             kNamedPerFileByte))
+        .of_kind(FindingKind::kOutOfBounds);
+  }
+
+  Catalog& catalog_;
+  double claimed_ = 0, stored_ = 0;
+};
 
 }  // namespace
 
@@ -308,7 +343,7 @@ void validate_catalog(Catalog& catalog, Findings& findings) {
   sort_entries(catalog);
   sort_chunks(catalog);
   for (Tensor& tensor : catalog.tensors) tensor.damaged = tensor.damaged || !check_tensor(catalog, tensor, findings);
-  check_proportion(catalog, findings);
+  Proportion(catalog).check(findings);
   AliasFinder(catalog).run();
 }
 

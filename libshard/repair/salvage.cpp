@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "libshard/io/paths.h"
+#include "libshard/repair/unread.h"
 
 namespace shard {
 
@@ -13,7 +14,7 @@ std::string reason_of(const Error& error) {
 }
 
 void Salvage::report(const Error& finding) {
-  if (!is_damage(finding)) throw Error(finding);
+  if (!is_damage(finding) || is_unread(finding)) throw Error(finding);
   Loss loss;
   loss.what = finding.tensor().empty() ? Loss::What::kFile : Loss::What::kTensor;
   loss.name = finding.tensor();

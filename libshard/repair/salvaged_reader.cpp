@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/originals.h"
+#include "libshard/core/budget.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
@@ -20,7 +26,7 @@ std::vector<std::int64_t> numbers(Dims dims) { return {dims.begin(), dims.end()}
 
 class SalvagedReader final : public Reader {
  public:
-  SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage, int threads)
+  SalvagedReader(std::unique_ptr<Reader> inner, Salvage& salvage, int threads, const IsWanted& is_wanted)
       : inner_(std::move(inner)), threads_(threads) {
     inner_->load_objects();
     keep_whole(salvage);
@@ -30,7 +36,10 @@ class SalvagedReader final : public Reader {
       keep_whole(salvage);
       kept = kept_tensors();
     }
+    lose_disproportionate(salvage);
+    kept = kept_tensors();
     take_catalog(salvage);
+    keep_items(salvage, is_wanted);
     refuse_nothing(kept.size(), salvage);
     note(salvage);
   }
@@ -190,8 +199,57 @@ class SalvagedReader final : public Reader {
     }
   }
 
+  /// Loses the largest tensors until those that are left are in proportion to their storages: the output holds only
+  /// these, and must be one that readers accept.
+  void lose_disproportionate(Salvage& salvage) {
+    constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
+    const Catalog& source = inner_->catalog();
+    std::vector<std::uint32_t> uses(source.storages.size());
+    double named = 0, stored = 0;
+    const auto use = [&](const Tensor& tensor, int change) {
+      named += change * static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+      for (const Chunk& chunk : source.chunks_of(tensor)) {
+        const std::uint32_t index = source.stored[chunk.stored].storage;
+        const bool is_first = change > 0 && uses[index]++ == 0, is_last = change < 0 && --uses[index] == 0;
+        if (is_first || is_last) stored += change * static_cast<double>(source.storages[index].bytes);
+      }
+    };
+    std::vector<std::uint32_t> kept = kept_tensors();
+    for (const std::uint32_t i : kept) use(source.tensors[i], 1);
+    std::ranges::stable_sort(kept, std::greater(), [&](std::uint32_t i) {
+      return checked_bytes(checked_numel(source.tensors[i].shape), source.tensors[i].dtype);
+    });
+    for (const std::uint32_t i : kept) {
+      if (named <= std::max(always, times * stored)) return;
+      use(source.tensors[i], -1);
+      is_lost_[i] = true;
+      Loss loss{.what = Loss::What::kTensor, .name = std::string(source.tensors[i].name)};
+      loss.dtype = dtype_name(source.tensors[i].dtype);
+      loss.shape = numbers(source.tensors[i].shape);
+      loss.why = "it claims more bytes than are in proportion to what is stored of it";
+      salvage.lose(std::move(loss));
+    }
+  }
+
+  /// Leaves out the items that are copied as they are and not wanted, and says of the others that they are.
+  void keep_items(Salvage& salvage, const IsWanted& is_wanted) {
+    if (catalog_.originals == nullptr || catalog_.originals->kept.empty()) return;
+    auto wanted = std::make_shared<Originals>(*catalog_.originals);
+    if (is_wanted) std::erase_if(wanted->kept, [&](const Originals::Kept& each) { return !is_wanted(each); });
+    FirstNames names;
+    for (const Originals::Kept& each : wanted->kept) names.add(each.name);
+    if (names.count() > 0) {
+      salvage.mend(fmt::format("{} copied as {}, because {} class is not read: {}",
+                               names.count() == 1 ? "1 item was" : fmt::format("{} items were", names.count()),
+                               names.count() == 1 ? "it is" : "they are", names.count() == 1 ? "its" : "their",
+                               names.text()));
+    }
+    has_kept_items_ = !wanted->kept.empty();
+    catalog_.originals = std::move(wanted);
+  }
+
   void refuse_nothing(std::size_t kept, const Salvage& salvage) const {
-    if (kept > 0 || !catalog_.objects.empty() || salvage.losses().empty()) return;
+    if (kept > 0 || has_kept_items_ || !catalog_.objects.empty() || salvage.losses().empty()) return;
     const Loss& first = salvage.losses().front();
     throw Error(ErrorCode::kCorruption, "cannot repair the source: nothing of it is whole")
         .in_file(first.file)
@@ -214,13 +272,15 @@ class SalvagedReader final : public Reader {
   Catalog catalog_;
   std::vector<bool> is_lost_;      ///< By tensor.
   std::vector<bool> is_left_out_;  ///< By chunk of the inner catalog.
+  bool has_kept_items_ = false;
   std::size_t replaced_ = 0;       ///< Chunks that another replica stands in for.
 };
 
 }  // namespace
 
-std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads) {
-  return std::make_unique<SalvagedReader>(std::move(reader), salvage, threads);
+std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads,
+                                       const IsWanted& is_wanted) {
+  return std::make_unique<SalvagedReader>(std::move(reader), salvage, threads, is_wanted);
 }
 
 }  // namespace shard

@@ -6,6 +6,7 @@
 
 #include "libshard/io/paths.h"
 #include "libshard/ranks/wire.h"
+#include "libshard/repair/unread.h"
 
 namespace shard {
 
@@ -13,19 +14,22 @@ namespace {
 
 auto order_of(const Finding& finding) {
   const Error& error = finding.error;
-  return std::tuple(finding.is_warning, std::string_view(error.file()), std::string_view(error.tensor()), *error.kind(),
+  return std::tuple(finding.severity, std::string_view(error.file()), std::string_view(error.tensor()), *error.kind(),
                     std::string_view(error.what()));
 }
 
 /// Whether the system did not let the bytes be read (permission, EIO), which says nothing about the checkpoint.
-bool is_unreadable(const Error& error) { return error.code() == ErrorCode::kNotFound && !error.kind(); }
+bool is_withheld(const Error& error) { return error.code() == ErrorCode::kNotFound && !error.kind(); }
 
 }  // namespace
 
-void Found::add(const Error& finding, bool is_warning) {
-  if (!is_warning && is_unreadable(finding)) throw Error(finding);
-  if (!is_warning) look_at(finding.file());
+void Found::add(const Error& finding, Severity severity) {
+  if (is_unread(finding)) severity = Severity::kUnread;
+  const bool is_error = severity == Severity::kError;
+  if (is_error && is_withheld(finding)) throw Error(finding);
+  if (is_error) look_at(finding.file());
   const std::scoped_lock lock(mutex_);
+  has_errors_ = has_errors_ || (is_error && !explained_.contains(shown_from(sources_, finding.file())));
   if (all_.size() == kMost) {
     ++left_out_;
     return;
@@ -33,8 +37,8 @@ void Found::add(const Error& finding, bool is_warning) {
   Error error(finding);
   error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
   if (explained_.contains(error.file())) return;
-  mentioned_.insert(error.file());
-  all_.push_back({std::move(error), is_warning});
+  if (severity != Severity::kUnread) mentioned_.insert(error.file());
+  all_.push_back({std::move(error), severity});
 }
 
 void Found::explain(const Error& finding) {
@@ -42,7 +46,7 @@ void Found::explain(const Error& finding) {
     const std::scoped_lock lock(mutex_);
     looked_at_.insert(finding.file());
   }
-  add(finding, false);
+  add(finding, Severity::kError);
   const std::scoped_lock lock(mutex_);
   explained_.insert(shown_from(sources_, finding.file()));
 }
@@ -72,7 +76,13 @@ std::vector<Finding> Found::sorted() const {
 
 bool Found::has_errors() const {
   const std::scoped_lock lock(mutex_);
-  return left_out_ > 0 || std::ranges::any_of(all_, [](const Finding& each) { return !each.is_warning; });
+  return has_errors_;
+}
+
+std::optional<Error> Found::first_unread() const {
+  const std::scoped_lock lock(mutex_);
+  const auto unread = std::ranges::find(all_, Severity::kUnread, &Finding::severity);
+  return unread == all_.end() ? std::nullopt : std::optional(unread->error);
 }
 
 void Found::gather(Group& group) {
@@ -80,8 +90,9 @@ void Found::gather(Group& group) {
   WireWriter own;
   if (group.rank() > 0) {
     own.number(static_cast<std::int64_t>(left_out_));
+    own.number(has_errors_ ? 1 : 0);
     for (const Finding& each : all_) {
-      own.number(each.is_warning ? 1 : 0);
+      own.number(static_cast<std::int64_t>(each.severity));
       own.error(each.error);
     }
   }
@@ -89,16 +100,17 @@ void Found::gather(Group& group) {
     if (piece.empty()) continue;
     WireReader from(piece);
     left_out_ += static_cast<std::size_t>(from.number());
+    has_errors_ = from.number_below(2) == 1 || has_errors_;
     while (!from.at_end()) {
-      const bool is_warning = from.number_below(2) == 1;
-      add(from.error(), is_warning);
+      const auto severity = static_cast<Severity>(from.number_below(3));
+      add(from.error(), severity);
     }
   }
 }
 
 void take_finding(Findings& findings, const Error& error) {
-  if (error.code() == ErrorCode::kUnsupported) return findings.warn(error);
-  const bool is_finding = error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
+  const bool is_finding = error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kCorruption ||
+                          error.code() == ErrorCode::kNotFound;
   if (!is_finding) throw Error(error);
   findings.report(error);
 }

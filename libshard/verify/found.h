@@ -2,6 +2,7 @@
 /// Found: all findings of one verification, with their severity.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -15,12 +16,21 @@
 
 namespace shard {
 
-struct Finding {
-  Error error;
-  bool is_warning = false;
+enum class Severity : std::uint8_t {
+  kError,
+  kWarning,
+  kUnread,  ///< This build does not read it, and it may be whole: no damage.
 };
 
-/// Threads: any may report. Each finding has a kind afterwards. Past kMost only their number is kept.
+struct Finding {
+  Error error;
+  Severity severity = Severity::kError;
+
+  bool is_error() const { return severity == Severity::kError; }
+};
+
+/// Threads: any may report. Each finding has a kind afterwards. Past kMost only their number is kept. What is_unread of
+/// an error (repair/unread.h) is true for becomes Severity::kUnread, however it is reported.
 /// \throws Error kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
 class Found final : public Findings {
  public:
@@ -29,27 +39,29 @@ class Found final : public Findings {
   /// Files are named from `sources` on: those in a folder by what follows it, a source itself by its last component.
   explicit Found(std::vector<std::string> sources) : sources_(std::move(sources)) {}
 
-  void report(const Error& finding) override { add(finding, false); }
-  void tolerate(const Error& finding) override { add(finding, false); }
-  void warn(const Error& finding) override { add(finding, true); }
+  void report(const Error& finding) override { add(finding, Severity::kError); }
+  void tolerate(const Error& finding) override { add(finding, Severity::kError); }
+  void warn(const Error& finding) override { add(finding, Severity::kWarning); }
 
   /// Reports what explains a file: other findings of it are left out.
   void explain(const Error& finding);
   /// Asked once for each file that a finding is of, as the finding names it: an Error explains it.
   void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }
 
-  /// Errors first, then by file, tensor and text, each once.
+  /// Errors first, then warnings; those by file, tensor and text, each once.
   std::vector<Finding> sorted() const;
   bool has_errors() const;
+  /// The first finding of something that is not read, if there is one.
+  std::optional<Error> first_unread() const;
   bool mentions(const std::string& file) const;  ///< Whether a finding is of that file.
   std::size_t left_out() const { return left_out_; }
-  void clear() { all_.clear(), mentioned_.clear(); }
+  void clear() { all_.clear(), mentioned_.clear(), has_errors_ = false; }
 
   /// Adds those of all other ranks to rank 0's. Collective. \throws Error kPeer
   void gather(Group& group);
 
  private:
-  void add(const Error& finding, bool is_warning);
+  void add(const Error& finding, Severity severity);
   void look_at(const std::string& file);
 
   const std::vector<std::string> sources_;
@@ -58,9 +70,10 @@ class Found final : public Findings {
   std::vector<Finding> all_;
   std::set<std::string> mentioned_, explained_, looked_at_;  ///< Files.
   std::size_t left_out_ = 0;
+  bool has_errors_ = false;
 };
 
-/// Reports what is wrong with the source, warns of what this build cannot read, and throws everything else.
+/// Reports what is wrong with the source and what this build does not read, and throws everything else.
 void take_finding(Findings& findings, const Error& error);
 
 }  // namespace shard

@@ -65,13 +65,14 @@ std::vector<ReplicaPair> replica_pairs(const Catalog& catalog) {
 }
 
 ReplicaCompare::ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
-                               Progress& progress, Findings& findings)
+                               Progress& progress, Findings& findings, bool may_differ)
     : reader_(reader),
       pairs_(pairs),
       first_pool_(max_memory_bytes / 4),
       other_pool_(max_memory_bytes / 4),
       progress_(progress),
-      findings_(findings) {
+      findings_(findings),
+      may_differ_(may_differ) {
   if (pairs.empty()) return;
   const Catalog& source = reader.catalog();
   catalog_.files = source.files;
@@ -118,6 +119,9 @@ void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const
                           to_string(source.chunks[pair.other].offsets.span()), file(pair.first), element));
   error.in_file(file(pair.other)).of_tensor(source.tensors[pair.tensor].name).of_kind(FindingKind::kReplicaMismatch);
   if (stored(pair.other).rank >= 0) error.of_rank(stored(pair.other).rank);
+  if (may_differ_) {
+    return findings_.warn(error.because("ranks keep their own copy of it, such as a batch's statistics"));
+  }
   findings_.report(error.because("one of them was damaged, or the ranks were not in step when they saved"));
 }
 

@@ -27,8 +27,8 @@ class ReplicaCompare {
  public:
   /// Ownership: all must outlive this.
   ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
-                 Progress& progress, Findings& findings);
-  /// Reports (replica_mismatch) pair `index` where its elements differ. \throws Error  they cannot be read
+                 Progress& progress, Findings& findings, bool may_differ = false);
+  /// Reports (replica_mismatch) pair `index` if its elements differ; warns if they may. \throws Error  they cannot be read
   void compare(std::size_t index, const std::stop_token& stop);
 
  private:
@@ -40,6 +40,7 @@ class ReplicaCompare {
   BufferPool first_pool_, other_pool_;  ///< A thread that reads two tensors at once needs two.
   Progress& progress_;
   Findings& findings_;
+  const bool may_differ_;
 };
 
 }  // namespace shard

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "libshard/core/budget.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
@@ -119,6 +120,19 @@ struct Verification::Impl {
     }
   }
 
+  /// Tensors of one name that are each rank's own, because their values differ.
+  void warn_of_ranks() {
+    const std::vector<Tensor>& tensors = catalog().tensors;
+    for (std::size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
+      for (end = begin + 1; end < tensors.size() && tensors[end].name == tensors[begin].name;) ++end;
+      if (end - begin < 2 || tensors[begin].rank < 0) continue;
+      metadata.warn(Error(ErrorCode::kCorruption, fmt::format("{} ranks hold different values", end - begin))
+                        .of_tensor(tensors[begin].name)
+                        .of_kind(FindingKind::kReplicaMismatch)
+                        .because("each rank has its own, or the ranks were not in step when they saved"));
+    }
+  }
+
   /// The storages of each file that are compressed.
   std::map<std::uint32_t, std::vector<std::uint32_t>> compressed() const {
     std::map<std::uint32_t, std::vector<std::uint32_t>> by_file;
@@ -129,12 +143,37 @@ struct Verification::Impl {
     return by_file;
   }
 
+  /// Reports the largest runs that are decoded, and drops them, until the rest is in proportion to the files: items
+  /// claim their sizes themselves, whatever the catalog's tensors are.
+  void limit_decoded() {
+    double stored = 0, decoded = 0;
+    for (const File& file : catalog().files) stored += static_cast<double>(file.bytes);
+    for (const DecodedRun& run : parts.decoded) decoded += static_cast<double>(run.bytes.bytes);
+    const double limit =
+        std::max(static_cast<double>(kNamedFloor), static_cast<double>(kNamedPerFileByte) * stored);
+    if (decoded <= limit) return;
+    std::ranges::stable_sort(parts.decoded, {}, [](const DecodedRun& run) { return run.bytes.bytes; });
+    while (decoded > limit) {
+      const DecodedRun& largest = parts.decoded.back();
+      metadata.report(Error(ErrorCode::kCorruption,
+                         fmt::format("{} claims {} bytes, out of proportion to the files",
+                                     largest.bytes.name.empty() ? "a compressed run" : largest.bytes.name,
+                                     largest.bytes.bytes))
+                       .in_file(catalog().files[largest.file].path)
+                       .of_kind(FindingKind::kOutOfBounds)
+                       .because("a file that was built to keep its readers busy may do so; it is not decoded"));
+      decoded -= static_cast<double>(largest.bytes.bytes);
+      parts.decoded.pop_back();
+    }
+  }
+
   void check_containers(const std::stop_token& stop) {
     sums.emplace(catalog(), found);
     const auto by_file = compressed();
     for_each_index(catalog().files.size(), job.threads, stop, [&]() -> IndexWorker {
       return [&](std::size_t file) { check_container(static_cast<std::uint32_t>(file), by_file); };
     });
+    limit_decoded();
     std::ranges::sort(parts.decoded, {}, [](const DecodedRun& run) { return std::pair(run.file, run.bytes.offset); });
   }
 
@@ -258,7 +297,7 @@ struct Verification::Impl {
     parts.sums = sums ? &*sums : nullptr;
     if (job.reader != nullptr) {
       parts.pairs = replica_pairs(catalog());
-      replicas.emplace(*job.reader, parts.pairs, job.max_memory_bytes, progress, found);
+      replicas.emplace(*job.reader, parts.pairs, job.max_memory_bytes, progress, found, job.ranks_may_differ);
       parts.replicas = &*replicas;
     }
     pass.emplace(parts, progress);
@@ -280,10 +319,18 @@ void Verification::prepare(const std::stop_token& stop) {
     impl_->guarded([&] { impl_->job.reader->load_objects(); });
     impl_->list_lost();
     impl_->check_saves();
+    impl_->warn_of_ranks();
     impl_->check_containers(stop);
   }
   impl_->list_files();
   impl_->make_pass();
+}
+
+std::set<std::string> Verification::file_names() const {
+  std::set<std::string> names;
+  for (const File& file : impl_->catalog().files) names.insert(file.path);
+  for (const PassFile& file : impl_->parts.files) names.insert(file.path);
+  return names;
 }
 
 std::int64_t Verification::total_bytes() const { return impl_->pass->total_bytes(); }

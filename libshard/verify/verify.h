@@ -33,6 +33,8 @@ struct VerifyJob {
   Reader* reader = nullptr;             ///< Null: nothing but the manifest's files can be read.
   const StatedFiles* stated = nullptr;  ///< Null: there is no manifest.
   const WholeHashes* hashes = nullptr;  ///< Null: there are none.
+  /// Replicas are each rank's own copy, which the format does not keep equal: where they differ is a warning.
+  bool ranks_may_differ = false;
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
 };
@@ -53,6 +55,8 @@ class Verification {
   ~Verification();
   /// \throws Error  only what is not the source's fault, here and below
   void prepare(const std::stop_token& stop);
+  /// The files that are read, as the catalog, the manifest or the hashes name them. \pre prepared
+  std::set<std::string> file_names() const;
   std::int64_t total_bytes() const;  ///< What all ranks together read. \pre prepared
   void read(const std::stop_token& stop);
   /// Collective. Rank 0's `found` then has all findings. \throws Error kPeer

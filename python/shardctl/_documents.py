@@ -158,6 +158,7 @@ class Finding:
     file: Optional[str]
     tensor: Optional[str]
     detail: str
+    not_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,16 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class NotRead:
+    """Content that this build does not read, and that may be whole."""
+
+    tensors: int = 0
+    objects: int = 0
+    files: int = 0
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verification(Document):
     """What is wrong with a checkpoint: `shardctl.verify/1`."""
 
@@ -182,6 +193,8 @@ class Verification(Document):
     globals: tuple[str, ...] = field(repr=False)
     findings_left_out: int = 0
     source: str = ""
+    not_read: NotRead = NotRead()
+    not_checked: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.ok

@@ -180,6 +180,8 @@ diff data/demo/ckpt data/demo/ckpt
 verify data/demo/ckpt
 verify data/demo/ckpt --ranks-expected 2
 verify cut
+verify data/dcp/foreign_class
+verify hub
 gather a.safetensors -o made.safetensors --if-changed
 gather a.safetensors -o made.safetensors --if-changed
 split a.safetensors -o made --ranks 2 --checksum sha256

@@ -3,8 +3,10 @@
 function showVerify(doc, main) {
   pageHead("verify", doc.source, []);
   const errors = doc.findings.filter((finding) => finding.severity === "error").length + doc.findings_left_out;
-  const warnings = doc.findings.length + doc.findings_left_out - errors;
-  const counted = [errors > 0 ? plural(errors, "error") : null, warnings > 0 ? plural(warnings, "warning") : null].filter(Boolean).join(", ");
+  const warnings = doc.findings.length + doc.findings_left_out - errors - doc.findings.filter((finding) => finding.not_read).length;
+  const unread = doc.not_read.tensors + doc.not_read.objects + doc.not_read.files;
+  const counted = [errors > 0 ? plural(errors, "error") : null, warnings > 0 ? plural(warnings, "warning") : null,
+    unread > 0 ? `${plural(unread, "value")} not read` : null].filter(Boolean).join(", ");
   const { checked } = doc;
   main.replaceChildren(
     make("section", { class: `banner ${doc.ok ? "good" : "bad"}`, "aria-label": "Verdict" },

@@ -88,6 +88,26 @@ std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, c
   return unlisted;
 }
 
+WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vector<std::string>& listed,
+                          std::string_view single, std::string_view suffix) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<std::string>> sets;
+  for (const std::string& name : names) {
+    const std::optional<PartName> part = parse_part_name(name, suffix);
+    if (part) sets[{part->base, part->count}].push_back(name);
+    if (!part && name == single) sets[{name, {}}].push_back(name);
+  }
+  const auto is_listed = [&](const std::string& name) { return std::ranges::binary_search(listed, name); };
+  std::erase_if(sets, [&](const auto& set) {
+    return std::ranges::any_of(set.second, is_listed) || !missing_part(set.second, suffix).empty();
+  });
+  if (sets.size() != 1) return {};
+  const auto& [key, found] = *sets.begin();
+  WholeSet whole{found, std::string(key.first)};
+  if (!key.second.empty()) whole.pattern = fmt::format("{}*{}{}{}", key.first, kOf, key.second, suffix);
+  std::ranges::sort(whole.names);
+  return whole;
+}
+
 std::string first_few(const std::vector<std::string>& names) {
   const auto few = std::span(names).first(std::min(names.size(), kFew));
   const std::size_t more = names.size() - few.size();

@@ -20,6 +20,17 @@ std::string missing_part(const std::vector<std::string>& names, std::string_view
 std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                         std::string_view suffix);
 
+/// A checkpoint without its index: one file, or all the parts that one of them counts.
+struct WholeSet {
+  std::vector<std::string> names;  ///< Sorted; empty: there is none.
+  std::string pattern{};           ///< What a shell matches them by: "model-*-of-00002.safetensors".
+};
+
+/// The one whole set among `names` of which `listed` has no file: `single` ("model.safetensors"), or parts of one count.
+/// Nothing if there are several. \pre `listed` is sorted. Cost: n log n in names, whatever number they give.
+WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vector<std::string>& listed,
+                          std::string_view single, std::string_view suffix);
+
 /// "a, b, c, d, e and 3 more".
 std::string first_few(const std::vector<std::string>& names);
 

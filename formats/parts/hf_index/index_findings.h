@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/parts/hf_index/folder_names.h"
 #include "libshard/core/error.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::hf_index {
 
@@ -15,6 +17,17 @@ namespace shard::hf_index {
 /// `listed` those of the index, sorted.
 std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
                                  const std::vector<std::string>& listed, std::string_view suffix);
+/// An index that names files which are missing, though its folder holds a whole checkpoint.
+struct StaleIndex {
+  Error error;
+  WholeSet whole;               ///< Not empty.
+  bool is_all_missing = false;  ///< None of the files exists that the index names.
+};
+
+/// Whether the index is such a one. `names` and `listed` are as for lacks_parts.
+std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
+                                     const std::vector<std::string>& names, const std::vector<std::string>& listed,
+                                     std::string_view suffix);
 /// A file in the folder that the index does not name.
 Error extra_file(const std::string& name);
 /// A tensor that a file of the index holds and the index does not list.

@@ -14,13 +14,28 @@ constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
 constexpr std::int64_t kDeflateRatio = 1032;  // Deflate cannot do better.
 
-// The content of extra field `id`, or an empty span.
-std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id) {
+// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it does.
+std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id, bool& leaves_header) {
   while (extra.size() >= 4) {
     const std::size_t bytes = load<std::uint16_t>(extra, 2);
-    if (bytes > extra.size() - 4) throw damaged(FindingKind::kBadHeader, "an extra field leaves its header");
+    leaves_header = bytes > extra.size() - 4;
+    if (leaves_header) return {};
     if (load<std::uint16_t>(extra, 0) == id) return extra.subspan(4, bytes);
     extra = extra.subspan(4 + bytes);
+  }
+  return {};
+}
+
+// Why a record's name may lead elsewhere; empty: it does not.
+std::string_view fault_of_name(std::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name.front() == '/') return "is absolute";
+  if (name.find('\\') != name.npos) return "holds a backslash";
+  if (name.find('\0') != name.npos) return "holds a NUL byte";
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    if (name.substr(begin, end - begin) == "..") return "holds '..'";
+    begin = end + 1;
   }
   return {};
 }
@@ -32,29 +47,26 @@ Error damaged(FindingKind kind, const std::string& message) {
 }
 
 void check_name(std::string_view name) {
-  const auto bad = [&](std::string_view why) {
-    return damaged(FindingKind::kBadHeader, fmt::format("record name '{}' {}", name, why))
-        .because("names must not lead elsewhere");
-  };
   if (name.empty()) throw damaged(FindingKind::kBadHeader, "a record has no name");
-  if (name.front() == '/') throw bad("is absolute");
-  if (name.find('\\') != name.npos) throw bad("holds a backslash");
   if (name.find('\0') != name.npos) throw damaged(FindingKind::kBadHeader, "a record name holds a NUL byte");
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const std::size_t end = std::min(name.find('/', begin), name.size());
-    if (name.substr(begin, end - begin) == "..") throw bad("holds '..'");
-    begin = end + 1;
-  }
+  const std::string_view fault = fault_of_name(name);
+  if (fault.empty()) return;
+  throw damaged(FindingKind::kBadHeader, fmt::format("record name '{}' {}", name, fault))
+      .because("names must not lead elsewhere");
 }
+
+bool is_safe_name(std::string_view name) { return fault_of_name(name).empty(); }
 
 void check_flags(std::uint16_t flags, std::string_view name) {
   if ((flags & kEncryptionFlags) != 0) {
     throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' is encrypted", name));
   }
-  if ((flags & ~kKnownFlags) != 0) {
+  if (!are_known_flags(flags)) {
     throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags));
   }
 }
+
+bool are_known_flags(std::uint16_t flags) { return (flags & ~kKnownFlags) == 0; }
 
 std::int64_t to_size(std::uint64_t number, std::string_view field) {
   if (number > static_cast<std::uint64_t>(INT64_MAX)) {
@@ -65,12 +77,26 @@ std::int64_t to_size(std::uint64_t number, std::string_view field) {
 
 std::int64_t Zip64::value(std::uint32_t field, std::string_view what) {
   if (field != kMax32) return field;
-  if (!found_) rest_ = find_extra(extra_, kZip64Extra);
+  const std::optional<std::uint64_t> number = take();
+  if (leaves_header_) throw damaged(FindingKind::kBadHeader, "an extra field leaves its header");
+  if (!number) throw damaged(FindingKind::kBadHeader, fmt::format("the zip64 field lacks the {}", what));
+  return to_size(*number, what);
+}
+
+std::optional<std::int64_t> Zip64::find(std::uint32_t field) {
+  if (field != kMax32) return field;
+  const std::optional<std::uint64_t> number = take();
+  if (!number || *number > static_cast<std::uint64_t>(INT64_MAX)) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+std::optional<std::uint64_t> Zip64::take() {
+  if (!found_) rest_ = find_extra(extra_, kZip64Extra, leaves_header_);
   found_ = true;
-  if (rest_.size() < 8) throw damaged(FindingKind::kBadHeader, fmt::format("the zip64 field lacks the {}", what));
+  if (rest_.size() < 8) return std::nullopt;
   const std::uint64_t number = load<std::uint64_t>(rest_, 0);
   rest_ = rest_.subspan(8);
-  return to_size(number, what);
+  return number;
 }
 
 Record take_entry(std::span<const std::byte>& rest) {

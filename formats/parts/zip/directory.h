@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,16 +30,24 @@ class Zip64 {
   explicit Zip64(std::span<const std::byte> extra) : extra_(extra) {}
   /// \throws Error kCorruption (kind bad_header)  the number is not there.
   std::int64_t value(std::uint32_t field, std::string_view what);
+  /// The same without an exception: nothing if the number is missing or does not fit 63 bits. Takes numbers as `value`.
+  std::optional<std::int64_t> find(std::uint32_t field);
 
  private:
+  /// The next number of the field, or nothing.
+  std::optional<std::uint64_t> take();
+
   std::span<const std::byte> extra_, rest_;
-  bool found_ = false;
+  bool found_ = false, leaves_header_ = false;
 };
 
 /// \throws Error kCorruption (kind bad_header)  a record of that name may lead elsewhere.
 void check_name(std::string_view name);
 /// \throws Error kUnsupported  encryption, unknown flags. `name` is for messages.
 void check_flags(std::uint16_t flags, std::string_view name);
+/// Whether check_name and check_flags accept a record, without the cost of an exception.
+bool is_safe_name(std::string_view name);
+bool are_known_flags(std::uint16_t flags);
 
 /// The directory entry at the front of `rest`, all but its `limit`; moves `rest` past it.
 /// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <tuple>
@@ -22,6 +21,31 @@ namespace {
 constexpr std::int64_t kScanWindow = 1 << 20;
 constexpr std::int64_t kLookAhead = 24;   // The longest descriptor.
 constexpr std::int64_t kMostChecked = 4;  // Times the bytes scanned: what candidates of ends may have checked in all.
+
+/// Bytes of names and extra fields that may be looked at, as times the bytes scanned: headers that are none overlap.
+constexpr std::int64_t kMostOfHeaders = 8;
+
+/// Short runs of bytes of a file, from a window in memory that moves on with what is asked for.
+class Window {
+ public:
+  Window(const RandomReader& file, std::int64_t end) : file_(file), end_(end) {}
+
+  /// Valid until the next call. \pre they lie before `end`
+  std::span<const std::byte> at(std::int64_t offset, std::int64_t bytes) {
+    if (offset < begin_ || offset + bytes > begin_ + std::ssize(bytes_)) {
+      bytes_.resize(static_cast<std::size_t>(std::min(std::max(bytes, kScanWindow), end_ - offset)));
+      begin_ = offset;
+      file_.read_at(offset, bytes_);
+    }
+    return std::span<const std::byte>(bytes_).subspan(static_cast<std::size_t>(offset - begin_),
+                                                      static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  const RandomReader& file_;
+  std::int64_t end_, begin_ = 0;
+  std::vector<std::byte> bytes_;
+};
 
 /// A place where a part of a zip may begin.
 struct Mark {
@@ -54,7 +78,9 @@ class Scanner {
         begin_(begin),
         end_(begin + bytes),
         arena_(arena),
-        checks_left_(kMostChecked * bytes + kScanWindow) {}
+        window_(*file, end_),
+        checks_left_(kMostChecked * bytes + kScanWindow),
+        headers_left_(kMostOfHeaders * bytes + kScanWindow) {}
 
   std::vector<FoundZip> run() {
     find_marks();
@@ -138,31 +164,31 @@ class Scanner {
     if (!end.is_whole && end.next == 0) skip_unknown(*header);
   }
 
-  std::optional<LocalHeader> read_header(std::int64_t at) const {
+  std::optional<LocalHeader> read_header(std::int64_t at) {
     if (end_ - at < kLocalBytes) return std::nullopt;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(kLocalBytes));
-    file_->read_at(at, bytes);
-    const std::int64_t name_bytes = load<std::uint16_t>(bytes, 26), extra_bytes = load<std::uint16_t>(bytes, 28);
+    const std::span<const std::byte> fixed = window_.at(at, kLocalBytes);
+    const std::int64_t name_bytes = load<std::uint16_t>(fixed, 26), extra_bytes = load<std::uint16_t>(fixed, 28);
     LocalHeader header;
     Record& record = header.record;
     record.header_offset = at;
     record.data_offset = at + kLocalBytes + name_bytes + extra_bytes;
-    if (record.data_offset > end_) return std::nullopt;
-    bytes.resize(static_cast<std::size_t>(record.data_offset - at));
-    file_->read_at(at, bytes);
-    record.name.assign(reinterpret_cast<const char*>(bytes.data()) + kLocalBytes, static_cast<std::size_t>(name_bytes));
-    record.flags = load<std::uint16_t>(bytes, 6);
+    record.flags = load<std::uint16_t>(fixed, 6);
+    const bool may_be = record.data_offset <= end_ && are_known_flags(record.flags);
+    if (!may_be || name_bytes + extra_bytes > headers_left_) return std::nullopt;
+    headers_left_ -= name_bytes + extra_bytes;
+    const std::span<const std::byte> bytes = window_.at(at, record.data_offset - at);
+    const std::string_view name(reinterpret_cast<const char*>(bytes.data()) + kLocalBytes,
+                                static_cast<std::size_t>(name_bytes));
+    if (!is_safe_name(name)) return std::nullopt;
+    Zip64 wide(bytes.subspan(static_cast<std::size_t>(kLocalBytes + name_bytes)));
+    const std::optional<std::int64_t> all = wide.find(load<std::uint32_t>(bytes, 22));
+    const std::optional<std::int64_t> stored = wide.find(load<std::uint32_t>(bytes, 18));
+    if (!all || !stored) return std::nullopt;
+    record.name = name;
     record.method = load<std::uint16_t>(bytes, 8);
     record.crc32 = load<std::uint32_t>(bytes, 14);
-    try {
-      check_name(record.name);
-      check_flags(record.flags, record.name);
-      Zip64 wide(std::span<const std::byte>(bytes).subspan(static_cast<std::size_t>(kLocalBytes + name_bytes)));
-      record.bytes = wide.value(load<std::uint32_t>(bytes, 22), "size");
-      record.stored_bytes = wide.value(load<std::uint32_t>(bytes, 18), "compressed size");
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    record.bytes = *all;
+    record.stored_bytes = *stored;
     header.is_deferred = (record.flags & kDescriptorFlag) != 0 && record.stored_bytes == 0;
     return header;
   }
@@ -268,10 +294,9 @@ class Scanner {
   }
 
   /// Whether the 16 bytes before `at` are a descriptor, perhaps damaged, of data that begins at `data`.
-  bool states_size(std::int64_t at, std::int64_t data) const {
+  bool states_size(std::int64_t at, std::int64_t data) {
     if (at - data < 16) return false;
-    std::array<std::byte, 16> bytes;
-    file_->read_at(at - 16, bytes);
+    const std::span<const std::byte> bytes = window_.at(at - 16, 16);
     const std::int64_t stored = load<std::uint32_t>(bytes, 8), all = load<std::uint32_t>(bytes, 12);
     return stored == at - 16 - data || all == at - 16 - data;
   }
@@ -294,11 +319,9 @@ class Scanner {
     zips_.emplace_back().begin = at;
   }
 
-  std::int64_t end_bytes(std::int64_t at) const {
+  std::int64_t end_bytes(std::int64_t at) {
     if (end_ - at < kEndBytes) return end_ - at;
-    std::array<std::byte, static_cast<std::size_t>(kEndBytes)> bytes;
-    file_->read_at(at, bytes);
-    return std::min(end_ - at, kEndBytes + load<std::uint16_t>(bytes, 20));
+    return std::min(end_ - at, kEndBytes + load<std::uint16_t>(window_.at(at, kEndBytes), 20));
   }
 
   void close(std::int64_t at) { finish(at + end_bytes(at), true); }
@@ -314,7 +337,8 @@ class Scanner {
   const std::shared_ptr<const RandomReader>& file_;
   std::int64_t begin_, end_;
   Arena& arena_;
-  std::int64_t checks_left_;
+  Window window_;
+  std::int64_t checks_left_, headers_left_;
   std::vector<Mark> marks_;    ///< By place.
   std::vector<Claim> claims_;  ///< By data, place.
   std::vector<FoundZip> zips_;
