@@ -14,6 +14,8 @@ namespace shard {
 
 namespace {
 
+constexpr std::size_t kMaxPlacements = 1 << 21;  ///< Each rule has one for every axis.
+
 using json = nlohmann::ordered_json;
 
 Error wrong(const std::string& message) { return Error(ErrorCode::kInvalidArgument, "layout document: " + message); }
@@ -137,9 +139,9 @@ class DocumentMatcher {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
       return;
     }
-    const RE2 pattern(match, quiet_patterns());
-    if (!pattern.ok()) throw wrong(where + ".match is not a regular expression").because(pattern.error());
-    if (!patterns_.add(rule, match, pattern.ProgramSize())) throw too_large();
+    const std::unique_ptr<RE2> pattern = patterns_.add(rule, match);
+    if (pattern == nullptr) throw too_large();
+    if (!pattern->ok()) throw wrong(where + ".match is not a regular expression").because(pattern->error());
   }
 
   void finish() {
@@ -151,7 +153,8 @@ class DocumentMatcher {
   std::vector<std::size_t> operator()(std::string_view name) const {
     std::vector<std::size_t> rules;
     for (const auto& [listed, rule] : std::ranges::equal_range(names_, name, {}, &Listed::first)) rules.push_back(rule);
-    if (!patterns_.append_matching(name, rules)) {
+    const auto match = [&] { return name.size() > MatchTime::kLongestName || patterns_.append_matching(name, rules); };
+    if (!time_(name, match)) {
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
     }
     std::ranges::sort(rules);
@@ -163,11 +166,13 @@ class DocumentMatcher {
   using Listed = std::pair<std::string, std::size_t>;
   static Error too_large() {
     return wrong("the patterns of the rules are too large")
-        .because(fmt::format("they may have {} instructions together", PatternSets::kMaxPrograms));
+        .because(fmt::format("they may have {} instructions together, and {} bytes each", PatternSets::kMaxPrograms,
+                             PatternSizes::kMaxText));
   }
 
   std::vector<Listed> names_;  ///< Sorted.
   PatternSets patterns_{RE2::ANCHOR_BOTH};
+  MatchTime time_;
 };
 
 MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh, std::size_t number,
@@ -187,7 +192,7 @@ MeshLayout::Rule read_rule(const json& object, const std::vector<MeshAxis>& mesh
 }  // namespace
 
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
-  const json document = parse_document_text(text);
+  const json document = parse_document_text(text, kMaxLayoutValues);
   if (!document.is_object()) throw wrong("not an object").found(document.type_name());
   const std::string schema = text_at(document, "schema", "the document");
   if (schema != "shardctl.layout/1") throw wrong("wrong schema").expected("shardctl.layout/1").found(schema);
@@ -202,6 +207,11 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   const auto rules = document.find("rules");
   if (rules == document.end()) return layout;
   if (!rules->is_array()) throw wrong("rules is not a list").found(rules->type_name());
+  if (rules->size() > kMaxPlacements / layout.mesh.size()) {
+    throw wrong("its rules are too many for its axes")
+        .expected(fmt::format("at most {} rules times axes", kMaxPlacements))
+        .found(fmt::format("{} rules, {} axes", rules->size(), layout.mesh.size()));
+  }
   const auto matcher = std::make_shared<DocumentMatcher>();
   for (const json& rule : *rules) layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));
   matcher->finish();
