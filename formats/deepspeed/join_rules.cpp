@@ -6,27 +6,18 @@
 #include <algorithm>
 
 #include "formats/deepspeed/state_values.h"
+#include "libshard/catalog/pattern_sets.h"
 
 namespace shard::deepspeed {
 
 namespace {
 
 constexpr std::size_t kMaxPatterns = 256;
-constexpr int kMaxProgram = 1 << 14;  ///< Instructions of one pattern.
+constexpr std::int64_t kMaxPrograms = 1 << 14;  ///< Instructions of all patterns.
 
 Error unsupported_info(const std::string& what) {
   return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
       .because(fmt::format("their universal_checkpoint_info {}", what));
-}
-
-std::unique_ptr<RE2> compiled(std::string_view text) {
-  RE2::Options quiet;
-  quiet.set_log_errors(false);
-  auto pattern = std::make_unique<RE2>(re2::StringPiece(text.data(), text.size()), quiet);
-  if (!pattern->ok() || pattern->ProgramSize() > kMaxProgram) {
-    throw unsupported_info(fmt::format("has the pattern '{}', which is not plain enough", text));
-  }
-  return pattern;
 }
 
 /// The sizes along `dim` of a sub-parameter shape; a single one is no segment.
@@ -46,25 +37,43 @@ struct JoinRules::List {
   std::string name;
   JoinRule rule;
   bool is_vocabulary = false;
-  std::vector<std::unique_ptr<RE2>> patterns;
+};
 
-  bool matches(std::string_view text) const {
-    const re2::StringPiece piece(text.data(), text.size());
-    return std::ranges::any_of(patterns, [&](const auto& pattern) {
-      return pattern->Match(piece, 0, piece.size(), RE2::ANCHOR_START, nullptr, 0);
-    });
+/// The patterns of all lists, each with the number of its list. A name is passed over once for all of them.
+struct JoinRules::Patterns {
+  PatternSets sets{RE2::ANCHOR_START};
+  std::vector<std::size_t> lists{};  ///< By pattern.
+  std::int64_t programs = 0;
+  MatchTime time{};
+
+  void add(std::string_view text, std::size_t list) {
+    if (lists.size() == kMaxPatterns) throw unsupported_info(fmt::format("has more than {} patterns", kMaxPatterns));
+    const std::unique_ptr<RE2> pattern = sets.add(lists.size(), std::string(text));
+    const bool is_plain = pattern != nullptr && pattern->ok();
+    if (!is_plain || (programs += pattern->ProgramSize()) > kMaxPrograms) {
+      throw unsupported_info(fmt::format("has the pattern '{}', which is not plain enough", text));
+    }
+    lists.push_back(list);
+  }
+
+  /// The lists that have a matching pattern, rising, each once.
+  std::vector<std::size_t> matching(std::string_view name) const {
+    std::vector<std::size_t> numbers;
+    const auto match = [&] { return name.size() > MatchTime::kLongestName || sets.append_matching(name, numbers); };
+    if (!time(name, match)) throw unsupported_info("has patterns that are not plain enough").of_tensor(name);
+    for (std::size_t& number : numbers) number = lists[number];
+    std::ranges::sort(numbers);
+    numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+    return numbers;
   }
 };
 
-JoinRules::JoinRules(const Value& info) {
-  std::size_t count = 0;
+JoinRules::JoinRules(const Value& info) : patterns_(std::make_unique<Patterns>()) {
   const auto add = [&](std::string_view name, const Value& patterns, JoinRule rule) {
-    List list{std::string(name), std::move(rule), name.starts_with("vocabulary"), {}};
     for (const Value* pattern : pickle::sequence(patterns, name)) {
-      if (++count > kMaxPatterns) throw unsupported_info(fmt::format("has more than {} patterns", kMaxPatterns));
-      list.patterns.push_back(compiled(pickle::string(*pattern, name)));
+      patterns_->add(pickle::string(*pattern, name), lists_.size());
     }
-    lists_.push_back(std::move(list));
+    lists_.push_back({std::string(name), std::move(rule), name.starts_with("vocabulary")});
   };
   const auto add_list = [&](std::string_view name, const JoinRule& rule) {
     if (const Value* patterns = find_value(info, name)) add(name, *patterns, rule);
@@ -83,8 +92,9 @@ JoinRules::JoinRules(const Value& info) {
     vocabulary_ = pickle::natural(*vocabulary, "original_vocab_size");
   }
   const Value* const subs = find_value(info, "parameter_with_sub_params");
-  if (subs == nullptr) return;
-  for (const Value* sub : pickle::sequence(*subs, "parameter_with_sub_params")) {
+  const auto entries =
+      subs == nullptr ? std::span<Value* const>() : pickle::sequence(*subs, "parameter_with_sub_params");
+  for (const Value* sub : entries) {
     if (!is_mapping(*sub)) throw unsupported_info("has sub-parameters that are not a dict");
     if (find_value(*sub, "sub_param_shard_widths") != nullptr) throw unsupported_info("has widths of shards");
     const int dim = static_cast<int>(
@@ -92,6 +102,7 @@ JoinRules::JoinRules(const Value& info) {
     add("parameter_with_sub_params", need_value(*sub, "patterns"),
         {.dim = dim, .segments = segments_of(need_value(*sub, "shape"), dim), .sub_params = sub});
   }
+  if (!patterns_->sets.compile()) throw unsupported_info("has patterns that are not plain enough");
 }
 
 JoinRules::~JoinRules() = default;
@@ -100,8 +111,8 @@ JoinRule JoinRules::rule_for(std::string_view name) const {
   JoinRule rule;
   const List* found = nullptr;
   bool is_vocabulary = false;
-  for (const List& list : lists_) {
-    if (!list.matches(name)) continue;
+  for (const std::size_t number : patterns_->matching(name)) {
+    const List& list = lists_[number];
     if (list.is_vocabulary) {
       is_vocabulary = true;
     } else if (found != nullptr) {

@@ -32,17 +32,19 @@ struct JoinRule {
 class JoinRules {
  public:
   /// \throws Error kCorruption   `info` is not as DeepSpeed writes it; kUnsupported  lists and patterns that are not
-  ///   read: averages, widths of shards, what is not RE2.
+  ///   read: averages, widths of shards, what is not RE2, patterns that are too large together.
   explicit JoinRules(const Value& info);
   ~JoinRules();
 
   /// Python's re.match of each pattern. Without one the parameter is concatenated along dimension 0.
-  /// \throws Error kUnsupported  patterns of several lists match.
+  /// Cost: one pass over the name. \throws Error kUnsupported  patterns of several lists match, or are too slow.
   JoinRule rule_for(std::string_view name) const;
 
  private:
   struct List;
+  struct Patterns;
   std::vector<List> lists_;
+  std::unique_ptr<Patterns> patterns_;  ///< Of all lists.
   std::optional<std::int64_t> vocabulary_;
 };
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <yaml.h>
 
-#include <set>
 #include <string>
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "libshard/core/json_builder.h"
 
 namespace shard {
 
@@ -15,45 +15,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 32;
-constexpr std::size_t kMaxKeys = 256;  ///< An ordered object is searched from its beginning.
+/// An ordered object is searched from its beginning.
+JsonLimits limits_of(std::size_t max_values) { return {.depth = 32, .keys = 256, .values = max_values}; }
 
 Error wrong_text(const std::string& message) {
   return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
-}
-
-void check_depth(int depth) {
-  if (depth > kMaxDepth) throw wrong_text(fmt::format("it nests deeper than {}", kMaxDepth));
-}
-
-/// The keys of one object so far.
-class Keys {
- public:
-  void add(const std::string& key) {
-    if (!keys_.insert(key).second) {
-      throw wrong_text(fmt::format("the key '{}' appears twice in one object", key)).found(key);
-    }
-    if (keys_.size() > kMaxKeys) throw wrong_text(fmt::format("an object has more than {} keys", kMaxKeys));
-  }
-
- private:
-  std::set<std::string> keys_;
-};
-
-Json parse_json(std::string_view text) {
-  std::vector<Keys> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    check_depth(depth);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) keys.back().add(parsed.get<std::string>());
-    return true;
-  };
-  try {
-    return Json::parse(text, check);
-  } catch (const Json::exception& error) {
-    throw wrong_text("it is not JSON").because(error.what());
-  }
 }
 
 /// One event of libyaml's, which owns its texts.
@@ -88,10 +54,10 @@ class YamlEvent {
   yaml_event_t event_{};
 };
 
-/// From libyaml's events to values. Nothing is kept by name, so a document costs what its text does.
+/// Passes libyaml's events to a builder. Nothing is kept by name, so a document costs what its text does.
 class YamlReader {
  public:
-  explicit YamlReader(std::string_view text) {
+  YamlReader(std::string_view text, const JsonLimits& limits) : builder_(text.size(), limits, wrong_text) {
     if (yaml_parser_initialize(&parser_) == 0) throw Error(ErrorCode::kResource, "out of memory");
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
     const char* const begin = text.empty() ? "" : text.data();  // libyaml asserts that there is one.
@@ -106,10 +72,10 @@ class YamlReader {
     skip(YAML_DOCUMENT_START_EVENT);
     YamlEvent first;
     next(first);
-    Json value = read_value(first, 0);
+    read_value(first);
     skip(YAML_DOCUMENT_END_EVENT);
     skip(YAML_STREAM_END_EVENT);
-    return value;
+    return builder_.take();
   }
 
  private:
@@ -135,51 +101,65 @@ class YamlReader {
     throw refused(event.line(), "a second document");
   }
 
-  Json read_value(const YamlEvent& event, int depth) {
-    check_depth(depth);
-    if (event.type() == YAML_SEQUENCE_START_EVENT) return read_list(depth);
-    if (event.type() == YAML_MAPPING_START_EVENT) return read_object(depth);
+  /// \pre the event begins a value. The builder bounds the depth.
+  void read_value(const YamlEvent& event) {
+    if (event.type() == YAML_SEQUENCE_START_EVENT) return read_list();
+    if (event.type() == YAML_MAPPING_START_EVENT) return read_object();
     std::string text = event.scalar();
-    if (!event.is_plain()) return text;
-    if (text.empty()) return nullptr;
-    Json value = Json::parse(text, nullptr, false);
-    const bool is_json = value.is_number() || value.is_boolean() || value.is_null();
-    return is_json ? value : Json(std::move(text));
+    if (event.is_plain() && text.empty()) {
+      builder_.null();
+    } else if (!event.is_plain() || !read_plain(text)) {
+      builder_.string(text);
+    }
   }
 
-  Json read_list(int depth) {
-    Json list = Json::array();
+  /// \returns whether the text is a number, true, false or null of JSON.
+  bool read_plain(const std::string& text) {
+    const Json value = Json::parse(text, nullptr, false);
+    if (value.is_number_unsigned()) return builder_.number_unsigned(value.get<std::uint64_t>());
+    if (value.is_number_integer()) return builder_.number_integer(value.get<std::int64_t>());
+    if (value.is_number_float()) return builder_.number_float(value.get<double>(), text);
+    if (value.is_boolean()) return builder_.boolean(value.get<bool>());
+    return value.is_null() && builder_.null();
+  }
+
+  void read_list() {
+    builder_.start_array();
     for (;;) {
       YamlEvent event;
       next(event);
-      if (event.type() == YAML_SEQUENCE_END_EVENT) return list;
-      list.push_back(read_value(event, depth + 1));
+      if (event.type() == YAML_SEQUENCE_END_EVENT) break;
+      read_value(event);
     }
+    builder_.end_array();
   }
 
-  Json read_object(int depth) {
-    Json object = Json::object();
-    Keys keys;
+  void read_object() {
+    builder_.start_object();
     for (;;) {
       YamlEvent key, value;
       next(key);
-      if (key.type() == YAML_MAPPING_END_EVENT) return object;
+      if (key.type() == YAML_MAPPING_END_EVENT) break;
       if (key.type() != YAML_SCALAR_EVENT) throw refused(key.line(), "a key that is a list or a mapping");
-      keys.add(key.scalar());
+      std::string name = key.scalar();
+      builder_.key(name);
       next(value);
-      object[key.scalar()] = read_value(value, depth + 1);
+      read_value(value);
     }
+    builder_.end_object();
   }
 
+  JsonBuilder<Json> builder_;
   yaml_parser_t parser_;
 };
 
 }  // namespace
 
-Json parse_document_text(std::string_view text) {
+Json parse_document_text(std::string_view text, std::size_t max_values) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   const bool is_json = begin != std::string_view::npos && (text[begin] == '{' || text[begin] == '[');
-  return is_json ? parse_json(text) : YamlReader(text).read();
+  const JsonLimits limits = limits_of(max_values);
+  return is_json ? parse_json<Json>(text, limits, wrong_text) : YamlReader(text, limits).read();
 }
 
 }  // namespace shard

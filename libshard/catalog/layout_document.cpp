@@ -18,6 +18,8 @@ namespace shard {
 
 namespace {
 
+constexpr std::size_t kMaxPlacements = 1 << 21;  ///< Each rule has one for every axis.
+
 void check_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : place.members()) {
     if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
@@ -161,9 +163,9 @@ class DocumentMatcher {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
       return;
     }
-    const RE2 pattern(match, quiet_patterns());
-    if (!pattern.ok()) throw place.not_a("a regular expression").found(match).because(pattern.error());
-    if (!patterns_.add(rule, match, pattern.ProgramSize())) throw too_large();
+    const std::unique_ptr<RE2> pattern = patterns_.add(rule, match);
+    if (pattern == nullptr) throw too_large();
+    if (!pattern->ok()) throw place.not_a("a regular expression").found(match).because(pattern->error());
   }
 
   void finish() {
@@ -175,7 +177,8 @@ class DocumentMatcher {
   std::vector<std::size_t> operator()(std::string_view name) const {
     std::vector<std::size_t> rules;
     for (const auto& [listed, rule] : std::ranges::equal_range(names_, name, {}, &Listed::first)) rules.push_back(rule);
-    if (!patterns_.append_matching(name, rules)) {
+    const auto match = [&] { return name.size() > MatchTime::kLongestName || patterns_.append_matching(name, rules); };
+    if (!time_(name, match)) {
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot match '{}' against the layout's patterns", name));
     }
     std::ranges::sort(rules);
@@ -187,11 +190,13 @@ class DocumentMatcher {
   using Listed = std::pair<std::string, std::size_t>;
   static Error too_large() {
     return JsonPlace::wrong("the patterns of the rules are too large")
-        .because(fmt::format("they may have {} instructions together", PatternSets::kMaxPrograms));
+        .because(fmt::format("they may have {} instructions together, and {} bytes each", PatternSets::kMaxPrograms,
+                             PatternSizes::kMaxText));
   }
 
   std::vector<Listed> names_;  ///< Sorted.
   PatternSets patterns_{RE2::ANCHOR_BOTH};
+  MatchTime time_;
 };
 
 MeshLayout::Rule read_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
@@ -210,7 +215,7 @@ MeshLayout::Rule read_rule(const JsonPlace& place, const std::vector<MeshAxis>& 
 }  // namespace
 
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
-  const JsonPlace::Json document = parse_document_text(text);
+  const JsonPlace::Json document = parse_document_text(text, kMaxLayoutValues);
   const JsonPlace top(document, "the document");
   if (!document.is_object()) throw top.not_a("an object");
   const std::string schema = text_at(top, "schema");
@@ -225,6 +230,11 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   }
   const auto rules = top.find("rules");
   if (!rules) return layout;
+  if (rules->json().size() > kMaxPlacements / layout.mesh.size()) {
+    throw JsonPlace::wrong("its rules are too many for its axes")
+        .expected(fmt::format("at most {} rules times axes", kMaxPlacements))
+        .found(fmt::format("{} rules, {} axes", rules->json().size(), layout.mesh.size()));
+  }
   const auto matcher = std::make_shared<DocumentMatcher>();
   for (const JsonPlace& rule : rules->items()) {
     layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));

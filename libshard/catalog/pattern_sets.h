@@ -1,15 +1,19 @@
 /// \file
-/// Many RE2 patterns that are matched against a text in few passes. Inside libshard/catalog and libshard/map only.
+/// RE2 patterns of users and of documents: many of them are matched against a text in few passes, and what they may
+/// take is bounded. Inside libshard/catalog, libshard/map and formats/deepspeed only.
 #pragma once
 
 #include <re2/re2.h>
 #include <re2/set.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shard {
@@ -17,16 +21,33 @@ namespace shard {
 /// The options of every pattern that a user or a file gives: RE2 writes no log.
 RE2::Options quiet_patterns();
 
+/// Compiles the patterns of one document, and counts what they have in all.
+class PatternSizes {
+ public:
+  static constexpr std::int64_t kMaxPrograms = 1 << 19;           ///< Instructions of all patterns.
+  static constexpr std::size_t kMaxText = 1 << 16;                ///< Bytes of one pattern.
+  static constexpr std::size_t kMaxTexts = std::size_t{4} << 20;  ///< Bytes of all patterns.
+
+  /// \returns null if this pattern or all together are too large; test `ok()` of any other result.
+  std::unique_ptr<RE2> compile(std::string_view pattern);
+
+ private:
+  std::int64_t programs_ = 0;
+  std::size_t texts_ = 0;
+};
+
 /// Patterns in sets that are small enough for RE2's automata, so that a text is passed over once for hundreds of them.
 class PatternSets {
  public:
-  static constexpr std::int64_t kMaxPrograms = 1 << 19;  ///< Instructions of all patterns; each set may take 8 MiB.
+  static constexpr std::int64_t kMaxPrograms = PatternSizes::kMaxPrograms;
 
   explicit PatternSets(RE2::Anchor anchor) : anchor_(anchor) {}
-  /// Patterns are numbered by the caller. \returns false when all together have more than kMaxPrograms instructions.
-  /// \pre a pattern that compiles, whose `program_size` is as given
-  bool add(std::size_t number, const std::string& pattern, int program_size);
+  /// Patterns are numbered by the caller.
+  /// \returns the pattern by itself; null if it or all together are too large (PatternSizes). A pattern that is not
+  ///   `ok()` was not added.
+  std::unique_ptr<RE2> add(std::size_t number, const std::string& pattern);
   /// Called once, after the last one. \returns false when they are too large.
+  /// Memory: the automata of all sets may take 64 MiB.
   bool compile();
   /// Appends the numbers of the patterns that match, in no order.
   /// \returns false where a set's automaton grew too large: all numbers of that set were appended.
@@ -34,13 +55,42 @@ class PatternSets {
 
  private:
   struct PatternSet {
-    std::unique_ptr<RE2::Set> patterns;
-    std::vector<std::size_t> numbers;  ///< By pattern.
+    std::vector<std::pair<std::size_t, std::string>> added;  ///< Until they are compiled.
+    std::unique_ptr<RE2::Set> patterns{};
+    std::vector<std::size_t> numbers{};  ///< By pattern.
   };
 
   RE2::Anchor anchor_;
+  PatternSizes sizes_;
   std::vector<PatternSet> sets_;
-  std::int64_t programs_ = 0, set_programs_ = 0;  ///< Instructions of all patterns, and of the last set's.
+  std::int64_t set_programs_ = 0;  ///< Instructions of the last set's patterns.
+};
+
+/// The processor time that the patterns of a document may take over the names of a checkpoint. Both may come from
+/// strangers, and no count of instructions and bytes separates honest ones from those that are made to be slow.
+/// Threads: any.
+class MatchTime {
+ public:
+  /// Longer names match no pattern of a document.
+  static constexpr std::size_t kLongestName = 4096;
+  /// All calls together may take so much; patterns of honest documents take a tenth of it.
+  static constexpr std::int64_t kFreeNs = 500'000'000, kNsPerByte = 50;
+
+  /// Calls `match` and returns its result. \throws Error kUnsupported  all calls together took too long
+  template <class Match>
+  auto operator()(std::string_view name, Match&& match) const {
+    const auto begin = std::chrono::steady_clock::now();
+    auto result = match();
+    add(std::chrono::steady_clock::now() - begin, name);
+    return result;
+  }
+
+ private:
+  void add(std::chrono::nanoseconds taken, std::string_view name) const;
+  static std::int64_t processor_ns();
+
+  const std::int64_t processor_begin_ = processor_ns();
+  mutable std::atomic<std::int64_t> taken_{0}, allowed_{kFreeNs};  ///< Nanoseconds.
 };
 
 }  // namespace shard

@@ -54,7 +54,8 @@ Error malformed(std::string_view rule) {
 
 Error too_large() {
   return Error(ErrorCode::kInvalidArgument, "the renaming rules are too large")
-      .because(fmt::format("their patterns may have {} instructions of RE2 together", PatternSets::kMaxPrograms));
+      .because(fmt::format("their patterns may have {} instructions of RE2 together, and {} bytes each",
+                           PatternSets::kMaxPrograms, PatternSizes::kMaxText));
 }
 
 std::int64_t joined_size(const PathPart& part) {
@@ -95,11 +96,11 @@ Renaming::Renaming(const SelectionOptions& options, bool nested, Arena& arena)
 void Renaming::Rules::add(const std::string& text) {
   const std::size_t equals = find_equals(text);
   if (equals == std::string_view::npos || equals == 0) throw malformed(text);
-  Rule rule{std::make_unique<RE2>(text.substr(0, equals), quiet_patterns()), text.substr(equals + 1)};
+  Rule rule{patterns_.add(rules_.size(), text.substr(0, equals)), text.substr(equals + 1)};
   std::string why;
+  if (rule.pattern == nullptr) throw too_large();
   if (!rule.pattern->ok()) throw malformed(text).because(rule.pattern->error());
   if (!rule.pattern->CheckRewriteString(rule.replacement, &why)) throw malformed(text).because(why);
-  if (!patterns_.add(rules_.size(), rule.pattern->pattern(), rule.pattern->ProgramSize())) throw too_large();
   rules_.push_back(std::move(rule));
 }
 

@@ -11,6 +11,13 @@ namespace {
 
 constexpr std::size_t kLongest = 2 * kMaxMessageBytes;  ///< Of paths, and of lines that repeat the command.
 
+/// what() ends at a NUL, which names of tensors may have.
+std::string without_nul(std::string text) {
+  for (std::size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
+    text.replace(at, 1, "\\x00");
+  return text;
+}
+
 }  // namespace
 
 std::string_view code_name(ErrorCode code) {
@@ -37,7 +44,8 @@ std::string_view code_name(ErrorCode code) {
   return "internal";
 }
 
-Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(clipped(message)), code_(code) {}
+Error::Error(ErrorCode code, const std::string& message)
+    : std::runtime_error(without_nul(clipped(message))), code_(code) {}
 
 Error& Error::in_file(std::string_view path) {
   if (file_.empty()) file_ = clipped(path, kLongest);

@@ -1,5 +1,6 @@
 #include "libshard/io/local_left.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "libshard/core/error.h"
@@ -8,8 +9,6 @@
 namespace shard {
 
 namespace {
-
-constexpr std::int64_t kLargestNote = 256 << 20;
 
 /// Calls `each` with the siblings that nobody holds, locked, until it says that it is enough. What cannot be listed,
 /// opened or locked is passed over.
@@ -36,15 +35,21 @@ bool is_note(std::string_view entry, const std::string& destination) {
 
 }  // namespace
 
-std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination) {
+std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination, std::int64_t most) {
+  constexpr std::int64_t kWholeNotes = 8;
   std::vector<OutputNote> notes;
+  std::int64_t left = std::min(kLargestNote, kWholeNotes * most);
   for (const std::string& name : sibling.list()) {
     if (!is_note(name, destination)) continue;
     const FileStatus status = sibling.status_of(name);
-    if (status.kind != FileKind::kFile || status.bytes > kLargestNote) continue;
-    OutputNote note{name.substr(note_file(destination, "").size()),
-                    std::vector<std::byte>(static_cast<std::size_t>(status.bytes))};
-    sibling.open_existing(name)->read_back(0, note.content);
+    if (status.kind != FileKind::kFile) continue;
+    OutputNote note{name.substr(note_file(destination, "").size()), {}};
+    const std::int64_t bytes = std::min(status.bytes, most);
+    if (bytes <= left) {
+      note.content.resize(static_cast<std::size_t>(bytes));
+      sibling.open_existing(name)->read_back(0, note.content);
+      left -= bytes;
+    }
     notes.push_back(std::move(note));
   }
   return notes;
@@ -64,7 +69,7 @@ std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destinat
   std::unique_ptr<LocalLeft> found;
   for_each_left(parent, to, [&](const std::string& name, std::unique_ptr<LocalFolder>& folder) {
     if (!folder->is_private()) return false;
-    std::vector<OutputNote> notes = read_notes(*folder, to.name);
+    std::vector<OutputNote> notes = read_notes(*folder, to.name, kNoteBegin);
     if (notes.empty()) return false;
     found = std::make_unique<LocalLeft>(name, std::move(folder), std::move(notes));
     return true;

@@ -18,8 +18,11 @@ namespace shard {
 inline std::string note_file(const std::string& destination, std::string_view note) {
   return destination + ".note." + std::string(note);
 }
-/// Sorted by name. Larger ones than a job makes are left out. \throws Error kResource
-std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination);
+/// Bytes of a note, and of all that are read at once; those that begin a note hold what it is of.
+inline constexpr std::int64_t kLargestNote = 256 << 20, kNoteBegin = 16 << 20;
+/// The first `most` bytes of each note, sorted by name; all together take no more than kLargestNote, or eight times
+/// `most` if that is less, and those past it are empty. \throws Error kResource
+std::vector<OutputNote> read_notes(LocalFolder& sibling, const std::string& destination, std::int64_t most);
 /// \returns whether there were any. \throws Error kResource
 bool remove_notes(LocalFolder& sibling, const std::string& destination);
 
@@ -37,7 +40,8 @@ class LocalLeft final : public LeftOutput {
   std::unique_ptr<LocalFolder> sibling_;
   const std::vector<OutputNote> notes_;
 };
-/// The first sibling of DST that has notes, that only this user may enter and that nobody holds; or null.
+/// The first sibling of DST that has notes, with their begins, that only this user may enter and that nobody holds; or
+/// null.
 std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to);
 
 /// Removes all that nobody holds. Best effort: what cannot be listed or removed harms nobody.

@@ -1,6 +1,7 @@
 #include "libshard/io/local_part.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,6 +17,19 @@ namespace shard {
 
 namespace {
 
+/// Whether a file of a disk has more than one name (hard links).
+bool has_other_names(const FileWriter& file) {
+  struct stat info {};
+  return file.descriptor() >= 0 && ::fstat(file.descriptor(), &info) == 0 && info.st_nlink > 1;
+}
+
+/// Writing to it would change a file of the same bytes elsewhere. No run of this program leaves one.
+Error linked(const LocalFolder& folder, const std::string& name) {
+  return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
+      .in_file(join_path(folder.path(), name))
+      .hint("start over without resuming, which removes what the interrupted run left behind");
+}
+
 class LocalPart final : public OutputPart {
  public:
   LocalPart(std::unique_ptr<LocalFolder> sibling, std::string name, const Staged& staged, bool sync)
@@ -27,8 +41,11 @@ class LocalPart final : public OutputPart {
 
   FileWriter& create(const OutputFile& file) override {
     const auto make = [this](LocalFolder& folder, const std::string& name) {
-      const bool is_there = is_taken_up_ && folder.status_of(name).kind == FileKind::kFile;
-      return is_there ? folder.open_existing(name) : folder.create(name);
+      if (!is_taken_up_) return folder.create(name);
+      if (folder.status_of(name).kind != FileKind::kFile) return folder.create(name);
+      std::unique_ptr<FileWriter> there = folder.open_existing(name);
+      if (has_other_names(*there)) throw linked(folder, name);
+      return there;
     };
     FileWriter& writer = keep(file.is_beside ? make(*sibling_, name_ + file.path) : at(file.path, make));
     writer.allocate(file.bytes);
@@ -51,7 +68,7 @@ class LocalPart final : public OutputPart {
     return sibling_->create(note_file(name_, name));
   }
   std::vector<OutputNote> notes() override {
-    return is_taken_up_ ? read_notes(*sibling_, name_) : std::vector<OutputNote>();
+    return is_taken_up_ ? read_notes(*sibling_, name_, kLargestNote) : std::vector<OutputNote>();
   }
 
  private:

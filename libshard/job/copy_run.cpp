@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <set>
 #include <span>
 
 #include "libshard/core/error.h"
@@ -142,9 +143,10 @@ Bytes CopyRun::exchange_tokens() {
 void CopyRun::open_journal() {
   const int rank = group_.rank();
   const std::vector<OutputNote> notes = part_->notes();
-  const auto is_taken = [&](const std::string& name) { return std::ranges::count(notes, name, &OutputNote::name) > 0; };
+  std::set<std::string_view> taken;
+  for (const OutputNote& note : notes) taken.insert(note.name);
   std::size_t run = 0;
-  while (is_taken(journal_name(run, rank))) ++run;
+  while (taken.contains(journal_name(run, rank))) ++run;
   journal_ = std::make_unique<Journal>(*prepared_.journal,
                                        [this, run, rank] { return part_->create_note(journal_name(run, rank)); });
   for (const OutputNote& note : notes) {

@@ -13,8 +13,9 @@ namespace shard {
 /// kCorruption of kind bad_header; `document` names it for people.
 Error bad_document(std::string_view document, const std::string& message);
 
-/// Cost: linear; memory of at most some times the text's length.
-/// \throws Error  bad_document: it is not JSON, nests deeper than `max_depth`, or would take more memory than that.
+/// Cost: linear (parse_json).
+/// \throws Error  bad_document: it is not JSON, nests deeper than `max_depth`, repeats a key, or holds too many tiny
+///   values.
 nlohmann::json read_json(std::string_view text, std::string_view document, int max_depth);
 
 }  // namespace shard

@@ -1,11 +1,9 @@
 #include "libshard/map/document.h"
 
 #include <fmt/ranges.h>
-#include <re2/re2.h>
 
 #include "libshard/catalog/document_text.h"
 #include "libshard/catalog/json_place.h"
-#include "libshard/catalog/pattern_sets.h"
 #include "libshard/catalog/read_split.h"
 #include "libshard/map/document_rules.h"
 
@@ -16,14 +14,13 @@ namespace {
 constexpr std::string_view kSchema = "shardctl.layout/1";
 
 /// `from` names something of config.json, of the checkpoint's own arguments or of its names.
-std::string read_from(const JsonPlace& place) {
+std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
   std::string from = place.text();
   if (from.starts_with("config.json#/") || from.starts_with("args.")) return from;
   for (const std::string_view names : {"stored#", "logical#"}) {
     if (!from.starts_with(names)) continue;
-    const RE2 pattern(from.substr(names.size()), quiet_patterns());
-    if (!pattern.ok()) throw place.not_a("a regular expression").because(pattern.error());
-    if (pattern.NumberOfCapturingGroups() > 1) throw place.not_a("a pattern with one group at most");
+    const auto pattern = read_pattern(place, std::string_view(from).substr(names.size()), sizes);
+    if (pattern->NumberOfCapturingGroups() > 1) throw place.not_a("a pattern with one group at most");
     return from;
   }
   throw JsonPlace::wrong(place.where() + " does not say where a number is")
@@ -31,7 +28,7 @@ std::string read_from(const JsonPlace& place) {
       .found(from);
 }
 
-MapVariable read_variable(const std::string& name, const JsonPlace& place) {
+MapVariable read_variable(const std::string& name, const JsonPlace& place, PatternSizes& sizes) {
   MapVariable variable{name};
   if (!place.json().is_object()) {
     variable.values.emplace_back(place.integer());
@@ -39,7 +36,7 @@ MapVariable read_variable(const std::string& name, const JsonPlace& place) {
   }
   place.check_keys({"from", "value", "word"});
   if (const auto from = place.find("from")) {
-    for (const JsonPlace& item : from->items_or_self()) variable.from.push_back(read_from(item));
+    for (const JsonPlace& item : from->items_or_self()) variable.from.push_back(read_from(item, sizes));
   }
   if (const auto value = place.find("value")) {
     for (const JsonPlace& item : value->items_or_self()) variable.values.push_back(item.expression());
@@ -152,20 +149,28 @@ MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
   return files;
 }
 
+void check_count(const JsonPlace& list, std::size_t most) {
+  if (list.json().size() <= most) return;
+  throw JsonPlace::wrong(list.where() + " is too long")
+      .expected(fmt::format("at most {}", most))
+      .found(list.json().size());
+}
+
 }  // namespace
 
 MapDocument parse_map_document(std::string_view text, const std::string& file) try {
-  const JsonPlace::Json json = parse_document_text(text);
+  const JsonPlace::Json json = parse_document_text(text, kMaxMapValues);
   const JsonPlace top(json, "the document");
   top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
                   "refuse", "flatten", "strict"});
   const std::string schema = top.at("schema").text();
   if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
   MapDocument document;
+  PatternSizes sizes;
   if (const auto name = top.find("name")) document.name = name->text();
   if (const auto description = top.find("description")) description->text();
   if (const auto vars = top.find("vars")) {
-    for (const auto& [name, place] : vars->members()) document.vars.push_back(read_variable(name, place));
+    for (const auto& [name, place] : vars->members()) document.vars.push_back(read_variable(name, place, sizes));
   }
   if (const auto mesh = top.find("mesh")) {
     for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
@@ -180,9 +185,12 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   if (const auto index = top.find("index")) {
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
-  for (const JsonPlace& place : top.at("rules").items()) document.rules.push_back(read_rule(place, document));
-  if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document);
+  const JsonPlace rules = top.at("rules");
+  check_count(rules, kMaxSettledRules);
+  for (const JsonPlace& place : rules.items()) document.rules.push_back(read_rule(place, document, sizes));
+  if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document, sizes);
   if (const auto states = top.find("states")) {
+    check_count(*states, kMaxStates);
     for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
   }
   if (const auto refuse = top.find("refuse")) {

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
-#include <re2/re2.h>
 
 #include <algorithm>
 #include <array>
 
-#include "libshard/catalog/pattern_sets.h"
 #include "libshard/map/document_rules.h"
 
 namespace shard {
@@ -47,12 +45,11 @@ std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
   return order;
 }
 
-std::vector<std::string> read_groups(const JsonPlace& place) {
+std::vector<std::string> read_groups(const JsonPlace& place, PatternSizes& sizes) {
   std::vector<std::string> groups;
   for (const JsonPlace& item : place.items()) {
-    const RE2 pattern(item.text(), quiet_patterns());
-    if (!pattern.ok()) throw item.not_a("a regular expression").because(pattern.error());
-    if (pattern.NumberOfCapturingGroups() > 1) throw item.not_a("a pattern with one group at most");
+    if (read_pattern(item, item.text(), sizes)->NumberOfCapturingGroups() > 1)
+      throw item.not_a("a pattern with one group at most");
     groups.push_back(item.text());
   }
   if (groups.empty()) throw place.not_a("a list of patterns");
@@ -100,7 +97,7 @@ void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapD
 
 }  // namespace
 
-MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document) {
+MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
   place.check_keys({"axis", "kind", "stored", "states", "order", "groups", "buckets", "align", "fill", "shapes"});
   MapFlatten flatten;
   flatten.axis = read_axis(place.at("axis"), document.mesh);
@@ -117,7 +114,7 @@ MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document) {
   }
   if (const auto groups = place.find("groups")) {
     if (flatten.takes_param_shapes) throw JsonPlace::wrong(groups->where() + ": param_shapes states the groups");
-    flatten.groups = read_groups(*groups);
+    flatten.groups = read_groups(*groups, sizes);
   }
   if (const auto buckets = place.find("buckets")) read_buckets(*buckets, flatten);
   if (const auto align = place.find("align")) {

@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "libshard/catalog/pattern_sets.h"
 #include "libshard/catalog/read_split.h"
 #include "libshard/core/box.h"
 
@@ -118,21 +117,20 @@ void read_stored(const JsonPlace& place, MapRule& rule) {
   }
 }
 
-void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule) {
+void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule, PatternSizes& sizes) {
   for (const char* key : {"logical", "stored", "beside", "alias"}) {
     if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
   }
   rule.match = match.text();
-  const RE2 pattern(rule.match, quiet_patterns());
-  if (!pattern.ok()) throw match.not_a("a regular expression").because(pattern.error());
+  read_pattern(match, rule.match, sizes);
   rule.logical.resize(1);
 }
 
-void read_names(const JsonPlace& place, MapRule& rule) {
+void read_names(const JsonPlace& place, MapRule& rule, PatternSizes& sizes) {
   const auto drop = place.find("drop");
   rule.drops = drop && drop->boolean();
   const auto match = place.find("match");
-  if (match) return read_match(place, *match, rule);
+  if (match) return read_match(place, *match, rule, sizes);
   if (rule.drops) throw JsonPlace::wrong(place.where() + ": drop is for rules with match");
   const auto alias = place.find("alias");
   if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
@@ -232,6 +230,17 @@ std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis
   return all;
 }
 
+std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes) {
+  std::unique_ptr<RE2> compiled = sizes.compile(pattern);
+  if (compiled == nullptr) {
+    throw JsonPlace::wrong(fmt::format("the patterns are too large at {}", place.where()))
+        .expected(fmt::format("at most {} instructions together, and {} bytes each", PatternSizes::kMaxPrograms,
+                              PatternSizes::kMaxText));
+  }
+  if (!compiled->ok()) throw place.not_a("a regular expression").because(compiled->error());
+  return compiled;
+}
+
 NameTemplate read_template(const JsonPlace& place) {
   try {
     return NameTemplate(place.text());
@@ -269,13 +278,13 @@ DType read_dtype(const JsonPlace& place) {
   throw JsonPlace::wrong(place.where() + " is not a dtype").expected("such as bfloat16 or BF16").found(place.text());
 }
 
-MapRule read_rule(const JsonPlace& place, const MapDocument& document) {
+MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
   place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
                     "block", "alias", "dtype", "optional", "when", "beside", "drop"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
-  read_names(place, rule);
+  read_names(place, rule, sizes);
   const std::size_t segments = rule.logical.size();
   if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
   if (const auto shard = place.find("shard")) {

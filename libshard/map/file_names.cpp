@@ -30,9 +30,11 @@ std::string value_of_field(const ModelMap& map, const std::string& name, std::in
       .found(name);
 }
 
-/// Names of files and folders with '/' between them, none of them hidden.
+/// Names of files and folders with '/' between them, none of them hidden, and no control characters.
 bool is_file_name(std::string_view name) {
-  if (name.find('\0') != std::string_view::npos) return false;
+  constexpr unsigned char kFirstPlain = 0x20, kDelete = 0x7f;
+  const auto is_control = [](unsigned char c) { return c < kFirstPlain || c == kDelete; };
+  if (std::ranges::any_of(name, is_control)) return false;
   for (std::size_t begin = 0;;) {
     const std::size_t end = name.find('/', begin);
     const std::string_view part = name.substr(begin, end == std::string_view::npos ? end : end - begin);

@@ -32,8 +32,8 @@ FlatKeys::FlatKeys(const MapFlatten& flatten) : flatten_(flatten) {
         continue;
       }
       const std::string pattern = names.pattern([](const std::string&) { return kDigits; });
-      auto compiled = std::make_unique<RE2>(pattern, quiet_patterns());
-      if (!compiled->ok() || !sets_.add(patterns_.size(), pattern, compiled->ProgramSize())) throw too_many_orders();
+      auto compiled = sets_.add(patterns_.size(), pattern);
+      if (compiled == nullptr || !compiled->ok()) throw too_many_orders();
       patterns_.push_back({std::move(compiled), number, of_item});
     }
   }
@@ -48,6 +48,11 @@ FlatKeys::FlatKeys(const MapFlatten& flatten) : flatten_(flatten) {
 }
 
 std::optional<FlatKeys::Place> FlatKeys::find(std::string_view key) const {
+  const bool is_long = key.size() > MatchTime::kLongestName && !flatten_.takes_param_shapes;
+  return is_long ? std::nullopt : time_(key, [&] { return place_of(key); });
+}
+
+std::optional<FlatKeys::Place> FlatKeys::place_of(std::string_view key) const {
   std::optional<std::string> group = group_of(key);
   if (!group) return std::nullopt;
   std::optional<std::vector<std::int64_t>> order = order_of(key);

@@ -32,6 +32,7 @@ class FlatKeys {
   std::optional<Place> find(std::string_view key) const;
 
  private:
+  std::optional<Place> place_of(std::string_view key) const;
   std::optional<std::string> group_of(std::string_view key) const;
   std::optional<std::vector<std::int64_t>> order_of(std::string_view key) const;
 
@@ -45,6 +46,7 @@ class FlatKeys {
   HashMap<std::string, std::string> group_of_name_;        ///< Of param_shapes.
   std::vector<Pattern> patterns_;                          ///< Those with some.
   PatternSets sets_{RE2::ANCHOR_BOTH};                     ///< By pattern.
+  MatchTime time_;
 };
 
 }  // namespace shard

@@ -42,7 +42,7 @@ MapNames::MapNames(const ModelMap& map) : map_(map) {
 }
 
 /// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
-MapNames::Index MapNames::make_index(const MapIndex& document) const {
+MapNames::Index MapNames::make_index(const MapIndex& document) {
   Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}, {}};
   const std::string where = fmt::format("index '{}'", document.name);
   const std::optional<std::int64_t> offset = map_.variables().evaluate_known(document.offset);
@@ -55,6 +55,11 @@ MapNames::Index MapNames::make_index(const MapIndex& document) const {
   const bool fits = index.begin >= 0 && index.begin <= kMaxCount && count >= 0 && count <= kMaxCount && chunks >= 1 &&
                     chunks <= kMaxCount / stages;
   if (!fits) throw wrong(fmt::format("cannot use the map's {}: {} numbers in {} chunks", where, count, chunks));
+  numbers_left_ -= count + stages * chunks;
+  if (numbers_left_ < 0) {
+    throw wrong(fmt::format("cannot use the map's {}: the indexes of the document have too many numbers", where))
+        .expected(fmt::format("at most {} numbers and parts in all", kMaxIndexNumbers));
+  }
   index.places.resize(static_cast<std::size_t>(count));
   const std::vector<std::vector<std::int64_t>> parts = parts_of(document, index.begin, count, stages * chunks);
   for (std::int64_t part = 0; part < stages * chunks; ++part) {

@@ -34,6 +34,8 @@ struct GroupKeyHash {
 /// Pure. Ownership: the map must outlive it.
 class MapNames {
  public:
+  /// Numbers and parts of all indexes of a document: each takes some 60 bytes.
+  static constexpr std::int64_t kMaxIndexNumbers = 2 << 20;
   /// \throws Error kInvalidArgument  an index whose numbers do not fit its axis.
   explicit MapNames(const ModelMap& map);
 
@@ -82,7 +84,7 @@ class MapNames {
     std::vector<const Index*> on_axis;            ///< By NameValues: the index, where it has an axis; else null.
   };
 
-  Index make_index(const MapIndex& document) const;
+  Index make_index(const MapIndex& document);
   /// The numbers of each part of an index of `count` in `parts` parts, counted from `begin`.
   std::vector<std::vector<std::int64_t>> parts_of(const MapIndex& document, std::int64_t begin, std::int64_t count,
                                                   std::int64_t parts) const;
@@ -94,6 +96,7 @@ class MapNames {
   static const Place* place_of(const Index& index, const std::string& value);
 
   const ModelMap& map_;
+  std::int64_t numbers_left_ = kMaxIndexNumbers;
   std::vector<Index> indices_;
   std::vector<Rule> rules_;
 };

@@ -53,6 +53,12 @@ class ModelMap::Names {
 
   /// In the order of rules and segments.
   std::vector<NameMatch> find(std::string_view name) const {
+    if (name.size() > MatchTime::kLongestName) return {};
+    return time_(name, [&] { return matches_of(name); });
+  }
+
+ private:
+  std::vector<NameMatch> matches_of(std::string_view name) const {
     std::vector<std::size_t> numbers;
     sets_.append_matching(name, numbers);
     std::ranges::sort(numbers);
@@ -71,7 +77,6 @@ class ModelMap::Names {
     return matches;
   }
 
- private:
   struct Pattern {
     std::size_t rule, segment;
     const NameTemplate* names;  ///< Null: a pattern of whole names.
@@ -89,11 +94,11 @@ class ModelMap::Names {
 
   void add(std::size_t rule, std::size_t segment, const NameTemplate* names, const std::string& pattern,
            const std::string& where) {
-    auto compiled = std::make_unique<RE2>(pattern, quiet_patterns());
+    auto compiled = sets_.add(patterns_.size(), pattern);
+    if (compiled == nullptr) throw too_large();
     if (!compiled->ok()) throw wrong(where + " does not make a regular expression").because(compiled->error());
     const bool has_groups = names != nullptr && compiled->NumberOfCapturingGroups() != std::ssize(names->groups());
     if (has_groups) throw wrong(where + ": a type has a group; write (?:...)");
-    if (!sets_.add(patterns_.size(), pattern, compiled->ProgramSize())) throw too_large();
     patterns_.push_back({rule, segment, names, std::move(compiled)});
   }
 
@@ -117,6 +122,7 @@ class ModelMap::Names {
 
   PatternSets sets_{RE2::ANCHOR_BOTH};
   std::vector<Pattern> patterns_;
+  MatchTime time_;
 };
 
 ModelMap::ModelMap(MapDocument document, MapVariables variables)

@@ -11,11 +11,19 @@ namespace shard {
 
 namespace {
 
+constexpr std::size_t kMaxText = 8192;  ///< Bytes of a template; names of checkpoints are far shorter.
+
 bool is_word(std::string_view text) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   };
   return !text.empty() && std::ranges::all_of(text, fits) && !(text[0] >= '0' && text[0] <= '9');
+}
+
+Error too_long(std::string_view text) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("the template of names that begins with '{}' is too long", text.substr(0, 64)))
+      .expected(fmt::format("at most {} bytes", kMaxText));
 }
 
 }  // namespace
@@ -24,6 +32,7 @@ NameTemplate::NameTemplate(std::string_view text) : text_(text) {
   const auto wrong = [&](std::string_view why) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a template of names", text)).because(why);
   };
+  if (text.size() > kMaxText) throw too_long(text);
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool is_doubled = i + 1 < text.size() && text[i + 1] == c;
@@ -64,6 +73,7 @@ NameTemplate NameTemplate::with(std::string_view placeholder, const NameTemplate
     const std::string& name = placeholders_[places_[i]];
     text += name == placeholder ? other.text_ : fmt::format("{{{}}}", name);
     text += plain(literals_[i + 1]).text_;
+    if (text.size() > kMaxText) throw too_long(text);
   }
   return NameTemplate(text);
 }

@@ -5,12 +5,15 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
+#include "libshard/map/document_rules.h"
+#include "libshard/map/wrong.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::string_view kKey = "key";
+constexpr std::size_t kMaxCopiedBytes = 32 << 20;  ///< Of rules, in all states together.
 
 void refuse(const MapDocument& document, const MapVariables& variables) {
   for (const MapRefusal& refusal : document.refusals) {
@@ -79,6 +82,40 @@ MapRule of_state(MapRule rule, const MapState& state) {
   return rule;
 }
 
+/// What a rule holds, without what each rule has: bytes of names, and list entries at what they take at the least.
+std::size_t weight_of(const MapRule& rule) {
+  constexpr std::size_t kEntry = 100;
+  std::size_t bytes = rule.stored.text().size() + rule.match.size() + rule.where.size();
+  for (const NameTemplate& names : rule.logical) bytes += kEntry + names.text().size();
+  for (const NameTemplate& names : rule.others) bytes += kEntry + names.text().size();
+  std::size_t entries = rule.shard.size() + rule.on.size() + rule.stack.size() + rule.permute.size();
+  for (const MapCut& cut : rule.shard) entries += cut.widths.size();
+  for (const MapOn& on : rule.on) entries += on.coordinates.size();
+  if (rule.concat) {
+    entries += rule.concat->sizes.size() + rule.concat->replicas.size();
+    for (const std::vector<Expression>& widths : rule.concat->widths) entries += 1 + widths.size();
+  }
+  for (const auto& [name, values] : rule.when) entries += 1 + values.size();
+  return bytes + kEntry * entries;
+}
+
+/// Every rule is copied for every state and family, with all that it holds.
+void check_product(const MapDocument& document) {
+  const std::size_t families = document.flatten ? document.flatten->families.size() : 0;
+  const std::size_t rules = document.rules.size(), copies = document.states.size() + families;
+  if (copies + 1 > kMaxSettledRules / std::max<std::size_t>(1, rules)) {
+    throw wrong("cannot use the map: its rules are too many for its states")
+        .expected(fmt::format("at most {} rules in all states together", kMaxSettledRules))
+        .found(fmt::format("{} rules and {} states", rules, copies));
+  }
+  std::size_t bytes = 0;
+  for (const MapRule& rule : document.rules) bytes += weight_of(rule);
+  if (copies == 0 || bytes <= kMaxCopiedBytes / copies) return;
+  throw wrong("cannot use the map: its rules are too long for its states")
+      .expected(fmt::format("at most {} bytes of rules in all states together", kMaxCopiedBytes))
+      .found(fmt::format("{} bytes and {} states", bytes, copies));
+}
+
 /// The first `count` rules are the document's own: they make what lies in buffers, or are repeated for it.
 void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::size_t count) {
   MapFlatten& flatten = *document.flatten;
@@ -122,6 +159,7 @@ MapState flat_state(const std::string& state) {
 
 void settle(MapDocument& document, const MapVariables& variables) {
   refuse(document, variables);
+  check_product(document);
   stack_indices(document, variables);
   for (MapRule& rule : document.rules) {
     if (!rule.match.empty()) continue;

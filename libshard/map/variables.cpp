@@ -10,6 +10,7 @@
 
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_builder.h"
 #include "libshard/map/wrong.h"
 
 namespace shard {
@@ -17,6 +18,7 @@ namespace shard {
 namespace {
 
 constexpr std::size_t kMaxWord = 1024;  ///< Of what a name of a file says, which may become part of many patterns.
+constexpr int kConfigDepth = 64;
 constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStored = "stored#", kLogical = "logical#";
 
 /// A number where it is one, else a word.
@@ -49,11 +51,11 @@ std::string without_python_numbers(std::string_view text) {
 
 nlohmann::json parse_config(const MapInputs& inputs) {
   if (inputs.config.empty()) return {};
-  try {
-    return nlohmann::json::parse(without_python_numbers(inputs.config));
-  } catch (const nlohmann::json::exception& error) {
-    throw wrong(fmt::format("{} is not JSON", inputs.config_file)).in_file(inputs.config_file).because(error.what());
-  }
+  const auto refused = [&](const std::string& what) {
+    return wrong(fmt::format("cannot use {}: {}", inputs.config_file, what)).in_file(inputs.config_file);
+  };
+  const JsonLimits limits{.depth = kConfigDepth, .repeats_keys = true};
+  return parse_json<nlohmann::json>(without_python_numbers(inputs.config), limits, refused);
 }
 
 std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::string& pointer) try {
@@ -70,30 +72,91 @@ std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::
   return std::nullopt;
 }
 
-/// What the pattern's group is in a name that it matches: of several the least (numbers before words). Without a
-/// group: 1.
-std::optional<MapValue> find_in_names(const Catalog* catalog, std::string_view pattern) {
-  if (catalog == nullptr) return std::nullopt;
-  const RE2 names(re2::StringPiece(pattern.data(), pattern.size()), quiet_patterns());
-  const bool has_group = names.NumberOfCapturingGroups() == 1;
-  std::optional<MapValue> least;
-  std::string text;
-  for (const Tensor& tensor : catalog->tensors) {
-    const re2::StringPiece name(tensor.name.data(), tensor.name.size());
-    if (!has_group && RE2::FullMatch(name, names)) return 1;
-    if (!has_group || !RE2::FullMatch(name, names, &text)) continue;
-    if (text.size() > kMaxWord) throw wrong("the map takes a word from a name that is too long").of_tensor(tensor.name);
-    const MapValue value = read_stated(text);
-    if (!least || value < *least) least = value;
-  }
-  return least;
-}
+/// The patterns of one prefix that a document's variables come from, and what they find in names.
+class NamePatterns {
+ public:
+  NamePatterns(const Catalog* catalog, const MapDocument& document, std::string_view prefix)
+      : catalog_(catalog), document_(document), prefix_(prefix) {}
 
-std::optional<MapValue> find_value(const std::string& from, const nlohmann::json& config, const MapInputs& inputs) {
+  /// The text of the pattern's group in a name that it matches: the least of several (numbers before words). Without a
+  /// group: 1. All patterns are looked for together, at the first call.
+  std::optional<MapValue> find(std::string_view pattern) {
+    if (catalog_ == nullptr) return std::nullopt;
+    if (patterns_.empty()) look();
+    const auto found = std::ranges::find(patterns_, pattern, &Pattern::text);
+    if (found->too_long != nullptr) {
+      throw wrong("the map takes a word from a name that is too long").of_tensor(found->too_long->name);
+    }
+    return found->least;
+  }
+
+ private:
+  struct Pattern {
+    std::string_view text;
+    std::unique_ptr<RE2> compiled;
+    std::optional<MapValue> least{};
+    const Tensor* too_long = nullptr;  ///< Its name has a longer word.
+  };
+
+  void look() {
+    PatternSets sets(RE2::ANCHOR_BOTH);
+    for (const MapVariable& variable : document_.vars) {
+      for (const std::string_view from : variable.from) {
+        if (!from.starts_with(prefix_)) continue;
+        const std::string_view text = from.substr(prefix_.size());
+        auto compiled = sets.add(patterns_.size(), std::string(text));
+        if (compiled == nullptr) throw wrong("the patterns of the map's variables are too large");
+        patterns_.push_back({text, std::move(compiled)});
+      }
+    }
+    if (!sets.compile()) throw wrong("the patterns of the map's variables are too large");
+    const MatchTime time;
+    for (const Tensor& tensor : catalog_->tensors) {
+      if (tensor.name.size() > MatchTime::kLongestName) continue;
+      time(tensor.name, [&] { return take(tensor, sets); });
+    }
+  }
+
+  bool take(const Tensor& tensor, const PatternSets& sets) {
+    std::vector<std::size_t> numbers;
+    sets.append_matching(tensor.name, numbers);
+    for (const std::size_t number : numbers) {
+      Pattern& pattern = patterns_[number];
+      const re2::StringPiece name(tensor.name.data(), tensor.name.size());
+      std::string text;
+      if (pattern.compiled->NumberOfCapturingGroups() == 0) {
+        if (!pattern.least && RE2::FullMatch(name, *pattern.compiled)) pattern.least = 1;
+      } else if (RE2::FullMatch(name, *pattern.compiled, &text)) {
+        if (text.size() > kMaxWord) pattern.too_long = &tensor;
+        MapValue value = read_stated(text);
+        if (!pattern.least || value < *pattern.least) pattern.least = std::move(value);
+      }
+    }
+    return !numbers.empty();
+  }
+
+  const Catalog* catalog_;
+  const MapDocument& document_;
+  const std::string_view prefix_;
+  std::vector<Pattern> patterns_;
+};
+
+/// The sources of variables.
+struct Sources {
+  Sources(const MapDocument& document, const MapInputs& inputs)
+      : config(parse_config(inputs)),
+        stored(inputs.stored, document, kStored),
+        logical(inputs.logical, document, kLogical) {}
+
+  nlohmann::json config;
+  NamePatterns stored, logical;
+};
+
+std::optional<MapValue> find_value(const std::string& from, Sources& sources, const MapInputs& inputs) {
   const auto rest = [&](std::string_view prefix) { return std::string_view(from).substr(prefix.size()); };
-  if (from.starts_with(kConfig)) return find_in_config(config, std::string(rest(kConfig)));
-  if (from.starts_with(kStored)) return find_in_names(inputs.stored, rest(kStored));
-  if (from.starts_with(kLogical)) return find_in_names(inputs.logical, rest(kLogical));
+  if (from.starts_with(kConfig)) return find_in_config(sources.config, std::string(rest(kConfig)));
+  if (from.starts_with(kStored)) return sources.stored.find(rest(kStored));
+  if (from.starts_with(kLogical)) return sources.logical.find(rest(kLogical));
   return inputs.argument ? inputs.argument(rest(kArguments)) : std::nullopt;
 }
 
@@ -105,7 +168,7 @@ std::string text_of(const MapValue& value) {
 }
 
 MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs) {
-  const nlohmann::json config = parse_config(inputs);
+  Sources sources(document, inputs);
   if (inputs.ranks) values_.emplace_back("ranks", *inputs.ranks);
   for (const auto& [name, value] : inputs.given) {
     if (std::ranges::find(document.vars, name, &MapVariable::name) == document.vars.end()) {
@@ -119,7 +182,7 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
   for (const MapVariable& variable : document.vars) {
     std::optional<MapValue> found;
     for (const std::string& from : variable.from) {
-      if (!found) found = find_value(from, config, inputs);
+      if (!found) found = find_value(from, sources, inputs);
     }
     const auto stated = std::ranges::find(inputs.given, variable.name, [](const auto& each) { return each.first; });
     if (stated != inputs.given.end()) {

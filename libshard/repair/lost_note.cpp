@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "libshard/core/error.h"
+#include "libshard/core/json_builder.h"
 
 namespace shard {
 
@@ -16,6 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};  // By Loss::What.
 constexpr const char* kSchema = "shardctl.lost/1";
 constexpr std::size_t kMaxNoteBytes = 16 << 20;
+constexpr int kMaxNoteDepth = 8;
 
 Json json_of(const Loss& loss) {
   Json boxes = Json::array();
@@ -68,7 +70,8 @@ std::optional<LostNote> read_lost_note(const Catalog& catalog) {
   if (text == catalog.metadata.end()) return std::nullopt;
   if (text->second.size() > kMaxNoteBytes) throw malformed("it is larger than 16 MiB");
   try {
-    const Json json = Json::parse(text->second);
+    const Json json = parse_json<Json>(text->second, {.depth = kMaxNoteDepth},
+                                       [](const std::string& what) { return malformed(what.c_str()); });
     if (json.at("schema").get<std::string>() != kSchema) throw malformed("its schema is another one");
     LostNote note;
     for (const Json& loss : json.at("lost")) note.losses.push_back(loss_of(loss));

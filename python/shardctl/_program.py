@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -32,8 +33,10 @@ def program() -> str:
 
 
 def _torch_libraries() -> Optional[Path]:
-    """The folder of LibTorch in this Python, found without importing torch."""
-    found = importlib.util.find_spec("torch")
+    """The folder of LibTorch in this Python, found without importing torch, and never in the working directory."""
+    here = Path.cwd()
+    folders = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
+    found = importlib.machinery.PathFinder.find_spec("torch", folders)
     places = found.submodule_search_locations if found is not None else None
     return Path(places[0]) / "lib" if places else None
 

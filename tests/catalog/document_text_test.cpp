@@ -14,16 +14,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json parsed(std::string_view text) { return parse_document_text(text, kMaxMapValues); }
+
 std::string refusal_of(const std::string& text) {
-  const Error error = test::error_of([&] { parse_document_text(text); });
+  const Error error = test::error_of([&] { parsed(text); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << text;
   return fmt::format("{} {}", error.what(), error.why());
 }
 
 TEST(DocumentText, YamlSaysWhatJsonSays) {
-  const Json json = parse_document_text(R"({"mesh": {"pp": 2, "dp": 4}, "rules": [{"match": "a\\.b", "shard": []},
+  const Json json = parsed(R"({"mesh": {"pp": 2, "dp": 4}, "rules": [{"match": "a\\.b", "shard": []},
     {"id": "no", "n": -7, "x": 2.5, "on": true, "off": false, "none": null, "text": "1", "empty": ""}]})");
-  const Json yaml = parse_document_text(R"(# A comment.
+  const Json yaml = parsed(R"(# A comment.
 ---
 mesh: {pp: 2, dp: 4}
 rules:
@@ -45,11 +47,11 @@ rules:
 TEST(DocumentText, APlainScalarIsANumberOnlyWhereJsonSaysSo) {
   for (const char* text : {"yes", "no", "on", "True", "~", "0x10", "1_000", "012", "+1", ".5", "1e400", ".inf", "=",
                            "2026-11-23", "NULL"}) {
-    EXPECT_EQ(parse_document_text(fmt::format("a: {}\n", text))["a"], Json(text));
+    EXPECT_EQ(parsed(fmt::format("a: {}\n", text))["a"], Json(text));
   }
-  EXPECT_EQ(parse_document_text("a: 18446744073709551615\n")["a"], Json(18446744073709551615ULL));
-  EXPECT_EQ(parse_document_text("1: 2\n"), Json({{"1", 2}}));
-  EXPECT_EQ(parse_document_text("a: |\n  x\n  y\n")["a"], Json("x\ny\n"));
+  EXPECT_EQ(parsed("a: 18446744073709551615\n")["a"], Json(18446744073709551615ULL));
+  EXPECT_EQ(parsed("1: 2\n"), Json({{"1", 2}}));
+  EXPECT_EQ(parsed("a: |\n  x\n  y\n")["a"], Json("x\ny\n"));
 }
 
 TEST(DocumentText, WhatJsonCannotSayIsRefusedByLine) {
@@ -62,7 +64,7 @@ TEST(DocumentText, WhatJsonCannotSayIsRefusedByLine) {
   EXPECT_THAT(refusal_of("a: [1\nb: 2\n"), testing::HasSubstr("nor YAML"));
   EXPECT_THAT(refusal_of("a: \x01\n"), testing::HasSubstr("nor YAML"));
   EXPECT_THAT(refusal_of(""), testing::HasSubstr("it is empty"));
-  test::expect_error(ErrorCode::kInvalidArgument, "it is empty", [] { parse_document_text(std::string_view()); });
+  test::expect_error(ErrorCode::kInvalidArgument, "it is empty", [] { parsed(std::string_view()); });
   EXPECT_THAT(refusal_of("# nothing\n"), testing::HasSubstr("it is empty"));
   EXPECT_THAT(refusal_of("{\"a\": 1, \"a\": 2}"), testing::HasSubstr("'a' appears twice"));
 }
@@ -82,6 +84,27 @@ TEST(DocumentText, DepthAndKeysAreBounded) {
   EXPECT_THAT(refusal_of(blocks + "1\n"), testing::HasSubstr("deeper than 32"));
   for (int i = 0; i < 300; ++i) keys += fmt::format("k{}: 1\n", i);
   EXPECT_THAT(refusal_of(keys), testing::HasSubstr("more than 256 keys"));
+}
+
+TEST(DocumentText, ManyTinyValuesAreRefusedAndHonestEntriesAreNot) {
+  std::string rules;
+  for (const char* tiny : {"{},", "[],", "0,", "\"a\","}) {
+    std::string many;
+    while (many.size() < 200'000) many += tiny;
+    EXPECT_THAT(refusal_of("{\"rules\": [" + many + "0]}"), testing::HasSubstr("out of proportion")) << tiny;
+  }
+  for (int i = 0; i < 5000; ++i) rules += fmt::format(R"({{"match":"a{}","shard":[{{"axis":"tp","dim":0}}]}},)", i);
+  EXPECT_EQ(parsed("[" + rules + "0]").size(), 5001U);
+  EXPECT_EQ(parsed("[\"" + std::string(200'000, ',') + "\"]")[0].get<std::string>().size(), 200'000U);
+  std::string lines;
+  while (lines.size() < 200'000) lines += "- {}\n";
+  EXPECT_THAT(refusal_of(lines), testing::HasSubstr("out of proportion"));
+}
+
+TEST(DocumentText, ValuesAreBounded) {
+  const std::string list = "[\"a long text\", \"a long text\", \"a long text\"]";
+  EXPECT_EQ(parse_document_text(list, 4).size(), 3U);
+  test::expect_error(ErrorCode::kInvalidArgument, "more than 3 values", [&] { parse_document_text(list, 3); });
 }
 
 TEST(DocumentText, ALayoutMayBeYaml) {

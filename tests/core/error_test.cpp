@@ -69,6 +69,11 @@ TEST(Error, KeepsTextsOfAnyLengthShort) {
   EXPECT_LE(error.why().size(), kMaxMessageBytes);
 }
 
+TEST(Error, ANulDoesNotCutTheMessage) {
+  const Error error(ErrorCode::kUnsupported, std::string("cannot write 'a\0b'", 18));
+  EXPECT_STREQ(error.what(), "cannot write 'a\\x00b'");
+}
+
 TEST(Clipped, SaysHowLongTheTextWasAndIsClippedOnce) {
   const std::string text = clipped(std::string(5000, 'x'));
   EXPECT_NE(text.find("... (5000 bytes) ..."), text.npos);

@@ -254,6 +254,11 @@ TEST(JoinRules, WhatIsNotReadIsRefused) {
   EXPECT_TRUE(refused(dict(arena, {{"tp_replicated_parameter_patterns", text_list(arena, {"a"})},
                                    {"parameter_with_row_parallelism_patterns", text_list(arena, {"a"})}}),
                       "a"));
+  EXPECT_TRUE(
+      refused(dict(arena, {{"tp_replicated_parameter_patterns",
+                            text_list(arena, {"x{0,1000}a", "x{0,1000}b", "x{0,1000}c", "x{0,1000}d", "x{0,1000}e",
+                                              "x{0,1000}f", "x{0,1000}g", "x{0,1000}h", "x{0,1000}i"})}}),
+              "b"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 /// What of a document depends on its variables: names, what is stacked, which rule makes a tensor, what is refused.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,6 +59,73 @@ TEST(SettledMap, AWordOfANameMayNotBeLong) {
   inputs.stored = &stored.catalog();
   const Error error = error_of([&] { map_of(R"("vars": {"prefix": {"from": "stored#(.*)w"}}, "rules": [])", inputs); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(SettledMap, RulesTimesStatesAreBounded) {
+  const auto keys = [](int rules, int states, std::size_t length) {
+    std::string text = R"("rules": [)";
+    for (int i = 0; i < rules; ++i) {
+      text += fmt::format(R"({}{{"logical": "a{}{}", "stored": "b{}"}})", i == 0 ? "" : ",", i,
+                          std::string(length, 'x'), i);
+    }
+    text += R"(], "states": [)";
+    for (int i = 0; i < states; ++i) {
+      text += fmt::format(R"({}{{"name": "s{}", "key": "s{}.{{key}}"}})", i == 0 ? "" : ",", i, i);
+    }
+    return text + "]";
+  };
+  EXPECT_EQ(map_of(keys(100, 10, 1)).document().rules.size(), 1100U);
+  expect_error(ErrorCode::kInvalidArgument, "too many for its states", [&] { map_of(keys(400, 400, 1)); });
+  expect_error(ErrorCode::kInvalidArgument, "too long for its states", [&] { map_of(keys(20, 500, 4000)); });
+  expect_error(ErrorCode::kInvalidArgument, "too long", [&] { map_of(keys(1, 1, 9000)); });
+}
+
+TEST(SettledMap, NumbersOfAllIndexesAreBounded) {
+  const Stored stored({{{"a", counted(1, 2, 1)}}});
+  const auto undo = [&](int indexes) {
+    std::string index;
+    for (int i = 0; i < indexes; ++i) {
+      index += fmt::format(R"({}"i{}": {{"count": 1000000}})", i == 0 ? "" : ",", i);
+    }
+    const ModelMap map = map_of(fmt::format(R"("index": {{{}}}, "rules": [{{"match": ".*"}}])", index));
+    return UndoneMap(stored.catalog(), map).make_catalog(stored.catalog()).tensors.size();
+  };
+  EXPECT_EQ(undo(2), 1U);
+  expect_error(ErrorCode::kInvalidArgument, "too many numbers", [&] { undo(3); });
+}
+
+TEST(SettledMap, SlowPatternsEnd) {
+  std::string vars, name;
+  for (int i = 0; i < 250; ++i) {
+    vars +=
+        fmt::format(R"J({}"v{}": {{"from": "stored#(?:a|b)*a(?:a|b){{{}}}c{}"}})J", i == 0 ? "" : ",", i, 8 + i % 8, i);
+  }
+  Model model;
+  for (std::uint32_t i = 0, state = 1; i < 300; ++i) {
+    name.clear();
+    while (name.size() < 4000) name += ((state = state * 1664525 + 1013904223) >> 20) % 2 == 0 ? 'a' : 'b';
+    model[name] = counted(1, 1, 1);
+  }
+  const Stored stored({model});
+  MapInputs inputs;
+  inputs.stored = &stored.catalog();
+  const std::clock_t begin = std::clock();
+  try {
+    map_of(fmt::format(R"("vars": {{{}}}, "rules": [{{"match": ".*"}}])", vars), inputs);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), HasSubstr("too slow"));
+  }
+  EXPECT_LT(std::clock() - begin, 3 * CLOCKS_PER_SEC);
+}
+
+TEST(SettledMap, PatternsAreTooLargeBeforeAllAreCompiled) {
+  std::string rules;
+  for (int i = 0; i < 1000; ++i) rules += fmt::format(R"({}{{"match": "x{{0,1000}}{}"}})", i == 0 ? "" : ",", i);
+  expect_error(ErrorCode::kInvalidArgument, "too large", [&] { map_of("\"rules\": [" + rules + "]"); });
+  const ModelMap map = map_of(R"("rules": [{"match": ".*"}])");
+  EXPECT_TRUE(map.match_stored(std::string(4000, 'x')));
+  EXPECT_FALSE(map.match_stored(std::string(5000, 'x')));
 }
 
 constexpr const char* kStackable =

@@ -90,6 +90,12 @@ class Wheel(unittest.TestCase):
         env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
         shown = subprocess.run([place / "bin/shardctl", "env"], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
         self.assertEqual(shown, f"{place / packages}/torch/lib env\n")
+        strange = self.root / "strange"  # A folder of this name in the working directory is not torch.
+        (strange / "torch").mkdir(parents=True)
+        (strange / "torch/__init__.py").touch()
+        command = [place / "bin/python", "-m", "shardctl", "env"]
+        shown = subprocess.run(command, env=env, cwd=strange, text=True, stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(shown, f"{place / packages}/torch/lib env\n")
 
     def test_plugins_lie_where_the_program_of_an_environment_looks(self) -> None:
         plugin = self.root / "beside/plugins/libshard_gloo.so"

@@ -128,6 +128,24 @@ TEST_F(Manifests, ThatNameAFileTwiceAreRefused) {
   test::expect_error(ErrorCode::kCorruption, "twice", [&] { parse_manifest(manifest_text(manifest), "m"); });
 }
 
+/// The finding must not depend on whether the file exists.
+TEST_F(Manifests, NamesThatLeadOutOfTheFolderAreNotLookedUp) {
+  write({"split", "/m.safetensors", "-o", "/d", "--shards", "2"});
+  Manifest manifest = parse_manifest(world.content("/d/shardctl.manifest.json"), "m");
+  world.put("/secret", "secret");
+  std::vector<std::string> kinds;
+  for (const char* path : {"../secret", "../absent"}) {
+    manifest.files.front().path = path;
+    world.put("/d/shardctl.manifest.json", manifest_text(manifest));
+    const auto found = world.verify({"/d"});
+    for (const auto& finding : found.at("findings")) {
+      if (finding.at("file") == path) kinds.push_back(finding.at("kind").get<std::string>());
+    }
+  }
+  ASSERT_EQ(kinds.size(), 2U);
+  EXPECT_EQ(kinds[0], kinds[1]);
+}
+
 /// What they say of empty files is as dense as honest ones get.
 TEST_F(Manifests, OfTinyValuesAreRefusedAndOfManyFilesAreNot) {
   Manifest manifest;
@@ -145,6 +163,9 @@ TEST_F(Manifests, OfTinyValuesAreRefusedAndOfManyFilesAreNot) {
     const std::string text = "{\"files\": [" + many + "0]}";
     test::expect_error(ErrorCode::kCorruption, "out of proportion", [&] { read_json(text, "manifest", 8); });
   }
+  const char* repeated = R"({"a": 1, "a": 2})";
+  test::expect_error(ErrorCode::kCorruption, "appears twice", [&] { read_json(repeated, "manifest", 8); });
+  test::expect_error(ErrorCode::kCorruption, "nests deeper", [] { read_json("[[[]]]", "manifest", 2); });
 }
 
 TEST_F(Manifests, OfSomeFilesSayNothingOfTheOthers) {

@@ -1,0 +1,77 @@
+"""What a document costs does not grow faster than its length: documents_test.py [--long] [PART OF A NAME...].
+
+Every kind of document with lists of {}, [], 0, short rules and honest entries, doubled: the processor time of a run may at
+most be 2.5 times that of the document of half the length, as far as times are long enough to tell. --long doubles up to
+16 MB. Limits of every hostile input hold as well. Only Python's standard library.
+"""
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from documents import ENTRIES, KINDS, Kind, entries_of
+from verbs import MEMORY_BYTES, SECONDS, SHARDCTL, Ended, run
+
+RATIO = 2.5
+FLOOR = 0.15  # Seconds of a run; half of it is more than starting the program takes.
+ATTEMPTS = 3  # Before growth is believed: other processes only ever add time.
+SHORT, LONG = [1 << 20, 2 << 20, 4 << 20], [1 << 20, 2 << 20, 4 << 20, 8 << 20, 15 << 20]
+
+
+def measured(kind: Kind, entry_of, size: int) -> tuple[Ended, bytes]:
+    folder = Path(tempfile.mkdtemp(prefix="documents-"))
+    try:
+        words = kind.make(folder, entries_of(kind, entry_of, size))
+        ended = run([SHARDCTL, *words, "-j", "1"], folder)
+        return ended, (folder / "stderr").read_bytes()[:300]
+    finally:
+        shutil.rmtree(folder)
+
+
+def problems(kind: Kind, entry_of, sizes: list[int]) -> tuple[list[str], list[Ended]]:
+    found, all_ended = [], []
+    for size in sizes:
+        ended, message = measured(kind, entry_of, size)
+        all_ended.append(ended)
+        what = f"{size >> 20} MiB"
+        if ended.code is None or not 0 <= ended.code <= 8:
+            found.append(f"{what}: exit {ended.code}: {message!r}")
+        if ended.seconds > SECONDS:
+            found.append(f"{what}: takes {ended.seconds:.1f} s")
+        if ended.kib * 1024 > MEMORY_BYTES:
+            found.append(f"{what}: takes {ended.kib >> 10} MiB")
+        if found:
+            break
+    for small, large, size in zip(all_ended, all_ended[1:], sizes[1:]):
+        if large.seconds > FLOOR and large.seconds > RATIO * small.seconds:
+            found.append(f"from {small.seconds:.2f} s to {large.seconds:.2f} s at {size >> 20} MiB")
+    return found, all_ended
+
+
+def main() -> int:
+    is_long = "--long" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--long"]
+    tried = failed = 0
+    seconds = 0.0
+    for kind in KINDS:
+        for title, entry_of in {**ENTRIES, "honest entries": kind.honest}.items():
+            name = f"{kind.name} of {title}"
+            if not all(word in name for word in words):
+                continue
+            for _ in range(ATTEMPTS):
+                found, ended = problems(kind, entry_of, LONG if is_long else SHORT)
+                seconds += sum(each.seconds for each in ended)
+                if not found:
+                    break
+            print(f"{name}: " + ", ".join(f"{each.seconds:.2f} s {each.kib >> 10} MiB" for each in ended) +
+                  f", exit {ended[-1].code}", flush=True)
+            tried += 1
+            failed += bool(found)
+            for problem in found:
+                print(f"FAIL {name}: {problem}", flush=True)
+    print(f"{tried} documents, {failed} grow faster than their length; {seconds:.0f} s of processor time")
+    return 1 if failed or tried == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
