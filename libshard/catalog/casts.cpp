@@ -97,7 +97,7 @@ const CastRule* deciding_rule(std::vector<CastRule>& rules, const GlobSet& globs
   return keeping != nullptr ? keeping : first;
 }
 
-// ---- What a conversion would do.
+// ---- Effects of a conversion.
 
 bool changes(const Catalog& source, const SelectedTensor& tensor) {
   return tensor.dtype != source.tensors[tensor.source].dtype;
@@ -168,7 +168,7 @@ void add_glob(std::vector<std::string>& globs, std::string glob) {
   globs.push_back(std::move(glob));
 }
 
-/// Those for a hint; none if there are too many.
+/// Globs for a hint; none if there are too many.
 std::vector<std::string> hinted(const std::vector<std::string>& globs) {
   return globs.size() > kMostGlobs ? std::vector<std::string>() : globs;
 }
@@ -187,11 +187,10 @@ class Refusal {
   void throw_if_any() const {
     if (first_ == nullptr) return;
     const QuantizedModule& module = module_of(*first_);
-    Error error(ErrorCode::kUnsupported, fmt::format("cannot convert the quantized tensor '{}' from {} to {}{}",
-                                                     first_->name, dtype_name(source_.tensors[first_->source].dtype),
-                                                     dtype_name(first_->dtype),
-                                                     count_ > 1 ? fmt::format("; {} more cannot either", count_ - 1)
-                                                                : std::string()));
+    Error error(ErrorCode::kUnsupported,
+                fmt::format("cannot convert the quantized tensor '{}' from {} to {}{}", first_->name,
+                            dtype_name(source_.tensors[first_->source].dtype), dtype_name(first_->dtype),
+                            count_ > 1 ? fmt::format("; {} more cannot either", count_ - 1) : std::string()));
     error.of_tensor(first_->name);
     error.because(fmt::format("the tensors of the module '{}' ({}) have a meaning only together", module.name,
                               quantized_form_name(module.form)));
@@ -210,7 +209,8 @@ class Refusal {
   std::vector<std::string> globs_;
 };
 
-void refuse_lone(const Catalog& source, std::span<const SelectedTensor> tensors, const std::vector<std::uint32_t>& lone) {
+void refuse_lone(const Catalog& source, std::span<const SelectedTensor> tensors,
+                 const std::vector<std::uint32_t>& lone) {
   const SelectedTensor* first = nullptr;
   std::vector<std::string> globs;
   for (const SelectedTensor& tensor : tensors) {

@@ -1,5 +1,6 @@
 /// \file
-/// Conversions of selected tensors to other dtypes: the rules that ask for them, and the ones that would do damage. Pure.
+/// Conversions of selected tensors to other dtypes: the rules that ask for them, and the ones that would do damage.
+/// Pure.
 #pragma once
 
 #include <span>
@@ -25,8 +26,8 @@ class QuantizedCast : public Error {
   std::vector<std::string> globs_;
 };
 
-/// Sets the dtypes that rules ask for, see SelectionOptions::cast. "GLOB=keep" leaves tensors as they are, and wins over
-/// all other rules. `select` does this, and leaves `check_casts` to its caller. \pre the dtypes are the source's
+/// Sets the dtypes that rules ask for, see SelectionOptions::cast. "GLOB=keep" leaves tensors as they are, and wins
+/// over all other rules. `select` does this, and leaves `check_casts` to its caller. \pre the dtypes are the source's
 /// \throws Error kInvalidArgument  as for `select`; kUnsupported  there is no such cast
 void apply_casts(const std::vector<std::string>& rules, std::vector<SelectedTensor>& tensors);
 

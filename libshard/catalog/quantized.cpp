@@ -20,7 +20,7 @@ bool packs_numbers(DType dtype) { return !is_plain_float(dtype) && !is_complex(d
 
 // ---- The form of a module.
 
-/// The tensors of a module by what tells its form; null where there is none.
+/// The tensors of a module that decide its form; null if there are none.
 struct Parts {
   const Tensor *weight = nullptr, *scale = nullptr;
   std::string_view weight_end;  ///< KnownName::end of the weight; empty: it has no known one.
@@ -40,7 +40,7 @@ struct Parts {
   }
 };
 
-/// Of a weight called `qweight`: rows or columns hold several codes each, and scales have a column for each output.
+/// The form of a weight called `qweight`. Rows or columns pack several codes each; scales have a column per output.
 Form form_of_qweight(const Parts& parts) {
   if (parts.weight->dtype != DType::kInt32) return Form::kOther;
   if (parts.has_group_index || parts.scale == nullptr) return Form::kGptq;
@@ -58,7 +58,7 @@ Form form_of_packed(const Parts& parts) {
   return are_exponents(parts.scale) && !parts.has_second_scale ? Form::kMxfp4Packed : Form::kNvfp4Packed;
 }
 
-/// Of a weight with a name of its own.
+/// The form of a weight called `weight`, or by its own name.
 Form form_of_plain_name(const Parts& parts) {
   const DType dtype = parts.weight->dtype;
   if (parts.has_scb) return Form::kBitsandbytes8;
@@ -93,12 +93,12 @@ Form form_of(const Parts& parts) {
 
 // ---- From tensors to modules.
 
-/// What the names met so far say of one module.
+/// Evidence about one module from the names met so far.
 struct Draft {
-  bool has_weight = false;    ///< A weight whose dtype packs numbers, under `weight` or a name of its own.
-  bool has_floats = false;    ///< The same of another dtype.
-  bool has_named = false;     ///< A weight whose name proves more: `qweight`.
-  bool needs_pair = false;    ///< With has_named.
+  bool has_weight = false;  ///< A weight whose dtype packs numbers, under `weight` or a name of its own.
+  bool has_floats = false;  ///< Such a weight of a different dtype.
+  bool has_named = false;   ///< A weight whose name proves more: `qweight`.
+  bool needs_pair = false;  ///< With has_named.
   bool pairs = false, proves = false, is_alone = false;
   std::uint32_t module = kNoIndex;  ///< Index into the result's modules, once its first tensor is met.
 

@@ -5,7 +5,7 @@
 /// points, code books. This file groups them by names, dtypes and shapes, as the tools that write them choose these.
 /// It computes no value. A conversion of one of these tensors by itself would destroy the weights.
 ///
-/// A name alone is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight beside it
+/// A name by itself is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight beside it
 /// must have a dtype that packs numbers. A few names that only these tools write (`weight_scale_inv`, `quant_map`)
 /// count without a weight, as parts of one checkpoint may be read by themselves.
 #pragma once
@@ -23,7 +23,7 @@ namespace shard {
 /// The form in which a module is stored. It follows from the tensors; names of tools are those of the first writer.
 enum class QuantizedForm : std::uint8_t {
   kFloat8,         ///< `weight` of a float8 dtype, with `weight_scale_inv`, `weight_scale` or `scale`.
-  kMxfp8,          ///< The same with exponents (uint8 or float8_e8m0fnu) for 32 numbers each.
+  kMxfp8,          ///< Float8 with exponents (uint8 or float8_e8m0fnu) for 32 numbers each.
   kInt8,           ///< `weight` of int8 with `weight_scale`: compressed-tensors, EETQ, Quark.
   kPackedInts,     ///< compressed-tensors: `weight_packed` of int32, `weight_shape`.
   kNvfp4Packed,    ///< compressed-tensors: `weight_packed` of uint8, `weight_global_scale`, which divides.
@@ -42,10 +42,10 @@ enum class QuantizedForm : std::uint8_t {
   kScales,         ///< Scales of activations or of a cache, with no weight beside them.
   kOther,          ///< Known to be quantized, by no form above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
-/// As people call it: "GPTQ", "float8 with scales".
+/// Its usual name: "GPTQ", "float8 with scales".
 std::string_view quantized_form_name(QuantizedForm form);
 
-/// What a tensor is to its module.
+/// A tensor's part in its module.
 enum class QuantizedRole : std::uint8_t {
   kWeight,           ///< The codes.
   kScale,            ///< A number for each group, row, block or tensor.
@@ -53,7 +53,7 @@ enum class QuantizedRole : std::uint8_t {
   kZeroPoint,        ///< `qzeros`, `weight_zero_point`, `zero`.
   kShape,            ///< The shape of the weight, as numbers.
   kGroupIndex,       ///< The group of each row: `g_idx`.
-  kCodeBook,         ///< The numbers that codes stand for.
+  kCodeBook,         ///< The number of each code.
   kDescription,      ///< Bytes of JSON: `quant_state.bitsandbytes__nf4`.
   kActivationScale,  ///< `input_scale`, `input_global_scale`.
   kCacheScale,       ///< `k_scale`, `v_scale`.
@@ -66,23 +66,24 @@ struct QuantizedMember {
 };
 
 struct QuantizedModule {
-  std::string_view name;  ///< Before `.weight`, or the parameter's own name where it is no `weight`. May be empty.
+  std::string_view name;  ///< Before `.weight`, or the parameter's own name if it is no `weight`. May be empty.
   QuantizedForm form;
   bool has_weight = false, has_scales = false;  ///< One of them may be in a file that is not read, or be lost.
   std::uint32_t first_member = 0, member_count = 0;
 };
 
-/// What a model's configuration states. Default: nothing.
+/// Statements of a model's configuration. Default: none.
 struct QuantizationFacts {
   bool is_quantized = false;  ///< There is a `quantization_config` or its like.
-  std::string method{};       ///< As written there: "gptq", "NVFP4". May be empty.
+  std::string method{};       ///< In its own words: "gptq", "NVFP4". May be empty.
 };
 
 struct QuantizedPart {
-  std::vector<QuantizedModule> modules;    ///< By their first tensors.
-  std::vector<QuantizedMember> members;    ///< Those of one module follow one another, by tensor.
-  std::vector<std::uint32_t> module_of;    ///< By tensor: index into `modules`, or kNoIndex: it is plain.
-  std::vector<std::uint32_t> lone_floats;  ///< Plain tensors of float8 and the like, in a checkpoint without any scales.
+  std::vector<QuantizedModule> modules;  ///< By their first tensors.
+  std::vector<QuantizedMember> members;  ///< Members of one module are adjacent, by tensor.
+  std::vector<std::uint32_t> module_of;  ///< By tensor: index into `modules`, or kNoIndex: it is plain.
+  std::vector<std::uint32_t>
+      lone_floats;  ///< Plain tensors of float8 and the like, in a checkpoint without any scales.
 
   std::span<const QuantizedMember> members_of(const QuantizedModule& module) const {
     return std::span(members).subspan(module.first_member, module.member_count);

@@ -14,7 +14,7 @@ constexpr KnownName kDescribed{kState, Role::kDescription, kProves | kAlone};
 
 /// Whole last parts of names, beside the weight's in its module.
 constexpr std::array kOfModule{
-    // GPTQ, AWQ, and what is stored like them.
+    // GPTQ, AWQ and similar forms.
     KnownName{"qweight", Role::kWeight, kIsWeight},
     KnownName{"qzeros", Role::kZeroPoint, kPairs | kAlone},
     KnownName{"scales", Role::kScale, kPairs},

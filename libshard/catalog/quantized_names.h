@@ -9,14 +9,14 @@
 
 namespace shard {
 
-/// What a name proves. Bits of KnownName::marks.
+/// Evidence in a name. Bits of KnownName::marks.
 enum NameMark : std::uint8_t {
   kIsWeight = 1,        ///< It is the weight itself, if its dtype packs numbers.
   kNeedsPair = 2,       ///< With kIsWeight: only beside one that `kPairs`, or if kAloneOfWeight holds.
   kPairs = 4,           ///< With a weight that packs numbers it makes a module.
   kProves = 8,          ///< With a weight of any dtype it makes a module.
   kAlone = 16,          ///< Without any weight it makes a module.
-  kAloneOfWeight = 32,  ///< The same, if the parameter is called `weight`; with kIsWeight it needs no pair then.
+  kAloneOfWeight = 32,  ///< Like kAlone if the parameter is called `weight`; with kIsWeight it needs no pair then.
   kJoins = 64,          ///< In a checkpoint that is quantized otherwise, it is quantized too.
 };
 

@@ -269,7 +269,7 @@ TEST(SelectCast, LeavesAsTheyAreWhatARuleKeepsWhicheverOtherRulesMatch) {
   EXPECT_EQ(decided, (std::vector{true, false, true, true, true}));  // Not the integer, which the pattern passes by.
 }
 
-/// Checks what `select` leaves to its caller.
+/// Runs the checks that `select` leaves to its caller.
 std::vector<std::string> checked(const Catalog& catalog, const SelectionOptions& options,
                                  LoneFloats lone = LoneFloats::kConvert) {
   return check_casts(catalog, select(catalog, options).tensors, {}, lone);

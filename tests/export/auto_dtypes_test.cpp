@@ -29,8 +29,8 @@ Catalog catalog_of(const std::vector<Stored>& tensors) {
 std::map<std::string, DType> exported(const std::vector<Stored>& model, const std::vector<Stored>& reference = {}) {
   const Catalog source = catalog_of(model), other = catalog_of(reference);
   const Selection selection = select(source, {});
-  const std::vector<DType> dtypes = auto_dtypes(selection.tensors, source, find_quantized(source),
-                                                reference.empty() ? nullptr : &other, kBf16);
+  const std::vector<DType> dtypes =
+      auto_dtypes(selection.tensors, source, find_quantized(source), reference.empty() ? nullptr : &other, kBf16);
   std::map<std::string, DType> named;
   for (std::size_t i = 0; i < dtypes.size(); ++i) named[std::string(selection.tensors[i].name)] = dtypes[i];
   return named;
@@ -47,7 +47,8 @@ TEST(AutoDtypes, KeepTheFewWiderTensorsOfAModelsFolder) {
 }
 
 TEST(AutoDtypes, CountElementsWhereManySmallTensorsAreWider) {
-  const auto dtypes = exported({{"in_proj", {64, 64}, kBf16}, {"A_log", {8}, kF32}, {"D", {8}, kF32}, {"norm", {8}, kF32}});
+  const auto dtypes =
+      exported({{"in_proj", {64, 64}, kBf16}, {"A_log", {8}, kF32}, {"D", {8}, kF32}, {"norm", {8}, kF32}});
   EXPECT_EQ(dtypes.at("A_log"), kF32);
 }
 

@@ -1,12 +1,11 @@
 // Statements of a model folder's JSON files about quantization.
-#include "formats/parts/quantization/config.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <span>
 #include <string>
 
+#include "formats/parts/quantization/config.h"
 #include "libshard/core/error.h"
 #include "libshard/io/memory_disk.h"
 

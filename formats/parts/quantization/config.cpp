@@ -72,7 +72,7 @@ class Walk {
   QuantizationFacts facts_;
 };
 
-/// What one file states; nothing if it cannot be read as JSON.
+/// Facts from one file; none if it cannot be read as JSON.
 QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, std::string_view name) try {
   const std::string path = join_path(folder, std::string(name));
   if (store.status(path).kind != FileKind::kFile) return {};
