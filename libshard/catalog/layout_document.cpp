@@ -83,7 +83,7 @@ std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expr
   const auto size_of_axis = [&](std::string_view name) {
     const auto axis = std::ranges::find(mesh, name, &MeshAxis::name);
     if (axis != mesh.end()) return axis->size;
-    throw JsonPlace::wrong(fmt::format("{} names '{}', which is no axis of mesh", place.where(), name)).found(name);
+    throw JsonPlace::wrong(fmt::format("{} names '{}', which is not an axis of mesh", place.where(), name)).found(name);
   };
   if (std::ssize(widths) != parts) {
     throw JsonPlace::wrong(place.where() + " is not a list of one width for each part")

@@ -85,7 +85,7 @@ const Row kRows[] = {
      "rules[0].shard[0].widths[3] is not an integer"},
     {R"("dim":0)", R"("dim":0,"split":"widths","widths":[1,2,3,"2 *"])", "rules[0].shard[0].widths[3]: "},
     {R"("dim":0)", R"("dim":0,"split":"widths","widths":[1,2,3,"pp"])",
-     "rules[0].shard[0].widths names 'pp', which is no axis of mesh"},
+     "rules[0].shard[0].widths names 'pp', which is not an axis of mesh"},
     {R"("dim":0)", R"("dim":0,"split":"even","split_factor":2)",
      "rules[0].shard[0]: split and split_factor contradict each other"},
     {R"("dim":0)", R"("dim":0,"fill":"zero")", "key 'fill' of the document.rules[0].shard[0] is not supported",

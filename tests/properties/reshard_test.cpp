@@ -25,7 +25,8 @@ std::uint64_t seed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
 }
 
-Layout random_layout(std::mt19937_64& random) {
+/// `has_splits`: with parts that DTensors cannot have.
+Layout random_layout(std::mt19937_64& random, bool has_splits = false) {
   if (random() % 2 == 0)
     return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), static_cast<int>(random() % 4) - 1};
   MeshLayout layout;
@@ -38,7 +39,7 @@ Layout random_layout(std::mt19937_64& random) {
     placement.kind = static_cast<Placement::Kind>(random() % 3);
     placement.dim = static_cast<int>(random() % 3);
     placement.split_factor = static_cast<std::int64_t>(1 + random() % 3);
-    if (placement.kind == Placement::kShard && random() % 2 == 0) placement.split = CutRule::kFirstExtra;
+    if (has_splits && placement.kind == Placement::kShard && random() % 2 == 0) placement.split = CutRule::kFirstExtra;
     rule.placements.push_back(placement);
   }
   layout.rules.push_back(rule);
@@ -65,7 +66,7 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
     Content content = random_content(random, 5, 13, kDtypes);
     content["three.dimensions"] =
         random_tensor(random, DType::kInt16, {5, 4, 3});  // So that every --dim cuts something.
-    const Layout from = random_layout(random), to = random_layout(random);
+    const Layout from = random_layout(random, true), to = random_layout(random, true);
     auto state = std::make_shared<MemoryState>();
     const std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
     fs->make_folder("/d");
@@ -94,7 +95,8 @@ TEST(Reshard, BetweenRankFilesEqualsGatherThenCutByteForByte) {
     Content content = random_content(random, 5, 13, kDtypes);
     content["three.dimensions"] = random_tensor(random, DType::kInt16, {5, 4, 3});
     const RankFiles kind = static_cast<RankFiles>(round % 3);
-    const Layout to = kind == RankFiles::kShardedTensor ? without_replicas(random) : random_layout(random);
+    const Layout to =
+        kind == RankFiles::kShardedTensor ? without_replicas(random) : random_layout(random, kind == RankFiles::kPlain);
     const Layout from = round % 2 == 0 ? random_layout(random) : without_replicas(random);
     const RankFiles from_kind = round % 2 == 0 ? RankFiles::kDTensor : static_cast<RankFiles>(round / 2 % 3);
     auto state = std::make_shared<MemoryState>();
