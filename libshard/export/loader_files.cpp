@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSafetensors = ".safetensors", kBin = ".bin", kIndexEnd = ".index", kJsonEnd = ".json";
 constexpr std::string_view kOf = "-of-", kDigits = "0123456789";
-constexpr std::array<std::string_view, 11> kWeightSuffixes{".safetensors", ".bin",     ".pt",   ".pth",  ".ckpt", ".h5",
+constexpr std::array<std::string_view, 11> kWeightSuffixes{".safetensors", ".bin",     ".pt",   ".pth", ".ckpt", ".h5",
                                                            ".gguf",        ".msgpack", ".onnx", ".tar", ".th"};
 
 std::string_view stem_of(Loader loader, std::string_view suffix) {
