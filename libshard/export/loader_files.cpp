@@ -64,7 +64,7 @@ std::optional<WeightsName> parse_middle(std::string_view middle, std::string_vie
     const std::size_t dot = middle.find('.');
     const std::string_view variant = dot == std::string_view::npos ? std::string_view() : middle.substr(dot + 1);
     const bool fits = is_count(middle.substr(1, dot == std::string_view::npos ? dot : dot - 1)) &&
-                      (variant.empty() || is_variant(variant));
+                      (dot == std::string_view::npos || is_variant(variant));
     return fits ? std::optional(WeightsName{Form::kPart, variant}) : std::nullopt;
   }
   if (!middle.starts_with('.')) return std::nullopt;
