@@ -183,7 +183,8 @@ Recognised recognise(const Source& source) {
   const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
   const Format* const format = is_one ? fitting.front() : format_by_names(source);
   if (format != nullptr) return {format};
-  if (std::vector<FoundCheckpoint> found = checkpoints_below(source); !found.empty()) return {nullptr, std::move(found)};
+  if (std::vector<FoundCheckpoint> found = checkpoints_below(source); !found.empty())
+    return {nullptr, std::move(found)};
   if (fitting.size() == 1) return {fitting.front()};
   throw Error(
       not_a_checkpoint(source).because(fmt::format("the content fits none of: {}", fmt::join(format_names(), ", "))));

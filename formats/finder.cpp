@@ -22,9 +22,10 @@ namespace {
 constexpr std::size_t kMaxFound = 8;
 constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
 /// How the names of files and folders begin in which trainers keep their own state.
-constexpr std::array<std::string_view, 15> kSideBegins{
-    "training_args", "scheduler",    "lr_scheduler", "rng",          "random_states", "scaler",        "grad_scaler", "sampler",
-    "trainer_state", "extra_state", "extra_info",   "recipe_state", "dataloader",    "dl_state_dict", "train_state"};
+constexpr std::array<std::string_view, 15> kSideBegins{"training_args", "scheduler",     "lr_scheduler", "rng",
+                                                       "random_states", "scaler",        "grad_scaler",  "sampler",
+                                                       "trainer_state", "extra_state",   "extra_info",   "recipe_state",
+                                                       "dataloader",    "dl_state_dict", "train_state"};
 /// Whole names of such files and folders, suffixes aside.
 constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
 constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
@@ -197,9 +198,8 @@ class Finder {
   void add_sets(const std::string& folder) {
     std::vector<std::vector<std::string>> sets;
     for (auto& [key, names] : sets_in(source_of(folder))) sets.push_back(std::move(names));
-    std::ranges::stable_sort(sets, {}, [](const auto& names) {
-      return std::pair(is_side_name(names.front()), order_of(names.front()));
-    });
+    std::ranges::stable_sort(
+        sets, {}, [](const auto& names) { return std::pair(is_side_name(names.front()), order_of(names.front())); });
     for (std::vector<std::string>& names : sets) {
       if (is_done()) return;
       add_set(folder, names);
@@ -245,9 +245,8 @@ std::string last_step(const SourceStore& store, const std::string& folder) {
 }  // namespace
 
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found) {
-  std::erase_if(found, [](const FoundCheckpoint& each) {
-    return is_side_state(each) || is_optimizers(base_name(each.path));
-  });
+  std::erase_if(found,
+                [](const FoundCheckpoint& each) { return is_side_state(each) || is_optimizers(base_name(each.path)); });
   if (found.size() < 2) return found;
   const std::string last = last_step(*source.store, source.paths.front());
   const auto is_older = [&](const FoundCheckpoint& each) { return !each.path.starts_with(last); };

@@ -32,10 +32,10 @@ using IsCheckpoint = std::function<bool(const Source& source)>;
 using HoldsTensors = std::function<bool(const Source& source)>;
 
 /// The checkpoints in the one folder of `source` and at most two folders down: the highest number first
-/// (checkpoint-900, checkpoint-800), models before optimizers. Folders and files that cannot be read are skipped, and so
-/// is a trainer's own state (random numbers, schedulers, data loaders), unless there is nothing else. Of several, files
-/// without tensors are no checkpoints. Cost: bounded; at most 4096 names are looked at and 64 folders or files probed,
-/// and the metadata of 8 files read. Finds at most 8.
+/// (checkpoint-900, checkpoint-800), models before optimizers. Folders and files that cannot be read are skipped, and
+/// so is a trainer's own state (random numbers, schedulers, data loaders), unless there is nothing else. Of several,
+/// files without tensors are no checkpoints. Cost: bounded; at most 4096 names are looked at and 64 folders or files
+/// probed, and the metadata of 8 files read. Finds at most 8.
 std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsCheckpoint& is_checkpoint,
                                               const HoldsTensors& holds_tensors);
 

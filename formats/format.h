@@ -49,8 +49,10 @@ struct OpenOptions {
 };
 
 struct WriteOptions {
-  bool single_file = false;               ///< DST is one file, not a folder.
-  std::string base_name{};                ///< DST's last component, for formats that store it.
+  bool single_file = false;  ///< DST is one file, not a folder.
+  /// A single file: DST's last component. A folder: how names of files of weights begin ("adapter_model"); empty: as
+  /// the format usually calls them.
+  std::string base_name{};
   std::optional<RankFiles> rank_files{};  ///< torch-ranks: what the files shall hold.
   /// torch, of several files without an index: keys under which each holds its tensors.
   std::vector<std::string> root{};

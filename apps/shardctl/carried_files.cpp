@@ -34,8 +34,8 @@ void warn_of_files(const FolderFiles& listed, const std::string& folder, std::ve
         few_of(listed.code_above), folder));
   }
   if (!listed.module_weights.empty()) {
-    warnings.push_back(fmt::format("weights of further modules are not copied from --hf-ref: {}",
-                                   few_of(listed.module_weights)));
+    warnings.push_back(
+        fmt::format("weights of further modules are not copied from --hf-ref: {}", few_of(listed.module_weights)));
   }
 }
 
@@ -65,9 +65,11 @@ CarriedFiles carried_files(const Session& session, const FilesFolder& folder, Fi
   const SourceStore& store = source_store(session);
   FolderFiles listed = model_files(store, folder, what, takes_modules);
   if (listed.names.size() > kMostFiles) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot copy the {} files beside the weights", listed.names.size()))
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot copy the {} files beside the weights", listed.names.size()))
         .in_file(folder.path)
-        .because(fmt::format("that is more than {}, most of them Python modules, templates or tables of tokens", kMostFiles))
+        .because(
+            fmt::format("that is more than {}, most of them Python modules, templates or tables of tokens", kMostFiles))
         .hint("copy those that the model needs into a folder, and name that with --hf-ref DIR");
   }
   for (const std::string& name : listed.names) {
@@ -92,9 +94,13 @@ std::vector<std::string> left_behind(const Session& session, const TakenSource& 
                                      const CarriedFiles& carried, const std::string& folder) {
   const SourceStore& store = source_store(session);
   std::vector<std::string> warnings;
-  if (!taken.other_weights.empty()) {
-    warnings.push_back(fmt::format("other weights of the folder are left out: {}; name a file itself to export it",
-                                   few_of(taken.other_weights)));
+  std::vector<std::string> weights = taken.other_weights;
+  std::erase_if(weights, [&](const std::string& name) {  // The reader has named some.
+    return std::ranges::any_of(source.warnings, [&](const std::string& warning) { return mentions(warning, name); });
+  });
+  if (!weights.empty()) {
+    warnings.push_back(
+        fmt::format("other weights of the folder are left out: {}; name a file itself to export it", few_of(weights)));
   }
   std::set<std::string> folders;
   if (!taken.place.empty()) folders.insert(taken.place);

@@ -170,7 +170,8 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
 }
 
 /// A line for each of several models in one source, and one for all of them as one model.
-[[noreturn]] void refuse_choices(const Options& options, const std::string& label, const std::vector<std::string>& choices) {
+[[noreturn]] void refuse_choices(const Options& options, const std::string& label,
+                                 const std::vector<std::string>& choices) {
   std::vector<std::string> lines;
   for (const std::string& each : choices) {
     lines.push_back(repeat_command(options.arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
@@ -182,13 +183,15 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
 }
 
 /// A line for each of several adapters, which leaves the others out.
-[[noreturn]] void refuse_adapters(const Options& options, const std::string& label, const std::vector<std::string>& adapters) {
+[[noreturn]] void refuse_adapters(const Options& options, const std::string& label,
+                                  const std::vector<std::string>& adapters) {
   std::vector<std::string> lines;
   for (const std::string& taken : adapters) {
     std::string words;
     for (const std::string& other : adapters) {
       if (other == taken) continue;
-      words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
+      words +=
+          fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
     }
     lines.push_back(repeat_command(options.arguments, words));
   }
@@ -200,7 +203,9 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
 
 /// The line that exports the adapter of a source that holds its base model too.
 std::string adapter_line(const Options& options, const Catalog& catalog) {
-  const auto is_saved = [](const Tensor& each) { return each.name.find(".modules_to_save.") != std::string_view::npos; };
+  const auto is_saved = [](const Tensor& each) {
+    return each.name.find(".modules_to_save.") != std::string_view::npos;
+  };
   std::string words = "--include '**lora_**'";
   if (std::ranges::any_of(catalog.tensors, is_saved)) words += " --include '**.modules_to_save.**'";
   return repeat_command(options.arguments, words);

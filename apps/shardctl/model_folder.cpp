@@ -64,12 +64,11 @@ bool is_among(const List& list, std::string_view word) {
 
 bool is_model_file(std::string_view name) {
   if (name.starts_with('.')) return false;
-  return is_among(kNames, name) || std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+  return is_among(kNames, name) ||
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
+bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
 /// Whether a name from the source may be one in the output. '_' may begin it, as in __init__.py.
 bool is_plain_name(std::string_view name) {

@@ -45,16 +45,16 @@ enum class FilesOf {
 
 /// Files of a folder, sorted. Never a file of a model's own weights.
 struct FolderFiles {
-  std::vector<std::string> names{};  ///< Those that a folder which loads needs.
-  std::vector<std::string> code{};   ///< Python modules among them.
-  std::vector<std::string> code_above{};   ///< Python modules that stay behind because the folder is above the source.
-  std::vector<std::string> odd_names{};    ///< Files that stay behind because their names are no plain ones.
+  std::vector<std::string> names{};       ///< Those that a folder which loads needs.
+  std::vector<std::string> code{};        ///< Python modules among them.
+  std::vector<std::string> code_above{};  ///< Python modules that stay behind because the folder is above the source.
+  std::vector<std::string> odd_names{};   ///< Files that stay behind because their names are no plain ones.
   std::vector<std::string> module_weights{};  ///< Weights of further modules that stay behind (sentence-transformers).
 };
 
 /// The files of `folder` that go beside the weights. A name is plain if it has letters, digits and ._+=- only, and
-/// begins with none of the signs. In a folder of sentence-transformers (modules.json) the folders of its modules (1_Pooling)
-/// count; their weights only if `takes_modules`.
+/// begins with none of the signs. In a folder of sentence-transformers (modules.json) the folders of its modules
+/// (1_Pooling) count; their weights only if `takes_modules`.
 FolderFiles model_files(const SourceStore& store, const FilesFolder& folder, FilesOf what, bool takes_modules);
 
 /// Paths of all files of such a folder that may decide what is written: those in it and its chat templates. Folders in

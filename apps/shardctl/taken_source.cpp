@@ -20,13 +20,14 @@
 #include "formats/foreign.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/safetensors/format.h"
+#include "formats/torch/format.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
 
-constexpr const char* kPipeline = "model_index.json";
+constexpr const char *kPipeline = "model_index.json", *kBin = ".bin";
 /// Each source of this verb is a checkpoint.
 constexpr std::string_view kComparing = "diff";
 /// export looks for a model, and repair takes what the user named.
@@ -139,8 +140,11 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   TakenSource taken;
   taken.label = taken.place = folder;
   if (!set.index.empty()) {
-    taken.paths = {join_path(folder, set.index)};
-  } else if (set.weights.size() > 1 && set.suffix != ".safetensors") {
+    const std::string index = join_path(folder, set.index);
+    const Format& format = set.suffix == kBin ? kTorchFormat : kSafetensorsFormat;
+    taken.paths = {format.detect({&store, {index}}) ? index
+                                                    : folder};  // The folder's reader says what is wrong with it.
+  } else if (set.weights.size() > 1 && set.suffix == kBin) {
     return std::nullopt;  // Parts of torch without their index.
   } else {
     check_parts(folder, set);
@@ -172,7 +176,8 @@ std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const st
                                               std::vector<FoundCheckpoint> found) {
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
-    const bool is_one = !name.starts_with('.') && name.ends_with(".safetensors") && kSafetensorsFormat.detect({&store, {path}});
+    const bool is_one =
+        !name.starts_with('.') && name.ends_with(".safetensors") && kSafetensorsFormat.detect({&store, {path}});
     if (is_one) found.push_back({FoundCheckpoint::Kind::kFile, path});
   }
   return found;

@@ -19,8 +19,9 @@ struct TakenSource {
   std::vector<std::string> other_weights{};  ///< Names in `place`: weights that its loader does not open.
 };
 
-/// Replaces the sources of a verb that are folders above exactly one checkpoint by that, and says so. Other sources stay:
-/// opening a folder above several fails with a line for each. Collective. \throws Error kResource  a folder cannot be read
+/// Replaces the sources of a verb that are folders above exactly one checkpoint by that, and says so. Other sources
+/// stay: opening a folder above several fails with a line for each. Collective. \throws Error kResource  a folder
+/// cannot be read
 void take_sources(const Session& session, Options& options);
 
 /// The model that export reads. In a folder that a library loads it is the weights that its loader opens; in a folder

@@ -16,7 +16,6 @@ namespace shard::torch_save {
 
 namespace {
 
-
 void check_names(const Catalog& target) {
   const auto twice = std::ranges::adjacent_find(target.tensors, {}, &Tensor::name);
   if (twice == target.tensors.end()) return;

@@ -18,9 +18,9 @@ bool is_lora(std::string_view name);
 std::string base_weight_beside(const std::vector<ModelTensor>& tensors);
 
 /// Gives the tensors the names of adapter_model.safetensors: `base_model.model.` before all, without the adapter's own
-/// name (`lora_A.default.weight` becomes `lora_A.weight`, `modules_to_save.default.weight` becomes `weight`). Removes the
-/// originals of modules that were trained as a whole. \returns the names of the adapters, sorted; those that have none
-/// are not among them.
+/// name (`lora_A.default.weight` becomes `lora_A.weight`, `modules_to_save.default.weight` becomes `weight`). Removes
+/// the originals of modules that were trained as a whole. \returns the names of the adapters, sorted; those that have
+/// none are not among them.
 std::vector<std::string> name_as_peft(std::vector<ModelTensor>& tensors);
 
 /// A name of a base model inside PEFT's wrapper without what that adds: `base_model.model.` and `base_layer`.

@@ -14,17 +14,18 @@ namespace {
 /// The keys under which trainers keep a model, the surest first. Keys that name one model of several (`generator`) and
 /// averages of one (`ema`) are not among them.
 constexpr std::array<std::string_view, 12> kModels{
-    "model", "state_dict",    "model_state_dict", "module", "model_state", "network_weights", "model_weights",
-    "net",   "network", "params",           "state",  "app"};
+    "model",         "state_dict", "model_state_dict", "module", "model_state", "network_weights",
+    "model_weights", "net",        "network",          "params", "state",       "app"};
 /// Of those the ones that may also hold other states beside the model.
 constexpr std::array<std::string_view, 2> kOuter{"state", "app"};
 /// The same inside another container, where a model's own modules may have names like the rest.
 constexpr std::array<std::string_view, 4> kInner{"model", "state_dict", "model_state_dict", "module"};
 /// Keys of whole models and of averages of one. Other keys count if the names below them are those of a state_dict.
 constexpr std::array<std::string_view, 24> kOtherModels{
-    "generator", "discriminator", "critic",  "actor",   "policy",  "value",   "ref",        "reward",
-    "ema",       "ema_model",     "model_ema", "ema_state_dict", "state_dict_ema", "params_ema", "generator_ema",
-    "teacher",   "student",       "target",  "net_g",   "net_d",   "netG",    "netD",       "weights", "best_model"};
+    "generator",     "discriminator", "critic",    "actor",     "policy",         "value",          "ref",
+    "reward",        "ema",           "ema_model", "model_ema", "ema_state_dict", "state_dict_ema", "params_ema",
+    "generator_ema", "teacher",       "student",   "target",    "net_g",          "net_d",          "netG",
+    "netD",          "weights",       "best_model"};
 /// Keys of states that are not a model's.
 constexpr std::array<std::string_view, 24> kOthers{"optimizer",
                                                    "optim",
@@ -51,8 +52,9 @@ constexpr std::array<std::string_view, 24> kOthers{"optimizer",
                                                    "grad_scaler",
                                                    "trainer_state"};
 /// Words, separated by '_', of which one makes a container such a state: optimizer_policy, amp_scaler.
-constexpr std::array<std::string_view, 11> kOtherWords{"optimizer", "optimizers", "optim",   "opt",        "scheduler", "schedulers",
-                                                       "scaler",    "rng",        "sampler", "dataloader", "callbacks"};
+constexpr std::array<std::string_view, 11> kOtherWords{"optimizer", "optimizers", "optim",    "opt",
+                                                       "scheduler", "schedulers", "scaler",   "rng",
+                                                       "sampler",   "dataloader", "callbacks"};
 
 /// Containers in containers that are looked into.
 constexpr std::size_t kMostDepth = 8;
@@ -64,7 +66,9 @@ bool contains(const List& list, std::string_view word) {
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 
-std::string text_of(const PathPart& part) { return part.is_index ? std::to_string(part.index) : std::string(part.key()); }
+std::string text_of(const PathPart& part) {
+  return part.is_index ? std::to_string(part.index) : std::string(part.key());
+}
 
 bool has_other_word(std::string_view key) {
   while (!key.empty()) {
@@ -95,7 +99,7 @@ struct Group {
 
 /// The tensors at one depth of the tree.
 struct Level {
-  std::vector<Group> groups{};  ///< In the order of names.
+  std::vector<Group> groups{};          ///< In the order of names.
   std::vector<std::uint32_t> leaves{};  ///< Tensors that are in no container below.
   bool has_dotted_leaves = false;
 
@@ -114,7 +118,8 @@ Level look_at(const Catalog& source, std::span<const std::uint32_t> tensors, std
     const Path& path = source.tensors[index].path;
     if (path.size() <= depth + 1) {
       level.leaves.push_back(index);
-      const bool is_dotted = path.empty() ? source.tensors[index].name.find('.') != std::string_view::npos : has_dot(path.back());
+      const bool is_dotted =
+          path.empty() ? source.tensors[index].name.find('.') != std::string_view::npos : has_dot(path.back());
       level.has_dotted_leaves = level.has_dotted_leaves || is_dotted;
       continue;
     }
@@ -138,7 +143,8 @@ bool holds_model(const Catalog& source, const Group& group, std::size_t depth) {
 
 /// The container that surely is the model's, or null.
 const Group* sure_model(const Catalog& source, const Level& level, std::size_t depth) {
-  const std::span<const std::string_view> keys = depth == 0 ? std::span<const std::string_view>(kModels) : std::span<const std::string_view>(kInner);
+  const std::span<const std::string_view> keys =
+      depth == 0 ? std::span<const std::string_view>(kModels) : std::span<const std::string_view>(kInner);
   for (const std::string_view key : keys) {
     const Group* group = level.find(key);
     if (group != nullptr && (!contains(kOuter, key) || holds_model(source, *group, depth))) return group;

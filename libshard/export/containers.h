@@ -15,8 +15,8 @@
 namespace shard::exporting {
 
 struct Containers {
-  std::vector<std::string> model{};   ///< Keys from the root to the model's tensors; empty: they are in no container.
-  std::vector<BesideModel> beside{};  ///< Other containers that may hold a model.
+  std::vector<std::string> model{};    ///< Keys from the root to the model's tensors; empty: they are in no container.
+  std::vector<BesideModel> beside{};   ///< Other containers that may hold a model.
   std::vector<std::string> choices{};  ///< Not empty: several hold a model, and no key tells which is the one.
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSafetensors = ".safetensors", kBin = ".bin", kIndexEnd = ".index", kJsonEnd = ".json";
 constexpr std::string_view kOf = "-of-", kDigits = "0123456789";
-constexpr std::array<std::string_view, 11> kWeightSuffixes{".safetensors", ".bin",     ".pt",   ".pth",  ".ckpt", ".h5",
+constexpr std::array<std::string_view, 11> kWeightSuffixes{".safetensors", ".bin",     ".pt",   ".pth", ".ckpt", ".h5",
                                                            ".gguf",        ".msgpack", ".onnx", ".tar", ".th"};
 
 std::string_view stem_of(Loader loader, std::string_view suffix) {
@@ -64,7 +64,7 @@ std::optional<WeightsName> parse_middle(std::string_view middle, std::string_vie
     const std::size_t dot = middle.find('.');
     const std::string_view variant = dot == std::string_view::npos ? std::string_view() : middle.substr(dot + 1);
     const bool fits = is_count(middle.substr(1, dot == std::string_view::npos ? dot : dot - 1)) &&
-                      (variant.empty() || is_variant(variant));
+                      (dot == std::string_view::npos || is_variant(variant));
     return fits ? std::optional(WeightsName{Form::kPart, variant}) : std::nullopt;
   }
   if (!middle.starts_with('.')) return std::nullopt;

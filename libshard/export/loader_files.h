@@ -16,10 +16,10 @@ enum class Loader {
 
 /// One set of weights: one file, parts with their index, or parts alone.
 struct LoaderFiles {
-  std::string stem;     ///< "model", "pytorch_model", "diffusion_pytorch_model", "adapter_model".
-  std::string suffix;   ///< ".safetensors" or ".bin".
-  std::string variant;  ///< "fp16" in model.fp16.safetensors; empty: none.
-  std::string index;    ///< The name of the index, which lists the weights; empty: none.
+  std::string stem;                  ///< "model", "pytorch_model", "diffusion_pytorch_model", "adapter_model".
+  std::string suffix;                ///< ".safetensors" or ".bin".
+  std::string variant;               ///< "fp16" in model.fp16.safetensors; empty: none.
+  std::string index;                 ///< The name of the index, which lists the weights; empty: none.
   std::vector<std::string> weights;  ///< Without an index the one file or the parts, sorted; with one the parts.
 };
 

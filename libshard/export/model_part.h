@@ -30,8 +30,8 @@ struct BesideModel {
 
 struct ModelPart {
   std::string container{};               ///< The model's tensors are in it: "model", "state.model"; empty: in none.
-  std::vector<ModelTensor> tensors{};  ///< By name, then source rank.
-  std::vector<std::uint32_t> objects{};               ///< Those that lie with the model's tensors.
+  std::vector<ModelTensor> tensors{};    ///< By name, then source rank.
+  std::vector<std::uint32_t> objects{};  ///< Those that lie with the model's tensors.
   std::int64_t other_tensors = 0, other_objects = 0;  ///< Of optimizers, schedulers and the like.
   std::int64_t renamed = 0;                           ///< Tensors whose name is another than the source's.
   std::vector<std::string> warnings{};                ///< What model_reader's catalog warns of: for the caller to fill.
@@ -51,8 +51,9 @@ struct ModelHints {
 };
 
 /// The model's part of the entries that `takes_part` (source names). Where tensors are in a container in which trainers
-/// keep a model (`model`, `state_dict`, `app.model`, ...), those are the model. Otherwise they are the tensors of the one
-/// container whose names are those of a state_dict (`generator`, `ema`, ...), and otherwise all but those of other states
+/// keep a model (`model`, `state_dict`, `app.model`, ...), those are the model. Otherwise they are the tensors of the
+/// one container whose names are those of a state_dict (`generator`, `ema`, ...), and otherwise all but those of other
+/// states
 /// (`optimizer`, `lr_scheduler`, ...). Names lose the container, what wrappers add, and, where some
 /// begin with `model.model.` or `model.lm_head.` (or another head), one leading `model.` each. Where all names begin
 /// with `model.` they lose it if the reference has more of them without; where there is none, if the next part is one

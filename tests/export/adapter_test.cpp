@@ -28,7 +28,8 @@ TEST(NameAsPeft, TheAdaptersOwnNameGoes) {
   EXPECT_EQ(named("base_model.model.a.lora_A.default.weight"), "base_model.model.a.lora_A.weight");
   EXPECT_EQ(named("base_model.model.a.lora_B.other.bias"), "base_model.model.a.lora_B.bias");
   EXPECT_EQ(named("base_model.model.e.lora_embedding_A.default"), "base_model.model.e.lora_embedding_A");
-  EXPECT_EQ(named("base_model.model.a.lora_magnitude_vector.default.weight"), "base_model.model.a.lora_magnitude_vector");
+  EXPECT_EQ(named("base_model.model.a.lora_magnitude_vector.default.weight"),
+            "base_model.model.a.lora_magnitude_vector");
   EXPECT_EQ(named("base_model.model.h.modules_to_save.default.weight"), "base_model.model.h.weight");
   EXPECT_EQ(named("base_model.model.e.token_adapter.trainable_tokens_delta.default"),
             "base_model.model.e.token_adapter.trainable_tokens_delta");
@@ -58,14 +59,17 @@ TEST(NameAsPeft, AdaptersAreListed) {
 }
 
 TEST(BaseWeightBeside, AdaptedModulesWithTheirWeightsAreABaseModel) {
-  EXPECT_EQ(base_weight_beside(tensors_of({"m.q.base_layer.weight", "m.q.lora_A.default.weight"})), "m.q.base_layer.weight");
+  EXPECT_EQ(base_weight_beside(tensors_of({"m.q.base_layer.weight", "m.q.lora_A.default.weight"})),
+            "m.q.base_layer.weight");
   EXPECT_EQ(base_weight_beside(tensors_of({"m.q.lora_A.weight", "m.q.weight"})), "m.q.weight");
 }
 
 TEST(BaseWeightBeside, ModulesThatWereTrainedAsAWholeAreNot) {
   EXPECT_EQ(base_weight_beside(tensors_of({"h.weight", "q.lora_A.weight", "q.lora_B.weight"})), "");
   // A resized embedding is saved with the adapter.
-  EXPECT_EQ(base_weight_beside(tensors_of({"e.base_layer.weight", "e.lora_embedding_A", "k.lora_A.weight", "q.lora_A.weight"})), "");
+  EXPECT_EQ(base_weight_beside(
+                tensors_of({"e.base_layer.weight", "e.lora_embedding_A", "k.lora_A.weight", "q.lora_A.weight"})),
+            "");
 }
 
 TEST(WithoutAdapter, ABaseModelInPeftsWrapperLosesIt) {

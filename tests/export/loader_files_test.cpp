@@ -31,20 +31,24 @@ TEST(LoaderFiles, OtherWeightsInTheFolderAreNoneOfTheModels) {
 TEST(LoaderFiles, SafetensorsComesBeforeTorchAndOneFileBeforeAnIndex) {
   EXPECT_THAT(sets({"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"}),
               ElementsAre(":model.safetensors", ":model.safetensors.index.json", ":pytorch_model.bin"));
-  EXPECT_THAT(sets({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}),
-              ElementsAre(":model.safetensors.index.json"));
+  EXPECT_THAT(
+      sets({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}),
+      ElementsAre(":model.safetensors.index.json"));
 }
 
 TEST(LoaderFiles, PartsWithoutAnIndexAreOneSet) {
-  const auto found = loader_files({"model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors"}, Loader::kTransformers);
+  const auto found =
+      loader_files({"model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors"}, Loader::kTransformers);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_THAT(found[0].weights, ElementsAre("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
   EXPECT_EQ(found[0].index, "");
 }
 
 TEST(LoaderFiles, AVariantIsOpenedOnlyWhereThereIsNothingElse) {
-  EXPECT_THAT(sets({"model.fp16.safetensors", "model.safetensors"}), ElementsAre(":model.safetensors", "fp16:model.fp16.safetensors"));
-  EXPECT_THAT(sets({"model.fp16.safetensors", "pytorch_model.bin"}), ElementsAre(":pytorch_model.bin", "fp16:model.fp16.safetensors"));
+  EXPECT_THAT(sets({"model.fp16.safetensors", "model.safetensors"}),
+              ElementsAre(":model.safetensors", "fp16:model.fp16.safetensors"));
+  EXPECT_THAT(sets({"model.fp16.safetensors", "pytorch_model.bin"}),
+              ElementsAre(":pytorch_model.bin", "fp16:model.fp16.safetensors"));
   EXPECT_THAT(sets({"model.bf16.safetensors"}), ElementsAre("bf16:model.bf16.safetensors"));
 }
 
@@ -67,10 +71,10 @@ TEST(LoaderFiles, ASuffixBeforeTheNumberIsNoVariant) {
 }
 
 TEST(LoaderFiles, DiffusersHasAStemOfItsOwnAndLooksForTheIndexFirst) {
-  const Names names{"config.json", "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json",
-                    "model.safetensors"};
-  EXPECT_THAT(sets(names, Loader::kDiffusers), ElementsAre(":diffusion_pytorch_model.safetensors.index.json",
-                                                           ":diffusion_pytorch_model.safetensors"));
+  const Names names{"config.json", "diffusion_pytorch_model.safetensors",
+                    "diffusion_pytorch_model.safetensors.index.json", "model.safetensors"};
+  EXPECT_THAT(sets(names, Loader::kDiffusers),
+              ElementsAre(":diffusion_pytorch_model.safetensors.index.json", ":diffusion_pytorch_model.safetensors"));
   EXPECT_THAT(sets({"diffusion_pytorch_model.bin"}, Loader::kDiffusers), ElementsAre(":diffusion_pytorch_model.bin"));
 }
 
@@ -80,10 +84,11 @@ TEST(LoaderFiles, PeftOpensTheAdapter) {
 }
 
 TEST(LoaderFiles, NamesThatOnlyBeginLikeThemAreOthers) {
-  EXPECT_THAT(sets({"model", "model.", "model.json", "model..safetensors", "model.a.b.safetensors", "model-1.safetensors",
-                    "model-x-of-2.safetensors", "model.safetensors.index", "model.safetensors.index.a.b.json", "models.safetensors",
-                    "model-00001-of-00002..safetensors", "model.-of-.safetensors"}),
-              ElementsAre("-of-:model.-of-.safetensors"));
+  EXPECT_THAT(
+      sets({"model", "model.", "model.json", "model..safetensors", "model.a.b.safetensors", "model-1.safetensors",
+            "model-x-of-2.safetensors", "model.safetensors.index", "model.safetensors.index.a.b.json",
+            "models.safetensors", "model-00001-of-00002..safetensors", "model.-of-.safetensors"}),
+      ElementsAre("-of-:model.-of-.safetensors"));
 }
 
 }  // namespace

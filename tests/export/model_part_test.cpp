@@ -148,7 +148,8 @@ TEST(FindModel, AnAdapterAloneGetsTheNamesOfPeft) {
   const ModelPart part = find_model(catalog, kAll);
   EXPECT_TRUE(part.is_adapter);
   EXPECT_EQ(part.container, "model_state.model");
-  EXPECT_THAT(test::names_of(part.tensors), ElementsAre("base_model.model.a.lora_A.weight", "base_model.model.head.weight"));
+  EXPECT_THAT(test::names_of(part.tensors),
+              ElementsAre("base_model.model.a.lora_A.weight", "base_model.model.head.weight"));
 }
 
 TEST(FindModel, SeveralModelsAreChoices) {
@@ -172,7 +173,8 @@ TEST(FindModel, ModelsInAListAreChoices) {
 
 TEST(FindModel, AnotherCopyBesideTheModelIsNamed) {
   Catalog catalog;
-  for (const char* const each : {"amp_scaler", "optimizer", "state_dict", "state_dict_ema"}) add_below(catalog, {each, "a.w"});
+  for (const char* const each : {"amp_scaler", "optimizer", "state_dict", "state_dict_ema"})
+    add_below(catalog, {each, "a.w"});
   const ModelPart part = find_model(catalog, kAll);
   EXPECT_EQ(part.container, "state_dict");
   ASSERT_EQ(part.beside.size(), 1U);

@@ -162,8 +162,8 @@ TEST_F(FolderAbove, OnlyTheModelsOwnAreCandidatesForAModel) {
 
 TEST_F(FolderAbove, ATrainersOwnStatesAreNone) {
   copy_folder("dcp_plain_r2", "/run/model_and_optim");
-  for (const char* name : {"train/rank0.pt", "train/rank1.pt", "rng/rng.pt", "data.pt", "trainer_state.pt", "extra_info.pt",
-                           "recipe_state/recipe_state.pt", "dataloader/rank_0.pt", "meta.pt"}) {
+  for (const char* name : {"train/rank0.pt", "train/rank1.pt", "rng/rng.pt", "data.pt", "trainer_state.pt",
+                           "extra_info.pt", "recipe_state/recipe_state.pt", "dataloader/rank_0.pt", "meta.pt"}) {
     copy_file("plain.pt", std::string("/run/") + name);
   }
   EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/model_and_optim")));
@@ -180,8 +180,9 @@ TEST_F(FolderAbove, StepsInOneFolderAreFilesTheLastOneFirst) {
   for (const char* name : {"epoch=1-step=9.ckpt", "epoch=2-step=10.ckpt", "last.pth.tar"}) {
     copy_file("plain.pt", std::string("/run/") + name);
   }
-  EXPECT_THAT(suggested("/run"), ElementsAre(read_folder("/run/epoch=2-step=10.ckpt"),
-                                             read_folder("/run/epoch=1-step=9.ckpt"), read_folder("/run/last.pth.tar")));
+  EXPECT_THAT(suggested("/run"),
+              ElementsAre(read_folder("/run/epoch=2-step=10.ckpt"), read_folder("/run/epoch=1-step=9.ckpt"),
+                          read_folder("/run/last.pth.tar")));
 }
 
 TEST_F(FolderAbove, FilesWhoseNamesDifferInMoreThanNumbersAreNoRanks) {

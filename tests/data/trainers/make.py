@@ -6,7 +6,7 @@ They came of torch 2.11.0, transformers 5.23.0, peft 0.21.2, diffusers 0.42.1 an
                and by formula those of nnU-Net (checkpoint_final.pth) and timm (model_best.pth.tar)
   lora/        a tiny Llama (base), PEFT's own save of an adapter of it (adapter), the same adapter as DCP in the names of the
                live model (dcp), and the whole live model (whole)
-  olmo/        a step of OLMo-core, by formula: the model and its optimizer as DCP beside the states of two ranks
+  olmo/        a step of OLMo-core, by formula: the model and its optimizer as DCP beside the states of two ranks and a file without tensors
   diffusers/   a tiny autoencoder in parts and as its fp16 variant
   sentence/    a tiny BERT of sentence-transformers with the modules Pooling and Dense
 """
