@@ -172,7 +172,8 @@ void refuse_kept_items(const Catalog& source, const SelectionOptions& selection,
   const bool is_renamed = !selection.rename.empty() || !selection.strip_prefix.empty() || !selection.add_prefix.empty();
   if (source.originals->format == format && !is_renamed) return;
   const std::string name(source.originals->kept.front().name);
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
       .of_tensor(name)
       .because("its class is not read, so it can only be copied as it is")
       .suggest(Remedy::kExclude, name);

@@ -111,7 +111,7 @@ int exit_code(const Opened& opened, const VerifyReport& report) {
 std::vector<std::string> not_checked(const Session& session, const Opened& opened, const std::set<std::string>& read) {
   if (opened.source.reader == nullptr || !is_rank_zero(session)) return {};
   std::vector<std::string> names = names_beside(session, opened.source, read);
-  std::erase_if(names, [](const std::string& name) { 
+  std::erase_if(names, [](const std::string& name) {
     return name == kManifestName || name == kIntegrityName || name == "latest";
   });
   for (std::string& name : names) {

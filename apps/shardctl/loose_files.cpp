@@ -76,6 +76,8 @@ std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::ve
     list_files(store, path, is_folder ? std::string() : base_name(path), is_folder ? kDepth : 0, files);
   }
   if (files.size() < 2) return nullptr;  // The only file is what could not be opened.
+  // Items of dcp are zips one behind the other, which only their metadata tells apart.
+  if (std::ranges::any_of(files, [](const auto& each) { return each.second.ends_with(".distcp"); })) return nullptr;
   auto reader = std::make_unique<LooseFiles>(store, std::move(files));
   return reader->empty() ? nullptr : std::move(reader);
 }

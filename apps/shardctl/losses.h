@@ -17,8 +17,8 @@ std::vector<std::string> loss_warnings(const Session& session, const SelectionOp
                                        const OpenSource& source, const FormatTraits& traits);
 
 /// The visible entries of the source's folder that are none of `read`, paths below that folder, nor hold one of them,
-/// sorted. Indexes and other files that only describe the checkpoint are left out. Empty for a source that is no folder,
-/// or that is a folder above the checkpoint's.
+/// sorted. Indexes and other files that only describe the checkpoint are left out. Empty for a source that is no
+/// folder, or that is a folder above the checkpoint's.
 std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
                                       const std::set<std::string>& read);
 

@@ -95,7 +95,9 @@ void list_unread(TextSink& sink, const VerifyReport& report) {
 }
 
 std::string verdict(const VerifyReport& report) {
-  const auto count = [&](Severity severity) { return std::ranges::count(report.findings, severity, &Finding::severity); };
+  const auto count = [&](Severity severity) {
+    return std::ranges::count(report.findings, severity, &Finding::severity);
+  };
   const auto warnings = count(Severity::kWarning);
   const auto errors = count(Severity::kError) + (report.ok() ? 0 : static_cast<std::ptrdiff_t>(report.left_out));
   const VerifyCounts& counts = report.counts;
@@ -125,8 +127,9 @@ void write_unread(JsonWriter& json, const Unread& unread) {
 
 /// The first few names, those of weights and folders before others.
 std::string listed(std::vector<std::string> names) {
-  constexpr std::array<std::string_view, 14> kWeights{".bin", ".ckpt", ".distcp", ".gguf", ".h5",  ".hdf5",        ".keras",
-                                                      ".npz", ".onnx", ".ot",     ".pt",   ".pth", ".safetensors", ".msgpack"};
+  constexpr std::array<std::string_view, 14> kWeights{".bin",  ".ckpt",  ".distcp",      ".gguf",   ".h5",
+                                                      ".hdf5", ".keras", ".npz",         ".onnx",   ".ot",
+                                                      ".pt",   ".pth",   ".safetensors", ".msgpack"};
   const auto is_first = [&](const std::string& name) {
     return name.ends_with('/') ||
            std::ranges::any_of(kWeights, [&](std::string_view suffix) { return name.ends_with(suffix); });

@@ -239,7 +239,8 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);
   if (wishes.salvage != nullptr)
-    opened.reader = without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session), wanted_by(wishes.selection));
+    opened.reader =
+        without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session), wanted_by(wishes.selection));
   if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
   if (!wishes.may_lack_weights) check_weights(options, {&opened});
   const Catalog& catalog = opened.catalog();

@@ -43,9 +43,8 @@ void report_unread_values(const Catalog& catalog, Findings& findings) {
   VisitedSet met;
   for (const Object& object : catalog.objects) {
     if (const std::string kind = foreign_tensor(object.value); !kind.empty()) {
-      findings.report(Error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind))
-                          .of_tensor(object.name)
-                          .found(kind));
+      findings.report(
+          Error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind)).of_tensor(object.name).found(kind));
     }
     for (const std::string& name : opaque_classes(object.value, met)) {
       findings.report(Error(ErrorCode::kUnsupported, "the value is of a class that is not on the list, or holds one")

@@ -11,7 +11,8 @@ namespace shard::dcp {
 namespace {
 
 Error cannot_keep(std::string_view name, std::string_view file, const Error& why) {
-  Error error(ErrorCode::kUnsupported, fmt::format("cannot repair the checkpoint without '{}', which is not read", name));
+  Error error(ErrorCode::kUnsupported,
+              fmt::format("cannot repair the checkpoint without '{}', which is not read", name));
   return error.of_tensor(name).in_file(file).because(reason_of(why)).found(why.found());
 }
 

@@ -71,7 +71,8 @@ void ObjectItems::load_all() {
   if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
   std::vector<Wanted> wanted;
   for (std::uint32_t i = 0; i < objects_.size(); ++i) {
-    if (loaded_[i].root == nullptr && !is_settled_[i] && !is_lost_object(i)) wanted.push_back({items_.item(objects_[i].item), i, 0});
+    if (loaded_[i].root == nullptr && !is_settled_[i] && !is_lost_object(i))
+      wanted.push_back({items_.item(objects_[i].item), i, 0});
   }
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
     try {

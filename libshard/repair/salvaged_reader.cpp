@@ -273,7 +273,7 @@ class SalvagedReader final : public Reader {
   std::vector<bool> is_lost_;      ///< By tensor.
   std::vector<bool> is_left_out_;  ///< By chunk of the inner catalog.
   bool has_kept_items_ = false;
-  std::size_t replaced_ = 0;       ///< Chunks that another replica stands in for.
+  std::size_t replaced_ = 0;  ///< Chunks that another replica stands in for.
 };
 
 }  // namespace

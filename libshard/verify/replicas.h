@@ -28,7 +28,8 @@ class ReplicaCompare {
   /// Ownership: all must outlive this.
   ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
                  Progress& progress, Findings& findings, bool may_differ = false);
-  /// Reports (replica_mismatch) pair `index` if its elements differ; warns if they may. \throws Error  they cannot be read
+  /// Reports (replica_mismatch) pair `index` if its elements differ; warns if they may. \throws Error  they cannot be
+  /// read
   void compare(std::size_t index, const std::stop_token& stop);
 
  private:

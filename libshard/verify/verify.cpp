@@ -149,19 +149,18 @@ struct Verification::Impl {
     double stored = 0, decoded = 0;
     for (const File& file : catalog().files) stored += static_cast<double>(file.bytes);
     for (const DecodedRun& run : parts.decoded) decoded += static_cast<double>(run.bytes.bytes);
-    const double limit =
-        std::max(static_cast<double>(kNamedFloor), static_cast<double>(kNamedPerFileByte) * stored);
+    const double limit = std::max(static_cast<double>(kNamedFloor), static_cast<double>(kNamedPerFileByte) * stored);
     if (decoded <= limit) return;
     std::ranges::stable_sort(parts.decoded, {}, [](const DecodedRun& run) { return run.bytes.bytes; });
     while (decoded > limit) {
       const DecodedRun& largest = parts.decoded.back();
-      metadata.report(Error(ErrorCode::kCorruption,
-                         fmt::format("{} claims {} bytes, out of proportion to the files",
-                                     largest.bytes.name.empty() ? "a compressed run" : largest.bytes.name,
-                                     largest.bytes.bytes))
-                       .in_file(catalog().files[largest.file].path)
-                       .of_kind(FindingKind::kOutOfBounds)
-                       .because("a file that was built to keep its readers busy may do so; it is not decoded"));
+      metadata.report(
+          Error(ErrorCode::kCorruption,
+                fmt::format("{} claims {} bytes, out of proportion to the files",
+                            largest.bytes.name.empty() ? "a compressed run" : largest.bytes.name, largest.bytes.bytes))
+              .in_file(catalog().files[largest.file].path)
+              .of_kind(FindingKind::kOutOfBounds)
+              .because("a file that was built to keep its readers busy may do so; it is not decoded"));
       decoded -= static_cast<double>(largest.bytes.bytes);
       parts.decoded.pop_back();
     }

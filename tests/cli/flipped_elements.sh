@@ -73,6 +73,6 @@ done
 expect 0 split "$golden/model.pt" -o plain --to torch-ranks --as plain --ranks 2 --objects drop
 sed -i 's/:/;/' plain/layout.json
 for verb in inspect digest verify; do
-  expect 4 $verb plain
+  expect $([ $verb = verify ] && echo 1 || echo 4) $verb plain  # The files of ranks can be checked without it.
   grep -q "layout.json" out err || fail "$verb does not name the document"
 done

@@ -26,8 +26,8 @@ struct WholeSet {
   std::string pattern{};           ///< What a shell matches them by: "model-*-of-00002.safetensors".
 };
 
-/// The one whole set among `names` of which `listed` has no file: `single` ("model.safetensors"), or parts of one count.
-/// Nothing if there are several. \pre `listed` is sorted. Cost: n log n in names, whatever number they give.
+/// The one whole set among `names` of which `listed` has no file: `single` ("model.safetensors"), or parts of one
+/// count. Nothing if there are several. \pre `listed` is sorted. Cost: n log n in names, whatever number they give.
 WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                           std::string_view single, std::string_view suffix);
 

@@ -43,10 +43,10 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
       index.ends_with(kIndexEnd) ? std::string_view(index).substr(0, index.size() - kIndexEnd.size()) : "";
   WholeSet whole = whole_set_beside(names, listed, single, suffix);
   if (whole.names.empty()) return std::nullopt;
-  Error error(ErrorCode::kNotFound, fmt::format("the index names {}, which is missing", *missing));
-  error.in_file(index).of_kind(FindingKind::kMissingFile);
-  error.because(fmt::format("the folder holds a whole checkpoint that the index does not name: {}",
-                            first_few(whole.names)));
+  Error error(ErrorCode::kNotFound, fmt::format("{} names {}, which is missing", index, *missing));
+  error.in_file(folder).of_kind(FindingKind::kMissingFile);
+  error.because(
+      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_few(whole.names)));
   return StaleIndex{std::move(error), std::move(whole), std::ranges::all_of(listed, is_missing)};
 }
 

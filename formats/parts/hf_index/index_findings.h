@@ -19,7 +19,7 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
                                  const std::vector<std::string>& listed, std::string_view suffix);
 /// An index that names files which are missing, though its folder holds a whole checkpoint.
 struct StaleIndex {
-  Error error;
+  Error error;                  ///< Names the folder, in whose place the set may be read.
   WholeSet whole;               ///< Not empty.
   bool is_all_missing = false;  ///< None of the files exists that the index names.
 };
