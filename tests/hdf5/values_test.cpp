@@ -136,7 +136,7 @@ TEST_F(Values, BigEndianNumbersAreTurned) {
 }
 
 TEST_F(Values, TextsThatAreNotUtf8AreBytes) {
-  EXPECT_EQ(read({content_of(*make_string(arena, "x")).type, {}, "\xFF"})->kind, ValueKind::kBytes);
+  EXPECT_EQ(read({content_of(*make_string(arena, "x")).type, {}, {}, {"\xFF"}})->kind, ValueKind::kBytes);
 }
 
 TEST_F(Values, OpaqueElementsOfOthersAreBytes) {
