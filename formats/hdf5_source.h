@@ -22,7 +22,7 @@ inline constexpr std::string_view kKerasArchiveSuffix = ".keras";
 /// The record of such a zip that is the HDF5 file.
 inline constexpr std::string_view kKerasWeightsName = "model.weights.h5";
 
-/// Where a zip stores that record, without compression, in the zip's bytes. Nothing for other files, and for zips that
+/// The bytes of a zip that are that record, stored without compression. Nothing for other files, and for zips that
 /// are damaged or compress it.
 struct KerasWeights {
   std::int64_t offset = 0, bytes = 0;

@@ -72,7 +72,7 @@ OutgoingContent empty_list_content() { return {type_of(DType::kFloat64), {SpaceK
 
 }  // namespace
 
-/// A lone surrogate is no UTF-8 for others: they stand behind 0xED and begin at 0xA0.
+/// A lone surrogate is not UTF-8 for other programs. It is a byte 0xED and a next one from 0xA0 on.
 bool is_plain_text(std::string_view text) {
   if (text.find('\0') != std::string_view::npos || !pickle::is_python_utf8(text)) return false;
   for (std::size_t i = 0; i + 1 < text.size(); ++i) {

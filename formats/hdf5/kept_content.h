@@ -18,7 +18,7 @@ namespace shard::hdf5 {
 /// Originals::format of sources of HDF5.
 inline constexpr std::string_view kOriginalsFormat = "hdf5";
 
-/// What an object was in its file.
+/// The kind of an object in its file.
 enum class KeptAs : std::uint8_t {
   kGroupAttribute,
   kDatasetAttribute,

@@ -55,7 +55,7 @@ class ObjectNumbers {
     for (std::uint32_t i = 0; i < target.objects.size(); ++i) numbers_.try_emplace(target.objects[i].name, i);
   }
 
-  /// Those of the elements of a list; nothing if one of them is not an object, or is marked.
+  /// The objects of a list's elements. Nothing if one of them is not an object, or is marked.
   std::optional<std::vector<std::uint32_t>> of(const TreeLeaf& list, const std::vector<bool>& is_written) const {
     std::vector<std::uint32_t> numbers;
     const std::span<Value* const> items = list.value->items();

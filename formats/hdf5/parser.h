@@ -26,7 +26,7 @@ class ParserTime {
   /// For a file that holds so many bytes: a hole cannot describe anything.
   void earn(std::int64_t held_bytes) { held_bytes_ += held_bytes; }
   void spend(std::chrono::microseconds time) { spent_ += time; }
-  /// What is left, in whole seconds, at least 1; 0: nothing.
+  /// The time left in whole seconds, at least 1; 0: none.
   std::int64_t seconds_left() const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace shard::hdf5 {
 
-/// What became of a process.
+/// The end of a process.
 struct Fate {
   enum class Kind { kEnded, kOutOfTime, kWithoutSandbox };
   Kind kind = Kind::kEnded;

@@ -38,7 +38,7 @@ TypeHandle make_bitfield(const Type& type) {
   return made;
 }
 
-/// As long as the type is wide fields come first, then the rest, which is narrower; a wider one grows first.
+/// Fields are set while the type is wide enough: before a smaller size, and after a larger one.
 TypeHandle make_float(const Type& type) {
   constexpr std::uint32_t kDouble = 8;
   TypeHandle made = copy_of(H5T_IEEE_F64LE);

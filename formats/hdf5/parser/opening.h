@@ -1,5 +1,5 @@
 /// \file
-/// What the parser says if its processor time ends while libhdf5 opens an object. Inside formats/hdf5/parser only.
+/// The parser's last answer if its processor time ends while libhdf5 opens an object. Inside formats/hdf5/parser only.
 ///
 /// libhdf5 decodes the mappings of a virtual dataset when it opens it, in a time that grows with the square of the
 /// blocks of a selection. Nothing can be counted before that, so the end of the time is what limits it.

@@ -1,5 +1,5 @@
 /// \file
-/// What is wrong with an index and its files, and with parts that count themselves and have no index.
+/// Faults of an index and its files, and of parts that count themselves and have no index.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace shard::hf_index {
 std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
                                  const std::vector<std::string>& listed, std::string_view suffix);
 /// For files of `folder` without an index: parts of two counts under one name (-of-00003 and -of-00005) are two
-/// checkpoints; else a part may be missing. \returns nothing if there is no such fault
+/// checkpoints. Otherwise a part may be missing. \returns nothing if there is no such fault
 std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
                                    std::string_view suffix);
 /// A finding for files that were named one by one, with base names `names`: other parts are not read. Not a fault, as
